@@ -1,0 +1,65 @@
+"""The exceptions of the package: one family, so that ``except MPSGradError`` catches everything it raises on purpose."""
+
+from __future__ import annotations
+
+
+class MPSGradError(Exception):
+    """Base class of every error that this package raises on purpose."""
+
+
+class GeometryError(MPSGradError, ValueError):
+    """A size, stride, offset, channel count or other geometric value does not fit its neighbours."""
+
+
+class FormatError(MPSGradError, TypeError):
+    """An argument has the wrong type, dtype, channel format or memory layout."""
+
+
+class StateError(MPSGradError, RuntimeError):
+    """An image, a state or a command buffer is used out of order: too early, twice, or after its end."""
+
+
+class DeviceError(MPSGradError, RuntimeError):
+    """A device reported a failure while it ran what was submitted."""
+
+
+class DeviceNotFoundError(MPSGradError, RuntimeError):
+    """No device that can run Metal kernels was found; the message says what was looked for and what to install."""
+
+
+class ArchiveError(MPSGradError, ValueError):
+    """A saved kernel cannot be restored: not an archive, damaged, or of a version that is not known."""
+
+
+class ShaderError(MPSGradError):
+    """A shader was refused, by this package or by the device's compiler.
+
+    ``file``, ``line`` and ``column`` (from 1; None where unknown) point at the source as it was written: the template
+    or the user's Metal file, not what was generated from it. ``source_line`` is the text of that line.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str,
+        line: int | None = None,
+        column: int | None = None,
+        source_line: str | None = None,
+    ) -> None:
+        self.message = message
+        self.file = file
+        self.line = line
+        self.column = column
+        self.source_line = source_line
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        text = f"{place}: {self.message}"
+        if self.source_line is not None:
+            text += f"\n    {self.source_line.rstrip()}"
+            if self.column is not None:
+                lead = "".join(c if c == "\t" else " " for c in self.source_line[: self.column - 1])
+                text += f"\n    {lead}^"
+        return text
