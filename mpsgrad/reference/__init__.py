@@ -1,0 +1,99 @@
+"""NumPy float64 forward and gradient of every operation: the executable specification.
+
+Images are N x H x W x C, weights O x kH x kW x I/groups; whatever is passed in is converted to float64. Geometry is
+keyword-only, in pairs (y, x): kernel, stride, dilation, offset (source position of the centre tap of the first output
+pixel), size (of the result) and edge, "zero" or "clamp". Nothing here knows the rest of the package.
+"""
+
+from .batch_normalization import (
+    batch_normalization,
+    batch_normalization_gradient,
+    batch_normalization_inference_gradient,
+    batch_normalization_statistics,
+)
+from .convolution import (
+    convolution,
+    convolution_gradient_biases,
+    convolution_gradient_data,
+    convolution_gradient_weights,
+    fully_connected,
+    fully_connected_gradient_data,
+    fully_connected_gradient_weights,
+)
+from .loss import (
+    LossType,
+    Reduction,
+    loss,
+    loss_elements,
+    loss_gradient,
+    reduced_loss_gradient,
+    reduced_loss_gradient_labels,
+)
+from .neuron import (
+    NEURON_DEFAULTS,
+    NeuronArguments,
+    neuron,
+    neuron_derivative,
+    neuron_gradient,
+    prelu_gradient_slopes,
+)
+from .optimizer import Preprocessing, adam, preprocess_gradient, rms_prop, stochastic_gradient_descent
+from .padding import padding_offset, padding_reverse_size, padding_size
+from .pooling import (
+    pooling_average,
+    pooling_average_gradient,
+    pooling_l2_norm,
+    pooling_l2_norm_gradient,
+    pooling_max,
+    pooling_max_gradient,
+    pooling_max_indices,
+)
+from .soft_max import log_soft_max, log_soft_max_gradient, soft_max, soft_max_gradient
+from .window import window_extent
+
+__all__ = [
+    "NEURON_DEFAULTS",
+    "LossType",
+    "NeuronArguments",
+    "Preprocessing",
+    "Reduction",
+    "adam",
+    "batch_normalization",
+    "batch_normalization_gradient",
+    "batch_normalization_inference_gradient",
+    "batch_normalization_statistics",
+    "convolution",
+    "convolution_gradient_biases",
+    "convolution_gradient_data",
+    "convolution_gradient_weights",
+    "fully_connected",
+    "fully_connected_gradient_data",
+    "fully_connected_gradient_weights",
+    "log_soft_max",
+    "log_soft_max_gradient",
+    "loss",
+    "loss_elements",
+    "loss_gradient",
+    "neuron",
+    "neuron_derivative",
+    "neuron_gradient",
+    "padding_offset",
+    "padding_reverse_size",
+    "padding_size",
+    "pooling_average",
+    "pooling_average_gradient",
+    "pooling_l2_norm",
+    "pooling_l2_norm_gradient",
+    "pooling_max",
+    "pooling_max_gradient",
+    "pooling_max_indices",
+    "preprocess_gradient",
+    "prelu_gradient_slopes",
+    "reduced_loss_gradient",
+    "reduced_loss_gradient_labels",
+    "rms_prop",
+    "soft_max",
+    "soft_max_gradient",
+    "stochastic_gradient_descent",
+    "window_extent",
+]
