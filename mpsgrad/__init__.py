@@ -1,0 +1,26 @@
+"""The gradient kernels of Metal Performance Shaders, hand-written in Metal, on Apple GPUs and on any CPU."""
+
+from mpsgrad import archive, errors
+from mpsgrad.command import CommandBuffer, CommandBufferStatus
+from mpsgrad.devices import Device, default_device, devices, find_device
+from mpsgrad.errors import (
+    ArchiveError,
+    DeviceError,
+    DeviceNotFoundError,
+    FormatError,
+    GeometryError,
+    MPSGradError,
+    ShaderError,
+    StateError,
+)
+from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset, Origin, Region, Size
+from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
+from mpsgrad.kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions
+from mpsgrad.kernels.soft_max import LogSoftMax, SoftMax
+from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, PaddingMethod
+from mpsgrad.shader import compile_at_import
+from mpsgrad.state import BinaryGradientState, GradientState, State, StateBatch
+
+__version__ = "0.1.0"
+
+compile_at_import()

@@ -1,0 +1,177 @@
+"""Saving and restoring kernels: a versioned safetensors file, the counterpart of ``NSSecureCoding``.
+
+The file is in the safetensors format. Its metadata holds ``mpsgrad.archive``, the version of this layout, and
+``kernel``, a JSON object with
+
+* ``class``: the kernel's class name;
+* ``arguments``: the keyword arguments of its constructor;
+* ``properties``: the properties that were set after construction.
+
+JSON values that are no plain JSON are objects with one key that starts with ``$``: ``{"$tuple": [...]}``,
+``{"$array": name}`` for a tensor of the file, and ``{"$object": [class, fields]}`` for enums, data sources, descriptors
+and padding policies. Only kernel classes and classes marked ``archivable`` are ever instantiated, so a file cannot run
+other code. The allocator of results is not saved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from mpsgrad.devices import Device
+from mpsgrad.errors import ArchiveError, MPSGradError
+from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
+from mpsgrad.kernel import BaseKernel, KernelOptions
+from mpsgrad.padding import DefaultPadding, PaddingMethod, TensorflowAveragePooling
+
+VERSION = 1
+
+AnyType = TypeVar("AnyType", bound=type)
+
+_classes: dict[str, Any] = {}
+
+
+def archivable(cls: AnyType) -> AnyType:
+    """Registers a class whose instances may stand in an archive, under its name.
+
+    Enums and named tuples are kept by value. Any other class is rebuilt by calling it with the fields that its method
+    ``archive_fields()`` returns, or with its dataclass fields.
+    """
+    _classes[cls.__name__] = cls
+    return cls
+
+
+for _cls in (
+    DefaultPadding,
+    EdgeMode,
+    KernelOptions,
+    Offset,
+    Origin,
+    PaddingMethod,
+    Region,
+    Size,
+    TensorflowAveragePooling,
+):
+    archivable(_cls)
+
+
+def to_bytes(kernel: BaseKernel) -> bytes:
+    """``kernel`` with its configuration, parameters and data source as the bytes of an archive.
+
+    Raises ``ArchiveError`` if it holds an object of a class that is not ``archivable``.
+    """
+    import safetensors.numpy
+
+    cls = type(kernel)
+    if BaseKernel.classes.get(cls.__name__) is not cls:
+        raise ArchiveError(f"{cls.__name__}: another kernel class has the same name")
+    arrays: dict[str, np.ndarray] = {}
+    names = [name for name in inspect.signature(cls).parameters if name not in ("device", "label")]
+    header = {
+        "class": cls.__name__,
+        "label": kernel.label,
+        "arguments": {name: _encode(getattr(kernel, name), f"{cls.__name__}.{name}", arrays) for name in names},
+        "properties": {
+            name: _encode(value, f"{cls.__name__}.{name}", arrays)
+            for name, value in (*kernel._values.items(), *kernel._archived_properties().items())
+            if name != "destination_image_allocator"
+        },
+    }
+    return safetensors.numpy.save(arrays, {"mpsgrad.archive": str(VERSION), "kernel": json.dumps(header)})
+
+
+def from_bytes(data: bytes, device: Device | None = None) -> Any:
+    """The kernel that ``to_bytes`` saved, on ``device`` (None: the default device).
+
+    Raises ``ArchiveError`` if the bytes are no archive, are damaged, or are of another version.
+    """
+    import safetensors
+    import safetensors.numpy
+
+    try:
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        version, text = metadata["mpsgrad.archive"], metadata["kernel"]
+        arrays = safetensors.numpy.load(data)
+        header = json.loads(text)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ArchiveError(f"not an archive of a kernel, or damaged: {error}") from error
+    if version != str(VERSION):
+        raise ArchiveError(f"the archive has version {version}; this package reads version {VERSION}")
+    try:
+        cls = BaseKernel.classes[header["class"]]
+        arguments = {name: _decode(value, arrays) for name, value in header["arguments"].items()}
+        kernel = cls(**arguments, device=device)
+        kernel.label = header["label"]
+        for name, value in header["properties"].items():
+            if not isinstance(inspect.getattr_static(cls, name, None), property) and name not in _settable(cls):
+                raise ArchiveError(f"{cls.__name__} has no property {name!r}")
+            setattr(kernel, name, _decode(value, arrays))
+    except ArchiveError:
+        raise
+    except (MPSGradError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArchiveError(f"the archive does not describe a kernel that can be made: {error}") from error
+    return kernel
+
+
+def save(kernel: BaseKernel, path: str | PathLike[str]) -> None:
+    """Writes ``to_bytes(kernel)`` to the file ``path``."""
+    Path(path).write_bytes(to_bytes(kernel))
+
+
+def load(path: str | PathLike[str], device: Device | None = None) -> Any:
+    """The kernel in the file ``path``; raises what ``from_bytes`` raises."""
+    return from_bytes(Path(path).read_bytes(), device)
+
+
+def _settable(cls: type[BaseKernel]) -> set[str]:
+    return {name for base in cls.__mro__ for name, value in vars(base).items() if hasattr(value, "__set__")}
+
+
+def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
+    name = type(value).__name__
+    if _classes.get(name) is type(value):
+        if isinstance(value, int):
+            return {"$object": [name, int(value)]}
+        if isinstance(value, tuple):
+            return {"$object": [name, [_encode(part, where, arrays) for part in value]]}
+        if hasattr(value, "archive_fields"):
+            fields = value.archive_fields()
+        else:
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        return {"$object": [name, {key: _encode(v, f"{where}.{key}", arrays) for key, v in fields.items()}]}
+    if isinstance(value, np.ndarray):
+        arrays[where] = np.ascontiguousarray(value)
+        return {"$array": where}
+    if isinstance(value, (list, tuple)):
+        return {"$tuple": [_encode(part, f"{where}[{i}]", arrays) for i, part in enumerate(value)]}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ArchiveError(f"{where} is a {name}, which cannot be saved; mark its class with mpsgrad.archive.archivable")
+
+
+def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    (kind, content), *rest = value.items()
+    if rest or kind not in ("$array", "$tuple", "$object"):
+        raise ArchiveError(f"unknown entry {value!r}")
+    if kind == "$array":
+        return arrays[content]
+    if kind == "$tuple":
+        return tuple(_decode(part, arrays) for part in content)
+    name, fields = content
+    cls = _classes[name]
+    if isinstance(fields, list):
+        return cls(*(_decode(part, arrays) for part in fields))
+    if isinstance(fields, dict):
+        return cls(**{key: _decode(part, arrays) for key, part in fields.items()})
+    return cls(fields)

@@ -1,0 +1,157 @@
+"""``CommandBuffer``: work that is collected while kernels encode, and handed to the device at ``commit``."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from mpsgrad.devices import Buffer, Device, Dispatch, Function, Submission, default_device
+from mpsgrad.errors import MPSGradError, StateError
+
+
+class CommandBufferStatus(enum.IntEnum):
+    """How far a command buffer has come. Source: ``MTLCommandBufferStatus``."""
+
+    NOT_ENQUEUED = 0
+    COMMITTED = 2
+    COMPLETED = 4
+    ERROR = 5
+
+
+class CommandBuffer:
+    """An ordered list of dispatches for one device.
+
+    Kernels append to it with ``encode``; nothing runs before ``commit``. Leaving the ``with`` block commits and waits;
+    leaving it through an exception discards the work. Source: ``MTLCommandBuffer``.
+    """
+
+    def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
+        self.device = device or default_device()
+        self.label = label
+        self._dispatches: list[Dispatch] = []
+        self._submission: Submission | None = None
+        self._handlers: list[Callable[[CommandBuffer], Any]] = []
+        self._error: MPSGradError | None = None
+        self._finished = False
+        self._discarded = False
+        self._free_buffers: dict[int, list[Buffer]] = {}
+
+    def add_dispatch(self, function: Function, threadgroups: int, *buffers: Buffer) -> None:
+        """Appends one run of ``function`` over ``threadgroups`` threadgroups with ``buffers`` as its arguments.
+
+        Raises ``StateError`` after ``commit``.
+        """
+        self._require_open("add_dispatch")
+        if threadgroups > 0:
+            self._dispatches.append(Dispatch(function, threadgroups, buffers))
+
+    def add_completed_handler(self, handler: Callable[[CommandBuffer], Any]) -> None:
+        """Has ``handler`` called with this command buffer once it has completed, in ``wait_until_completed``.
+
+        Raises ``StateError`` after ``commit``.
+        """
+        self._require_open("add_completed_handler")
+        self._handlers.append(handler)
+
+    def commit(self) -> None:
+        """Hands the work to the device and returns at once. Raises ``StateError`` if it was committed before."""
+        self._require_open("commit")
+        dispatches, self._dispatches = self._dispatches, []
+        try:
+            self._submission = self.device.submit(dispatches, self.label)
+        except MPSGradError as error:
+            self._error = error
+            self._finished = True
+            raise
+        self._free_buffers.clear()
+
+    def wait_until_completed(self) -> None:
+        """Blocks until the work has run, then calls the handlers once.
+
+        Raises ``StateError`` before ``commit`` and ``DeviceError`` if the device failed.
+        """
+        if self._submission is None:
+            if self._error is not None:
+                raise self._error
+            raise StateError(f"{self}: wait_until_completed before commit would wait for ever")
+        if self._finished:
+            if self._error is not None:
+                raise self._error
+            return
+        try:
+            self._submission.wait()
+        except MPSGradError as error:
+            self._error = error
+            raise
+        finally:
+            self._finished = True
+            handlers, self._handlers = self._handlers, []
+            for handler in handlers:
+                handler(self)
+
+    @property
+    def status(self) -> CommandBufferStatus:
+        """How far the work has come."""
+        if self._error is not None:
+            return CommandBufferStatus.ERROR
+        if self._submission is None:
+            return CommandBufferStatus.NOT_ENQUEUED
+        if self._finished or self._submission.is_complete:
+            return CommandBufferStatus.COMPLETED
+        return CommandBufferStatus.COMMITTED
+
+    @property
+    def error(self) -> MPSGradError | None:
+        """What the device reported, or None."""
+        return self._error
+
+    @property
+    def gpu_time(self) -> float | None:
+        """Seconds from the start of the first dispatch to the end of the last, or None where the driver has no clock.
+
+        Waits for completion. Raises ``StateError`` before ``commit``.
+        """
+        self.wait_until_completed()
+        assert self._submission is not None
+        return self._submission.gpu_time
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work can still be added."""
+        return self._submission is None and self._error is None and not self._discarded
+
+    def _require_open(self, what: str) -> None:
+        if not self.is_open:
+            how = "was discarded after an exception" if self._discarded else "has been committed"
+            raise StateError(f"{self}: {what} is not possible because the command buffer {how}; make a new one")
+
+    def _reuse_buffer(self, nbytes: int) -> Buffer | None:
+        """Memory of a temporary image or state of this command buffer whose read count reached 0, or None."""
+        free = self._free_buffers.get(nbytes)
+        return free.pop() if free else None
+
+    def _give_back(self, buffer: Buffer) -> None:
+        if self.is_open:
+            self._free_buffers.setdefault(buffer.nbytes, []).append(buffer)
+
+    def __enter__(self) -> CommandBuffer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            if self.is_open:
+                self._dispatches = []
+                self._discarded = True
+            return
+        if self.is_open:
+            self.commit()
+        if self._submission is not None:
+            self.wait_until_completed()
+
+    def __repr__(self) -> str:
+        name = f" {self.label!r}" if self.label else ""
+        return f"<CommandBuffer{name} on {self.device.identifier}: {len(self._dispatches)} dispatches>"

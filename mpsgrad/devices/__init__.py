@@ -1,0 +1,91 @@
+"""The devices of this machine: what there is, which one is the default, and what to install when there is none.
+
+``MPSGRAD_DEVICE`` chooses the default: a driver (``metal``, ``cuda``, ``opencl``) or one device of it (``opencl:0``).
+Without it the best one present is taken: Metal on macOS, else CUDA, else OpenCL.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import cache as once
+from types import ModuleType
+
+from mpsgrad.devices.contract import Buffer, Device, Dispatch, Function, Library, Submission
+from mpsgrad.errors import DeviceNotFoundError
+
+__all__ = [
+    "DRIVERS",
+    "Buffer",
+    "Device",
+    "Dispatch",
+    "Function",
+    "Library",
+    "Submission",
+    "default_device",
+    "devices",
+    "driver",
+    "find_device",
+    "unavailable",
+]
+
+DRIVERS = ("metal", "cuda", "opencl")
+
+
+def driver(name: str) -> ModuleType:
+    """The driver module called ``name``: it has ``devices()`` and ``unavailable_reason()``."""
+    return importlib.import_module(f"mpsgrad.devices.{name}")
+
+
+@once
+def _devices_of(name: str) -> tuple[Device, ...]:
+    return tuple(driver(name).devices())
+
+
+def devices() -> list[Device]:
+    """Every device that can run Metal kernels, the best first."""
+    return [device for name in DRIVERS for device in _devices_of(name)]
+
+
+def unavailable() -> dict[str, str]:
+    """For each driver without a device: the reason, in words that say what to install."""
+    reasons = {}
+    for name in DRIVERS:
+        if not _devices_of(name):
+            reasons[name] = driver(name).unavailable_reason() or "no device of this kind was found"
+    return reasons
+
+
+def find_device(identifier: str) -> Device:
+    """The device called ``identifier``, a driver's name (its first device) or ``driver:index``.
+
+    Raises ``DeviceNotFoundError`` that lists what there is and why the others are missing.
+    """
+    name, _, index = identifier.strip().lower().partition(":")
+    if name not in DRIVERS:
+        raise DeviceNotFoundError(f"no driver {name!r} (asked for {identifier!r}); the drivers are {', '.join(DRIVERS)}")
+    found = _devices_of(name)
+    if index and not index.isdecimal():
+        raise DeviceNotFoundError(f"{identifier!r} is not a driver with an index, such as {name}:0")
+    position = int(index or 0)
+    if position >= len(found):
+        reason = unavailable().get(name, f"there are {len(found)} devices of this kind")
+        raise DeviceNotFoundError(f"no device {identifier!r}: {reason}")
+    return found[position]
+
+
+@once
+def default_device() -> Device:
+    """The device that is used where none is named.
+
+    Raises ``DeviceNotFoundError`` that says what was looked for and what to install.
+    """
+    chosen = os.environ.get("MPSGRAD_DEVICE")
+    if chosen:
+        return find_device(chosen)
+    for name in DRIVERS:
+        found = _devices_of(name)
+        if found:
+            return found[0]
+    looked = "\n".join(f"  {name}: {reason}" for name, reason in unavailable().items())
+    raise DeviceNotFoundError(f"no device that can run Metal kernels was found; looked for\n{looked}")

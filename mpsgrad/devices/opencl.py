@@ -1,0 +1,426 @@
+"""CPUs through OpenCL: Metal source is translated to C++ for OpenCL 2021 and run by Intel's OpenCL CPU runtime.
+
+The runtime comes from PyPI (``intel-opencl-rt``) and runs on Intel and AMD processors. Host and device share one memory,
+so a buffer is plain host memory that NumPy views directly.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import mmap
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpsgrad.devices import cache
+from mpsgrad.devices.contract import Buffer, Device, Dispatch, Function, Library, Submission
+from mpsgrad.errors import DeviceError, ShaderError
+from mpsgrad.msl import KernelSignature, parse_compiler_log, translate
+
+if TYPE_CHECKING:
+    import pyopencl
+
+BUILD_OPTIONS = ("-cl-std=CLC++2021", "-cl-mad-enable", "-cl-no-signed-zeros")
+DEFAULT_THREADGROUP_SIZE = 256
+INSTALL_HINT = "pip install pyopencl intel-opencl-rt intel-cmplr-lib-rt"
+
+_RUNTIME_DISTRIBUTION = "intel-opencl-rt"
+_RUNTIME_LIBRARY = "intelocl64.dll" if sys.platform == "win32" else "libintelocl.so"
+_REQUIRED_EXTENSIONS = ("cl_khr_fp16", "cl_khr_subgroup_shuffle", "cl_intel_required_subgroup_size")
+_POOL_LIMIT_BYTES = 4 << 30
+
+
+def _runtime_library() -> Path | None:
+    """The runtime's shared library as pip installed it, or None."""
+    try:
+        files = importlib.metadata.files(_RUNTIME_DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for file in files:
+        if file.name == _RUNTIME_LIBRARY:
+            return Path(str(file.locate())).resolve()
+    return None
+
+
+def _register_runtime() -> None:
+    """Tells the OpenCL loader where pip put the runtime; must run before ``pyopencl`` is imported.
+
+    The ``.icd`` files inside the wheel name a folder that does not exist on the user's machine. A folder of corrected
+    ones is written beside the cache, with the system's own entries, unless the user points the loader elsewhere.
+    """
+    library = _runtime_library()
+    if library is None:
+        return
+    if sys.platform == "win32":
+        os.environ.setdefault("OCL_ICD_FILENAMES", str(library))
+        return
+    if "OCL_ICD_VENDORS" in os.environ:
+        return
+    entries = {"mpsgrad-intel-cpu.icd": f"{library}\n"}
+    for system in sorted(Path("/etc/OpenCL/vendors").glob("*.icd")):
+        try:
+            entries[system.name] = system.read_text()
+        except OSError:
+            continue
+    name = f"vendors-{cache.key(*entries, *entries.values())[:16]}"
+    for parent in (cache.directory(), Path(tempfile.gettempdir()) / f"mpsgrad-{os.getuid()}"):
+        folder = parent / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, content in entries.items():
+                path = folder / file
+                if not path.is_file() or path.read_text() != content:
+                    partial = folder / f".{os.getpid()}-{file}"
+                    partial.write_text(content)
+                    os.replace(partial, path)
+        except OSError:
+            continue
+        os.environ["OCL_ICD_VENDORS"] = str(folder)
+        return
+
+
+def unavailable_reason() -> str | None:
+    """Why no device of this driver can be used, in words that say what to install; None if the packages are there."""
+    if importlib.util.find_spec("pyopencl") is None:
+        return f"the Python package pyopencl is not installed ({INSTALL_HINT})"
+    return None
+
+
+def devices() -> list[Device]:
+    """The devices that can run translated Metal kernels; empty if there are none."""
+    if unavailable_reason() is not None:
+        return []
+    _register_runtime()
+    import pyopencl as cl
+
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:
+        return []
+    found: list[Device] = []
+    for platform in platforms:
+        try:
+            candidates = platform.get_devices()
+        except cl.Error:
+            continue
+        found += [OpenCLDevice(device, len(found)) for device in candidates if _missing(device) is None]
+    return found
+
+
+def refused() -> list[str]:
+    """One line for each OpenCL device that is present but cannot run Metal kernels, with the reason."""
+    import pyopencl as cl
+
+    lines = []
+    for platform in cl.get_platforms():
+        for device in platform.get_devices():
+            reason = _missing(device)
+            if reason is not None:
+                lines.append(f"{device.name.strip()} ({platform.name.strip()}): {reason}")
+    return lines
+
+
+def _missing(device: pyopencl.Device) -> str | None:
+    """What ``device`` lacks, or None if it has everything."""
+    extensions = device.extensions.split()
+    missing = [name for name in _REQUIRED_EXTENSIONS if name not in extensions]
+    if missing:
+        return "lacks " + ", ".join(missing)
+    if not device.host_unified_memory:
+        return "does not share memory with the host"
+    return None
+
+
+class _Memory:
+    """A page-aligned block of host memory with its OpenCL handle, recycled through the device's pool."""
+
+    __slots__ = ("array", "handle", "size")
+
+    def __init__(self, context: pyopencl.Context, size: int) -> None:
+        import pyopencl as cl
+
+        self.size = size
+        self.array = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+        self.handle = cl.Buffer(context, flags, hostbuf=self.array)
+
+
+class OpenCLBuffer(Buffer):
+    """Host memory that the CPU's kernels use in place."""
+
+    device: OpenCLDevice
+
+    def __init__(self, device: OpenCLDevice, memory: _Memory, nbytes: int) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        self._memory = memory
+
+    @property
+    def handle(self) -> pyopencl.Buffer:
+        return self._memory.handle
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        address = self._memory.array.__array_interface__["data"][0]
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+    @property
+    def memory(self) -> np.ndarray:
+        # An array made from the interface keeps this object alive, so a view never sees recycled memory.
+        return np.asarray(self)
+
+    def write(self, data: Any, byte_offset: int = 0) -> None:
+        source = np.frombuffer(data, np.uint8)
+        self._memory.array[byte_offset : byte_offset + source.size] = source
+
+    def read(self, byte_offset: int, nbytes: int) -> np.ndarray:
+        return self._memory.array[byte_offset : byte_offset + nbytes].copy()
+
+    def __del__(self) -> None:
+        memory = getattr(self, "_memory", None)
+        if memory is not None:
+            self.device._recycle(memory)
+
+
+class OpenCLFunction(Function):
+    """A kernel with the lock that its argument slots need: OpenCL kernels are not thread safe."""
+
+    def __init__(self, kernel: pyopencl.Kernel, signature: KernelSignature) -> None:
+        self.name = signature.name
+        self.signature = signature
+        self.threadgroup_size = signature.threadgroup_size or DEFAULT_THREADGROUP_SIZE
+        self.kernel = kernel
+        self.lock = Lock()
+
+
+class OpenCLLibrary(Library):
+    def __init__(self, program: pyopencl.Program, signatures: dict[str, KernelSignature]) -> None:
+        self._program = program
+        self._signatures = signatures
+        self._functions: dict[str, OpenCLFunction] = {}
+
+    def function(self, name: str) -> OpenCLFunction:
+        function = self._functions.get(name)
+        if function is None:
+            import pyopencl as cl
+
+            if name not in self._signatures:
+                raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
+            signature = self._signatures[name]
+            function = OpenCLFunction(cl.Kernel(self._program, signature.entry_point), signature)
+            self._functions[name] = function
+        return function
+
+
+class OpenCLSubmission(Submission):
+    """Holds the buffers of its dispatches until they have run."""
+
+    def __init__(self, dispatches: Sequence[Dispatch], events: list[pyopencl.Event], label: str | None) -> None:
+        self._held: Sequence[Dispatch] | None = dispatches
+        self._first, self._last = (events[0], events[-1]) if events else (None, None)
+        self._label = label
+
+    def wait(self) -> None:
+        if self._last is not None and self._held is not None:
+            import pyopencl as cl
+
+            try:
+                self._last.wait()
+            except cl.Error as error:
+                raise DeviceError(f"{self._label or 'a command buffer'} failed on the device: {error}") from error
+        self._held = None
+
+    @property
+    def is_complete(self) -> bool:
+        import pyopencl as cl
+
+        if self._last is None:
+            return True
+        return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
+
+    @property
+    def gpu_time(self) -> float | None:
+        if self._first is None or self._last is None:
+            return 0.0
+        return (self._last.profile.end - self._first.profile.start) * 1e-9
+
+
+class OpenCLDevice(Device):
+    """One OpenCL CPU device with an in-order queue."""
+
+    def __init__(self, handle: pyopencl.Device, index: int) -> None:
+        super().__init__(
+            identifier=f"opencl:{index}",
+            name=handle.name.strip(),
+            driver=handle.platform.name.strip(),
+            driver_version=f"{handle.version.strip()}, {handle.driver_version.strip()}",
+            family="cpu",
+            memory_bytes=handle.global_mem_size,
+            compute_units=handle.max_compute_units,
+            unified_memory=True,
+            features=frozenset({"half", "simdgroup", "gpu_time"}),
+        )
+        self._handle = handle
+        self._pool: dict[int, list[_Memory]] = {}
+        self._pool_bytes = 0
+        self._lock = Lock()
+
+    __hash__ = Device.__hash__
+
+    @cached_property
+    def _context(self) -> pyopencl.Context:
+        import pyopencl as cl
+
+        return cl.Context([self._handle])
+
+    @cached_property
+    def _queue(self) -> pyopencl.CommandQueue:
+        import pyopencl as cl
+
+        return cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+
+    @cached_property
+    def _processor(self) -> str:
+        """What binaries depend on besides the driver: the instruction sets of this machine."""
+        try:
+            lines = Path("/proc/cpuinfo").read_text().splitlines()
+        except OSError:
+            return self.name
+        return next((line for line in lines if line.startswith("flags")), self.name)
+
+    def allocate(self, nbytes: int) -> OpenCLBuffer:
+        size = _pool_size(nbytes)
+        with self._lock:
+            free = self._pool.get(size)
+            memory = free.pop() if free else None
+            if memory is not None:
+                self._pool_bytes -= size
+        if memory is None:
+            try:
+                memory = _Memory(self._context, size)
+            except (OSError, ValueError, OverflowError, MemoryError, self._error) as error:
+                raise DeviceError(
+                    f"{self.identifier}: cannot allocate {nbytes} bytes; the device has {self.memory_bytes} in all"
+                ) from error
+        return OpenCLBuffer(self, memory, nbytes)
+
+    @cached_property
+    def _error(self) -> type[Exception]:
+        import pyopencl as cl
+
+        return cl.Error
+
+    def _recycle(self, memory: _Memory) -> None:
+        with self._lock:
+            if self._pool_bytes + memory.size <= _POOL_LIMIT_BYTES:
+                self._pool.setdefault(memory.size, []).append(memory)
+                self._pool_bytes += memory.size
+
+    def translate(self, source: str, *, name: str) -> str:
+        return translate(source, "opencl", filename=name).source
+
+    def _cache_name(self, translated: str) -> str:
+        return cache.key("opencl", translated, *BUILD_OPTIONS, self.name, self.driver_version, self._processor)
+
+    def is_compiled(self, source: str) -> bool:
+        return cache.contains(self._cache_name(self.translate(source, name="")))
+
+    def compile(self, source: str, *, name: str) -> OpenCLLibrary:
+        translation = translate(source, "opencl", filename=name)
+        stored = self._cache_name(translation.source)
+        program = self._from_binary(cache.load(stored))
+        if program is None:
+            program = self._build(translation.source, source, name)
+            import pyopencl as cl
+
+            cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])
+        return OpenCLLibrary(program, dict(translation.kernels))
+
+    def _from_binary(self, binary: bytes | None) -> pyopencl.Program | None:
+        if binary is None:
+            return None
+        import pyopencl as cl
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return cl.Program(self._context, [self._handle], [binary]).build()
+        except cl.Error:
+            return None
+
+    def _build(self, translated: str, source: str, name: str) -> pyopencl.Program:
+        import pyopencl as cl
+
+        program = cl.Program(self._context, translated)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return program.build(options=list(BUILD_OPTIONS), cache_dir=False)
+        except cl.Error as error:
+            raise _shader_error(str(error), source, name) from error
+
+    def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLSubmission:
+        import pyopencl as cl
+
+        queue = self._queue
+        events = []
+        for dispatch in dispatches:
+            function = dispatch.function
+            assert isinstance(function, OpenCLFunction)
+            size = function.threadgroup_size
+            with function.lock:
+                function.kernel.set_args(*[buffer.handle for buffer in dispatch.buffers])  # type: ignore[attr-defined]
+                try:
+                    event = cl.enqueue_nd_range_kernel(
+                        queue, function.kernel, (dispatch.threadgroups * size,), (size,)
+                    )
+                except cl.Error as error:
+                    raise DeviceError(f"{function.name}: the device refused the dispatch: {error}") from error
+            events.append(event)
+        queue.flush()
+        return OpenCLSubmission(dispatches, events, label)
+
+
+def _pool_size(nbytes: int) -> int:
+    """``nbytes`` rounded up to whole pages and to an eighth of its power of two, so that freed blocks fit again."""
+    step = max(mmap.PAGESIZE, 1 << max(nbytes.bit_length() - 4, 0))
+    return max(-(-nbytes // step) * step, mmap.PAGESIZE)
+
+
+def _shader_error(log: str, source: str, name: str) -> ShaderError:
+    """The compiler's first error, pointing at the line of Metal source that it came from."""
+    errors = [entry for entry in parse_compiler_log(log, "opencl") if entry.severity == "error"]
+    if not errors:
+        return ShaderError(f"the OpenCL compiler failed:\n{log}", file=name)
+    first = errors[0]
+    return ShaderError(
+        first.message,
+        file=first.file,
+        line=first.line,
+        column=first.column,
+        source_line=source_line(source, first.file, first.line),
+    )
+
+
+def source_line(source: str, file: str, line: int | None) -> str | None:
+    """The text of ``file``:``line``, found through the ``#line`` directives of ``source``."""
+    current_file, current_line = None, 1
+    for text in source.splitlines():
+        if text.startswith("#line "):
+            _, number, *rest = text.split(maxsplit=2)
+            current_line = int(number)
+            current_file = rest[0].strip('"') if rest else current_file
+            continue
+        if current_line == line and (current_file is None or current_file == file):
+            return text
+        current_line += 1
+    return None

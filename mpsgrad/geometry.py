@@ -1,0 +1,93 @@
+"""Positions and extents in pixels, and what lies outside an image."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from typing import Any, NamedTuple
+
+from mpsgrad.errors import FormatError, GeometryError
+
+MAXIMUM = 2**64 - 1
+"""The largest unsigned integer: "all there is" in sizes and channel counts."""
+
+
+class Offset(NamedTuple):
+    """A signed position: ``x`` and ``y`` in pixels, ``z`` in images."""
+
+    x: int = 0
+    y: int = 0
+    z: int = 0
+
+
+class Origin(NamedTuple):
+    """The first pixel and image of a region."""
+
+    x: int = 0
+    y: int = 0
+    z: int = 0
+
+
+class Size(NamedTuple):
+    """An extent: ``width`` and ``height`` in pixels, ``depth`` in images (for label data: feature channels)."""
+
+    width: int = MAXIMUM
+    height: int = MAXIMUM
+    depth: int = MAXIMUM
+
+
+class Region(NamedTuple):
+    """A box of pixels and images. Source: ``MTLRegion``."""
+
+    origin: Origin = Origin()
+    size: Size = Size()
+
+
+NO_CLIP = Region()
+"""All of an image. Source: ``MPSRectNoClip``."""
+
+
+class EdgeMode(enum.IntEnum):
+    """What a read outside the source image gives. Source: ``MPSImageEdgeMode``."""
+
+    ZERO = 0
+    CLAMP = 1
+    MIRROR = 2
+    MIRROR_WITH_EDGE = 3
+    CONSTANT = 4
+
+
+def integer(owner: str, argument: str, value: Any, minimum: int | None = None) -> int:
+    """``value`` as an int; raises ``FormatError`` if it is none and ``GeometryError`` if it is below ``minimum``."""
+    if isinstance(value, bool):
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be an integer")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be an integer") from None
+    if minimum is not None and number < minimum:
+        raise GeometryError(f"{owner}: {argument} is {number}; it has to be at least {minimum}")
+    return number
+
+
+def integers(owner: str, argument: str, value: Any, count: int, minimum: int | None = None) -> tuple[int, ...]:
+    """``value`` as ``count`` integers, each checked as ``integer`` does."""
+    try:
+        parts = tuple(value)
+    except TypeError:
+        parts = ()
+    if len(parts) != count:
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be {count} integers")
+    return tuple(integer(owner, argument, part, minimum) for part in parts)
+
+
+def region(owner: str, argument: str, value: Any) -> Region:
+    """``value`` (a ``Region`` or a pair of triples) as a ``Region``."""
+    try:
+        origin, size = value
+    except (TypeError, ValueError):
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a Region of an origin and a size") from None
+    return Region(
+        Origin(*integers(owner, f"{argument}.origin", origin, 3, 0)),
+        Size(*integers(owner, f"{argument}.size", size, 3, 0)),
+    )

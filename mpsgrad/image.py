@@ -1,0 +1,545 @@
+"""Images: N x height x width x feature channels in device memory, their descriptors, batches and allocators."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device, default_device
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import integer
+
+LARGEST_ELEMENT_COUNT = 2**31 - 1
+"""Kernels index with 32-bit integers; larger images are refused."""
+
+
+class FeatureChannelFormat(enum.IntEnum):
+    """How one feature channel is stored. Source: ``MPSImageFeatureChannelFormat``."""
+
+    NONE = 0
+    UNORM8 = 1
+    UNORM16 = 2
+    FLOAT16 = 3
+    FLOAT32 = 4
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The NumPy dtype; raises ``NotImplementedError`` for formats that images do not have here."""
+        if self not in _DTYPES:
+            raise NotImplementedError(f"images are FLOAT16 or FLOAT32, not {self.name}")
+        return _DTYPES[self]
+
+    @property
+    def metal_type(self) -> str:
+        """The name of the storage type in Metal."""
+        return "half" if self is FeatureChannelFormat.FLOAT16 else "float"
+
+    @classmethod
+    def from_dtype(cls, dtype: Any) -> FeatureChannelFormat:
+        """The format of a NumPy dtype; raises ``FormatError`` for any but native float16 and float32."""
+        dtype = np.dtype(dtype)
+        for format, known in _DTYPES.items():
+            if dtype == known and dtype.isnative:
+                return format
+        raise FormatError(f"images hold float16 or float32 in native byte order, not {dtype!r}; convert with astype")
+
+
+_DTYPES = {FeatureChannelFormat.FLOAT16: np.dtype(np.float16), FeatureChannelFormat.FLOAT32: np.dtype(np.float32)}
+
+
+@dataclass(frozen=True)
+class ImageDescriptor:
+    """The format and the extents of an image. Source: ``MPSImageDescriptor``.
+
+    ``width`` and ``height`` are in pixels. Raises ``GeometryError`` for an extent below 1 or more than
+    ``LARGEST_ELEMENT_COUNT`` elements, and ``NotImplementedError`` for a format other than FLOAT16 and FLOAT32.
+    """
+
+    channel_format: FeatureChannelFormat = FeatureChannelFormat.FLOAT32
+    width: int = 1
+    height: int = 1
+    feature_channels: int = 1
+    number_of_images: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channel_format", FeatureChannelFormat(self.channel_format))
+        if self.channel_format not in _DTYPES:
+            raise NotImplementedError(
+                f"ImageDescriptor: channel_format is {self.channel_format.name}; images are FLOAT16 or FLOAT32"
+            )
+        for name in ("width", "height", "feature_channels", "number_of_images"):
+            object.__setattr__(self, name, integer("ImageDescriptor", name, getattr(self, name), 1))
+        if self.element_count > LARGEST_ELEMENT_COUNT:
+            raise GeometryError(
+                f"ImageDescriptor: {self.shape_text} has {self.element_count} elements; "
+                f"the largest image has {LARGEST_ELEMENT_COUNT}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(number_of_images, height, width, feature_channels)."""
+        return self.number_of_images, self.height, self.width, self.feature_channels
+
+    @property
+    def shape_text(self) -> str:
+        """The shape as messages print it: ``8x32x32x16``."""
+        return "x".join(map(str, self.shape))
+
+    @property
+    def element_count(self) -> int:
+        return self.number_of_images * self.height * self.width * self.feature_channels
+
+
+class Image:
+    """``number_of_images`` pictures of height x width pixels with ``feature_channels`` channels each.
+
+    One contiguous device buffer in N, height, width, channel order. Views (``sub_image``, ``batch_representation``)
+    share the storage of their ``parent``. Source: ``MPSImage``.
+    """
+
+    def __init__(self, descriptor: ImageDescriptor, device: Device | None = None, *, label: str | None = None) -> None:
+        if not isinstance(descriptor, ImageDescriptor):
+            raise FormatError(f"Image: descriptor is {descriptor!r}; it has to be an ImageDescriptor")
+        self.descriptor = descriptor
+        self.device = device or default_device()
+        self.label = label
+        self.parent: Image | None = None
+        self._buffer: Buffer | None = None
+        self._first_element = 0
+        self._strides = _dense_strides(descriptor)
+        self._writer: CommandBuffer | None = None
+        self._layout: tuple[int, ...] | None = None
+
+    @classmethod
+    def from_array(cls, array: Any, device: Device | None = None, *, label: str | None = None) -> Image:
+        """An image with a copy of ``array``: N x height x width x channels, or height x width x channels.
+
+        Takes NumPy arrays and whatever has ``__dlpack__`` or ``__array__``. Raises ``FormatError`` for a dtype other
+        than native float16 and float32 and for an array that is not C-contiguous, ``GeometryError`` for another
+        number of dimensions or an extent of 0.
+        """
+        values = _as_array("Image.from_array", array)
+        if values.ndim not in (3, 4):
+            raise GeometryError(
+                f"Image.from_array: the array has shape {values.shape}; it has to be (images, height, width, channels)"
+                " or (height, width, channels)"
+            )
+        if not values.flags.c_contiguous:
+            raise FormatError(
+                f"Image.from_array: the array of shape {values.shape} has strides {values.strides}; it has to be "
+                "C-contiguous (numpy.ascontiguousarray makes it so)"
+            )
+        shape = values.shape if values.ndim == 4 else (1, *values.shape)
+        if 0 in shape:
+            raise GeometryError(f"Image.from_array: the array of shape {values.shape} is empty")
+        images, height, width, channels = shape
+        descriptor = ImageDescriptor(FeatureChannelFormat.from_dtype(values.dtype), width, height, channels, images)
+        image = cls(descriptor, device, label=label)
+        image.buffer.write(values.reshape(-1).view(np.uint8))
+        return image
+
+    @property
+    def channel_format(self) -> FeatureChannelFormat:
+        return self.descriptor.channel_format
+
+    @property
+    def width(self) -> int:
+        return self.descriptor.width
+
+    @property
+    def height(self) -> int:
+        return self.descriptor.height
+
+    @property
+    def feature_channels(self) -> int:
+        return self.descriptor.feature_channels
+
+    @property
+    def number_of_images(self) -> int:
+        return self.descriptor.number_of_images
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(number_of_images, height, width, feature_channels)."""
+        return self.descriptor.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.channel_format.dtype
+
+    @property
+    def precision(self) -> int:
+        """Bits of the significand: 24 for FLOAT32, 11 for FLOAT16."""
+        return np.finfo(self.dtype).nmant + 1
+
+    @property
+    def resource_size(self) -> int:
+        """Bytes of the storage; a view counts its own elements."""
+        return self.descriptor.element_count * self.dtype.itemsize
+
+    @property
+    def buffer(self) -> Buffer:
+        """The device memory, allocated at the first use; a view's is its parent's."""
+        if self._buffer is None:
+            self._buffer = self._allocate()
+        return self._buffer
+
+    def _allocate(self) -> Buffer:
+        if self.parent is not None:
+            return self.parent.buffer
+        return self.device.allocate(self.resource_size)
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The fields of the shaders' ``ImageLayout``: first element, three strides, and the four extents."""
+        if self._layout is None:
+            d = self.descriptor
+            self._layout = (
+                self._first_element,
+                *self._strides,
+                d.width,
+                d.height,
+                d.feature_channels,
+                d.number_of_images,
+            )
+        return self._layout
+
+    # objc: -batchRepresentationWithSubRange:
+    def batch_representation(self, start: int = 0, count: int | None = None) -> ImageBatch:
+        """Views of images ``start`` to ``start + count``, each with one image, as a batch.
+
+        Raises ``GeometryError`` if the range leaves the image.
+        """
+        count = self.number_of_images - start if count is None else count
+        return ImageBatch(self._images(start + index, 1) for index in range(self._check_range(start, count)))
+
+    def _check_range(self, start: int, count: int) -> int:
+        start = integer(type(self).__name__, "start", start, 0)
+        count = integer(type(self).__name__, "count", count, 1)
+        if start + count > self.number_of_images:
+            raise GeometryError(
+                f"{type(self).__name__}: images {start} to {start + count} of an image with {self.number_of_images}"
+            )
+        return count
+
+    def _images(self, start: int, count: int) -> Image:
+        if start == 0 and count == self.number_of_images:
+            return self
+        return self._view(
+            replace(self.descriptor, number_of_images=count), self._first_element + start * self._strides[2]
+        )
+
+    # objc: -subImageWithFeatureChannelRange:
+    def sub_image(self, first_feature_channel: int, feature_channels: int) -> Image:
+        """A view of the channels from ``first_feature_channel``; both are multiples of 4, the count is cut to the image.
+
+        Raises ``GeometryError`` otherwise.
+        """
+        for name, value in (
+            ("first_feature_channel", first_feature_channel),
+            ("feature_channels", feature_channels),
+        ):
+            if integer(type(self).__name__, name, value, 0) % 4:
+                raise GeometryError(f"{type(self).__name__}: {name} is {value}; it has to be a multiple of 4")
+        available = self.feature_channels - first_feature_channel
+        if available <= 0 or feature_channels == 0:
+            raise GeometryError(
+                f"{type(self).__name__}: channels from {first_feature_channel} of an image with "
+                f"{self.feature_channels} leave none"
+            )
+        return self._view(
+            replace(self.descriptor, feature_channels=min(feature_channels, available)),
+            self._first_element + first_feature_channel,
+        )
+
+    def _view(self, descriptor: ImageDescriptor, first_element: int) -> Image:
+        view = Image(descriptor, self.device, label=self.label)
+        view.parent = self
+        view._first_element = first_element
+        view._strides = self._strides
+        return view
+
+    @property
+    def _root(self) -> Image:
+        image = self
+        while image.parent is not None:
+            image = image.parent
+        return image
+
+    def _written_by(self, command_buffer: CommandBuffer) -> None:
+        self._root._writer = command_buffer
+
+    def _wait_for_contents(self, what: str) -> None:
+        writer = self._root._writer
+        if writer is None:
+            return
+        if writer.is_open:
+            raise StateError(
+                f"{type(self).__name__}{f' {self.label!r}' if self.label else ''}: {what} before its command buffer "
+                "was committed; leave the 'with' block or call commit() first"
+            )
+        writer.wait_until_completed()
+        self._root._writer = None
+
+    def _array(self) -> np.ndarray:
+        itemsize = self.dtype.itemsize
+        shape = self.shape
+        strides = tuple(s * itemsize for s in (self._strides[2], self._strides[1], self._strides[0], 1))
+        memory = self.buffer.memory
+        if memory is None:
+            span = 1 + sum((n - 1) * s // itemsize for n, s in zip(shape, strides, strict=True))
+            memory = self.buffer.read(self._first_element * itemsize, span * itemsize)
+            values = memory.view(self.dtype)
+        else:
+            values = memory[: memory.size // itemsize * itemsize].view(self.dtype)[self._first_element :]
+        return np.lib.stride_tricks.as_strided(values, shape, strides)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The image as an array of shape (images, height, width, channels).
+
+        Waits for the command buffer that writes the image. On unified memory this is a view of the live storage unless
+        a copy is asked for. Raises ``StateError`` if that command buffer has not been committed.
+        """
+        self._wait_for_contents("read")
+        values = self._array()
+        if dtype is not None and np.dtype(dtype) != values.dtype:
+            if copy is False:
+                raise ValueError(f"an image of {values.dtype} cannot be read as {np.dtype(dtype)} without a copy")
+            return values.astype(dtype)
+        return values.copy() if copy else values
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return np.asarray(self).__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return np.asarray(self).__dlpack_device__()
+
+    # objc: -writeBytes:dataLayout:imageIndex:
+    def write(self, array: Any) -> None:
+        """Replaces the contents by ``array``, which has the image's shape and dtype.
+
+        Waits for the command buffer that writes the image. Raises ``GeometryError`` for another shape and
+        ``FormatError`` for another dtype.
+        """
+        values = _as_array("Image.write", array)
+        if values.shape != self.shape:
+            raise GeometryError(f"Image.write: the array has shape {values.shape} but the image {self.shape}")
+        if values.dtype != self.dtype or not values.dtype.isnative:
+            raise FormatError(f"Image.write: the array is {values.dtype!r} but the image {self.dtype!r}")
+        self._wait_for_contents("written")
+        if self.buffer.memory is not None:
+            self._array()[...] = values
+        elif self.parent is None:
+            self.buffer.write(np.ascontiguousarray(values))
+        else:
+            raise NotImplementedError("Image.write: a view on a device without unified memory; write its parent")
+
+    # objc: -synchronizeOnCommandBuffer:
+    def synchronize(self, command_buffer: CommandBuffer) -> None:
+        """Nothing to do: ``np.asarray`` waits and copies by itself. Kept for ported code."""
+
+    @property
+    def read_count(self) -> int:
+        """0: only temporary images count their reads."""
+        return 0
+
+    def _read_once(self) -> None:
+        """Called once for each encode that reads the image."""
+
+    def _require_readable(self, owner: str, argument: str) -> None:
+        """Raises ``StateError`` if the contents are gone."""
+
+    @staticmethod
+    def default_allocator() -> ImageAllocator:
+        """The allocator that makes regular images."""
+        return RegularImageAllocator()
+
+    def __repr__(self) -> str:
+        name = f" {self.label!r}" if self.label else ""
+        return f"<{type(self).__name__}{name} {self.descriptor.shape_text} {self.dtype.name} on {self.device.identifier}>"
+
+
+class TemporaryImage(Image):
+    """An image that lives on one command buffer; its memory is used again once ``read_count`` reaches 0.
+
+    The count starts at 1 and falls by 1 with each encode that reads the image. The contents cannot be read on the CPU.
+    Source: ``MPSTemporaryImage``.
+    """
+
+    def __init__(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor, *, label: str | None = None) -> None:
+        super().__init__(descriptor, command_buffer.device, label=label)
+        self.command_buffer = command_buffer
+        self._read_count = 1
+
+    @classmethod
+    def from_array(cls, array: Any, device: Device | None = None, *, label: str | None = None) -> Image:
+        """Not possible: temporary images have no CPU access. Raises ``StateError``."""
+        raise StateError("TemporaryImage: has no CPU access; make an Image from the array")
+
+    @property
+    def read_count(self) -> int:
+        """How many encodes may still read the image. Setting it to 0 gives the memory back.
+
+        Setting raises ``StateError`` once it is 0 and ``GeometryError`` for a negative value.
+        """
+        return self._read_count
+
+    @read_count.setter
+    def read_count(self, count: int) -> None:
+        if self._read_count == 0:
+            raise StateError("TemporaryImage: read_count is 0, so the memory is gone and the count cannot be changed")
+        self._read_count = integer("TemporaryImage", "read_count", count, 0)
+        if self._read_count == 0 and self._buffer is not None:
+            self.command_buffer._give_back(self._buffer)
+
+    def _read_once(self) -> None:
+        self.read_count = self._read_count - 1
+
+    def _require_readable(self, owner: str, argument: str) -> None:
+        if self._read_count == 0:
+            raise StateError(
+                f"{owner}: {argument} is a temporary image with read_count 0, so its contents are gone; raise "
+                "read_count before the earlier encode that read it"
+            )
+
+    def _allocate(self) -> Buffer:
+        reused = self.command_buffer._reuse_buffer(self.resource_size)
+        return reused if reused is not None else self.device.allocate(self.resource_size)
+
+    def _view(self, descriptor: ImageDescriptor, first_element: int) -> Image:
+        raise NotImplementedError("TemporaryImage: views of temporary images; make a view of a regular image")
+
+    def _wait_for_contents(self, what: str) -> None:
+        raise StateError(f"TemporaryImage: {what} on the CPU, but temporary images have no CPU access")
+
+    @staticmethod
+    def default_allocator() -> ImageAllocator:
+        """The allocator that makes temporary images."""
+        return TemporaryImageAllocator()
+
+
+class ImageAllocator(Protocol):
+    """Makes the destination of an encode that returns an image. Source: ``MPSImageAllocator``."""
+
+    def image(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor, kernel: Any) -> Image:
+        """A new image of ``descriptor`` for the result of ``kernel``."""
+        ...
+
+
+class RegularImageAllocator:
+    """Makes regular images: the default of every kernel here (MPS's default makes temporary ones)."""
+
+    def image(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor, kernel: Any) -> Image:
+        return Image(descriptor, command_buffer.device)
+
+
+class TemporaryImageAllocator:
+    """Makes temporary images."""
+
+    def image(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor, kernel: Any) -> Image:
+        return TemporaryImage(command_buffer, descriptor)
+
+
+class ImageBatch(Sequence[Image]):
+    """A list of images of one image each; a batch made of all views of one image is encoded in one dispatch.
+
+    Raises ``GeometryError`` if it is empty or an image holds more than one. Source: ``MPSImageBatch``.
+    """
+
+    def __init__(self, images: Iterable[Image]) -> None:
+        self._images = tuple(images)
+        if not self._images:
+            raise GeometryError("ImageBatch: an empty batch; it has to hold at least one image")
+        for index, image in enumerate(self._images):
+            if not isinstance(image, Image):
+                raise FormatError(f"ImageBatch: element {index} is {image!r}; it has to be an Image")
+            if image.number_of_images != 1:
+                raise GeometryError(
+                    f"ImageBatch: element {index} holds {image.number_of_images} images; each element has to hold 1 "
+                    "(batch_representation() gives them one by one)"
+                )
+
+    @classmethod
+    def from_array(cls, array: Any, device: Device | None = None) -> ImageBatch:
+        """The images of ``array`` (N x height x width x channels) as views of one image."""
+        return Image.from_array(array, device).batch_representation()
+
+    @property
+    def whole(self) -> Image | None:
+        """The one image whose parts, in order, are this batch; None if its images are stored apart."""
+        first = self._images[0]
+        if len(self._images) == 1:
+            return first
+        parent = first.parent
+        if parent is None or any(image.parent is not parent for image in self._images):
+            return None
+        step = parent._strides[2]
+        if first.feature_channels != parent.feature_channels:
+            return None
+        if any(im._first_element != first._first_element + i * step for i, im in enumerate(self._images)):
+            return None
+        return parent._images((first._first_element - parent._first_element) // step, len(self._images))
+
+    # objc: MPSImageBatchIncrementReadCount
+    def increment_read_count(self, amount: int) -> int:
+        """Adds ``amount`` to the read count of each different temporary image; returns the number of images."""
+        return increment_read_counts(self._images, amount)
+
+    # objc: MPSImageBatchResourceSize
+    def resource_size(self) -> int:
+        """Bytes of all different images."""
+        return sum(image.resource_size for image in {id(i): i for i in self._images}.values())
+
+    @overload
+    def __getitem__(self, index: int) -> Image: ...
+    @overload
+    def __getitem__(self, index: slice) -> ImageBatch: ...
+    def __getitem__(self, index: int | slice) -> Image | ImageBatch:
+        return ImageBatch(self._images[index]) if isinstance(index, slice) else self._images[index]
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __iter__(self) -> Iterator[Image]:
+        return iter(self._images)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """All images as one array of shape (images, height, width, channels)."""
+        whole = self.whole
+        if whole is not None:
+            return whole.__array__(dtype, copy)
+        return np.concatenate([np.asarray(image, dtype) for image in self._images])
+
+    def __repr__(self) -> str:
+        return f"<ImageBatch of {len(self)} x {self._images[0].descriptor.shape_text}>"
+
+
+def increment_read_counts(objects: Iterable[Any], amount: int) -> int:
+    """Adds ``amount`` to the read count of each different temporary object that still has one; returns their number."""
+    unique = {id(item): item for item in objects}
+    for item in unique.values():
+        if item.read_count > 0:
+            item.read_count += amount
+    return len(unique)
+
+
+def _dense_strides(descriptor: ImageDescriptor) -> tuple[int, int, int]:
+    pixel = descriptor.feature_channels
+    row = pixel * descriptor.width
+    return pixel, row, row * descriptor.height
+
+
+def _as_array(owner: str, array: Any) -> np.ndarray:
+    if isinstance(array, (list, tuple, int, float)):
+        raise FormatError(f"{owner}: {type(array).__name__} is not an array; make it one with numpy.asarray")
+    if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
+        return np.from_dlpack(array)
+    values = np.asarray(array)
+    if values.dtype == object:
+        raise FormatError(f"{owner}: {type(array).__name__} is not an array of numbers")
+    return values

@@ -1,0 +1,305 @@
+"""From a template to a compiled function: shader families, parameter structs, rendering, and the compiled library.
+
+A family is one file ``shaders/NAME.metal.j2`` with kernels that belong together, rendered once for each dtype. Its
+parameter structs are declared once, here in Python; the Metal struct and the bytes that fill it both come from that
+declaration. Rendered source carries ``#line`` directives, so that every compiler names the template's line.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache as once
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import numpy as np
+
+from mpsgrad.devices import Device, Function, Library, default_device
+from mpsgrad.errors import DeviceNotFoundError, ShaderError
+
+DTYPES = ("float", "half")
+PROGRESS_AFTER_SECONDS = 1.0
+
+_METAL_TYPES = {"int": ("i", np.int32), "uint": ("I", np.uint32), "float": ("f", np.float32)}
+
+
+class ParameterStruct:
+    """A Metal struct of 4-byte scalars and nested structs, declared by keyword: ``width="int"``, ``source=IMAGE``."""
+
+    def __init__(self, name: str, **fields: str | ParameterStruct) -> None:
+        self.name = name
+        self.fields = fields
+        self._packer = struct.Struct("=" + "".join(code for code, _ in self._scalars()))
+
+    def _scalars(self) -> Iterator[tuple[str, type]]:
+        for kind in self.fields.values():
+            if isinstance(kind, ParameterStruct):
+                yield from kind._scalars()
+            else:
+                yield _METAL_TYPES[kind]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The NumPy dtype with the same layout as the Metal struct."""
+        return np.dtype(
+            [
+                (name, kind.dtype if isinstance(kind, ParameterStruct) else _METAL_TYPES[kind][1])
+                for name, kind in self.fields.items()
+            ]
+        )
+
+    @property
+    def metal(self) -> str:
+        """The declaration in Metal, nested structs not included."""
+        kinds = {n: k.name if isinstance(k, ParameterStruct) else k for n, k in self.fields.items()}
+        body = "\n".join(f"    {kind} {name};" for name, kind in kinds.items())
+        return f"struct {self.name} {{\n{body}\n}};"
+
+    def pack(self, **values: Any) -> bytes:
+        """The struct's bytes. A nested struct's value is the tuple of its scalars in order."""
+        if values.keys() != self.fields.keys():
+            raise TypeError(f"{self.name} has the fields {', '.join(self.fields)} but was given {', '.join(values)}")
+        flat: list[Any] = []
+        for name, kind in self.fields.items():
+            if isinstance(kind, ParameterStruct):
+                flat += values[name]
+            else:
+                flat.append(values[name])
+        return self._packer.pack(*flat)
+
+
+IMAGE_LAYOUT = ParameterStruct(
+    "ImageLayout",
+    offset="int",
+    pixel_stride="int",
+    row_stride="int",
+    image_stride="int",
+    width="int",
+    height="int",
+    channels="int",
+    images="int",
+)
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """Metal source and, for each of its lines, the template file and line that it was rendered from."""
+
+    source: str
+    origins: tuple[tuple[str, int], ...]
+
+    def with_line_directives(self) -> str:
+        """The source with a ``#line`` directive wherever the origin is not the line after the one before it."""
+        lines = []
+        expected: tuple[str, int] | None = None
+        for text, (file, line) in zip(self.source.splitlines(), self.origins, strict=True):
+            if (file, line) != expected:
+                lines.append(f'#line {line} "{file}"')
+            lines.append(text)
+            expected = (file, line + 1)
+        return "\n".join(lines) + "\n"
+
+
+class _MarkLines(jinja2.ext.Extension):
+    """Puts a marker with template and line number at the start of each line of template text."""
+
+    def filter_stream(self, stream: Any) -> Iterable[Any]:
+        from jinja2.lexer import Token
+
+        file = stream.filename or stream.name or "<template>"
+        at_line_start = True
+        for token in stream:
+            if token.type == "data":
+                parts = token.value.split("\n")
+                marked = []
+                for index, part in enumerate(parts):
+                    start = index > 0 or at_line_start
+                    last = index == len(parts) - 1
+                    marked.append(_marker(file, token.lineno + index) + part if start and (part or not last) else part)
+                at_line_start = parts[-1] == ""
+                yield Token(token.lineno, "data", "\n".join(marked))
+            else:
+                if token.type == "variable_begin" and at_line_start:
+                    yield Token(token.lineno, "data", _marker(file, token.lineno))
+                    at_line_start = False
+                yield token
+
+
+def _marker(file: str, line: int) -> str:
+    return f"\x01{Path(file).name}\x02{line}\x03"
+
+
+def _strip_markers(text: str, template: str) -> Rendering:
+    lines, origins = [], []
+    file, number = template, 0
+    for marked in text.splitlines():
+        pieces = marked.split("\x01")
+        line = pieces[0]
+        number += 1
+        for index, piece in enumerate(pieces[1:]):
+            place, _, rest = piece.partition("\x03")
+            if index == 0:
+                file, _, digits = place.partition("\x02")
+                number = int(digits)
+            line += rest
+        lines.append(line.rstrip())
+        origins.append((f"shaders/{file}", number))
+    kept: list[int] = []
+    for index, line in enumerate(lines):
+        if line or (kept and lines[kept[-1]]):
+            kept.append(index)
+    return Rendering("\n".join(lines[i] for i in kept) + "\n", tuple(origins[i] for i in kept))
+
+
+def shader_directory() -> Path:
+    """The folder with the templates: inside the installed package, or beside it in a checkout."""
+    inside = Path(__file__).parent / "shaders"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "shaders"
+
+
+@once
+def _environment() -> jinja2.Environment:
+    directory = shader_directory()
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([directory, directory / "lib"]),
+        extensions=[_MarkLines, "jinja2.ext.do"],
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+@dataclass(eq=False)
+class ShaderFamily:
+    """The kernels of one template.
+
+    ``structs`` are the parameter structs that the template prints with ``{{ structs }}``, outer after nested;
+    ``constants`` are further names for the template; ``tunables`` maps a device family to names that override
+    ``constants`` there.
+    """
+
+    name: str
+    structs: tuple[ParameterStruct, ...] = ()
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    tunables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = DTYPES
+
+    def __post_init__(self) -> None:
+        FAMILIES[self.name] = self
+        self._libraries: dict[tuple[Device, str], Library] = {}
+        self._functions: dict[tuple[Device, str, str], Function] = {}
+        self._lock = RLock()
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}.metal.j2"
+
+    def render(self, dtype: str = "float", device_family: str = "cpu") -> Rendering:
+        """Metal source for images of ``dtype`` with the tunables of ``device_family``."""
+        values = {
+            **self.constants,
+            **self.tunables.get(device_family, {}),
+            "dtype": dtype,
+            "structs": "\n\n".join(s.metal for s in self.structs),
+        }
+        try:
+            text = _environment().get_template(self.file).render(values)
+        except jinja2.TemplateSyntaxError as error:
+            raise self._template_error(error.message or str(error), error.name, error.lineno) from error
+        except jinja2.UndefinedError as error:
+            raise self._template_error(str(error), self.file, _template_line(error)) from error
+        return _strip_markers(text, self.file)
+
+    def _template_error(self, message: str, file: str | None, line: int | None) -> ShaderError:
+        name = Path(file or self.file).name
+        text = None
+        if line is not None:
+            for folder in (shader_directory(), shader_directory() / "lib"):
+                if (folder / name).is_file():
+                    text = (folder / name).read_text().splitlines()[line - 1]
+        return ShaderError(message, file=f"shaders/{name}", line=line, source_line=text)
+
+    def source(self, device: Device, dtype: str) -> str:
+        """What ``device`` compiles."""
+        return self.render(dtype, device.family).with_line_directives()
+
+    def library(self, device: Device, dtype: str) -> Library:
+        """The compiled kernels, compiled at the first call."""
+        with self._lock:
+            library = self._libraries.get((device, dtype))
+            if library is None:
+                library = device.compile(self.source(device, dtype), name=f"shaders/{self.file}")
+                self._libraries[device, dtype] = library
+            return library
+
+    def function(self, device: Device, name: str, dtype: str) -> Function:
+        """The compiled kernel function ``name`` for images of ``dtype``."""
+        function = self._functions.get((device, name, dtype))
+        if function is None:
+            function = self.library(device, dtype).function(name)
+            self._functions[device, name, dtype] = function
+        return function
+
+
+FAMILIES: dict[str, ShaderFamily] = {}
+
+
+def _template_line(error: BaseException) -> int | None:
+    """The template line at which rendering stopped, from the traceback that Jinja rewrites."""
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.endswith(".j2"):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def compile_library(device: Device | None = None) -> float:
+    """Compiles what the cache on disk does not hold yet, with a progress line when that takes more than a second.
+
+    Returns the seconds it took. Raises ``DeviceNotFoundError`` without a device.
+    """
+    device = device or default_device()
+    started = time.perf_counter()
+    waiting = [
+        (family, dtype)
+        for family in FAMILIES.values()
+        for dtype in family.dtypes
+        if not device.is_compiled(family.source(device, dtype))
+    ]
+    if waiting:
+        done = 0
+        with ThreadPoolExecutor(max_workers=max(2, min(8, device.compute_units))) as pool:
+            for _ in pool.map(lambda task: task[0].library(device, task[1]), waiting):
+                done += 1
+                if time.perf_counter() - started > PROGRESS_AFTER_SECONDS:
+                    _progress(f"mpsgrad: compiling Metal shaders for {device.name}: {done}/{len(waiting)}")
+        if time.perf_counter() - started > PROGRESS_AFTER_SECONDS:
+            _progress(f"mpsgrad: compiled {done} shader libraries in {time.perf_counter() - started:.1f} s", end="\n")
+    return time.perf_counter() - started
+
+
+def _progress(text: str, end: str = "") -> None:
+    if sys.stderr is not None:
+        lead = "\r\x1b[K" if sys.stderr.isatty() else ""
+        if lead or end:
+            print(f"{lead}{text}", end=end, file=sys.stderr, flush=True)
+
+
+def compile_at_import() -> None:
+    """What ``import mpsgrad`` does: compiles for the default device; without one, the first use says what is missing."""
+    try:
+        compile_library()
+    except DeviceNotFoundError:
+        return

@@ -1,0 +1,310 @@
+"""States: what a forward kernel hands to the gradient kernel and to the update of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device, default_device
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import EdgeMode, Offset, Region, integer
+from mpsgrad.image import Image, ImageDescriptor, increment_read_counts
+
+if TYPE_CHECKING:
+    from mpsgrad.kernel import BinaryKernel, Kernel
+
+
+class State:
+    """A container of buffers that travels between kernels. Source: ``MPSState``.
+
+    ``buffer_sizes`` are in bytes; the buffers are allocated at their first use. With ``command_buffer`` the state is
+    temporary: it lives on that command buffer, its ``read_count`` starts at 1, and it cannot be read on the CPU.
+    """
+
+    def __init__(
+        self,
+        buffer_sizes: Sequence[int] = (),
+        device: Device | None = None,
+        *,
+        command_buffer: CommandBuffer | None = None,
+        label: str | None = None,
+    ) -> None:
+        self.command_buffer = command_buffer
+        self.device = command_buffer.device if command_buffer is not None else device or default_device()
+        self.label = label
+        self._sizes = tuple(integer(type(self).__name__, "buffer size", size, 1) for size in buffer_sizes)
+        self._buffers: list[Buffer | None] = [None] * len(self._sizes)
+        self._read_count = 1 if command_buffer is not None else 0
+        self._writer: CommandBuffer | None = None
+
+    @property
+    def resource_count(self) -> int:
+        """The number of buffers."""
+        return len(self._sizes)
+
+    # objc: -bufferSizeAtIndex:
+    def buffer_size(self, index: int) -> int:
+        """Bytes of the buffer at ``index``."""
+        return self._sizes[index]
+
+    # objc: -resourceAtIndex:allocateMemory:
+    def resource(self, index: int) -> Buffer:
+        """The buffer at ``index``. Raises ``StateError`` if the state is temporary and was read as often as it may be."""
+        self._require_readable(type(self).__name__, "the state")
+        buffer = self._buffers[index]
+        if buffer is None:
+            size = self._sizes[index]
+            reused = self.command_buffer._reuse_buffer(size) if self.command_buffer is not None else None
+            buffer = self._buffers[index] = reused if reused is not None else self.device.allocate(size)
+        return buffer
+
+    @property
+    def resource_size(self) -> int:
+        """Bytes of all buffers."""
+        return sum(self._sizes)
+
+    @property
+    def is_temporary(self) -> bool:
+        return self.command_buffer is not None
+
+    @property
+    def read_count(self) -> int:
+        """How many encodes may still read a temporary state; 0 for regular ones.
+
+        Setting raises ``StateError`` for a regular state and once the count is 0, ``GeometryError`` for a negative one.
+        """
+        return self._read_count
+
+    @read_count.setter
+    def read_count(self, count: int) -> None:
+        name = type(self).__name__
+        if self.command_buffer is None:
+            raise StateError(f"{name}: read_count is {count}, but only temporary states count their reads")
+        if self._read_count == 0:
+            raise StateError(f"{name}: read_count is 0, so the memory is gone and the count cannot be changed")
+        self._read_count = integer(name, "read_count", count, 0)
+        if self._read_count == 0:
+            for buffer in self._buffers:
+                if buffer is not None:
+                    self.command_buffer._give_back(buffer)
+
+    def _read_once(self) -> None:
+        if self.command_buffer is not None:
+            self.read_count = self._read_count - 1
+
+    def _require_readable(self, owner: str, argument: str) -> None:
+        if self.command_buffer is not None and self._read_count == 0:
+            raise StateError(f"{owner}: {argument} is temporary with read_count 0, so its contents are gone")
+
+    def _written_by(self, command_buffer: CommandBuffer) -> None:
+        self._writer = command_buffer
+
+    # objc: -synchronizeOnCommandBuffer:
+    def synchronize(self, command_buffer: CommandBuffer) -> None:
+        """Makes what kernels write visible to the CPU once ``command_buffer`` has completed.
+
+        Needed by MPS on managed storage; here every read waits by itself. Raises ``StateError`` for a temporary state
+        and after ``commit``.
+        """
+        command_buffer._require_open("synchronize")
+        if self.is_temporary:
+            raise StateError(f"{type(self).__name__}: synchronize, but temporary states have no CPU access")
+
+    def _read(self, index: int, count: int) -> np.ndarray:
+        """``count`` float32 values of the buffer at ``index``, after the work that writes them has completed."""
+        if self.is_temporary:
+            raise StateError(f"{type(self).__name__}: read on the CPU, but temporary states have no CPU access")
+        if self._writer is not None:
+            if self._writer.is_open:
+                raise StateError(
+                    f"{type(self).__name__}: read before its command buffer was committed; leave the 'with' block or "
+                    "call commit() first"
+                )
+            self._writer.wait_until_completed()
+        return self.resource(index).read(0, 4 * count).view(np.float32)
+
+    def _write(self, index: int, values: Any) -> None:
+        self.resource(index).write(np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8))
+
+    def __repr__(self) -> str:
+        name = f" {self.label!r}" if self.label else ""
+        kind = f" temporary, read_count {self.read_count}" if self.is_temporary else ""
+        return f"<{type(self).__name__}{name}{kind} on {self.device.identifier}>"
+
+
+@dataclass(frozen=True)
+class ForwardSnapshot:
+    """A forward kernel's properties at the time of ``result_state``, and the images' extents."""
+
+    kernel: str
+    offset: Offset
+    clip_rect: Region
+    edge_mode: EdgeMode
+    kernel_width: int
+    kernel_height: int
+    stride_in_pixels_x: int
+    stride_in_pixels_y: int
+    dilation_rate_x: int
+    dilation_rate_y: int
+    source_feature_channel_offset: int
+    source_feature_channel_max_count: int
+    destination_feature_channel_offset: int
+    source: ImageDescriptor
+    destination: ImageDescriptor
+
+
+class GradientState(State):
+    """What a gradient kernel has to know of the forward encode: a snapshot of its configuration.
+
+    Made by a forward kernel's ``result_state``; opaque otherwise. Source: ``MPSNNGradientState``.
+    """
+
+    def __init__(
+        self,
+        snapshot: ForwardSnapshot,
+        buffer_sizes: Sequence[int] = (),
+        device: Device | None = None,
+        *,
+        command_buffer: CommandBuffer | None = None,
+    ) -> None:
+        super().__init__(buffer_sizes, device, command_buffer=command_buffer)
+        self.snapshot = snapshot
+        self.parent: GradientState | None = None
+        self._index = 0
+
+    @property
+    def source_width(self) -> int:
+        """Width of the forward source image in pixels."""
+        return self.snapshot.source.width
+
+    @property
+    def source_height(self) -> int:
+        """Height of the forward source image in pixels."""
+        return self.snapshot.source.height
+
+    # objc: -destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:
+    def destination_image_descriptor(
+        self,
+        source_images: Sequence[Image],
+        source_states: Sequence[State],
+        kernel: Kernel | BinaryKernel,
+        suggested_descriptor: ImageDescriptor,
+    ) -> ImageDescriptor:
+        """Configures ``kernel``, the consumer of this state, and says how large its result is.
+
+        A gradient kernel gets the forward kernel's geometry, and its result the extents of the forward source.
+        """
+        kernel._configure_from(self)
+        source = self.snapshot.source
+        return replace(
+            suggested_descriptor,
+            width=source.width,
+            height=source.height,
+            feature_channels=source.feature_channels,
+            number_of_images=source.number_of_images,
+        )
+
+    def batch_representation(self) -> StateBatch:
+        """This state of N images as N states of one image that share its buffers."""
+        count = self.snapshot.source.number_of_images
+        return StateBatch(self._part(index) for index in range(count))
+
+    def _part(self, index: int) -> GradientState:
+        """The state of image ``index`` alone; classes with buffers per image override ``_part_of_buffers``."""
+        if self.snapshot.source.number_of_images == 1:
+            return self
+        part = type(self).__new__(type(self))
+        part.__dict__.update(self.__dict__)
+        one = replace(
+            self.snapshot,
+            source=replace(self.snapshot.source, number_of_images=1),
+            destination=replace(self.snapshot.destination, number_of_images=1),
+        )
+        part.snapshot, part.parent, part._index = one, self, index
+        part._part_of_buffers(index)
+        return part
+
+    def _part_of_buffers(self, index: int) -> None:
+        """Called on a new part: makes its buffers views of image ``index``."""
+
+
+class BinaryGradientState(State):
+    """The counterpart of ``GradientState`` for kernels with two sources: one snapshot for each.
+
+    Source: ``MPSNNBinaryGradientState``.
+    """
+
+    def __init__(
+        self,
+        primary: ForwardSnapshot,
+        secondary: ForwardSnapshot,
+        buffer_sizes: Sequence[int] = (),
+        device: Device | None = None,
+        *,
+        command_buffer: CommandBuffer | None = None,
+    ) -> None:
+        super().__init__(buffer_sizes, device, command_buffer=command_buffer)
+        self.primary = primary
+        self.secondary = secondary
+
+
+class StateBatch(Sequence[Any]):
+    """A list of states, one for each image of a batch; an accumulating state stands in it once for each image.
+
+    Source: ``MPSStateBatch``.
+    """
+
+    def __init__(self, states: Iterable[State]) -> None:
+        self._states = tuple(states)
+        if not self._states:
+            raise GeometryError("StateBatch: an empty batch; it has to hold at least one state")
+        for index, state in enumerate(self._states):
+            if not isinstance(state, State):
+                raise FormatError(f"StateBatch: element {index} is {state!r}; it has to be a State")
+
+    @property
+    def whole(self) -> Any:
+        """The one state whose parts, in order, are this batch, or the state that it repeats; None otherwise."""
+        first = self._states[0]
+        if all(state is first for state in self._states):
+            return first
+        parent = getattr(first, "parent", None)
+        if parent is None or len(self._states) != parent.snapshot.source.number_of_images:
+            return None
+        matches = (s.parent is parent and s._index == i for i, s in enumerate(self._states))  # type: ignore[attr-defined]
+        return parent if all(matches) else None
+
+    # objc: MPSStateBatchIncrementReadCount
+    def increment_read_count(self, amount: int) -> int:
+        """Adds ``amount`` to the read count of each different temporary state; returns the number of states."""
+        return increment_read_counts(self._states, amount)
+
+    # objc: MPSStateBatchSynchronize
+    def synchronize(self, command_buffer: CommandBuffer) -> None:
+        """Synchronizes each different state."""
+        for state in {id(s): s for s in self._states}.values():
+            state.synchronize(command_buffer)
+
+    # objc: MPSStateBatchResourceSize
+    def resource_size(self) -> int:
+        """Bytes of all different states."""
+        return sum(state.resource_size for state in {id(s): s for s in self._states}.values())
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> StateBatch: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return StateBatch(self._states[index]) if isinstance(index, slice) else self._states[index]
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._states)
+
+

@@ -1,0 +1,21 @@
+"""Settings that every test shares: Hypothesis profiles and the devices of this machine."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import mpsgrad as mg
+
+settings.register_profile(
+    "default", deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", parent=settings.get_profile("default"), max_examples=1000, derandomize=False)
+settings.load_profile(os.environ.get("MPSGRAD_HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def device() -> mg.Device:
+    return mg.default_device()
