@@ -1,0 +1,103 @@
+"""What a translation needs to know of its target."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from mpsgrad.msl.declarations import Attribute, Kernel, Parameter
+from mpsgrad.msl.signature import Target
+from mpsgrad.msl.tokens import error, spell
+
+VECTOR_TYPE = re.compile(r"(bool|char|uchar|short|ushort|int|uint|long|ulong|half|float)([234])$")
+
+INDEX_ATTRIBUTES = frozenset(
+    {
+        "thread_index_in_threadgroup",
+        "thread_index_in_simdgroup",
+        "thread_index_in_quadgroup",
+        "simdgroup_index_in_threadgroup",
+        "quadgroup_index_in_threadgroup",
+        "simdgroups_per_threadgroup",
+        "quadgroups_per_threadgroup",
+        "dispatch_simdgroups_per_threadgroup",
+        "dispatch_quadgroups_per_threadgroup",
+        "threads_per_simdgroup",
+        "thread_execution_width",
+    }
+)
+POSITION_ATTRIBUTES = frozenset(
+    {
+        "thread_position_in_grid",
+        "thread_position_in_threadgroup",
+        "threadgroup_position_in_grid",
+        "threads_per_grid",
+        "threads_per_threadgroup",
+        "dispatch_threads_per_threadgroup",
+        "threadgroups_per_grid",
+    }
+)
+SIMD_ATTRIBUTES = frozenset(name for name in INDEX_ATTRIBUTES if name != "thread_index_in_threadgroup")
+
+
+def position_dimensions(parameter: Parameter, attribute: Attribute) -> int:
+    """How many components a position parameter has; raises ``ShaderError`` for a type that Metal refuses."""
+    written = spell([token for token in parameter.type if token.text not in ("const", "metal", "::", "thread")])
+    scalar = re.fullmatch(r"(?:uint|ushort|uint32_t|uint16_t|unsigned int|unsigned short|unsigned)", written)
+    vector = re.fullmatch(r"(?:uint|ushort)([23])|vec<(?:uint|ushort),([23])>", written)
+    if parameter.is_pointer or parameter.is_reference or (scalar is None and vector is None):
+        raise error(f"type '{spell(parameter.type)}' is not valid for attribute '{attribute.name}'", parameter.place)
+    dimensions = 1 if vector is None else int(vector[1] or vector[2])
+    if dimensions > 1 and attribute.name in INDEX_ATTRIBUTES:
+        raise error(f"type '{written}' is not valid for attribute '{attribute.name}'", parameter.place)
+    return dimensions
+
+
+class Backend(ABC):
+    """One target's spelling of what Metal says otherwise."""
+
+    target: Target
+    address_spaces: dict[str, str]
+    reserved: frozenset[str]
+    library_names: frozenset[str]
+    opening: str
+
+    @abstractmethod
+    def kernel_head(self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, uses_simdgroups: bool) -> str:
+        """What stands before the parameters of an entry point."""
+
+    @abstractmethod
+    def position(self, name: str, dimensions: int, flat: bool) -> Sequence[str]:
+        """The expressions of a position attribute's components; ``flat`` says that threadgroups are rows of threads."""
+
+    @abstractmethod
+    def vector(self, type_name: str, components: Sequence[str]) -> str:
+        """An expression that makes a vector of ``components``."""
+
+    @abstractmethod
+    def vector_cast(self, type_name: str) -> str:
+        """What stands before the brackets of a constructor with several components."""
+
+    @abstractmethod
+    def vector_maker(self, type_name: str) -> str:
+        """The definition of ``make_<type>_mtl``, the constructor with one argument: a scalar or a vector."""
+
+    @abstractmethod
+    def number(self, text: str) -> str:
+        """A numeric literal in the target's spelling: floating literals without suffix are ``float`` in Metal."""
+
+
+_FLOATING = re.compile(
+    r"(?:[0-9][0-9']*\.[0-9']*(?:[eE][+-]?[0-9']+)?|\.[0-9][0-9']*(?:[eE][+-]?[0-9']+)?|[0-9][0-9']*[eE][+-]?[0-9']+"
+    r"|0[xX][0-9a-fA-F']*\.?[0-9a-fA-F']*[pP][+-]?[0-9]+)(?P<suffix>[fFhH]?)$"
+)
+
+
+def floating_literal(text: str) -> tuple[str, str] | None:
+    """The digits and the suffix of a floating literal, or None for an integer or what is no number."""
+    match = _FLOATING.match(text)
+    if match is None:
+        return None
+    suffix = match["suffix"]
+    return (text[: -len(suffix)] if suffix else text), suffix.lower()

@@ -1,0 +1,571 @@
+"""Finds in a preprocessed token list what a translation must rewrite: kernel functions, their instantiations and aliases.
+
+Only the outline of a declaration is parsed. Function bodies stay tokens: a real C++ compiler reads them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mpsgrad.msl.tokens import (
+    IDENTIFIER,
+    NUMBER,
+    STRING,
+    Token,
+    error,
+    matching,
+    matching_angle,
+    spell,
+    split_commas,
+)
+
+ADDRESS_SPACES = frozenset({"device", "constant", "threadgroup", "thread"})
+_STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "visible", "stitchable"})
+
+
+@dataclass(slots=True)
+class Attribute:
+    """``name(arguments)`` from inside ``[[ ]]``; ``token`` is its name."""
+
+    name: str
+    arguments: list[Token]
+    token: Token
+
+
+@dataclass(slots=True)
+class Parameter:
+    """One parameter of a kernel function: ``type`` holds the tokens of the declaration before its name."""
+
+    type: list[Token]
+    name: str
+    place: Token
+    attributes: list[Attribute]
+    is_reference: bool
+    is_pointer: bool
+
+    @property
+    def address_space(self) -> Token | None:
+        """The token of the outermost pointee's address space."""
+        last = None
+        for token in self.type:
+            if token.text in ADDRESS_SPACES:
+                last = token
+            elif token.text in "*&":
+                break
+        return last
+
+    def attribute(self, *names: str) -> Attribute | None:
+        return next((attribute for attribute in self.attributes if attribute.name in names), None)
+
+
+@dataclass(slots=True)
+class TemplateParameter:
+    """``kind`` holds the tokens before the name (``typename``, ``int``, ...), ``default`` those after ``=``."""
+
+    kind: list[Token]
+    name: str
+    default: list[Token] | None
+    is_type: bool
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A kernel function's definition; token indices are into the list it was found in."""
+
+    start: int
+    name: Token
+    namespace: tuple[str, ...]
+    template: list[TemplateParameter] | None
+    attributes: list[Attribute]
+    parameters: list[Parameter]
+    parameters_open: int
+    parameters_close: int
+    body_open: int
+    body_close: int
+
+    def attribute(self, name: str) -> Attribute | None:
+        return next((attribute for attribute in self.attributes if attribute.name == name), None)
+
+
+@dataclass(slots=True)
+class Instantiation:
+    """``template [[host_name("...")]] kernel void name<arguments>(...);``"""
+
+    start: int
+    end: int
+    name: Token
+    namespace: tuple[str, ...]
+    arguments: list[list[Token]]
+    attributes: list[Attribute]
+
+    def attribute(self, name: str) -> Attribute | None:
+        return next((attribute for attribute in self.attributes if attribute.name == name), None)
+
+
+@dataclass(slots=True)
+class Program:
+    """The outline of a source. ``functions`` maps each function's name to the token ranges of its bodies."""
+
+    tokens: list[Token]
+    kernels: list[Kernel] = field(default_factory=list)
+    instantiations: list[Instantiation] = field(default_factory=list)
+    functions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    function_heads: list[tuple[int, int, int]] = field(default_factory=list)
+    dropped: list[tuple[int, int]] = field(default_factory=list)
+
+
+def read_program(tokens: list[Token]) -> Program:
+    """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
+    program = Program(_split_shifts(tokens))
+    _read_scope(program, 0, len(program.tokens), (), 0)
+    return program
+
+
+def _split_shifts(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with ``>>`` that closes two template brackets as two tokens."""
+    if not any(token.text == ">>" for token in tokens):
+        return tokens
+    result: list[Token] = []
+    for index, token in enumerate(tokens):
+        if token.text == ">>" and _closes_templates(tokens, index):
+            second = Token(token.kind, ">", token.file, token.line, token.column + 1, False, token.hidden)
+            result += [token.replaced(">"), second]
+        else:
+            result.append(token)
+    return result
+
+
+def _closes_templates(tokens: list[Token], index: int) -> bool:
+    """Whether the ``>>`` at ``index`` follows two open template brackets: looks back to a ``name <`` pair."""
+    open_needed = 2
+    position = index - 1
+    found = 0
+    while position > 0 and index - position < 200:
+        text = tokens[position].text
+        if text in (";", "{", "}", "&&", "||", "=", "?", "return"):
+            return False
+        if text == ")" or text == "]":
+            depth = 0
+            opening = "(" if text == ")" else "["
+            while position > 0:
+                if tokens[position].text == text:
+                    depth += 1
+                elif tokens[position].text == opening:
+                    depth -= 1
+                    if depth == 0:
+                        break
+                position -= 1
+        elif text in "([":
+            return False
+        elif text == ">":
+            open_needed += 1
+        elif text == "<" and tokens[position - 1].kind == IDENTIFIER:
+            found += 1
+            if found == open_needed:
+                return True
+        position -= 1
+    return False
+
+
+_DEEPEST_SCOPE = 200
+
+
+def _read_scope(program: Program, start: int, end: int, namespace: tuple[str, ...], depth: int) -> None:
+    tokens = program.tokens
+    if depth > _DEEPEST_SCOPE:
+        raise error("namespaces are nested too deeply", tokens[start])
+    index = start
+    while index < end:
+        text = tokens[index].text
+        if text == ";" or tokens[index].kind == "pragma":
+            index += 1
+        elif text in (")", "]", "}"):
+            raise error(f"unexpected '{text}'", tokens[index])
+        elif text == "namespace" or (text == "inline" and _text(tokens, index + 1) == "namespace"):
+            index = _read_namespace(program, index, end, namespace, depth)
+        elif (
+            text == "extern" and index + 2 < end and tokens[index + 1].kind == STRING and tokens[index + 2].text == "{"
+        ):
+            close = matching(tokens, index + 2, end)
+            program.dropped += [(index, index + 3), (close, close + 1)]
+            _read_scope(program, index + 3, close, namespace, depth + 1)
+            index = close + 1
+        elif text == "using" and _text(tokens, index + 1) == "namespace" and _mentions_metal(tokens, index + 2):
+            stop = _find(tokens, index, end, ";")
+            program.dropped.append((index, stop + 1))
+            index = stop + 1
+        elif text == "using" and _text(tokens, index + 1) == "metal" and _text(tokens, index + 2) == "::":
+            stop = _find(tokens, index, end, ";")
+            program.dropped.append((index, stop + 1))
+            index = stop + 1
+        else:
+            index = _read_declaration(program, index, end, namespace)
+
+
+def _text(tokens: Sequence[Token], index: int) -> str:
+    return tokens[index].text if index < len(tokens) else ""
+
+
+def _mentions_metal(tokens: Sequence[Token], index: int) -> bool:
+    return _text(tokens, index) == "metal" or (_text(tokens, index) == "::" and _text(tokens, index + 1) == "metal")
+
+
+def _find(tokens: Sequence[Token], start: int, end: int, text: str) -> int:
+    for index in range(start, end):
+        if tokens[index].text == text:
+            return index
+    raise error(f"expected '{text}' after this", tokens[start])
+
+
+def _read_namespace(program: Program, index: int, end: int, namespace: tuple[str, ...], depth: int) -> int:
+    tokens = program.tokens
+    position = index + (2 if tokens[index].text == "inline" else 1)
+    names: list[str] = []
+    while position < end and (tokens[position].kind == IDENTIFIER or tokens[position].text == "::"):
+        if tokens[position].kind == IDENTIFIER:
+            names.append(tokens[position].text)
+        position += 1
+    if position < end and tokens[position].text == "=":
+        return _find(tokens, position, end, ";") + 1
+    if position >= end or tokens[position].text != "{":
+        raise error("expected '{' after the namespace's name", tokens[min(position, end - 1)])
+    close = matching(tokens, position, end)
+    if names and names[0] == "metal":
+        # What a user adds to the library's namespace goes where the translated library is: the global one.
+        names = names[1:]
+        if not names:
+            program.dropped += [(index, position + 1), (close, close + 1)]
+    _read_scope(program, position + 1, close, (*namespace, *names), depth + 1)
+    return close + 1
+
+
+def _read_declaration(program: Program, start: int, end: int, namespace: tuple[str, ...]) -> int:
+    """Reads one declaration and returns the index behind it."""
+    tokens = program.tokens
+    index = start
+    template: tuple[int, int] | None = None
+    if tokens[index].text == "template" and _text(tokens, index + 1) == "<":
+        while index < end and tokens[index].text == "template" and _text(tokens, index + 1) == "<":
+            close = matching_angle(tokens, index + 1, end)
+            if close is None:
+                raise error("expected '>' to end the template parameters", tokens[index + 1])
+            template = (index + 2, close)
+            index = close + 1
+    explicit = template is None and tokens[index].text == "template"
+    head = index
+    parameters: tuple[int, int] | None = None
+    body: tuple[int, int] | None = None
+    is_class = False
+    initialised = False
+    stop: int | None = None
+    while index < end:
+        token = tokens[index]
+        text = token.text
+        if text == ";":
+            stop = index + 1
+            break
+        if text == "(":
+            close = matching(tokens, index, end)
+            if parameters is None and tokens[index - 1].kind == IDENTIFIER and not initialised:
+                if tokens[index - 1].text not in ("decltype", "__attribute__", "alignas", "noexcept", "constexpr"):
+                    parameters = (index, close)
+            elif parameters is None and not initialised and "operator" in (
+                tokens[index - 1].text, _text(tokens, index - 2), _text(tokens, index - 3)
+            ):  # fmt: skip
+                parameters = (index, close)
+            elif parameters is None and tokens[index - 1].text == ">" and not initialised:
+                parameters = (index, close)
+            index = close + 1
+            continue
+        if text == "[":
+            index = matching(tokens, index, end) + 1
+            continue
+        if text in ("struct", "class", "union", "enum") and parameters is None:
+            is_class = True
+        elif text == "=" and not (index > head and tokens[index - 1].text == "operator"):
+            initialised = True
+        elif text == "{":
+            close = matching(tokens, index, end)
+            if parameters is not None and not initialised:
+                body = (index, close)
+                stop = close + 1
+                break
+            if not is_class and not initialised and parameters is None and index + 1 < len(tokens):
+                is_kernel = any(t.text == "kernel" for t in tokens[head:index])
+                if is_kernel:
+                    raise error("expected the kernel function's parameters before '{'", token)
+            index = close + 1
+            continue
+        elif text in ("}", ")", "]"):
+            raise error(f"unexpected '{text}'", token)
+        index += 1
+    if stop is None:
+        raise error("expected ';' after this declaration", tokens[end - 1])
+    kernel = _kernel_keyword(tokens, head, parameters[0] if parameters else stop)
+    if kernel is not None:
+        if explicit:
+            program.instantiations.append(_read_instantiation(program, start, head, stop, namespace))
+        elif body is not None and parameters is not None:
+            program.kernels.append(_read_kernel(program, start, head, template, parameters, body, namespace))
+        elif parameters is not None:
+            program.dropped.append((start, stop))
+        else:
+            raise error("expected a kernel function's definition", kernel)
+        return stop
+    for index in range(head, parameters[0] if parameters else stop):
+        if tokens[index].text in _STAGES and _is_stage(tokens, index):
+            raise error(f"'{tokens[index].text}' functions are not supported: only compute kernels are", tokens[index])
+    if parameters is not None and body is not None:
+        name = tokens[parameters[0] - 1].text
+        program.functions.setdefault(name, []).append(body)
+        program.function_heads.append((start, parameters[0], body[1] + 1))
+    elif is_class:
+        _read_members(program, head, stop)
+    return stop
+
+
+def _is_stage(tokens: Sequence[Token], index: int) -> bool:
+    """Whether the word at ``index`` is a stage keyword and not a name of the user's."""
+    before = _text(tokens, index - 1) if index else ""
+    if tokens[index].text in ("vertex", "fragment"):
+        return tokens[index + 1].kind == IDENTIFIER and before not in (".", "->", "::")
+    return before == "[" and _text(tokens, index - 2) == "["
+
+
+def _read_members(program: Program, start: int, end: int) -> None:
+    """Notes the bodies of member functions, so that what a kernel calls through them is known."""
+    tokens = program.tokens
+    for index in range(start, end):
+        if tokens[index].text == "(" and tokens[index - 1].kind == IDENTIFIER:
+            close = matching(tokens, index, end)
+            position = close + 1
+            while position < end and (tokens[position].text in ADDRESS_SPACES or tokens[position].text == "const"):
+                position += 1
+            if position < end and tokens[position].text == "{":
+                body = (position, matching(tokens, position, end))
+                program.functions.setdefault(tokens[index - 1].text, []).append(body)
+
+
+def _kernel_keyword(tokens: Sequence[Token], start: int, end: int) -> Token | None:
+    depth = 0
+    for index in range(start, min(end, len(tokens))):
+        text = tokens[index].text
+        if text == "(":
+            depth += 1
+        elif text == ")":
+            depth -= 1
+        elif text == "kernel" and depth == 0:
+            return tokens[index]
+    return None
+
+
+def _take_attributes(tokens: Sequence[Token]) -> tuple[list[Token], list[Attribute]]:
+    """``tokens`` without their ``[[ ]]`` groups, and the attributes from inside them."""
+    rest: list[Token] = []
+    attributes: list[Attribute] = []
+    index = 0
+    while index < len(tokens):
+        if tokens[index].text == "[" and _text(tokens, index + 1) == "[":
+            close = matching(tokens, index)
+            if tokens[close - 1].text != "]":
+                raise error("expected ']]' to end the attribute", tokens[close])
+            for part in split_commas(tokens[index + 2 : close - 1]):
+                if not part:
+                    raise error("expected an attribute's name", tokens[index])
+                name = part[0]
+                if len(part) > 2 and part[1].text == "::":
+                    part = part[2:]
+                    name = part[0]
+                if name.kind != IDENTIFIER:
+                    raise error("expected an attribute's name", name)
+                arguments: list[Token] = []
+                if len(part) > 1:
+                    if part[1].text != "(" or matching(part, 1) != len(part) - 1:
+                        raise error(f"expected '(' after the attribute '{name.text}'", part[1])
+                    arguments = list(part[2:-1])
+                attributes.append(Attribute(name.text, arguments, name))
+            index = close + 1
+        else:
+            rest.append(tokens[index])
+            index += 1
+    return rest, attributes
+
+
+def _read_kernel(
+    program: Program,
+    start: int,
+    head: int,
+    template: tuple[int, int] | None,
+    parameters: tuple[int, int],
+    body: tuple[int, int],
+    namespace: tuple[str, ...],
+) -> Kernel:
+    tokens = program.tokens
+    opening, closing = parameters
+    name = tokens[opening - 1]
+    if name.kind != IDENTIFIER:
+        raise error("expected a kernel function's name", name)
+    before, attributes = _take_attributes(tokens[head:opening])
+    after, more = _take_attributes(tokens[closing + 1 : body[0]])
+    words = [token.text for token in before[:-1] if token.text not in ("kernel", "static", "inline", "extern")]
+    if words != ["void"]:
+        found = " ".join(words) or "nothing"
+        raise error(f"invalid return type '{found}' for kernel function; a kernel returns void", name)
+    if name.text == "main":
+        raise error("a kernel function cannot be called 'main'", name)
+    if after:
+        raise error("unexpected text between the kernel's parameters and its body", after[0])
+    read = [_read_parameter(part, tokens[opening]) for part in _parameters(tokens[opening + 1 : closing])]
+    return Kernel(
+        start=start,
+        name=name,
+        namespace=namespace,
+        template=_read_template(tokens[template[0] : template[1]]) if template else None,
+        attributes=attributes + more,
+        parameters=read,
+        parameters_open=opening,
+        parameters_close=closing,
+        body_open=body[0],
+        body_close=body[1],
+    )
+
+
+def _parameters(tokens: Sequence[Token]) -> list[list[Token]]:
+    parts = split_commas(tokens)
+    if len(parts) == 1 and [token.text for token in parts[0]] == ["void"]:
+        return []
+    return parts
+
+
+def _read_parameter(tokens: list[Token], place: Token) -> Parameter:
+    if not tokens:
+        raise error("expected a parameter", place)
+    rest, attributes = _take_attributes(tokens)
+    if not rest:
+        raise error("expected a parameter before its attribute", tokens[0])
+    for index, token in enumerate(rest):
+        if token.text == "=":
+            raise error("a kernel's parameter cannot have a default value", rest[index])
+        if token.text in ("(", "["):
+            raise error("arrays and functions as a kernel's parameters are not supported; use a pointer", token)
+        if token.text == "...":
+            raise error("a kernel function cannot be variadic", token)
+    markers = [
+        index for index, token in enumerate(rest) if token.text in ("*", "&", "&&") and _outside_angles(rest, index)
+    ]
+    if markers and rest[markers[-1]].text == "&&":
+        raise error("a kernel's parameter cannot be an rvalue reference", rest[markers[-1]])
+    last = rest[-1]
+    named = last.kind == IDENTIFIER and last.text not in _NEVER_NAMES and len(rest) > 1 and rest[-2].text != "::"
+    if markers and markers[-1] == len(rest) - 1:
+        named = False
+    type_tokens = rest[:-1] if named else rest
+    if named and not any(t.kind == IDENTIFIER and t.text not in ("const", *ADDRESS_SPACES) for t in type_tokens):
+        type_tokens, named = rest, False
+    name = last.text if named else f"unnamed_{last.line}_{last.column}"
+    return Parameter(
+        type=list(type_tokens),
+        name=name,
+        place=last if named else rest[0],
+        attributes=attributes,
+        is_reference=bool(markers) and rest[markers[-1]].text == "&",
+        is_pointer=bool(markers) and rest[markers[-1]].text == "*",
+    )
+
+
+_NEVER_NAMES = frozenset({"const", "volatile", "restrict", "__restrict", *ADDRESS_SPACES})
+
+
+def _outside_angles(tokens: Sequence[Token], index: int) -> bool:
+    depth = 0
+    for token in tokens[:index]:
+        depth += (token.text == "<") - (token.text == ">")
+    return depth <= 0
+
+
+def _read_template(tokens: Sequence[Token]) -> list[TemplateParameter]:
+    parameters = []
+    for part in split_commas(tokens):
+        if not part:
+            raise error("expected a template parameter", tokens[0])
+        default = None
+        equals = next((i for i, token in enumerate(part) if token.text == "="), None)
+        if equals is not None:
+            default = part[equals + 1 :]
+            part = part[:equals]
+        if any(token.text == "..." for token in part):
+            raise error("a kernel function with a parameter pack is not supported", part[0])
+        if any(token.text == "template" for token in part):
+            raise error("a kernel function with a template template parameter is not supported", part[0])
+        if not part or part[-1].kind != IDENTIFIER:
+            raise error("expected a template parameter's name", part[-1] if part else tokens[0])
+        is_type = part[0].text in ("typename", "class") and len(part) <= 2
+        named = len(part) > 1
+        name = part[-1].text if named else f"unnamed_{part[-1].line}_{part[-1].column}"
+        parameters.append(TemplateParameter(part[:-1] if named else part, name, default, is_type))
+    return parameters
+
+
+def _read_instantiation(
+    program: Program, start: int, head: int, stop: int, namespace: tuple[str, ...]
+) -> Instantiation:
+    tokens = program.tokens
+    rest, attributes = _take_attributes(tokens[head + 1 : stop - 1])
+    # The name is the last identifier before its template arguments that is followed by the parameters or the end.
+    index = 0
+    while index < len(rest):
+        token = rest[index]
+        if token.text == "decltype" and _text(rest, index + 1) == "(":
+            index = matching(rest, index + 1) + 1
+            continue
+        if token.text == "<" and index and rest[index - 1].kind == IDENTIFIER:
+            close = matching_angle(rest, index)
+            if close is None:
+                raise error("expected '>' to end the template arguments", token)
+            if close + 1 == len(rest) or rest[close + 1].text == "(":
+                arguments = split_commas(rest[index + 1 : close])
+                return Instantiation(start, stop, rest[index - 1], namespace, arguments, attributes)
+            index = close
+        index += 1
+    raise error("an explicit instantiation of a kernel needs its template arguments", tokens[head])
+
+
+def integer_value(tokens: Sequence[Token], place: Token, constants: dict[str, int] | None = None) -> int:
+    """The value of an integer constant expression made of literals, operators and known constants."""
+    words = []
+    for token in tokens:
+        if token.kind == NUMBER:
+            words.append(token.text.replace("'", "").rstrip("uUlL"))
+        elif token.kind == IDENTIFIER and constants and token.text in constants:
+            words.append(str(constants[token.text]))
+        elif token.text in ("+", "-", "*", "/", "(", ")", "<<", ">>", "%"):
+            words.append("//" if token.text == "/" else token.text)
+        else:
+            raise error(f"expected an integer constant, found '{spell(tokens)}'", place)
+    try:
+        return _evaluate(ast.parse(" ".join(words), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, ZeroDivisionError, MemoryError, OverflowError):
+        raise error(f"expected an integer constant, found '{spell(tokens)}'", place) from None
+
+
+def _evaluate(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        value = _evaluate(node.operand)
+        return -value if isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluate(node.left), _evaluate(node.right)
+        if isinstance(node.op, ast.LShift):
+            if not 0 <= right < 64:
+                raise ValueError
+            return left << right
+        for kind, operation in (
+            (ast.Add, int.__add__), (ast.Sub, int.__sub__), (ast.Mult, int.__mul__), (ast.FloorDiv, int.__floordiv__),
+            (ast.Mod, int.__mod__), (ast.RShift, int.__rshift__),
+        ):  # fmt: skip
+            if isinstance(node.op, kind):
+                return operation(left, right)
+    raise ValueError

@@ -1,0 +1,97 @@
+"""C++ for OpenCL 2021 as Intel's CPU runtime reads it.
+
+The kernel function is rewritten in place, because threadgroup variables may stand only in a kernel function's own scope.
+``constant`` becomes ``const __global``: the address space ``__constant`` does not convert to the generic one, so objects
+in it could be neither copied nor passed on. References in a signature become ``__restrict`` pointers, which tells the
+compiler again that nothing else writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpsgrad.msl.backend import Backend, floating_literal
+from mpsgrad.msl.declarations import Kernel
+from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
+
+SIMD_WIDTH = 32
+
+# The vectorizer turns an access into a gather as soon as it cannot prove that neighbouring lanes touch neighbouring
+# elements, so each index says how large it can be, and what is equal in a whole simdgroup says so by a broadcast. The
+# bounds are no powers of two: below one, "base + lane" would become "base | lane", which it does not see through.
+_POSITIONS = {
+    "thread_position_in_grid": "position_mtl(get_global_id({}))",
+    "thread_position_in_threadgroup": "local_position_mtl(get_local_id({}))",
+    "threadgroup_position_in_grid": "position_mtl(get_group_id({}))",
+    "threads_per_grid": "position_mtl(get_global_size({}))",
+    "threads_per_threadgroup": "local_position_mtl(get_local_size({}))",
+    "dispatch_threads_per_threadgroup": "local_position_mtl(get_enqueued_local_size({}))",
+    "threadgroups_per_grid": "position_mtl(get_num_groups({}))",
+    "thread_index_in_threadgroup": "local_position_mtl(get_local_linear_id())",
+    "thread_index_in_simdgroup": "lane_mtl(get_sub_group_local_id())",
+    "thread_index_in_quadgroup": "(lane_mtl(get_sub_group_local_id()) & 3)",
+    "simdgroup_index_in_threadgroup": "sub_group_broadcast(get_sub_group_id(), 0)",
+    "quadgroup_index_in_threadgroup": "(get_sub_group_id() * 8 + get_sub_group_local_id() / 4)",
+    "simdgroups_per_threadgroup": "get_num_sub_groups()",
+    "dispatch_simdgroups_per_threadgroup": "get_enqueued_num_sub_groups()",
+    "quadgroups_per_threadgroup": "(get_num_sub_groups() * 8)",
+    "dispatch_quadgroups_per_threadgroup": "(get_enqueued_num_sub_groups() * 8)",
+    "threads_per_simdgroup": str(SIMD_WIDTH),
+    "thread_execution_width": str(SIMD_WIDTH),
+}
+
+# What holds where the threadgroup is known to be a row, and is cheaper than the general form.
+_FLAT_POSITIONS = {
+    "thread_index_in_threadgroup": "local_position_mtl(get_local_id(0))",
+    "simdgroup_index_in_threadgroup": f"sub_group_broadcast((uint)get_local_id(0) / {SIMD_WIDTH}, 0)",
+    "quadgroup_index_in_threadgroup": "((uint)get_local_id(0) / 4)",
+    "simdgroups_per_threadgroup": f"(((uint)get_local_size(0) + {SIMD_WIDTH - 1}) / {SIMD_WIDTH})",
+}
+
+
+class OpenCLBackend(Backend):
+    target = "opencl"
+    address_spaces = {
+        "device": "__global",
+        "constant": "const __global",
+        "threadgroup": "__local",
+        "thread": "__private",
+    }
+    reserved = RESERVED_NAMES
+    library_names = LIBRARY_NAMES
+    opening = '#pragma clang diagnostic ignored "-Wc++11-narrowing"\n'
+
+    def kernel_head(self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, uses_simdgroups: bool) -> str:
+        head = ""
+        if uses_simdgroups:
+            head += f"__attribute__((intel_reqd_sub_group_size({SIMD_WIDTH}))) "
+        if threadgroup_size is not None:
+            head += f"__attribute__((reqd_work_group_size({threadgroup_size}, 1, 1))) "
+        return f"{head}__kernel void {entry_point}"
+
+    def position(self, name: str, dimensions: int, flat: bool) -> Sequence[str]:
+        if flat and name in _FLAT_POSITIONS:
+            return [_FLAT_POSITIONS[name]]
+        return [_POSITIONS[name].format(axis) for axis in range(dimensions)]
+
+    def vector(self, type_name: str, components: Sequence[str]) -> str:
+        return f"({type_name})({', '.join(components)})"
+
+    def vector_cast(self, type_name: str) -> str:
+        return type_name if type_name.startswith("bool") else f"({type_name})"
+
+    def vector_maker(self, type_name: str) -> str:
+        if type_name.startswith("bool"):
+            return f"template <typename E> inline {type_name} make_{type_name}_mtl(E x) {{ return {type_name}(x); }}\n"
+        element, width = type_name[:-1], type_name[-1]
+        return (
+            f"template <typename E> inline {type_name} make_{type_name}_mtl(E x) {{ return ({type_name})(({element})x); }}\n"
+            f"template <typename E> inline {type_name} make_{type_name}_mtl(E __attribute__((ext_vector_type({width}))) x)"
+            f" {{ return __builtin_convertvector(x, {type_name}); }}\n"
+        )
+
+    def number(self, text: str) -> str:
+        parts = floating_literal(text)
+        if parts is None:
+            return text
+        return parts[0] + (parts[1] or "f")

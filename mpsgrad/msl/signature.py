@@ -1,0 +1,61 @@
+"""What a program that runs a kernel has to know about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+AddressSpace = Literal["device", "constant", "threadgroup"]
+Target = Literal["opencl", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One buffer, or one length of threadgroup memory, that a kernel takes.
+
+    ``type`` is the pointee's type as written, without address space and ``const``. ``is_writable`` says that the kernel
+    may store through it.
+    """
+
+    name: str
+    index: int
+    address_space: AddressSpace
+    type: str
+    is_reference: bool
+    is_writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSignature:
+    """A kernel function: ``name`` is what a user looks up, ``entry_point`` its name in the translated source.
+
+    ``arguments`` are ordered by index, buffers before threadgroup memory; the entry point takes them in that order.
+    ``threadgroup_size`` is ``[[max_total_threads_per_threadgroup(N)]]``, or None. ``line`` is where the kernel's name
+    stands in ``file``.
+    """
+
+    name: str
+    entry_point: str
+    arguments: tuple[Argument, ...]
+    threadgroup_size: int | None
+    line: int
+    file: str
+    uses_simdgroups: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Translated source and the kernels in it, by the name that a user looks up."""
+
+    source: str
+    kernels: dict[str, KernelSignature]
+    shifts: dict[tuple[str, int], tuple[tuple[int, int], ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    def column(self, file: str, line: int, column: int) -> int:
+        """The column of the Metal source that ``column`` of the translated line came from."""
+        original = column
+        for translated, source in self.shifts.get((file, line), ()):
+            if translated > column:
+                break
+            original = source + column - translated
+        return max(original, 1)

@@ -1,0 +1,215 @@
+"""Tokens of Metal source, each knowing the file, line and column where it was written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from mpsgrad.errors import ShaderError
+
+IDENTIFIER = "identifier"
+NUMBER = "number"
+STRING = "string"
+PUNCTUATION = "punctuation"
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>(?:[ \t\f\v\r]|\\\r?\n|//(?:[^\n\\]|\\\r?\n|\\)*|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)+)
+  | (?P<newline>\n)
+  | (?P<identifier>[A-Za-z_$][A-Za-z0-9_$]*)
+  | (?P<number>\.?[0-9](?:[eEpP][+-]|'(?=[0-9A-Za-z_])|[0-9A-Za-z_.])*)
+  | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+  | (?P<punctuation>\.\.\.|<<=|>>=|->\*|::|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\#\#|\.\*|[^\s])
+    """,
+    re.VERBOSE,
+)
+
+
+class Token:
+    """One token. ``spaced`` says whether white space stands before it; ``text`` may be replaced by a rewriter."""
+
+    __slots__ = ("column", "file", "hidden", "kind", "line", "spaced", "text")
+
+    def __init__(
+        self,
+        kind: str,
+        text: str,
+        file: str,
+        line: int,
+        column: int,
+        spaced: bool = False,
+        hidden: frozenset[str] = frozenset(),
+    ) -> None:
+        self.kind = kind
+        self.text = text
+        self.file = file
+        self.line = line
+        self.column = column
+        self.spaced = spaced
+        self.hidden = hidden
+
+    def __repr__(self) -> str:
+        return f"{self.text}@{self.line}:{self.column}"
+
+    def at(self, place: Token, *, spaced: bool | None = None) -> Token:
+        """A copy that stands where ``place`` does."""
+        return Token(
+            self.kind,
+            self.text,
+            place.file,
+            place.line,
+            place.column,
+            self.spaced if spaced is None else spaced,
+            self.hidden,
+        )
+
+    def replaced(self, text: str, kind: str | None = None) -> Token:
+        """A copy with other text at the same place."""
+        return Token(kind or self.kind, text, self.file, self.line, self.column, self.spaced, self.hidden)
+
+
+def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
+    """The tokens of each logical line (a backslash at the end of a line joins it to the next), empty lines left out.
+
+    Raises ``ShaderError`` for an unterminated comment or string. Only lines whose first token is ``#`` end with the
+    line; a caller joins the others freely.
+    """
+    line = 1
+    line_start = 0
+    spaced = False
+    current: list[Token] = []
+    position = 0
+    length = len(source)
+    match_at = _TOKEN.match
+    while position < length:
+        found = match_at(source, position)
+        if found is None:
+            raise ShaderError("invalid character", file=file, line=line, column=position - line_start + 1)
+        kind = found.lastgroup
+        text = found.group()
+        end = found.end()
+        if kind == "space":
+            spaced = True
+            newlines = text.count("\n")
+            if newlines:
+                line += newlines
+                line_start = position + text.rindex("\n") + 1
+        elif kind == "newline":
+            if current:
+                yield current
+                current = []
+            line += 1
+            line_start = end
+            spaced = False
+        else:
+            column = position - line_start + 1
+            if kind == PUNCTUATION:
+                if text == "/" and source.startswith("/*", position):
+                    raise ShaderError("unterminated comment", file=file, line=line, column=column)
+                if text in "\"'":
+                    raise ShaderError("missing terminating quote", file=file, line=line, column=column)
+                if text == "\\" or text == "`" or text == "@" or not text.isprintable():
+                    raise ShaderError(f"unexpected character {text!r}", file=file, line=line, column=column)
+            current.append(Token(str(kind), text, file, line, column, spaced))
+            spaced = False
+        position = end
+    if current:
+        yield current
+
+
+OPENING = {"(": ")", "[": "]", "{": "}"}
+CLOSING = frozenset(OPENING.values())
+
+
+def matching(tokens: Sequence[Token], start: int, end: int | None = None) -> int:
+    """The index of the bracket that closes ``tokens[start]``; raises ``ShaderError`` at the bracket that has no partner."""
+    stack: list[int] = []
+    for index in range(start, len(tokens) if end is None else end):
+        token = tokens[index]
+        if token.kind != PUNCTUATION:
+            continue
+        if token.text in OPENING:
+            stack.append(index)
+        elif token.text in CLOSING:
+            if not stack or OPENING[tokens[stack[-1]].text] != token.text:
+                raise error(f"unexpected '{token.text}'", token)
+            stack.pop()
+            if not stack:
+                return index
+    opening = tokens[stack[-1] if stack else start]
+    raise error(f"expected '{OPENING[opening.text]}' to match this '{opening.text}'", opening)
+
+
+def matching_angle(tokens: Sequence[Token], start: int, end: int | None = None) -> int | None:
+    """The index of the ``>`` that closes the ``<`` at ``start``, or None if it is no template bracket.
+
+    ``>>`` counts as two; where its first half closes, its index is returned too, so callers split it beforehand.
+    """
+    depth = 0
+    index = start
+    stop = len(tokens) if end is None else end
+    while index < stop:
+        text = tokens[index].text
+        if text == "<":
+            depth += 1
+        elif text == ">":
+            depth -= 1
+            if depth == 0:
+                return index
+        elif text == ">>":
+            depth -= 2
+            if depth <= 0:
+                return index
+        elif text in ("(", "["):
+            try:
+                index = matching(tokens, index, stop)
+            except ShaderError:
+                return None
+        elif text in (";", "{", "}", ")", "]", "&&", "||"):
+            return None
+        index += 1
+    return None
+
+
+def split_commas(tokens: Sequence[Token]) -> list[list[Token]]:
+    """``tokens`` split at commas outside brackets and template brackets; an empty list gives no part."""
+    parts: list[list[Token]] = []
+    current: list[Token] = []
+    depth = 0
+    index = 0
+    angle_end = -1
+    while index < len(tokens):
+        token = tokens[index]
+        text = token.text
+        if token.kind == PUNCTUATION:
+            if text in OPENING:
+                depth += 1
+            elif text in CLOSING:
+                depth -= 1
+            elif text == "<" and depth == 0 and index > angle_end and index and tokens[index - 1].kind == IDENTIFIER:
+                angle_end = max(angle_end, matching_angle(tokens, index) or -1)
+            elif text == "," and depth == 0 and index > angle_end:
+                parts.append(current)
+                current = []
+                index += 1
+                continue
+        current.append(token)
+        index += 1
+    if current or parts:
+        parts.append(current)
+    return parts
+
+
+def error(message: str, token: Token) -> ShaderError:
+    """A ``ShaderError`` that points at ``token``."""
+    return ShaderError(message, file=token.file, line=token.line, column=token.column)
+
+
+def spell(tokens: Sequence[Token]) -> str:
+    """The tokens as text on one line, with the spaces a reader expects."""
+    text = ""
+    for token in tokens:
+        if text and (text[-1].isalnum() or text[-1] in "_>*&,") and (token.text[0].isalnum() or token.text[0] == "_"):
+            text += " "
+        text += token.text
+    return text

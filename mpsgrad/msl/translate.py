@@ -1,0 +1,729 @@
+"""From Metal source to a target's C++: rewrites what the target's compiler would not read and leaves the rest to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl.backend import (
+    INDEX_ATTRIBUTES,
+    POSITION_ATTRIBUTES,
+    SIMD_ATTRIBUTES,
+    VECTOR_TYPE,
+    Backend,
+    position_dimensions,
+)
+from mpsgrad.msl.cuda import CUDABackend
+from mpsgrad.msl.declarations import (
+    ADDRESS_SPACES,
+    Attribute,
+    Instantiation,
+    Kernel,
+    Parameter,
+    Program,
+    integer_value,
+    read_program,
+)
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.emission import emit
+from mpsgrad.msl.headers import library
+from mpsgrad.msl.opencl import OpenCLBackend
+from mpsgrad.msl.preprocessor import Preprocessor
+from mpsgrad.msl.signature import Argument, KernelSignature, Target, Translation
+from mpsgrad.msl.tokens import (
+    IDENTIFIER,
+    NUMBER,
+    PUNCTUATION,
+    STRING,
+    Token,
+    error,
+    matching,
+    matching_angle,
+    spell,
+    split_commas,
+)
+
+LAST_BUFFER_INDEX = 30
+
+_BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
+
+_SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
+
+_UNSUPPORTED_ATTRIBUTES = {
+    "texture": "textures are not supported",
+    "sampler": "samplers are not supported",
+    "stage_in": "[[stage_in]] is not supported: kernels take buffers only",
+    "function_constant": "function constants are not supported",
+    "imageblock_data": "imageblocks are not supported",
+    "id": "argument buffers are not supported",
+    "grid_origin": "[[grid_origin]] is not supported: it belongs to [[stage_in]]",
+    "grid_size": "[[grid_size]] is not supported: it belongs to [[stage_in]]",
+}
+_UNSUPPORTED_TYPES = re.compile(
+    r"(?:texture(?:1d|2d|3d|cube|_buffer)\w*|depth(?:2d|cube)\w*|visible_function_table|intersection_function_table"
+    r"|intersector|instance_acceleration_structure|primitive_acceleration_structure|acceleration_structure|imageblock"
+    r"|threadgroup_imageblock|command_buffer|render_command|compute_command|indirect_command_buffer)$"
+)
+
+
+def translate(
+    source: str,
+    target: Target,
+    *,
+    filename: str = "<metal>",
+    resolve: Callable[[str, bool], tuple[str, str] | None] | None = None,
+    definitions: Mapping[str, str] | None = None,
+) -> Translation:
+    """Metal Shading Language 2.3 as C++ for OpenCL 2021 or CUDA C++, with the signatures of its kernel functions.
+
+    ``filename`` names the lines that no ``#line`` directive renames. ``resolve(name, quoted)`` finds an included file
+    (its text and name). ``definitions`` are macros, as ``-D`` would set them. Raises ``ShaderError``, pointing at the
+    Metal source, for what is malformed or cannot be carried; errors in function bodies are left to the target's
+    compiler, whose messages ``parse_compiler_log`` reads.
+    """
+    if target not in _BACKENDS:
+        raise ValueError(f"translate: target is {target!r} but must be one of {sorted(_BACKENDS)}")
+    try:
+        tokens = Preprocessor(resolve, definitions).run(source, filename)
+        program = read_program(tokens)
+        return _Translator(program, _BACKENDS[target], filename).translation()
+    except ShaderError as found:
+        if found.source_line is None:
+            raise _with_source_line(found, source, filename) from None
+        raise
+
+
+def _with_source_line(found: ShaderError, source: str, filename: str) -> ShaderError:
+    text = source_line(source, filename, found.file, found.line)
+    return ShaderError(found.message, file=found.file, line=found.line, column=found.column, source_line=text)
+
+
+def source_line(source: str, filename: str, file: str, line: int | None) -> str | None:
+    """The text of ``file``:``line``, found through the ``#line`` directives of ``source``."""
+    shown, number = filename, 0
+    for text in source.split("\n"):
+        number += 1
+        directive = re.match(r'\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?\s*$', text)
+        if directive:
+            number = int(directive[1]) - 1
+            shown = directive[2] if directive[2] is not None else shown
+        elif number == line and shown == file:
+            return text
+    return None
+
+
+class _Translator:
+    """The state of one translation."""
+
+    def __init__(self, program: Program, backend: Backend, filename: str) -> None:
+        self._program = program
+        self._tokens = program.tokens
+        self._backend = backend
+        self._filename = filename
+        self._library = library(backend.target)
+        self._used: set[str] = set()
+        self._aliases = _aliases(program.tokens)
+        self._signatures: dict[str, KernelSignature] = {}
+        self._entry_points: set[str] = set()
+        self._place = program.tokens[0] if program.tokens else Token(PUNCTUATION, ";", filename, 1, 1)
+
+    @cached_property
+    def _constants(self) -> dict[str, int]:
+        return _constants(self._tokens)
+
+    def _integer(self, attribute: Attribute) -> int:
+        """The value of an attribute's argument."""
+        literal = attribute.arguments[0].text if len(attribute.arguments) == 1 else ""
+        if literal.isdecimal() and literal.isascii():
+            return int(literal)
+        return integer_value(attribute.arguments, attribute.token, self._constants)
+
+    def translation(self) -> Translation:
+        self._refuse_unsupported()
+        output: list[Token] = []
+        pieces: list[tuple[int, int, Callable[[], list[Token]]]] = []
+        templates: dict[tuple[tuple[str, ...], str], Kernel] = {}
+        for kernel in self._program.kernels:
+            end = kernel.body_close + 1
+            if kernel.template is None:
+                pieces.append((kernel.start, end, lambda kernel=kernel: self._plain_kernel(kernel)))
+            else:
+                templates[kernel.namespace, kernel.name.text] = kernel
+                pieces.append((kernel.start, end, lambda kernel=kernel: self._template_declaration(kernel)))
+        for instantiation in self._program.instantiations:
+            pieces.append(
+                (
+                    instantiation.start,
+                    instantiation.end,
+                    lambda instantiation=instantiation: self._instantiated_kernel(instantiation, templates),
+                )
+            )
+        pieces += [(start, end, list) for start, end in self._program.dropped]
+        pieces += self._repeated_overloads()
+        pieces.sort(key=lambda piece: piece[0])
+        position = 0
+        for start, end, make in pieces:
+            if start < position:
+                continue
+            output += self._rewrite(self._tokens[position:start])
+            output += make()
+            position = end
+        output += self._rewrite(self._tokens[position:])
+        prelude = self._backend.opening + self._library.prelude(sorted(self._used)) + self._vector_makers()
+        text, shifts = emit(output, self._filename, prelude)
+        return Translation(text, self._signatures, shifts)
+
+    # What cannot be carried.
+
+    def _refuse_unsupported(self) -> None:
+        tokens = self._tokens
+        for index, token in enumerate(tokens):
+            if token.kind != IDENTIFIER:
+                continue
+            before = tokens[index - 1].text if index else ""
+            following = tokens[index + 1].text if index + 1 < len(tokens) else ""
+            if _UNSUPPORTED_TYPES.match(token.text) and following in ("<", "::") and before not in (".", "->"):
+                raise error(f"'{token.text}' is not supported: kernels take buffers only", token)
+            if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
+                raise error("samplers are not supported: kernels take buffers only", token)
+            if token.text == "function_constant" and before == "[":
+                raise error(_UNSUPPORTED_ATTRIBUTES["function_constant"], token)
+
+    # Tokens of function bodies and other declarations.
+
+    def _rewrite(self, tokens: Sequence[Token]) -> list[Token]:
+        output: list[Token] = []
+        appended: dict[int, str] = {}
+        backend = self._backend
+        library_ = self._library
+        index = 0
+        count = len(tokens)
+        while index < count:
+            token = tokens[index]
+            kind = token.kind
+            if kind == PUNCTUATION:
+                if token.text == "[" and index + 1 < count and tokens[index + 1].text == "[":
+                    close = matching(tokens, index)
+                    if tokens[close - 1].text == "]":
+                        index = close + 1
+                        continue
+                if index in appended:
+                    token = token.replaced(token.text + appended[index])
+                output.append(token)
+                index += 1
+                continue
+            if kind == NUMBER:
+                text = backend.number(token.text)
+                output.append(token.replaced(text) if text != token.text else token)
+                index += 1
+                continue
+            if kind != IDENTIFIER:
+                output.append(token)
+                index += 1
+                continue
+            text = token.text
+            following = tokens[index + 1].text if index + 1 < count else ""
+            if following == "::" and text in ("metal", "precise", "fast", "simd"):
+                index = self._qualified(tokens, index, output)
+                continue
+            if text in ADDRESS_SPACES:
+                self._address_space(tokens, index, output)
+                index += 1
+                continue
+            vector = VECTOR_TYPE.match(text)
+            if vector is not None:
+                self._used.add(text)
+                if following == "(" and (index == 0 or tokens[index - 1].text != "operator"):
+                    closing = matching(tokens, index + 1)
+                    arguments = split_commas(tokens[index + 2 : closing])
+                    if len(arguments) > 1 or (arguments and tokens[closing - 1].text == ","):
+                        output.append(token.replaced("(" + backend.vector_cast(text)))
+                        appended[closing] = appended.get(closing, "") + ")"
+                    elif arguments and not _declares(arguments[0], tokens, closing):
+                        self._used.add("make:" + text)
+                        output.append(token.replaced(f"make_{text}{RENAMED_SUFFIX}"))
+                    else:
+                        output.append(token)
+                    index += 1
+                    continue
+                output.append(token)
+                index += 1
+                continue
+            if (
+                following == "("
+                and text in self._aliases
+                and (index == 0 or tokens[index - 1].text not in ("~", ".", "->"))
+            ):
+                closing = matching(tokens, index + 1)
+                if len(split_commas(tokens[index + 2 : closing])) > 1:
+                    self._used.add("construct")
+                    output.append(token.replaced(f"construct{RENAMED_SUFFIX}<{self._spelling(text)}>"))
+                    index += 1
+                    continue
+            if text == "vec" and following == "<":
+                close_angle = matching_angle(tokens, index + 1)
+                if close_angle is not None and close_angle + 1 < count and tokens[close_angle + 1].text == "(":
+                    closing = matching(tokens, close_angle + 1)
+                    several = len(split_commas(tokens[close_angle + 2 : closing])) > 1
+                    maker = "construct" if several else "construct_one"
+                    self._used.update(("vec", maker))
+                    output.append(token.replaced(f"{maker}{RENAMED_SUFFIX}<vec"))
+                    appended[close_angle] = appended.get(close_angle, "") + " >"
+                    index += 1
+                    continue
+            if text in library_.sections:
+                self._used.add(text)
+            spelling = self._spelling(text)
+            output.append(token.replaced(spelling) if spelling != text else token)
+            index += 1
+        return output
+
+    def _spelling(self, name: str) -> str:
+        """``name`` in the target, with the suffix where the target means something else by it."""
+        if name in self._library.renamed or name in self._backend.reserved:
+            return name + RENAMED_SUFFIX
+        return name
+
+    def _qualified(self, tokens: Sequence[Token], index: int, output: list[Token]) -> int:
+        """Rewrites a name qualified by ``metal``, ``fast`` or ``precise``; returns the index behind the qualifiers."""
+        qualifiers = []
+        position = index
+        while (
+            position + 1 < len(tokens)
+            and tokens[position].text in ("metal", "precise", "fast", "simd")
+            and tokens[position + 1].text == "::"
+        ):
+            qualifiers.append(tokens[position].text)
+            position += 2
+        if output and output[-1].text == "::" and (len(output) < 2 or output[-2].kind != IDENTIFIER):
+            output.pop()
+        if position >= len(tokens):
+            return position
+        name = tokens[position].text
+        for qualifier in ("precise", "fast"):
+            if qualifier in qualifiers and f"{qualifier}::{name}" in self._library.sections:
+                self._used.add(f"{qualifier}::{name}")
+                output.append(tokens[position].replaced(f"{qualifier}_{name}{RENAMED_SUFFIX}"))
+                return position + 1
+        return position
+
+    def _address_space(self, tokens: Sequence[Token], index: int, output: list[Token]) -> None:
+        token = tokens[index]
+        spelling = self._backend.address_spaces[token.text]
+        if token.text == "constant":
+            neighbours = (output[-1].text if output else "", tokens[index + 1].text if index + 1 < len(tokens) else "")
+            if "const" in neighbours:
+                spelling = spelling.removeprefix("const").strip()
+        if spelling:
+            output.append(token.replaced(spelling))
+
+    def _vector_makers(self) -> str:
+        names = sorted(name.removeprefix("make:") for name in self._used if name.startswith("make:"))
+        return "".join(self._backend.vector_maker(name) for name in names)
+
+    def _repeated_overloads(self) -> list[tuple[int, int, Callable[[], list[Token]]]]:
+        """Functions that differ from an earlier one only in ``constant`` against ``device const``: one is enough."""
+        seen: set[tuple[str, ...]] = set()
+        repeated: list[tuple[int, int, Callable[[], list[Token]]]] = []
+        tokens = self._tokens
+        for start, opening, end in self._program.function_heads:
+            closing = matching(tokens, opening)
+            words: list[str] = []
+            for parameter in split_commas(tokens[opening + 1 : closing]):
+                words.append(",")
+                constant = any(token.text == "constant" for token in parameter)
+                names = [token for token in parameter if token.text not in ("const", "device", "constant")]
+                if names and names[-1].kind == IDENTIFIER and len(names) > 1:
+                    names = names[:-1]
+                const = constant or any(token.text == "const" for token in parameter)
+                device = constant or any(token.text == "device" for token in parameter)
+                words += ["const"] * const + ["device"] * device + [token.text for token in names]
+            head = [token.text for token in tokens[start:opening]]
+            key = (*head, *words)
+            if "device" in words:
+                if key in seen:
+                    repeated.append((start, end, list))
+                seen.add(key)
+        return repeated
+
+    # Kernel functions.
+
+    def _plain_kernel(self, kernel: Kernel) -> list[Token]:
+        host_name = kernel.attribute("host_name")
+        name = (
+            _host_name(host_name.arguments, host_name.token)
+            if host_name
+            else "::".join((*kernel.namespace, kernel.name.text))
+        )
+        return self._kernel(kernel, name, kernel.name, "_".join((*kernel.namespace, kernel.name.text)), {})
+
+    def _template_declaration(self, kernel: Kernel) -> list[Token]:
+        """The template without its body, so that ``decltype(name<T>)`` still means something."""
+        tokens = self._tokens
+        head = [
+            t for t in _without_attributes(tokens[kernel.start : kernel.parameters_close + 1]) if t.text != "kernel"
+        ]
+        output = self._rewrite(head)
+        output.append(tokens[kernel.parameters_close].replaced(";"))
+        return output
+
+    def _instantiated_kernel(
+        self, instantiation: Instantiation, templates: Mapping[tuple[tuple[str, ...], str], Kernel]
+    ) -> list[Token]:
+        name = instantiation.name
+        scope = instantiation.namespace
+        kernel = templates.get((scope, name.text))
+        while kernel is None and scope:
+            scope = scope[:-1]
+            kernel = templates.get((scope, name.text))
+        if kernel is None:
+            raise error(
+                f"explicit instantiation of '{name.text}', which is no kernel function template defined above", name
+            )
+        assert kernel.template is not None
+        if len(instantiation.arguments) > len(kernel.template):
+            raise error(f"too many template arguments for '{name.text}'", name)
+        host_name = instantiation.attribute("host_name")
+        if host_name is not None:
+            looked_up = _host_name(host_name.arguments, host_name.token)
+        else:
+            looked_up = f"{name.text}<{', '.join(spell(argument) for argument in instantiation.arguments)}>"
+        entry_point = self._unique_entry_point(re.sub(r"\W", "_", looked_up), name)
+        bindings: list[Token] = []
+        substitution: dict[str, str] = {}
+        for position, parameter in enumerate(kernel.template):
+            value = instantiation.arguments[position] if position < len(instantiation.arguments) else parameter.default
+            if value is None:
+                raise error(f"template argument '{parameter.name}' of '{name.text}' is missing", name)
+            substitution[parameter.name] = spell(
+                [t for v in value for t in [v.replaced(substitution.get(v.text, v.text))]]
+            )
+            moved = self._rewrite([token.at(name) for token in value])
+            place = name.replaced(self._spelling(parameter.name))
+            if parameter.is_type:
+                bindings += [name.replaced("using"), place, name.replaced("="), *moved, name.replaced(";")]
+            else:
+                kind = self._rewrite([token.at(name, spaced=True) for token in parameter.kind])
+                constexpr = [] if any(token.text == "constexpr" for token in kind) else [name.replaced("constexpr")]
+                bindings += [
+                    *constexpr,
+                    *kind,
+                    place,
+                    name.replaced("="),
+                    name.replaced("("),
+                    *moved,
+                    name.replaced(")"),
+                    name.replaced(";"),
+                ]
+        opening = [name.replaced("namespace"), name.replaced(f"{entry_point}{RENAMED_SUFFIX}"), name.replaced("{")]
+        for token in opening + bindings:
+            token.spaced = True
+        return [
+            *opening,
+            *bindings,
+            *self._kernel(kernel, looked_up, name, entry_point, substitution),
+            name.replaced("}"),
+        ]
+
+    def _unique_entry_point(self, wanted: str, place: Token) -> str:
+        name = wanted if re.match(r"[A-Za-z_]", wanted) else f"_{wanted}"
+        if name in self._backend.library_names or self._spelling(name) != name or name in self._library.sections:
+            name += RENAMED_SUFFIX
+        number = 1
+        unique = name
+        while unique in self._entry_points:
+            number += 1
+            unique = f"{name}_{number}"
+        self._entry_points.add(unique)
+        return unique
+
+    def _kernel(
+        self, kernel: Kernel, name: str, place: Token, wanted_entry_point: str, substitution: Mapping[str, str]
+    ) -> list[Token]:
+        if name in self._signatures:
+            raise error(f"two kernel functions are called '{name}'; give each its own [[host_name]]", place)
+        entry_point = wanted_entry_point
+        if kernel.template is None:
+            entry_point = self._unique_entry_point(wanted_entry_point, place)
+        threadgroup_size = self._threadgroup_size(kernel)
+        arguments: list[tuple[Argument, Parameter]] = []
+        positions: list[Parameter] = []
+        prologue: list[Token] = []
+        dimensions = 1
+        self._place = self._tokens[kernel.body_open]
+        uses_simdgroups = self._uses_simdgroups(kernel)
+        buffers = [parameter for parameter in kernel.parameters if self._is_resource(parameter)]
+        taken = self._explicit_indices(buffers)
+        used = {"buffer": set(taken["buffer"]), "threadgroup": set(taken["threadgroup"])}
+        for parameter in kernel.parameters:
+            if parameter in buffers:
+                arguments.append((self._argument(parameter, used, substitution), parameter))
+            else:
+                attribute = parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
+                assert attribute is not None
+                dimensions = max(dimensions, position_dimensions(parameter, attribute))
+                positions.append(parameter)
+        flat = threadgroup_size is not None and dimensions == 1
+        for parameter in positions:
+            prologue += self._position(parameter, flat)
+        arguments.sort(key=lambda pair: (pair[0].address_space == "threadgroup", pair[0].index))
+        for argument, parameter in arguments:
+            if argument.is_reference:
+                prologue += self._reference(parameter)
+        self._signatures[name] = KernelSignature(
+            name=name,
+            entry_point=entry_point,
+            arguments=tuple(argument for argument, _ in arguments),
+            threadgroup_size=threadgroup_size,
+            line=kernel.name.line,
+            file=kernel.name.file,
+            uses_simdgroups=uses_simdgroups,
+        )
+        head = self._backend.kernel_head(kernel, entry_point, threadgroup_size if flat else None, uses_simdgroups)
+        tokens = self._tokens
+        first = tokens[kernel.start]
+        output = [Token(IDENTIFIER, head, first.file, first.line, first.column, True)]
+        output.append(tokens[kernel.parameters_open])
+        for number, (argument, parameter) in enumerate(arguments):
+            if number:
+                output.append(parameter.type[0].replaced(","))
+            output += self._parameter(argument, parameter)
+        output.append(tokens[kernel.parameters_close])
+        output.append(tokens[kernel.body_open])
+        output += prologue
+        output += self._rewrite(tokens[kernel.body_open + 1 : kernel.body_close])
+        output.append(tokens[kernel.body_close])
+        return output
+
+    def _threadgroup_size(self, kernel: Kernel) -> int | None:
+        attribute = kernel.attribute("max_total_threads_per_threadgroup")
+        if attribute is None:
+            return None
+        size = self._integer(attribute)
+        if not 1 <= size <= 1024:
+            raise error(f"max_total_threads_per_threadgroup({size}) must lie in 1..1024", attribute.token)
+        return size
+
+    def _is_resource(self, parameter: Parameter) -> bool:
+        """Whether ``parameter`` is a buffer or threadgroup memory; raises ``ShaderError`` for what a kernel cannot take."""
+        for attribute in parameter.attributes:
+            if attribute.name in _UNSUPPORTED_ATTRIBUTES:
+                raise error(_UNSUPPORTED_ATTRIBUTES[attribute.name], attribute.token)
+        position = parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
+        if position is not None:
+            if position.arguments:
+                raise error(f"attribute '{position.name}' takes no argument", position.token)
+            return False
+        known = (
+            "buffer",
+            "threadgroup",
+            "access",
+            "host_name",
+            "maybe_unused",
+            "function_constant",
+            "alias",
+            "raster_order_group",
+        )
+        for attribute in parameter.attributes:
+            if attribute.name not in known:
+                raise error(f"unknown attribute '{attribute.name}'", attribute.token)
+        written = spell(parameter.type)
+        if not parameter.is_pointer and not parameter.is_reference:
+            if parameter.attribute("buffer"):
+                raise error(
+                    f"type '{written}' is not valid for attribute 'buffer'; it takes a pointer or a reference",
+                    parameter.place,
+                )
+            raise error(f"invalid type '{written}' for input declaration in a kernel function", parameter.place)
+        space = parameter.address_space
+        if space is None:
+            kind = "reference" if parameter.is_reference else "pointer"
+            raise error(f"{kind} type must have explicit address space qualifier", parameter.place)
+        if space.text == "thread":
+            raise error(f"invalid address space qualification for buffer pointee type '{written}'", parameter.place)
+        if space.text == "threadgroup" and parameter.attribute("buffer"):
+            raise error(f"invalid address space qualification for buffer pointee type '{written}'", parameter.place)
+        if space.text != "threadgroup" and parameter.attribute("threadgroup"):
+            raise error(f"type '{written}' is not valid for attribute 'threadgroup'", parameter.place)
+        return True
+
+    def _explicit_indices(self, buffers: Sequence[Parameter]) -> dict[str, dict[int, Parameter]]:
+        taken: dict[str, dict[int, Parameter]] = {"buffer": {}, "threadgroup": {}}
+        for parameter in buffers:
+            attribute = parameter.attribute("buffer", "threadgroup")
+            if attribute is None:
+                continue
+            index = self._integer(attribute)
+            if not 0 <= index <= LAST_BUFFER_INDEX:
+                raise error(
+                    f"'{attribute.name}' attribute parameter is out of bounds: must be between 0 and {LAST_BUFFER_INDEX}",
+                    attribute.token,
+                )
+            if index in taken[attribute.name]:
+                raise error(
+                    f"cannot reserve '{attribute.name}' resource location at index {index}: it is taken",
+                    attribute.token,
+                )
+            taken[attribute.name][index] = parameter
+        return taken
+
+    def _argument(self, parameter: Parameter, used: dict[str, set[int]], substitution: Mapping[str, str]) -> Argument:
+        space = parameter.address_space
+        assert space is not None
+        kind = "threadgroup" if space.text == "threadgroup" else "buffer"
+        attribute = parameter.attribute(kind)
+        if attribute is not None:
+            index = self._integer(attribute)
+        else:
+            index = next(i for i in range(len(used[kind]) + 1) if i not in used[kind])
+            if index > LAST_BUFFER_INDEX:
+                raise error(f"more than {LAST_BUFFER_INDEX + 1} buffers", parameter.place)
+            used[kind].add(index)
+        pointee = []
+        const = False
+        for token in parameter.type:
+            if token.text in ("*", "&"):
+                break
+            if token.text == "const":
+                const = True
+            elif token.text not in ADDRESS_SPACES and token.text != "volatile":
+                pointee.append(token.replaced(substitution.get(token.text, token.text)))
+        address_space = (
+            "device" if space.text == "device" else "constant" if space.text == "constant" else "threadgroup"
+        )
+        return Argument(
+            name=parameter.name,
+            index=index,
+            address_space=address_space,  # type: ignore[arg-type]
+            type=spell(pointee).replace("metal::", ""),
+            is_reference=parameter.is_reference,
+            is_writable=address_space != "constant" and not const,
+        )
+
+    def _parameter(self, argument: Argument, parameter: Parameter) -> list[Token]:
+        output = []
+        rewritten = self._rewrite(parameter.type)
+        for token in rewritten:
+            if token.text == "&":
+                token = token.replaced("* __restrict")
+            elif token.text == "restrict":
+                token = token.replaced("__restrict")
+            output.append(token)
+        name = self._spelling(parameter.name)
+        if argument.is_reference:
+            name = f"{parameter.name}_pointer{RENAMED_SUFFIX}"
+        output.append(Token(IDENTIFIER, name, parameter.place.file, parameter.place.line, parameter.place.column, True))
+        return output
+
+    def _reference(self, parameter: Parameter) -> list[Token]:
+        place = self._place
+        declared = [token.at(place) for token in self._rewrite(parameter.type)]
+        text = " ".join(token.text for token in declared)
+        name = self._spelling(parameter.name)
+        return [
+            Token(
+                IDENTIFIER,
+                f"{text} {name} = *{parameter.name}_pointer{RENAMED_SUFFIX};",
+                place.file,
+                place.line,
+                place.column,
+                True,
+            )
+        ]
+
+    def _position(self, parameter: Parameter, flat: bool) -> list[Token]:
+        attribute = parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
+        assert attribute is not None
+        dimensions = position_dimensions(parameter, attribute)
+        components = self._backend.position(attribute.name, dimensions, flat)
+        place = self._place
+        declared = " ".join(token.text for token in self._rewrite(parameter.type))
+        if dimensions == 1:
+            value = components[0]
+        else:
+            written = "ushort" if "ushort" in declared else "uint"
+            value = self._backend.vector(f"{written}{dimensions}", components)
+            self._used.add(f"{written}{dimensions}")
+        text = f"{declared} {self._spelling(parameter.name)} = {value};"
+        return [Token(IDENTIFIER, text, place.file, place.line, place.column, True)]
+
+    # Simdgroups.
+
+    def _uses_simdgroups(self, kernel: Kernel) -> bool:
+        if any(attribute.name in SIMD_ATTRIBUTES for p in kernel.parameters for attribute in p.attributes):
+            return True
+        seen: set[str] = set()
+        todo = [(kernel.body_open, kernel.body_close)]
+        while todo:
+            start, end = todo.pop()
+            for token in self._tokens[start:end]:
+                if token.kind != IDENTIFIER or token.text in seen:
+                    continue
+                if _SIMD_NAME.match(token.text):
+                    return True
+                seen.add(token.text)
+                todo += self._program.functions.get(token.text, ())
+        return False
+
+
+def _without_attributes(tokens: Sequence[Token]) -> list[Token]:
+    rest = []
+    index = 0
+    while index < len(tokens):
+        if tokens[index].text == "[" and index + 1 < len(tokens) and tokens[index + 1].text == "[":
+            index = matching(tokens, index) + 1
+        else:
+            rest.append(tokens[index])
+            index += 1
+    return rest
+
+
+def _declares(argument: Sequence[Token], tokens: Sequence[Token], closing: int) -> bool:
+    """Whether ``type (argument)`` declares a pointer or reference to an array or function."""
+    following = tokens[closing + 1].text if closing + 1 < len(tokens) else ""
+    return argument[0].text in ("*", "&") and following in ("[", "(")
+
+
+def _host_name(tokens: Sequence[Token], place: Token) -> str:
+    if not tokens or any(token.kind != STRING or token.text[0] != '"' for token in tokens):
+        raise error("host_name needs a string", place)
+    name = "".join(token.text[1:-1] for token in tokens)
+    if not name:
+        raise error("host_name needs a string that is not empty", place)
+    return name
+
+
+def _aliases(tokens: Sequence[Token]) -> frozenset[str]:
+    """Names that may stand for a vector type: template type parameters, ``using`` and ``typedef`` names."""
+    names = set()
+    for index, token in enumerate(tokens):
+        if token.text in ("typename", "class") and index and tokens[index - 1].text in ("<", ","):
+            if index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
+                names.add(tokens[index + 1].text)
+        elif token.text == "using" and index + 2 < len(tokens) and tokens[index + 2].text == "=":
+            names.add(tokens[index + 1].text)
+        elif token.text == "typedef":
+            position = index
+            while position < len(tokens) and tokens[position].text not in (";", "{", "("):
+                position += 1
+            if position < len(tokens) and tokens[position].text == ";" and tokens[position - 1].kind == IDENTIFIER:
+                names.add(tokens[position - 1].text)
+    return frozenset(names)
+
+
+def _constants(tokens: Sequence[Token]) -> dict[str, int]:
+    """Integer constants that attributes may name: ``constant int n = 3;``, ``constexpr``, and enumerators."""
+    values: dict[str, int] = {}
+    for index in range(1, len(tokens) - 2):
+        if tokens[index].text != "=" or tokens[index - 1].kind != IDENTIFIER:
+            continue
+        end = index + 1
+        while end < len(tokens) and tokens[end].text not in (";", ",", "}", "{") and end - index < 16:
+            end += 1
+        try:
+            values.setdefault(tokens[index - 1].text, integer_value(tokens[index + 1 : end], tokens[index], values))
+        except ShaderError:
+            continue
+    return values
