@@ -14,11 +14,14 @@ from typing import Any, ClassVar
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device, default_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Region, Size, integer, integers, region
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size, integer, integers, region
 from mpsgrad.image import Image, ImageAllocator, ImageBatch, ImageDescriptor, RegularImageAllocator
 from mpsgrad.padding import SAME, Padding, PaddingMethod, apply_padding, require_padding
-from mpsgrad.shader import IMAGE_LAYOUT, ParameterStruct
+from mpsgrad.shader import IMAGE_LAYOUT, ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
+
+FILL_PARAMETERS = ParameterStruct("FillParameters", count="int")
+FILL = ShaderFamily("fill", (FILL_PARAMETERS,), {"threads": 256, "elements": 16})
 
 WINDOW = ParameterStruct(
     "Window",
@@ -348,6 +351,30 @@ def source_layout(image: Image, first_channel: int, channels: int, first_image: 
     """The layout of the part of ``image`` that a kernel reads."""
     start, pixel, row, step, width, height, _, _ = image.layout
     return (start + first_image * step + first_channel, pixel, row, step, width, height, channels, images)
+
+
+def fill_with_zeros(command_buffer: CommandBuffer, image: Image) -> None:
+    """Writes 0 to every element of ``image``, which is no view."""
+    count = image.descriptor.element_count
+    function = FILL.function(image.device, "fill_with_zeros", image.channel_format.metal_type)
+    parameters = image.device.constant_buffer(FILL_PARAMETERS.pack(count=count))
+    command_buffer.add_dispatch(function, -(-count // (256 * 16)), image.buffer, parameters)
+
+
+def clip_layout(layout: tuple[int, ...], clip_rect: Region) -> tuple[int, ...]:
+    """``layout`` cut to the columns and rows of ``clip_rect``; its pixel 0 is the clip rectangle's first."""
+    start, pixel, row, step, width, height, channels, images = layout
+    (x, y, _), size = clip_rect
+    return (
+        start + y * row + x * pixel,
+        pixel,
+        row,
+        step,
+        max(min(size.width, width - x), 0),
+        max(min(size.height, height - y), 0),
+        channels,
+        images,
+    )
 
 
 class Kernel(BaseKernel):
@@ -790,7 +817,7 @@ class GradientKernel(BinaryKernel):
             secondary_offset=Offset(),
             primary_edge_mode=EdgeMode.ZERO,
             secondary_edge_mode=snapshot.edge_mode,
-            clip_rect=NO_CLIP,
+            clip_rect=self._whole_forward_source(snapshot),
             destination_feature_channel_offset=snapshot.source_feature_channel_offset,
             primary_source_feature_channel_offset=snapshot.destination_feature_channel_offset,
             primary_source_feature_channel_max_count=MAXIMUM,
@@ -801,6 +828,13 @@ class GradientKernel(BinaryKernel):
         )
         self._configure_geometry(snapshot)
 
+    @staticmethod
+    def _whole_forward_source(snapshot: ForwardSnapshot) -> Region:
+        """All pixels of the images that the forward kernel read."""
+        if snapshot.offset.z == 0 and snapshot.images == snapshot.source.number_of_images:
+            return NO_CLIP
+        return Region(Origin(0, 0, snapshot.offset.z), Size(MAXIMUM, MAXIMUM, snapshot.images))
+
     def _configure_geometry(self, snapshot: ForwardSnapshot) -> None:
         """The part of the configuration that depends on the family. Here that of pointwise kernels.
 
@@ -810,6 +844,20 @@ class GradientKernel(BinaryKernel):
         self._configure(
             primary_offset=Offset(origin.x - offset.x, origin.y - offset.y, origin.z),
             secondary_offset=Offset(0, 0, offset.z),
+        )
+
+    def _pointwise_gradient(self, layout: tuple[int, ...], state: Any) -> tuple[tuple[int, ...], int, int]:
+        """The gradient's ``layout`` cut to what the forward encode produced, and where destination pixel 0 lies in it.
+
+        For kernels without a window: destination pixel ``(x, y)`` takes gradient pixel ``(x + dx, y + dy)`` of the cut
+        layout, and 0 where that lies outside it.
+        """
+        clip_rect = state.snapshot.clip_rect
+        origin = clip_rect.origin
+        return (
+            clip_layout(layout, clip_rect),
+            self.primary_offset.x - origin.x,
+            self.primary_offset.y - origin.y,
         )
 
     def _primary_channels(self, secondary_channels: int) -> int:
@@ -890,6 +938,9 @@ class GradientKernel(BinaryKernel):
         self._validate(source_gradient, source_image, gradient_state)
         self._require_gradient_size(source_gradient, gradient_state)
         destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+        snapshot = gradient_state.snapshot
+        if snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images:
+            fill_with_zeros(command_buffer, destination)
         self._run(command_buffer, source_gradient, source_image, gradient_state, destination)
         return destination
 

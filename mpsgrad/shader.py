@@ -7,6 +7,7 @@ declaration. Rendered source carries ``#line`` directives, so that every compile
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 import time
@@ -268,7 +269,8 @@ def _template_line(error: BaseException) -> int | None:
 def compile_library(device: Device | None = None) -> float:
     """Compiles what the cache on disk does not hold yet, with a progress line when that takes more than a second.
 
-    Returns the seconds it took. Raises ``DeviceNotFoundError`` without a device.
+    Returns the seconds it took. A shader that the device's compiler refuses raises at its first use, not here. Raises
+    ``DeviceNotFoundError`` without a device.
     """
     device = device or default_device()
     started = time.perf_counter()
@@ -276,18 +278,30 @@ def compile_library(device: Device | None = None) -> float:
         (family, dtype)
         for family in FAMILIES.values()
         for dtype in family.dtypes
-        if not device.is_compiled(family.source(device, dtype))
+        if not _is_compiled(family, dtype, device)
     ]
     if waiting:
         done = 0
         with ThreadPoolExecutor(max_workers=max(2, min(8, device.compute_units))) as pool:
-            for _ in pool.map(lambda task: task[0].library(device, task[1]), waiting):
+            for _ in pool.map(lambda task: _compile_or_leave(*task, device), waiting):
                 done += 1
                 if time.perf_counter() - started > PROGRESS_AFTER_SECONDS:
                     _progress(f"mpsgrad: compiling Metal shaders for {device.name}: {done}/{len(waiting)}")
         if time.perf_counter() - started > PROGRESS_AFTER_SECONDS:
             _progress(f"mpsgrad: compiled {done} shader libraries in {time.perf_counter() - started:.1f} s", end="\n")
     return time.perf_counter() - started
+
+
+def _is_compiled(family: ShaderFamily, dtype: str, device: Device) -> bool:
+    try:
+        return device.is_compiled(family.source(device, dtype))
+    except ShaderError:
+        return False
+
+
+def _compile_or_leave(family: ShaderFamily, dtype: str, device: Device) -> None:
+    with contextlib.suppress(ShaderError):
+        family.library(device, dtype)
 
 
 def _progress(text: str, end: str = "") -> None:

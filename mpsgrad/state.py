@@ -156,6 +156,17 @@ class ForwardSnapshot:
     source: ImageDescriptor
     destination: ImageDescriptor
 
+    @property
+    def source_channels(self) -> int:
+        """How many source channels the forward kernel read."""
+        available = self.source.feature_channels - self.source_feature_channel_offset
+        return min(available, self.source_feature_channel_max_count)
+
+    @property
+    def images(self) -> int:
+        """How many images the forward kernel processed."""
+        return min(self.clip_rect.size.depth, self.destination.number_of_images - self.clip_rect.origin.z)
+
 
 class GradientState(State):
     """What a gradient kernel has to know of the forward encode: a snapshot of its configuration.
