@@ -110,7 +110,7 @@ def from_bytes(data: bytes, device: Device | None = None) -> Any:
         kernel = cls(**arguments, device=device)
         kernel.label = header["label"]
         for name, value in header["properties"].items():
-            if not isinstance(inspect.getattr_static(cls, name, None), property) and name not in _settable(cls):
+            if name not in _settable(cls) and name not in kernel._archived_properties():
                 raise ArchiveError(f"{cls.__name__} has no property {name!r}")
             setattr(kernel, name, _decode(value, arrays))
     except ArchiveError:
