@@ -16,10 +16,13 @@ from mpsgrad.errors import (
 from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
 from mpsgrad.kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions
+from mpsgrad.kernels.loss import Loss, LossDataDescriptor, LossDescriptor, LossLabels, LossReductionType, LossType
+from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, PaddingMethod
 from mpsgrad.shader import compile_at_import
 from mpsgrad.state import BinaryGradientState, GradientState, State, StateBatch
+from mpsgrad.vector import Vector
 
 __version__ = "0.1.0"
 

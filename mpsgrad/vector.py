@@ -1,0 +1,60 @@
+"""``Vector``: float32 values in device memory, for the slots of optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device, default_device
+from mpsgrad.errors import FormatError, StateError
+from mpsgrad.geometry import integer
+
+
+class Vector:
+    """``length`` float32 values, zero at first. Source: ``MPSVector``."""
+
+    def __init__(self, length: int, device: Device | None = None) -> None:
+        self.length = integer("Vector", "length", length, 1)
+        self.device = device or default_device()
+        self.buffer: Buffer = self.device.allocate(4 * self.length)
+        self.buffer.write(np.zeros(self.length, np.float32))
+        self._writer: CommandBuffer | None = None
+
+    @classmethod
+    def from_array(cls, array: Any, device: Device | None = None) -> Vector:
+        """A vector with a copy of ``array`` in row-major order. Raises ``FormatError`` unless it is float32."""
+        values = np.asarray(array)
+        if values.dtype != np.float32 or not values.dtype.isnative:
+            raise FormatError(f"Vector.from_array: the array is {values.dtype!r}; it has to be native float32")
+        vector = cls(values.size, device)
+        vector.buffer.write(np.ascontiguousarray(values))
+        return vector
+
+    @classmethod
+    def of_buffer(cls, buffer: Buffer, length: int) -> Vector:
+        """The first ``length`` values of ``buffer``, which is shared."""
+        vector = cls.__new__(cls)
+        vector.length, vector.device, vector.buffer, vector._writer = length, buffer.device, buffer, None
+        return vector
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """A copy of the values, after the command buffer that writes them has completed.
+
+        Raises ``StateError`` if that has not been committed.
+        """
+        if self._writer is not None:
+            if self._writer.is_open:
+                raise StateError("Vector: read before its command buffer was committed")
+            self._writer.wait_until_completed()
+        if copy is False:
+            raise ValueError("a Vector cannot be read without a copy")
+        values = self.buffer.read(0, 4 * self.length).view(np.float32)
+        return values if dtype is None else values.astype(dtype)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"<Vector of {self.length} float32 on {self.device.identifier}>"
