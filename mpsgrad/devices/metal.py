@@ -2,8 +2,8 @@
 
 What ``metalcompute`` does decides what a kernel may look like. It dispatches a 1-D grid in threadgroups of the
 pipeline's largest size, which only ``[[max_total_threads_per_threadgroup(N)]]`` fixes, and divides by N / 32; it binds
-whole buffers to consecutive indices and nothing else. Kernels that this would crash or misread are refused when they are
-compiled.
+whole buffers to consecutive indices and nothing else. Kernels that this would crash or misread are refused when they
+are compiled.
 
 It reports no failure of the GPU and has no GPU clock. Releasing a run's handle is the only way to wait for it; the wait
 keeps Python's global lock, so other threads stand still meanwhile.
