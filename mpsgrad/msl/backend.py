@@ -80,8 +80,8 @@ class Backend(ABC):
         """What stands before the brackets of a constructor with several components."""
 
     @abstractmethod
-    def vector_maker(self, type_name: str) -> str:
-        """The definition of ``make_<type>_mtl``, the constructor with one argument: a scalar or a vector."""
+    def vector_maker(self, type_name: str, packed: bool) -> str:
+        """The definition of ``make_<type>_mtl``, the constructor with one argument: a scalar, a vector or a packed vector."""
 
     @abstractmethod
     def number(self, text: str) -> str:

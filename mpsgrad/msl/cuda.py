@@ -55,7 +55,7 @@ class CUDABackend(Backend):
     def vector_cast(self, type_name: str) -> str:
         return type_name
 
-    def vector_maker(self, type_name: str) -> str:
+    def vector_maker(self, type_name: str, packed: bool) -> str:
         return ""
 
     def number(self, text: str) -> str:

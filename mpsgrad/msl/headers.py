@@ -75,7 +75,7 @@ def library(target: str) -> Library:
             if section.names == ("*",):
                 always.append(section)
                 continue
-            suffixed = set(re.findall(rf"\b(\w+){RENAMED_SUFFIX}\b", body))
+            suffixed = set(re.findall(rf"\b(\w+){RENAMED_SUFFIX}\b", block))
             for name in section.names:
                 sections[name] = (*sections.get(name, ()), section)
                 if name in suffixed:

@@ -80,15 +80,18 @@ class OpenCLBackend(Backend):
     def vector_cast(self, type_name: str) -> str:
         return type_name if type_name.startswith("bool") else f"({type_name})"
 
-    def vector_maker(self, type_name: str) -> str:
-        if type_name.startswith("bool"):
-            return f"template <typename E> inline {type_name} make_{type_name}_mtl(E x) {{ return {type_name}(x); }}\n"
+    def vector_maker(self, type_name: str, packed: bool) -> str:
+        maker = f"inline {type_name} make_{type_name}_mtl"
         element, width = type_name[:-1], type_name[-1]
-        return (
-            f"template <typename E> inline {type_name} make_{type_name}_mtl(E x) {{ return ({type_name})(({element})x); }}\n"
-            f"template <typename E> inline {type_name} make_{type_name}_mtl(E __attribute__((ext_vector_type({width}))) x)"
-            f" {{ return __builtin_convertvector(x, {type_name}); }}\n"
-        )
+        if element == "bool":
+            return f"template <typename E> {maker}(E x) {{ return {type_name}(x); }}\n"
+        text = f"template <typename E> {maker}(E x) {{ return ({type_name})(({element})x); }}\n"
+        convert = f"{{ return __builtin_convertvector(x, {type_name}); }}"
+        text += f"template <typename E> {maker}(vec_mtl<E, {width}> x) {convert}\n"
+        if packed:
+            unpack = f"{{ return make_{type_name}_mtl(unpack_mtl(x)); }}"
+            text += f"template <typename E> {maker}(packed_vector_mtl<E, {width}> x) {unpack}\n"
+        return text
 
     def number(self, text: str) -> str:
         parts = floating_literal(text)

@@ -49,6 +49,7 @@ LAST_BUFFER_INDEX = 30
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
+_TYPE_NAME = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|float|size_t|auto|void|unsigned|signed)[234]?$")
 _SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
 
 _UNSUPPORTED_ATTRIBUTES = {
@@ -204,6 +205,13 @@ class _Translator:
             token = tokens[index]
             kind = token.kind
             if kind == PUNCTUATION:
+                if token.text == "(" and index + 3 < count and tokens[index + 2].text == ")":
+                    vector = VECTOR_TYPE.match(tokens[index + 1].text)
+                    if vector is not None and _begins_operand(tokens, index, index + 3):
+                        self._used.update(("cast", tokens[index + 1].text))
+                        output.append(token.replaced(f"cast{RENAMED_SUFFIX}<{tokens[index + 1].text}>()->*"))
+                        index += 3
+                        continue
                 if token.text == "[" and index + 1 < count and tokens[index + 1].text == "[":
                     close = matching(tokens, index)
                     if tokens[close - 1].text == "]":
@@ -248,6 +256,13 @@ class _Translator:
                         output.append(token)
                     index += 1
                     continue
+                if self._initialised_in_brackets(tokens, index):
+                    closing = matching(tokens, index + 2)
+                    output += [token, tokens[index + 1].replaced(self._spelling(tokens[index + 1].text))]
+                    output.append(tokens[index + 2].replaced(f" = ({backend.vector_cast(text)}("))
+                    appended[closing] = appended.get(closing, "") + ")"
+                    index += 3
+                    continue
                 output.append(token)
                 index += 1
                 continue
@@ -269,7 +284,7 @@ class _Translator:
                     several = len(split_commas(tokens[close_angle + 2 : closing])) > 1
                     maker = "construct" if several else "construct_one"
                     self._used.update(("vec", maker))
-                    output.append(token.replaced(f"{maker}{RENAMED_SUFFIX}<vec"))
+                    output.append(token.replaced(f"{maker}{RENAMED_SUFFIX}<{self._spelling(text)}"))
                     appended[close_angle] = appended.get(close_angle, "") + " >"
                     index += 1
                     continue
@@ -279,6 +294,24 @@ class _Translator:
             output.append(token.replaced(spelling) if spelling != text else token)
             index += 1
         return output
+
+    @staticmethod
+    def _initialised_in_brackets(tokens: Sequence[Token], index: int) -> bool:
+        """Whether ``float4 v(a, b, ...)`` stands at ``index``: a variable with several components, and no function."""
+        if index + 2 >= len(tokens) or tokens[index + 1].kind != IDENTIFIER or tokens[index + 2].text != "(":
+            return False
+        arguments = split_commas(tokens[index + 3 : matching(tokens, index + 2)])
+        if len(arguments) < 2:
+            return False
+        for argument in arguments:
+            words = [token for token in argument if token.text not in ("*", "&")]
+            if not words or words[0].text in ADDRESS_SPACES or words[0].text == "const":
+                return False
+            if len(words) > 1 and words[0].kind == IDENTIFIER and words[1].kind == IDENTIFIER:
+                return False
+            if len(words) == 1 and _TYPE_NAME.match(words[0].text):
+                return False
+        return True
 
     def _spelling(self, name: str) -> str:
         """``name`` in the target, with the suffix where the target means something else by it."""
@@ -321,7 +354,8 @@ class _Translator:
 
     def _vector_makers(self) -> str:
         names = sorted(name.removeprefix("make:") for name in self._used if name.startswith("make:"))
-        return "".join(self._backend.vector_maker(name) for name in names)
+        packed = any(name.startswith("packed_") for name in self._used)
+        return "".join(self._backend.vector_maker(name, packed) for name in names)
 
     def _repeated_overloads(self) -> list[tuple[int, int, Callable[[], list[Token]]]]:
         """Functions that differ from an earlier one only in ``constant`` against ``device const``: one is enough."""
@@ -678,6 +712,17 @@ def _without_attributes(tokens: Sequence[Token]) -> list[Token]:
             rest.append(tokens[index])
             index += 1
     return rest
+
+
+def _begins_operand(tokens: Sequence[Token], opening: int, index: int) -> bool:
+    """Whether the bracketed type at ``opening`` is a cast of the operand at ``index``."""
+    before = tokens[opening - 1] if opening else None
+    if before is not None and (before.text in (")", "]", "sizeof", "operator") or before.kind == NUMBER):
+        return False
+    if before is not None and before.kind == IDENTIFIER and before.text not in ("return", "case", "else", "do"):
+        return False
+    following = tokens[index]
+    return following.kind in (IDENTIFIER, NUMBER) or following.text in ("(", "-", "+", "~", "!")
 
 
 def _declares(argument: Sequence[Token], tokens: Sequence[Token], closing: int) -> bool:

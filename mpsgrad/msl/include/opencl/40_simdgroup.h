@@ -1,0 +1,117 @@
+// Barriers, simdgroup and quadgroup functions.
+//@ mem_flags
+enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4, mem_threadgroup_imageblock = 8 };
+inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((uint)a | (uint)b); }
+
+//@ threadgroup_barrier : mem_flags
+// A macro, because the fence's flags must be constants.
+#define threadgroup_barrier(flags) barrier((((uint)(flags) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
+
+//@ simdgroup_barrier : mem_flags
+#define simdgroup_barrier(flags) sub_group_barrier((((uint)(flags) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
+
+//@ lanes_mtl
+#define LANEWISE_MTL(name, expression) \
+  template <typename T> inline T name(T x) { return expression; } \
+  template <typename E, int N> inline vec_mtl<E, N> name(vec_mtl<E, N> v) { \
+    vec_mtl<E, N> r; \
+    for (int i = 0; i < N; i++) { E x = v[i]; r[i] = expression; } \
+    return r; \
+  }
+#define LANEWISE_WITH_MTL(name, expression) \
+  template <typename T> inline T name(T x, ushort n) { return expression; } \
+  template <typename E, int N> inline vec_mtl<E, N> name(vec_mtl<E, N> v, ushort n) { \
+    vec_mtl<E, N> r; \
+    for (int i = 0; i < N; i++) { E x = v[i]; r[i] = expression; } \
+    return r; \
+  }
+
+//@ simd_sum : lanes_mtl
+LANEWISE_MTL(simd_sum, sub_group_reduce_add(x))
+//@ simd_max : lanes_mtl
+LANEWISE_MTL(simd_max, sub_group_reduce_max(x))
+//@ simd_min : lanes_mtl
+LANEWISE_MTL(simd_min, sub_group_reduce_min(x))
+//@ simd_product : lanes_mtl
+LANEWISE_MTL(simd_product, sub_group_non_uniform_reduce_mul(x))
+//@ simd_and : lanes_mtl
+LANEWISE_MTL(simd_and, sub_group_non_uniform_reduce_and(x))
+//@ simd_or : lanes_mtl
+LANEWISE_MTL(simd_or, sub_group_non_uniform_reduce_or(x))
+//@ simd_xor : lanes_mtl
+LANEWISE_MTL(simd_xor, sub_group_non_uniform_reduce_xor(x))
+//@ simd_prefix_exclusive_sum : lanes_mtl
+LANEWISE_MTL(simd_prefix_exclusive_sum, sub_group_non_uniform_scan_exclusive_add(x))
+//@ simd_prefix_inclusive_sum : lanes_mtl
+LANEWISE_MTL(simd_prefix_inclusive_sum, sub_group_non_uniform_scan_inclusive_add(x))
+//@ simd_prefix_exclusive_product : lanes_mtl
+LANEWISE_MTL(simd_prefix_exclusive_product, sub_group_non_uniform_scan_exclusive_mul(x))
+//@ simd_prefix_inclusive_product : lanes_mtl
+LANEWISE_MTL(simd_prefix_inclusive_product, sub_group_non_uniform_scan_inclusive_mul(x))
+//@ simd_broadcast : lanes_mtl
+LANEWISE_WITH_MTL(simd_broadcast, sub_group_broadcast(x, (uint)n))
+//@ simd_broadcast_first : lanes_mtl
+LANEWISE_MTL(simd_broadcast_first, sub_group_broadcast_first(x))
+//@ simd_shuffle : lanes_mtl
+LANEWISE_WITH_MTL(simd_shuffle, sub_group_shuffle(x, (uint)n))
+//@ simd_shuffle_xor : lanes_mtl
+LANEWISE_WITH_MTL(simd_shuffle_xor, sub_group_shuffle_xor(x, (uint)n))
+//@ simd_shuffle_down : lanes_mtl
+// A lane whose partner lies outside keeps its own value.
+LANEWISE_WITH_MTL(simd_shuffle_down, sub_group_shuffle(x, get_sub_group_local_id() + n < 32 ? get_sub_group_local_id() + n : get_sub_group_local_id()))
+//@ simd_shuffle_up : lanes_mtl
+LANEWISE_WITH_MTL(simd_shuffle_up, sub_group_shuffle(x, get_sub_group_local_id() >= n ? get_sub_group_local_id() - n : get_sub_group_local_id()))
+//@ simd_shuffle_rotate_down : lanes_mtl
+LANEWISE_WITH_MTL(simd_shuffle_rotate_down, sub_group_shuffle(x, (get_sub_group_local_id() + n) & 31))
+//@ simd_shuffle_rotate_up : lanes_mtl
+LANEWISE_WITH_MTL(simd_shuffle_rotate_up, sub_group_shuffle(x, (get_sub_group_local_id() - n) & 31))
+
+//@ quad_sum : lanes_mtl
+LANEWISE_MTL(quad_sum, sub_group_clustered_reduce_add(x, 4))
+//@ quad_product : lanes_mtl
+LANEWISE_MTL(quad_product, sub_group_clustered_reduce_mul(x, 4))
+//@ quad_max : lanes_mtl
+LANEWISE_MTL(quad_max, sub_group_clustered_reduce_max(x, 4))
+//@ quad_min : lanes_mtl
+LANEWISE_MTL(quad_min, sub_group_clustered_reduce_min(x, 4))
+//@ quad_and : lanes_mtl
+LANEWISE_MTL(quad_and, sub_group_clustered_reduce_and(x, 4))
+//@ quad_or : lanes_mtl
+LANEWISE_MTL(quad_or, sub_group_clustered_reduce_or(x, 4))
+//@ quad_xor : lanes_mtl
+LANEWISE_MTL(quad_xor, sub_group_clustered_reduce_xor(x, 4))
+//@ quad_broadcast quad_shuffle : lanes_mtl
+LANEWISE_WITH_MTL(quad_broadcast, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | (n & 3u)))
+LANEWISE_WITH_MTL(quad_shuffle, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | (n & 3u)))
+//@ quad_shuffle_xor : lanes_mtl
+LANEWISE_WITH_MTL(quad_shuffle_xor, sub_group_shuffle_xor(x, n & 3u))
+//@ quad_shuffle_down : lanes_mtl
+LANEWISE_WITH_MTL(quad_shuffle_down, sub_group_shuffle(x, (get_sub_group_local_id() & 3) + n < 4 ? get_sub_group_local_id() + n : get_sub_group_local_id()))
+//@ quad_shuffle_up : lanes_mtl
+LANEWISE_WITH_MTL(quad_shuffle_up, sub_group_shuffle(x, (get_sub_group_local_id() & 3) >= n ? get_sub_group_local_id() - n : get_sub_group_local_id()))
+//@ quad_shuffle_rotate_down : lanes_mtl
+LANEWISE_WITH_MTL(quad_shuffle_rotate_down, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | ((get_sub_group_local_id() + n) & 3)))
+//@ quad_shuffle_rotate_up : lanes_mtl
+LANEWISE_WITH_MTL(quad_shuffle_rotate_up, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | ((get_sub_group_local_id() - n) & 3)))
+
+//@ simd_all simd_any
+inline bool simd_all(bool x) { return sub_group_non_uniform_all(x); }
+inline bool simd_any(bool x) { return sub_group_non_uniform_any(x); }
+//@ quad_all quad_any
+inline bool quad_all(bool x) { return sub_group_clustered_reduce_min((int)x, 4); }
+inline bool quad_any(bool x) { return sub_group_clustered_reduce_max((int)x, 4); }
+//@ simd_is_first
+inline bool simd_is_first() { return sub_group_elect(); }
+//@ simd_vote simd_ballot simd_active_threads_mask
+struct simd_vote {
+  typedef ulong vote_t;
+  vote_t bits_mtl;
+  simd_vote() = default;
+  explicit simd_vote(vote_t v) : bits_mtl(v) {}
+  explicit operator vote_t() const { return bits_mtl; }
+  explicit operator uint() const { return (uint)bits_mtl; }
+  bool all() const { return (uint)bits_mtl == 0xffffffffu; }
+  bool any() const { return bits_mtl != 0; }
+};
+inline simd_vote simd_ballot(bool x) { return simd_vote((ulong)sub_group_ballot(x).x); }
+inline simd_vote simd_active_threads_mask() { return simd_ballot(true); }

@@ -1,0 +1,67 @@
+// <metal_matrix>: columns of vectors.
+//@ matrix
+template <typename T, int C, int R> struct matrix {
+  vec_mtl<T, R> columns[C];
+  matrix() = default;
+  explicit matrix(T diagonal) { for (int c = 0; c < C; c++) for (int r = 0; r < R; r++) columns[c][r] = c == r ? diagonal : (T)0; }
+  // From C columns or from C * R elements; never from one value of either.
+  template <typename A, typename B, typename... E> matrix(A first, B second, E... rest) { fill_mtl(count_mtl<sizeof...(E) + 2>(), first, second, rest...); }
+  template <int> struct count_mtl {};
+  template <typename... V> void fill_mtl(count_mtl<C>, V... v) {
+    const vec_mtl<T, R> all[C] = {v...};
+    for (int c = 0; c < C; c++) columns[c] = all[c];
+  }
+  template <typename... E> void fill_mtl(count_mtl<C * R>, E... e) {
+    const T all[C * R] = {(T)e...};
+    for (int c = 0; c < C; c++) for (int r = 0; r < R; r++) columns[c][r] = all[c * R + r];
+  }
+  template <typename U> explicit matrix(const matrix<U, C, R> &m) { for (int c = 0; c < C; c++) columns[c] = __builtin_convertvector(m.columns[c], vec_mtl<T, R>); }
+  const vec_mtl<T, R> &operator[](int c) const { return columns[c]; }
+  vec_mtl<T, R> &operator[](int c) { return columns[c]; }
+};
+template <typename T, int C, int R> inline vec_mtl<T, R> operator*(matrix<T, C, R> m, vec_mtl<T, C> v) {
+  vec_mtl<T, R> r = m.columns[0] * v[0];
+  for (int c = 1; c < C; c++) r = fma(m.columns[c], (vec_mtl<T, R>)(v[c]), r);
+  return r;
+}
+template <typename T, int C, int R> inline vec_mtl<T, C> operator*(vec_mtl<T, R> v, matrix<T, C, R> m) {
+  vec_mtl<T, C> r;
+  for (int c = 0; c < C; c++) r[c] = dot(v, m.columns[c]);
+  return r;
+}
+template <typename T, int C, int R, int K> inline matrix<T, C, R> operator*(matrix<T, K, R> a, matrix<T, C, K> b) {
+  matrix<T, C, R> r;
+  for (int c = 0; c < C; c++) r.columns[c] = a * b.columns[c];
+  return r;
+}
+template <typename T, int C, int R> inline matrix<T, C, R> operator*(matrix<T, C, R> m, T s) { for (int c = 0; c < C; c++) m.columns[c] *= s; return m; }
+template <typename T, int C, int R> inline matrix<T, C, R> operator*(T s, matrix<T, C, R> m) { return m * s; }
+template <typename T, int C, int R> inline matrix<T, C, R> operator+(matrix<T, C, R> a, matrix<T, C, R> b) { for (int c = 0; c < C; c++) a.columns[c] += b.columns[c]; return a; }
+template <typename T, int C, int R> inline matrix<T, C, R> operator-(matrix<T, C, R> a, matrix<T, C, R> b) { for (int c = 0; c < C; c++) a.columns[c] -= b.columns[c]; return a; }
+template <typename T, int C, int R> inline matrix<T, C, R> operator-(matrix<T, C, R> a) { for (int c = 0; c < C; c++) a.columns[c] = -a.columns[c]; return a; }
+template <typename T, int C, int R> inline matrix<T, R, C> transpose(matrix<T, C, R> m) {
+  matrix<T, R, C> r;
+  for (int c = 0; c < C; c++) for (int k = 0; k < R; k++) r.columns[k][c] = m.columns[c][k];
+  return r;
+}
+template <typename T> inline T determinant(matrix<T, 2, 2> m) { return m.columns[0].x * m.columns[1].y - m.columns[1].x * m.columns[0].y; }
+template <typename T> inline T determinant(matrix<T, 3, 3> m) { return dot(m.columns[0], cross(m.columns[1], m.columns[2])); }
+template <typename T> inline T determinant(matrix<T, 4, 4> m) {
+  vec_mtl<T, 4> a = m.columns[0], b = m.columns[1], c = m.columns[2], d = m.columns[3];
+  T s0 = a.x * b.y - b.x * a.y, s1 = a.x * b.z - b.x * a.z, s2 = a.x * b.w - b.x * a.w;
+  T s3 = a.y * b.z - b.y * a.z, s4 = a.y * b.w - b.y * a.w, s5 = a.z * b.w - b.z * a.w;
+  T t5 = c.z * d.w - d.z * c.w, t4 = c.y * d.w - d.y * c.w, t3 = c.y * d.z - d.y * c.z;
+  T t2 = c.x * d.w - d.x * c.w, t1 = c.x * d.z - d.x * c.z, t0 = c.x * d.y - d.x * c.y;
+  return s0 * t5 - s1 * t4 + s2 * t3 + s3 * t2 - s4 * t1 + s5 * t0;
+}
+
+//@ float2x2 float2x3 float2x4 float3x2 float3x3 float3x4 float4x2 float4x3 float4x4 : matrix
+typedef matrix<float, 2, 2> float2x2; typedef matrix<float, 2, 3> float2x3; typedef matrix<float, 2, 4> float2x4;
+typedef matrix<float, 3, 2> float3x2; typedef matrix<float, 3, 3> float3x3; typedef matrix<float, 3, 4> float3x4;
+typedef matrix<float, 4, 2> float4x2; typedef matrix<float, 4, 3> float4x3; typedef matrix<float, 4, 4> float4x4;
+//@ half2x2 half2x3 half2x4 half3x2 half3x3 half3x4 half4x2 half4x3 half4x4 : matrix
+typedef matrix<half, 2, 2> half2x2; typedef matrix<half, 2, 3> half2x3; typedef matrix<half, 2, 4> half2x4;
+typedef matrix<half, 3, 2> half3x2; typedef matrix<half, 3, 3> half3x3; typedef matrix<half, 3, 4> half3x4;
+typedef matrix<half, 4, 2> half4x2; typedef matrix<half, 4, 3> half4x3; typedef matrix<half, 4, 4> half4x4;
+//@ transpose determinant : matrix
+// They come with the type.
