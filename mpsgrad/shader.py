@@ -8,26 +8,30 @@ declaration. Rendered source carries ``#line`` directives, so that every compile
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import os
 import struct
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache as once
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jinja2
-import jinja2.ext
 import numpy as np
 
-from mpsgrad.devices import Device, Function, Library, default_device
-from mpsgrad.errors import DeviceNotFoundError, ShaderError
+from mpsgrad.devices import Device, Function, Library, cache, default_device
+from mpsgrad.errors import MPSGradError, ShaderError
+
+if TYPE_CHECKING:
+    import jinja2
 
 DTYPES = ("float", "half")
 PROGRESS_AFTER_SECONDS = 1.0
+
+_DRIVER_DISTRIBUTIONS = ("metalcompute", "cuda-core", "pyopencl", "intel-opencl-rt")
 
 _METAL_TYPES = {"int": ("i", np.int32), "uint": ("I", np.uint32), "float": ("f", np.float32)}
 
@@ -109,29 +113,27 @@ class Rendering:
         return "\n".join(lines) + "\n"
 
 
-class _MarkLines(jinja2.ext.Extension):
+def _mark_lines(stream: Any) -> Iterable[Any]:
     """Puts a marker with template and line number at the start of each line of template text."""
+    from jinja2.lexer import Token
 
-    def filter_stream(self, stream: Any) -> Iterable[Any]:
-        from jinja2.lexer import Token
-
-        file = stream.filename or stream.name or "<template>"
-        at_line_start = True
-        for token in stream:
-            if token.type == "data":
-                parts = token.value.split("\n")
-                marked = []
-                for index, part in enumerate(parts):
-                    start = index > 0 or at_line_start
-                    last = index == len(parts) - 1
-                    marked.append(_marker(file, token.lineno + index) + part if start and (part or not last) else part)
-                at_line_start = parts[-1] == ""
-                yield Token(token.lineno, "data", "\n".join(marked))
-            else:
-                if token.type == "variable_begin" and at_line_start:
-                    yield Token(token.lineno, "data", _marker(file, token.lineno))
-                    at_line_start = False
-                yield token
+    file = stream.filename or stream.name or "<template>"
+    at_line_start = True
+    for token in stream:
+        if token.type == "data":
+            parts = token.value.split("\n")
+            marked = []
+            for index, part in enumerate(parts):
+                start = index > 0 or at_line_start
+                last = index == len(parts) - 1
+                marked.append(_marker(file, token.lineno + index) + part if start and (part or not last) else part)
+            at_line_start = parts[-1] == ""
+            yield Token(token.lineno, "data", "\n".join(marked))
+        else:
+            if token.type == "variable_begin" and at_line_start:
+                yield Token(token.lineno, "data", _marker(file, token.lineno))
+                at_line_start = False
+            yield token
 
 
 def _marker(file: str, line: int) -> str:
@@ -168,10 +170,17 @@ def shader_directory() -> Path:
 
 @once
 def _environment() -> jinja2.Environment:
+    import jinja2
+    import jinja2.ext
+
+    class MarkLines(jinja2.ext.Extension):
+        def filter_stream(self, stream: Any) -> Iterable[Any]:
+            return _mark_lines(stream)
+
     directory = shader_directory()
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([directory, directory / "lib"]),
-        extensions=[_MarkLines, "jinja2.ext.do"],
+        extensions=[MarkLines, "jinja2.ext.do"],
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -207,6 +216,8 @@ class ShaderFamily:
 
     def render(self, dtype: str = "float", device_family: str = "cpu") -> Rendering:
         """Metal source for images of ``dtype`` with the tunables of ``device_family``."""
+        import jinja2
+
         values = {
             **self.constants,
             **self.tunables.get(device_family, {}),
@@ -281,6 +292,8 @@ def compile_library(device: Device | None = None) -> float:
         if not _is_compiled(family, dtype, device)
     ]
     if waiting:
+        from concurrent.futures import ThreadPoolExecutor
+
         done = 0
         with ThreadPoolExecutor(max_workers=max(2, min(8, device.compute_units))) as pool:
             for _ in pool.map(lambda task: _compile_or_leave(*task, device), waiting):
@@ -311,9 +324,35 @@ def _progress(text: str, end: str = "") -> None:
             print(f"{lead}{text}", end=end, file=sys.stderr, flush=True)
 
 
+def _import_stamp() -> str:
+    """A name for the state of everything that compiled shaders depend on, found without loading a driver.
+
+    Files count by size and time of change, packages by version.
+    """
+    package = Path(__file__).parent
+    files = [*package.rglob("*.py"), *package.rglob("*.h"), *shader_directory().rglob("*.j2")]
+    marks = []
+    for file in sorted(files):
+        status = file.stat()
+        marks.append(f"{file}:{status.st_size}:{status.st_mtime_ns}")
+    for name in _DRIVER_DISTRIBUTIONS:
+        try:
+            marks.append(f"{name}=={importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "import-" + cache.key(*marks, os.environ.get("MPSGRAD_DEVICE", ""), cache.processor())
+
+
 def compile_at_import() -> None:
-    """What ``import mpsgrad`` does: compiles for the default device; without one, the first use says what is missing."""
+    """What ``import mpsgrad`` does: compiles for the default device, or finds that this was done before.
+
+    Without a device, or where the device fails, the first use says what is wrong.
+    """
+    stamp = _import_stamp()
+    if cache.contains(stamp):
+        return
     try:
         compile_library()
-    except DeviceNotFoundError:
+    except MPSGradError:
         return
+    cache.store(stamp, b"")

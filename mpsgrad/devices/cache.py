@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import tempfile
+from functools import cache as once
 from pathlib import Path
-
-import platformdirs
 
 _DIGEST_BYTES = 32
 
@@ -20,7 +20,11 @@ _DIGEST_BYTES = 32
 def directory() -> Path:
     """The folder of the cache: ``MPSGRAD_CACHE`` if set, else the user's cache folder."""
     chosen = os.environ.get("MPSGRAD_CACHE")
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("mpsgrad", appauthor=False))
+    if chosen:
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("mpsgrad", appauthor=False))
 
 
 def key(*parts: str) -> str:
@@ -31,6 +35,16 @@ def key(*parts: str) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
+
+
+@once
+def processor() -> str:
+    """The instruction sets of this machine, which compiled programs for its CPU depend on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith("flags")), platform.processor())
 
 
 def contains(name: str) -> bool:

@@ -254,6 +254,33 @@ class OpenCLSubmission(Submission):
         return (self._last.profile.end - self._first.profile.start) * 1e-9
 
 
+class _WithoutCompilerWarnings:
+    """pyopencl warns of every build that logs something. The warnings module's own context manager restores the filters
+    of whichever thread left last, so threads that build at the same time share one entry into it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._depth = 0
+        self._saved = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._depth == 0:
+                self._saved = warnings.catch_warnings()
+                self._saved.__enter__()
+                warnings.simplefilter("ignore")
+            self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._saved.__exit__(None, None, None)
+
+
+_without_compiler_warnings = _WithoutCompilerWarnings()
+
+
 class OpenCLDevice(Device):
     """One OpenCL CPU device with an in-order queue."""
 
@@ -288,15 +315,6 @@ class OpenCLDevice(Device):
 
         return cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
 
-    @cached_property
-    def _processor(self) -> str:
-        """What binaries depend on besides the driver: the instruction sets of this machine."""
-        try:
-            lines = Path("/proc/cpuinfo").read_text().splitlines()
-        except OSError:
-            return self.name
-        return next((line for line in lines if line.startswith("flags")), self.name)
-
     def allocate(self, nbytes: int) -> OpenCLBuffer:
         size = _pool_size(nbytes)
         with self._lock:
@@ -329,7 +347,7 @@ class OpenCLDevice(Device):
         return translate(source, "opencl", filename=name).source
 
     def _cache_name(self, translated: str) -> str:
-        return cache.key("opencl", translated, *BUILD_OPTIONS, self.name, self.driver_version, self._processor)
+        return cache.key("opencl", translated, *BUILD_OPTIONS, self.name, self.driver_version, cache.processor())
 
     def is_compiled(self, source: str) -> bool:
         return cache.contains(self._cache_name(self.translate(source, name="")))
@@ -351,8 +369,7 @@ class OpenCLDevice(Device):
         import pyopencl as cl
 
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with _without_compiler_warnings:
                 return cl.Program(self._context, [self._handle], [binary]).build()
         except cl.Error:
             return None
@@ -362,8 +379,7 @@ class OpenCLDevice(Device):
 
         program = cl.Program(self._context, translated)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with _without_compiler_warnings:
                 return program.build(options=list(BUILD_OPTIONS), cache_dir=False)
         except cl.Error as error:
             raise _shader_error(str(error), source, name) from error
