@@ -1,0 +1,7 @@
+"""``python -m mpsgrad``: the ``mpsgrad`` command."""
+
+import sys
+
+from mpsgrad.cli import main
+
+sys.exit(main())

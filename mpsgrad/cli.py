@@ -1,0 +1,35 @@
+"""The ``mpsgrad`` command. Each subcommand is a module of ``mpsgrad.commands`` that is listed here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from mpsgrad.commands import devices, render
+from mpsgrad.errors import MPSGradError
+
+COMMANDS = (devices, render)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status: 0, 1 after an error of this package, 2 for wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="mpsgrad", description="The gradient kernels of Metal Performance Shaders, on Apple GPUs and on any CPU."
+    )
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(subparsers).set_defaults(run=command.run)
+    parsed = parser.parse_args(arguments)
+    try:
+        status = parsed.run(parsed)
+        sys.stdout.flush()
+        return status
+    except MPSGradError as error:
+        print(f"mpsgrad: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader, such as head, has what it wanted; the interpreter must not fail when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,76 @@
+"""``mpsgrad render``: the text that a device's compiler gets for a family of kernels."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+
+from mpsgrad.msl import translate
+from mpsgrad.shader import DTYPES, FAMILIES, ShaderFamily
+
+DEVICE_FAMILIES = {"metal": "apple", "opencl": "cpu", "cuda": "nvidia"}
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Declares the subcommand."""
+    parser = subparsers.add_parser(
+        "render",
+        help="print the shader that a device's compiler gets",
+        description="Prints a family of kernels as a device's compiler gets it.",
+    )
+    parser.add_argument("name", metavar="NAME", help="a shader family, such as soft_max, or a kernel function in one")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, help="the images' type (default: the first that the family has, mostly float)"
+    )
+    parser.add_argument(
+        "--for", dest="target", choices=DEVICE_FAMILIES, default="metal", help="whose compiler (default: metal)"
+    )
+    parser.add_argument(
+        "--line-directives",
+        action="store_true",
+        help="keep the #line directives that name the template's lines (with --for metal; the others always have them)",
+    )
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the rendering; status 2 with what there is when the name or the dtype is not among it."""
+    family = _find(arguments.name)
+    if family is None:
+        print(_unknown(arguments.name), file=sys.stderr)
+        return 2
+    dtype = arguments.dtype or family.dtypes[0]
+    if dtype not in family.dtypes:
+        print(f"mpsgrad render: {family.name} has no {dtype} kernels, only {', '.join(family.dtypes)}", file=sys.stderr)
+        return 2
+    rendering = family.render(dtype, DEVICE_FAMILIES[arguments.target])
+    if arguments.target == "metal":
+        text = rendering.with_line_directives() if arguments.line_directives else rendering.source
+    else:
+        source = rendering.with_line_directives()
+        text = translate(source, arguments.target, filename=f"shaders/{family.file}").source
+    sys.stdout.write(text)
+    return 0
+
+
+def _function_names(family: ShaderFamily) -> list[str]:
+    source = family.render(family.dtypes[0], "apple").with_line_directives()
+    return list(translate(source, "opencl", filename=f"shaders/{family.file}").kernels)
+
+
+def _find(name: str) -> ShaderFamily | None:
+    """The family called ``name``, else the one with a kernel function of that name."""
+    if name in FAMILIES:
+        return FAMILIES[name]
+    return next((family for family in FAMILIES.values() if name in _function_names(family)), None)
+
+
+def _unknown(name: str) -> str:
+    existing = {family.name: _function_names(family) for family in FAMILIES.values()}
+    candidates = [*existing, *(function for functions in existing.values() for function in functions)]
+    close = difflib.get_close_matches(name, dict.fromkeys(candidates), n=1)
+    lines = [f"mpsgrad render: there is no {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")]
+    lines += ["Families and their kernel functions:"]
+    lines += [f"  {family}: {', '.join(functions)}" for family, functions in sorted(existing.items())]
+    return "\n".join(lines)

@@ -1,0 +1,234 @@
+"""The ``mpsgrad`` command: its output, its exit statuses, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mpsgrad as mg
+from mpsgrad import cli
+from mpsgrad.commands import devices as devices_command
+from mpsgrad.devices import find_device, metal, opencl, unavailable
+from mpsgrad.msl import translate
+from mpsgrad.shader import FAMILIES, ShaderFamily, shader_directory
+
+registry: Any = importlib.import_module("mpsgrad.devices")
+
+
+def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    return output.err
+
+
+def test_no_command_and_unknown_commands_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "usage: mpsgrad" in usage_error(capsys)
+    assert "usage: mpsgrad" in usage_error(capsys, "rendr")
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("devices", "render"))
+
+
+# mpsgrad devices
+
+
+def test_devices_lists_each_device_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["devices"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for device in mg.devices():
+        row = next(line for line in lines if device.identifier in line)
+        units = str(device.compute_units) if device.compute_units else "unknown"
+        for cell in (device.name, device.driver, device.driver_version, units, *device.features):
+            assert cell in row
+        assert f"{device.memory_bytes / 2**30:.1f} GiB" in row
+        assert (f"{device.identifier} *" in row) == (device is mg.default_device())
+
+
+def test_devices_says_what_is_missing_and_what_was_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metal, "refused", lambda: ["AMD Radeon [/5500M]: is no Apple GPU"])
+    monkeypatch.setattr(opencl, "refused", lambda: ["old (PoCL): lacks cl_khr_fp16"])
+    assert cli.main(["devices"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    missing = unavailable()
+    assert missing
+    assert all(f"{driver}: {reason}" in lines for driver, reason in missing.items())
+    assert lines[-2:] == [
+        "not usable: AMD Radeon [/5500M]: is no Apple GPU",
+        "not usable: old (PoCL): lacks cl_khr_fp16",
+    ]
+
+
+def test_devices_without_any_device(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_devices_of", lambda name: ())
+    monkeypatch.setattr(devices_command, "_refused", list)
+    assert cli.main(["devices"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["metal", "cuda", "opencl"]
+    assert "pip install metalcompute" in lines[0]
+
+
+def test_devices_without_opencl_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyopencl
+
+    def fails() -> list[str]:
+        raise pyopencl.LogicError("clGetPlatformIDs failed: PLATFORM_NOT_FOUND_KHR")
+
+    monkeypatch.setattr(metal, "refused", lambda: ["one"])
+    monkeypatch.setattr(opencl, "refused", fails)
+    assert devices_command._refused() == ["one"]
+    monkeypatch.setattr(opencl, "unavailable_reason", lambda: "pyopencl is not installed")
+    monkeypatch.setattr(opencl, "refused", lambda: pytest.fail("asked without pyopencl"))
+    assert devices_command._refused() == ["one"]
+
+
+def test_devices_still_lists_them_when_the_chosen_default_does_not_exist(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPSGRAD_DEVICE", "opencl:99")
+    monkeypatch.setattr(devices_command, "default_device", mg.default_device.__wrapped__)
+    assert cli.main(["devices"]) == 1
+    output = capsys.readouterr()
+    assert find_device("opencl").identifier in output.out
+    assert "* the default" not in output.out
+    assert output.err.startswith("mpsgrad: MPSGRAD_DEVICE: no device 'opencl:99'")
+
+
+# mpsgrad render
+
+
+def rendered(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(["render", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name in FAMILIES if (shader_directory() / f"{name}.metal.j2").is_file())
+)
+def test_render_prints_every_family_in_metal(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    family = FAMILIES[name]
+    for dtype in family.dtypes:
+        text = rendered(capsys, name, "--dtype", dtype)
+        assert text == family.render(dtype, "apple").source
+        assert "#line" not in text
+        assert "kernel void" in text
+
+
+def test_render_takes_a_kernel_functions_name_and_a_dtype(capsys: pytest.CaptureFixture[str]) -> None:
+    single = rendered(capsys, "soft_max_gradient")
+    assert single == rendered(capsys, "soft_max") == rendered(capsys, "soft_max", "--dtype", "float")
+    half = rendered(capsys, "soft_max_gradient", "--dtype", "half", "--for", "metal")
+    assert "device half* destination" in half
+    assert "device half*" not in single
+
+
+def test_render_shows_line_directives_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    text = rendered(capsys, "soft_max", "--line-directives")
+    assert text == FAMILIES["soft_max"].render("float", "apple").with_line_directives()
+    assert '#line 1 "shaders/soft_max.metal.j2"' in text
+
+
+@pytest.mark.parametrize(("target", "device_family"), [("opencl", "cpu"), ("cuda", "nvidia")])
+def test_render_translates(capsys: pytest.CaptureFixture[str], target: Any, device_family: str) -> None:
+    source = FAMILIES["soft_max"].render("half", device_family).with_line_directives()
+    text = rendered(capsys, "soft_max", "--dtype", "half", "--for", target)
+    assert text == translate(source, target, filename="shaders/soft_max.metal.j2").source
+    assert {"opencl": "__kernel void ", "cuda": "__global__ void"}[target] in text
+
+
+def test_render_for_opencl_is_what_the_device_compiles(capsys: pytest.CaptureFixture[str]) -> None:
+    device = find_device("opencl")
+    source = FAMILIES["soft_max"].source(device, "float")
+    assert rendered(capsys, "soft_max", "--for", "opencl") == device.translate(source, name="shaders/soft_max.metal.j2")
+
+
+def test_render_suggests_a_name_and_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong, right in (("softmax", "soft_max"), ("soft_max_gradent", "soft_max_gradient")):
+        assert cli.main(["render", wrong]) == 2
+        output = capsys.readouterr()
+        assert output.out == ""
+        lines = output.err.splitlines()
+        assert lines[0] == f"mpsgrad render: there is no {wrong!r}; did you mean {right!r}?"
+        assert "  soft_max: soft_max, soft_max_gradient, log_soft_max, log_soft_max_gradient" in lines
+    assert cli.main(["render", "zzzzz"]) == 2
+    assert capsys.readouterr().err.startswith("mpsgrad render: there is no 'zzzzz'\n")
+
+
+@pytest.fixture
+def own_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers as ``soft_max`` goes when it ends."""
+    monkeypatch.setitem(FAMILIES, "soft_max", FAMILIES["soft_max"])
+
+
+def test_render_names_the_dtypes_that_a_family_has(capsys: pytest.CaptureFixture[str], own_family: None) -> None:
+    FAMILIES["soft_max"] = ShaderFamily("soft_max", FAMILIES["soft_max"].structs, dtypes=("float",))
+    assert cli.main(["render", "soft_max", "--dtype", "half"]) == 2
+    assert capsys.readouterr().err == "mpsgrad render: soft_max has no half kernels, only float\n"
+
+
+def test_render_refuses_other_dtypes_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--dtype" in usage_error(capsys, "render", "soft_max", "--dtype", "double")
+    assert "--for" in usage_error(capsys, "render", "soft_max", "--for", "vulkan")
+
+
+def test_errors_of_the_package_are_printed_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], own_family: None
+) -> None:
+    ShaderFamily("soft_max")
+    assert cli.main(["render", "soft_max"]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("mpsgrad: shaders/soft_max.metal.j2:")
+    assert "undefined" in output.err
+    assert "Traceback" not in output.err
+
+
+# As a process
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(mg.__file__).parent.parent)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "mpsgrad", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def test_the_module_runs_as_a_command() -> None:
+    process = started("render", "soft_max", "--for", "metal")
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    assert output == FAMILIES["soft_max"].render("float", "apple").source
+    process = started("render", "softmax")
+    output, errors = process.communicate()
+    assert (process.returncode, output) == (2, "")
+    assert "did you mean 'soft_max'" in errors
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
+    process = started("render", "soft_max")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 0
+    assert "BrokenPipe" not in errors
