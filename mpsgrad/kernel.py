@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Device, default_device
+from mpsgrad.devices import Buffer, Device, default_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size, integer, integers, region
 from mpsgrad.image import Image, ImageAllocator, ImageBatch, ImageDescriptor, RegularImageAllocator
@@ -120,6 +120,17 @@ class EdgeModeProperty(_Property):
             return EdgeMode(value)
         except ValueError:
             raise FormatError(f"{owner}: {self.name} is {value!r}; it has to be an EdgeMode") from None
+
+
+class EnumProperty(_Property):
+    """A member of the enumeration of its default."""
+
+    def check(self, owner: str, value: Any) -> Any:
+        kind = type(self.default)
+        try:
+            return kind(value)
+        except ValueError:
+            raise FormatError(f"{owner}: {self.name} is {value!r}; it has to be a {kind.__name__}") from None
 
 
 class PaddingProperty(_Property):
@@ -355,10 +366,18 @@ def source_layout(image: Image, first_channel: int, channels: int, first_image: 
 
 def fill_with_zeros(command_buffer: CommandBuffer, image: Image) -> None:
     """Writes 0 to every element of ``image``, which is no view."""
-    count = image.descriptor.element_count
-    function = FILL.function(image.device, "fill_with_zeros", image.channel_format.metal_type)
-    parameters = image.device.constant_buffer(FILL_PARAMETERS.pack(count=count))
-    command_buffer.add_dispatch(function, -(-count // (256 * 16)), image.buffer, parameters)
+    fill_buffer_with_zeros(
+        command_buffer, image.buffer, image.descriptor.element_count, image.channel_format.metal_type
+    )
+
+
+def fill_buffer_with_zeros(
+    command_buffer: CommandBuffer, buffer: Buffer, count: int, metal_type: str = "float"
+) -> None:
+    """Writes 0 to the first ``count`` elements of ``metal_type`` in ``buffer``."""
+    function = FILL.function(command_buffer.device, "fill_with_zeros", metal_type)
+    parameters = command_buffer.device.constant_buffer(FILL_PARAMETERS.pack(count=count))
+    command_buffer.add_dispatch(function, -(-count // (256 * 16)), buffer, parameters)
 
 
 def clip_layout(layout: tuple[int, ...], clip_rect: Region) -> tuple[int, ...]:
@@ -965,16 +984,18 @@ class GradientKernel(BinaryKernel):
         if destination_gradients is None:
             if joined:
                 result = self.encode(command_buffer, gradient, source, state)  # type: ignore[arg-type]
-                return result.batch_representation()
+                return None if result is None else result.batch_representation()
+            states._count_repeats_once()
             results = [
                 self.encode(command_buffer, g, s, t) for g, s, t in zip(gradients, sources, states, strict=True)
             ]
-            return ImageBatch(results)
+            return None if results[0] is None else ImageBatch(results)
         destinations = _batch(owner, "destination_gradients", destination_gradients, len(gradients))
         destination = destinations.whole
         if joined and destination is not None:
             self.encode(command_buffer, gradient, source, state, destination_gradient=destination)  # type: ignore[arg-type]
             return None
+        states._count_repeats_once()
         for g, s, t, d in zip(gradients, sources, states, destinations, strict=True):
             self.encode(command_buffer, g, s, t, destination_gradient=d)
         return None

@@ -107,12 +107,13 @@ class State:
     def synchronize(self, command_buffer: CommandBuffer) -> None:
         """Makes what kernels write visible to the CPU once ``command_buffer`` has completed.
 
-        Needed by MPS on managed storage; here every read waits by itself. Raises ``StateError`` for a temporary state
-        and after ``commit``.
+        Reads on the CPU wait for the kernels of this package by themselves; this makes them wait for ``command_buffer``,
+        which may hold kernels of your own. Raises ``StateError`` for a temporary state and after ``commit``.
         """
         command_buffer._require_open("synchronize")
         if self.is_temporary:
             raise StateError(f"{type(self).__name__}: synchronize, but temporary states have no CPU access")
+        self._written_by(command_buffer)
 
     def _read(self, index: int, count: int) -> np.ndarray:
         """``count`` float32 values of the buffer at ``index``, after the work that writes them has completed."""
@@ -293,6 +294,14 @@ class StateBatch(Sequence[Any]):
     def increment_read_count(self, amount: int) -> int:
         """Adds ``amount`` to the read count of each different temporary state; returns the number of states."""
         return increment_read_counts(self._states, amount)
+
+    def _count_repeats_once(self) -> None:
+        """Lets every element be read once although a state that stands here several times is given up only once."""
+        seen: set[int] = set()
+        for state in self._states:
+            if id(state) in seen and state.read_count > 0:
+                state.read_count += 1
+            seen.add(id(state))
 
     # objc: MPSStateBatchSynchronize
     def synchronize(self, command_buffer: CommandBuffer) -> None:
