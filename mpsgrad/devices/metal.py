@@ -234,11 +234,13 @@ class MetalDevice(Device):
             reason = _not_dispatchable(signature)
             if reason is not None:
                 place = (signature.file, signature.line)
+                shown = (line for line, origin in zip(lines, origins, strict=True) if origin == place)
                 raise ShaderError(
                     f"kernel function '{signature.name}' {reason}",
                     file=signature.file,
                     line=signature.line,
-                    source_line=lines[origins.index(place)] if place in origins else None,
+                    # A template's loop gives several kernel functions one place.
+                    source_line=next((line for line in shown if signature.name in line), None),
                 )
             assert signature.threadgroup_size is not None
             sizes[signature.name] = signature.threadgroup_size

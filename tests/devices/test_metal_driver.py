@@ -197,6 +197,7 @@ def test_metal_gets_no_line_directives(gpu: mg.Device, metalcompute: Any) -> Non
         ('#line 40 "shaders/template.metal.j2"\n', ("shaders/template.metal.j2", 40)),
         ('  # 40 "shaders/lib/macros.metal.j2"\n', ("shaders/lib/macros.metal.j2", 40)),
         ("#line 40\n", ("user.metal", 40)),
+        ('#line 3 "shaders/template.metal.j2"\n#line 40\n', ("shaders/template.metal.j2", 40)),
     ],
 )
 def test_compile_errors_point_at_the_template(gpu: mg.Device, directive: str, place: tuple[str, int]) -> None:
@@ -249,6 +250,18 @@ def test_threadgroup_sizes_that_metalcompute_would_crash_on(gpu: mg.Device, attr
         assert "'scale'" in caught.value.message
         assert caught.value.line == 4
         assert caught.value.source_line == source.splitlines()[3]
+
+
+def test_kernels_of_one_template_line_are_told_apart(gpu: mg.Device) -> None:
+    parts = [
+        f'#line 3 "loop.metal.j2"\n[[max_total_threads_per_threadgroup({size})]]\n'
+        f"kernel void scale_{size}(device float* a) {{ a[0] = 1; }}\n"
+        for size in (64, 80)
+    ]
+    with pytest.raises(mg.ShaderError, match="'scale_80'") as caught:
+        gpu.compile("".join(parts), name="user.metal")
+    assert (caught.value.file, caught.value.line) == ("loop.metal.j2", 4)
+    assert caught.value.source_line == "kernel void scale_80(device float* a) { a[0] = 1; }"
 
 
 @pytest.mark.parametrize("size", [32, 96, 1024])
