@@ -2,6 +2,7 @@
 
 from mpsgrad import archive, errors
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
+from mpsgrad.data_type import DataType
 from mpsgrad.devices import Device, default_device, devices, find_device
 from mpsgrad.errors import (
     ArchiveError,
@@ -16,6 +17,21 @@ from mpsgrad.errors import (
 from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
 from mpsgrad.kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions
+from mpsgrad.kernels.convolution import (
+    Convolution,
+    ConvolutionAccumulatorPrecisionOption,
+    ConvolutionGradient,
+    ConvolutionGradientOption,
+    FullyConnected,
+    FullyConnectedGradient,
+)
+from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor, DepthWiseConvolutionDescriptor
+from mpsgrad.kernels.convolution_state import (
+    ConvolutionGradientState,
+    ConvolutionWeightsAndBiasesState,
+    ConvolutionWeightsLayout,
+)
 from mpsgrad.kernels.loss import Loss, LossDataDescriptor, LossDescriptor, LossLabels, LossReductionType, LossType
 from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
