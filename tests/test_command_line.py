@@ -181,6 +181,16 @@ def test_render_names_the_dtypes_that_a_family_has(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "mpsgrad render: soft_max has no half kernels, only float\n"
 
 
+def test_render_uses_the_tunables_of_the_device(capsys: pytest.CaptureFixture[str], own_family: None) -> None:
+    family = FAMILIES["soft_max"]
+    sizes = {"apple": 32, "cpu": 64, "nvidia": 96}
+    tunables = {name: {"threads": size} for name, size in sizes.items()}
+    ShaderFamily("soft_max", family.structs, family.constants, tunables)
+    assert "[[max_total_threads_per_threadgroup(32)]]" in rendered(capsys, "soft_max")
+    assert "reqd_work_group_size(64, 1, 1)" in rendered(capsys, "soft_max", "--for", "opencl")
+    assert "__launch_bounds__(96)" in rendered(capsys, "soft_max", "--for", "cuda")
+
+
 def test_render_refuses_other_dtypes_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--dtype" in usage_error(capsys, "render", "soft_max", "--dtype", "double")
     assert "--for" in usage_error(capsys, "render", "soft_max", "--for", "vulkan")
@@ -223,8 +233,9 @@ def test_the_module_runs_as_a_command() -> None:
     assert "did you mean 'soft_max'" in errors
 
 
-def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
-    process = started("render", "soft_max")
+@pytest.mark.parametrize("arguments", [["render", "soft_max"], ["devices"]])
+def test_a_reader_that_closes_the_pipe_is_no_error(arguments: list[str]) -> None:
+    process = started(*arguments)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
