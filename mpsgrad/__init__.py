@@ -34,6 +34,19 @@ from mpsgrad.kernels.convolution_state import (
 )
 from mpsgrad.kernels.loss import Loss, LossDataDescriptor, LossDescriptor, LossLabels, LossReductionType, LossType
 from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
+from mpsgrad.kernels.pooling import (
+    DilatedPoolingMax,
+    DilatedPoolingMaxGradient,
+    Pooling,
+    PoolingAverage,
+    PoolingAverageGradient,
+    PoolingGradient,
+    PoolingGradientState,
+    PoolingL2Norm,
+    PoolingL2NormGradient,
+    PoolingMax,
+    PoolingMaxGradient,
+)
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, PaddingMethod
 from mpsgrad.shader import compile_at_import

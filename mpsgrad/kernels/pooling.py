@@ -1,0 +1,747 @@
+"""Max, dilated max, average and L2 norm pooling, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import GeometryError, StateError
+from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset, Size
+from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.kernel import (
+    IMAGE_LAYOUT,
+    WINDOW,
+    GradientKernel,
+    IntegerProperty,
+    Kernel,
+    Regions,
+    SizeProperty,
+)
+from mpsgrad.padding import PaddingMethod
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.state import ForwardSnapshot, GradientState
+
+LARGEST_RECORDED_WINDOW = 254
+"""Taps of the largest window whose maxima are recorded in one byte each."""
+
+_LARGEST_POSITION = 2**29
+
+PARAMETERS = ParameterStruct(
+    "PoolingParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    windows=IMAGE_LAYOUT,
+    window=WINDOW,
+    clamp_edge="int",
+    zero_pad_x="int",
+    zero_pad_y="int",
+)
+"""``windows`` is a second image with one element for each window: the taps to record, or the gradient."""
+
+GRADIENT_PARAMETERS = ParameterStruct(
+    "PoolingGradientParameters",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    windows=IMAGE_LAYOUT,
+    window=WINDOW,
+    first_x="int",
+    first_y="int",
+    clamp_edge="int",
+    replicates="int",
+    zero_pad_x="int",
+    zero_pad_y="int",
+)
+"""Window 0 is pixel 0 of ``gradient`` and of ``windows``; ``first`` is the source pixel of destination pixel 0."""
+
+_BY_ROW = {"simdgroup_owns_row": True, "threads": 256}
+_BY_ELEMENT = {"simdgroup_owns_row": False, "threads": 256}
+
+FAMILY = ShaderFamily(
+    "pooling",
+    (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
+    _BY_ELEMENT,
+    {"cpu": _BY_ROW},
+)
+
+
+def _add_dispatch(
+    device: Device, command_buffer: CommandBuffer, name: str, metal_type: str, *buffers: Buffer, **parameters: Any
+) -> None:
+    """Adds one run of the kernel function ``name`` over ``parameters["destination"]``."""
+    function = FAMILY.function(device, name, metal_type)
+    struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
+    *_, width, height, channels, images = parameters["destination"]
+    if device.family == "cpu":
+        threads = 32 * height * images
+    else:
+        threads = width * height * channels * images
+    command_buffer.add_dispatch(
+        function,
+        -(-threads // function.threadgroup_size),
+        *buffers,
+        device.constant_buffer(struct.pack(**parameters)),
+    )
+
+
+def _dense_layout(width: int, height: int, channels: int, images: int) -> tuple[int, ...]:
+    """The layout of a scratch buffer with one element for each window."""
+    return (0, channels, channels * width, channels * width * height, width, height, channels, images)
+
+
+def _require_positions(owner: str, window: tuple[int, ...], width: int, height: int) -> None:
+    """Raises ``GeometryError`` if the windows lie so far out that their pixels have no 32-bit coordinates."""
+    tap_width, tap_height, stride_x, stride_y, _, _, origin_x, origin_y = window
+    for axis, origin, stride, count in (("x", origin_x, stride_x, width), ("y", origin_y, stride_y, height)):
+        last = origin + stride * max(count - 1, 0)
+        if origin < -_LARGEST_POSITION or last > _LARGEST_POSITION:
+            raise GeometryError(
+                f"{owner}: the windows along {axis} begin at pixels {origin} to {last}; they have to lie between "
+                f"{-_LARGEST_POSITION} and {_LARGEST_POSITION}"
+            )
+
+
+class PoolingGradientState(GradientState):
+    """The state of a pooling kernel; with ``record_maxima`` it also holds which tap won each window.
+
+    The record is one byte for each element of the forward result: the tap's number ``ky * kernel_width + kx``, or
+    ``kernel_width * kernel_height`` where a zero outside the source won. Source: ``MPSNNGradientState`` (whose pooling
+    states hold no maxima).
+    """
+
+    def __init__(
+        self,
+        snapshot: ForwardSnapshot,
+        zero_pad_size: tuple[int, int],
+        records_maxima: bool,
+        device: Device | None = None,
+        *,
+        command_buffer: CommandBuffer | None = None,
+    ) -> None:
+        sizes = (snapshot.destination.element_count,) if records_maxima else ()
+        super().__init__(snapshot, sizes, device, command_buffer=command_buffer)
+        self.zero_pad_size = zero_pad_size
+        self._recorded_images: set[int] = set()
+
+    @property
+    def records_maxima(self) -> bool:
+        """Whether the state has room for the winning taps."""
+        return self.resource_count == 1
+
+    def _record_layout(self) -> tuple[int, ...]:
+        destination = self.snapshot.destination
+        _, pixel, row, image, width, height, channels, images = _dense_layout(
+            destination.width, destination.height, destination.feature_channels, destination.number_of_images
+        )
+        return (self._index * image, pixel, row, image, width, height, channels, images)
+
+    def _images(self, first: int, count: int) -> range:
+        return range(self._index + first, self._index + first + count)
+
+
+class Pooling(Kernel):
+    """The base of the pooling kernels: each result element depends on one window of one channel.
+
+    ``kernel_width`` and ``kernel_height`` count taps; the strides are in source pixels. All are at least 1, else
+    ``GeometryError`` is raised. Source: ``MPSCNNPooling``.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel_width: int,
+        kernel_height: int,
+        stride_in_pixels_x: int = 1,
+        stride_in_pixels_y: int = 1,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._set_window(kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y, 1, 1)
+
+    @property
+    def _zero_pad_size(self) -> tuple[int, int]:
+        return 0, 0
+
+    @property
+    def _records_maxima(self) -> bool:
+        return False
+
+    def _make_state(
+        self, source: Image, destination: Image, command_buffer: CommandBuffer | None
+    ) -> PoolingGradientState:
+        return PoolingGradientState(
+            self._snapshot(source, destination),
+            self._zero_pad_size,
+            self._records_maxima,
+            self.device,
+            command_buffer=command_buffer,
+        )
+
+    def _require_state(self, state: Any, source: Image, destination: Image) -> None:
+        super()._require_state(state, source, destination)
+        made_for = state.snapshot
+        now = replace(self._snapshot(source, destination), source=made_for.source, destination=made_for.destination)
+        if now != made_for:
+            raise StateError(
+                f"{type(self).__name__}: destination_state was made with {made_for} but the kernel now has {now}; make "
+                "the state after the last property is set"
+            )
+        if made_for.destination.shape[1:] != destination.shape[1:]:
+            raise StateError(
+                f"{type(self).__name__}: destination_state was made for a result of {made_for.destination.shape_text} "
+                f"but destination_image is {destination.descriptor.shape_text}"
+            )
+
+    def _parameters(self, regions: Regions) -> dict[str, Any]:
+        window = self._window_layout(self.offset.x, self.offset.y)
+        _require_positions(type(self).__name__, window, regions.width, regions.height)
+        zero_pad_x, zero_pad_y = self._zero_pad_size
+        return {
+            "source": regions.sources[0],
+            "destination": regions.destination,
+            "windows": regions.destination,
+            "window": window,
+            "clamp_edge": self.edge_mode is EdgeMode.CLAMP,
+            "zero_pad_x": zero_pad_x,
+            "zero_pad_y": zero_pad_y,
+        }
+
+
+class _MaximumPooling(Pooling):
+    """What plain and dilated max pooling share."""
+
+    def __init__(self, record_maxima: bool, device: Device | None, label: str | None, **window: int) -> None:
+        super().__init__(
+            kernel_width=window["kernel_width"],
+            kernel_height=window["kernel_height"],
+            device=device,
+            label=label,
+        )
+        self._set_window(*window.values())
+        width, height = self.kernel_width, self.kernel_height
+        if record_maxima and width * height > LARGEST_RECORDED_WINDOW:
+            raise GeometryError(
+                f"{type(self).__name__}: record_maxima is set but a {width}x{height} window has {width * height} taps; "
+                f"the record holds windows of at most {LARGEST_RECORDED_WINDOW}"
+            )
+        self._record_maxima = bool(record_maxima)
+
+    @property
+    def record_maxima(self) -> bool:
+        """Whether states record which tap won each window, so that the gradient does not search for it."""
+        return self._record_maxima
+
+    @property
+    def _records_maxima(self) -> bool:
+        return self._record_maxima
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        parameters = self._parameters(regions)
+        metal_type = source.channel_format.metal_type
+        if state is None or not state.records_maxima:
+            _add_dispatch(
+                self.device, command_buffer, "pooling_max", metal_type, source.buffer, destination.buffer, **parameters
+            )
+            return
+        origin = self.clip_rect.origin
+        first, pixel, row, image, _, _, _, images = state._record_layout()
+        if origin.z + regions.images > images:
+            raise StateError(
+                f"{type(self).__name__}: destination_state holds maxima of {images} images but images {origin.z} to "
+                f"{origin.z + regions.images} are written"
+            )
+        first += origin.z * image + origin.y * row + origin.x * pixel + self.destination_feature_channel_offset
+        parameters["windows"] = (first, pixel, row, image, *regions.destination[4:])
+        _add_dispatch(
+            self.device,
+            command_buffer,
+            "pooling_max_recorded",
+            metal_type,
+            source.buffer,
+            destination.buffer,
+            state.resource(0),
+            **parameters,
+        )
+        state._recorded_images.update(state._images(origin.z, regions.images))
+
+
+class PoolingMax(_MaximumPooling):
+    """The largest value of each window. Source: ``MPSCNNPoolingMax``.
+
+    Edge mode ZERO: taps outside the source count as the value 0. CLAMP: taps outside are ignored; a window with none
+    inside takes its taps at their nearest edge pixels.
+
+    ``record_maxima`` (not in MPS) makes states record which tap won each window, one byte for each result element;
+    the gradient then reads no value of the source image. Raises ``GeometryError`` with it if the window has more than
+    254 taps, and for a window or stride below 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel_width: int,
+        kernel_height: int,
+        stride_in_pixels_x: int = 1,
+        stride_in_pixels_y: int = 1,
+        record_maxima: bool = False,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(
+            record_maxima,
+            device,
+            label,
+            kernel_width=kernel_width,
+            kernel_height=kernel_height,
+            stride_in_pixels_x=stride_in_pixels_x,
+            stride_in_pixels_y=stride_in_pixels_y,
+            dilation_rate_x=1,
+            dilation_rate_y=1,
+        )
+
+
+class DilatedPoolingMax(_MaximumPooling):
+    """Max pooling whose taps are ``dilation_rate`` pixels apart. Source: ``MPSCNNDilatedPoolingMax``.
+
+    Edge modes, ``record_maxima`` and errors are those of ``PoolingMax``.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel_width: int,
+        kernel_height: int,
+        dilation_rate_x: int = 1,
+        dilation_rate_y: int = 1,
+        stride_in_pixels_x: int = 1,
+        stride_in_pixels_y: int = 1,
+        record_maxima: bool = False,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(
+            record_maxima,
+            device,
+            label,
+            kernel_width=kernel_width,
+            kernel_height=kernel_height,
+            stride_in_pixels_x=stride_in_pixels_x,
+            stride_in_pixels_y=stride_in_pixels_y,
+            dilation_rate_x=dilation_rate_x,
+            dilation_rate_y=dilation_rate_y,
+        )
+
+
+class PoolingAverage(Pooling):
+    """The sum of each window's pixels inside the source, over N. Source: ``MPSCNNPoolingAverage``.
+
+    Edge mode ZERO: N is ``kernel_width * kernel_height``, and ``zero_pad_size`` is ignored. CLAMP: the window shrinks;
+    N counts its taps in the source grown by ``zero_pad_size_x`` and ``zero_pad_size_y`` pixels on each side, and the
+    result is 0 where N is 0.
+
+    A padding policy with the EXCLUDE_EDGES bit sets the edge mode to CLAMP and ``zero_pad_size`` to the padding on the
+    top left, as Caffe normalizes.
+    """
+
+    zero_pad_size_x = IntegerProperty(0, "Pixels on the left and right that count in N with edge mode CLAMP.")
+    zero_pad_size_y = IntegerProperty(0, "Pixels above and below that count in N with edge mode CLAMP.")
+
+    @property
+    def _zero_pad_size(self) -> tuple[int, int]:
+        return min(self.zero_pad_size_x, _LARGEST_POSITION), min(self.zero_pad_size_y, _LARGEST_POSITION)
+
+    def _adjust_descriptor(self, source: Image, descriptor: ImageDescriptor) -> ImageDescriptor:
+        if self.padding.padding_method & PaddingMethod.EXCLUDE_EDGES:
+            self.edge_mode = EdgeMode.CLAMP
+            self.zero_pad_size_x = max(0, self._dilated_width // 2 - self.offset.x)
+            self.zero_pad_size_y = max(0, self._dilated_height // 2 - self.offset.y)
+        return super()._adjust_descriptor(source, descriptor)
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        _add_dispatch(
+            self.device,
+            command_buffer,
+            "pooling_average",
+            source.channel_format.metal_type,
+            source.buffer,
+            destination.buffer,
+            **self._parameters(regions),
+        )
+
+
+class PoolingL2Norm(Pooling):
+    """``y = sqrt(sum of x ** 2)`` over each window. Source: ``MPSCNNPoolingL2Norm``.
+
+    Edge mode ZERO: taps outside the source count as 0; CLAMP: as the nearest edge pixel.
+    """
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        _add_dispatch(
+            self.device,
+            command_buffer,
+            "pooling_l2_norm",
+            source.channel_format.metal_type,
+            source.buffer,
+            destination.buffer,
+            **self._parameters(regions),
+        )
+
+
+class PoolingGradient(GradientKernel):
+    """The base of the pooling gradients. Source: ``MPSCNNPoolingGradient``.
+
+    ``dx[y] = sum of g[x] * d out(x - primary_offset) / d in(y)`` over the gradient pixels ``x`` from
+    ``primary_offset`` on, ``source_size`` of them along each axis. The window of ``x`` is centred at
+    ``secondary_offset + stride * (x - primary_offset)`` in the source image. Pixels that no window covers get 0.
+
+    The state sets all of this, and pixel ``p`` of the result is ``dx[p]``. If a ``clip_rect`` that leaves out columns
+    or rows is set by hand, the rule of MPS holds: its first pixel is ``dx`` of the first source pixel of the first
+    window that lies inside the image, ``max(0, secondary_offset - floor(extent / 2))`` along each axis.
+    """
+
+    source_size = SizeProperty(
+        Size(), "How many gradient pixels have windows, from primary_offset on; depth is not used.", configures=True
+    )
+
+    def __init__(
+        self,
+        *,
+        kernel_width: int,
+        kernel_height: int,
+        stride_in_pixels_x: int = 1,
+        stride_in_pixels_y: int = 1,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._set_window(kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y, 1, 1)
+
+    @property
+    def kernel_width(self) -> int:
+        """Taps of the forward window along x."""
+        return self._window[0]
+
+    @property
+    def kernel_height(self) -> int:
+        """Taps of the forward window along y."""
+        return self._window[1]
+
+    @property
+    def stride_in_pixels_x(self) -> int:
+        return self._window[2]
+
+    @property
+    def stride_in_pixels_y(self) -> int:
+        return self._window[3]
+
+    @property
+    def dilation_rate_x(self) -> int:
+        return self._window[4]
+
+    @property
+    def dilation_rate_y(self) -> int:
+        return self._window[5]
+
+    def _forward_geometry(self, snapshot: ForwardSnapshot) -> dict[str, Any]:
+        origin, offset = snapshot.clip_rect.origin, snapshot.offset
+        return {
+            "primary_offset": Offset(*origin),
+            "secondary_offset": offset,
+            "source_size": snapshot.clip_rect.size,
+        }
+
+    def _configure_geometry(self, snapshot: ForwardSnapshot) -> None:
+        self._configure(**self._forward_geometry(snapshot))
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        snapshot = state.snapshot
+        forward = (
+            snapshot.kernel_width,
+            snapshot.kernel_height,
+            snapshot.stride_in_pixels_x,
+            snapshot.stride_in_pixels_y,
+            snapshot.dilation_rate_x,
+            snapshot.dilation_rate_y,
+        )
+        if forward != self._window:
+            raise GeometryError(
+                f"{type(self).__name__}: the kernel has {_window_text(self._window)} but {snapshot.kernel}, which made "
+                f"gradient_state, has {_window_text(forward)}"
+            )
+
+    @property
+    def _zero_pad_size(self) -> tuple[int, int]:
+        return 0, 0
+
+    @property
+    def _clamps(self) -> bool:
+        return self.secondary_edge_mode is EdgeMode.CLAMP
+
+    def _parameters(self, regions: Regions) -> dict[str, Any]:
+        """The fields of ``GRADIENT_PARAMETERS``; ``windows`` is the layout of a dense scratch buffer."""
+        start, pixel, row, step, width, height, channels, images = regions.sources[0]
+        (x, y, _), size = self.primary_offset, self.source_size
+        skipped_x, skipped_y = max(0, -x), max(0, -y)
+        width = max(0, min(size.width, width - x) - skipped_x)
+        height = max(0, min(size.height, height - y) - skipped_y)
+        start += (y + skipped_y) * row + (x + skipped_x) * pixel if width and height else 0
+        window = self._window_layout(
+            self.secondary_offset.x + skipped_x * self.stride_in_pixels_x,
+            self.secondary_offset.y + skipped_y * self.stride_in_pixels_y,
+        )
+        _require_positions(type(self).__name__, window, width, height)
+        (clip_x, clip_y, _), clip = self.clip_rect
+        first_x = first_y = 0
+        if (clip_x, clip_y, clip.width, clip.height) != (0, 0, MAXIMUM, MAXIMUM):
+            first_x = max(0, self.secondary_offset.x - self._dilated_width // 2)
+            first_y = max(0, self.secondary_offset.y - self._dilated_height // 2)
+        zero_pad_x, zero_pad_y = self._zero_pad_size
+        return {
+            "gradient": (start, pixel, row, step, width, height, channels, images),
+            "source": regions.sources[1],
+            "destination": regions.destination,
+            "windows": _dense_layout(width, height, channels, images),
+            "window": window,
+            "first_x": first_x,
+            "first_y": first_y,
+            "clamp_edge": self._clamps,
+            "replicates": False,
+            "zero_pad_x": zero_pad_x,
+            "zero_pad_y": zero_pad_y,
+        }
+
+    def _pass_over_windows(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """The fields of ``PARAMETERS`` for a pass that writes one element for each window."""
+        return {
+            "source": parameters["source"],
+            "destination": parameters["windows"],
+            "windows": parameters["gradient"],
+            "window": parameters["window"],
+            "clamp_edge": parameters["clamp_edge"],
+            "zero_pad_x": 0,
+            "zero_pad_y": 0,
+        }
+
+
+def _window_text(window: Sequence[int]) -> str:
+    width, height, stride_x, stride_y, dilation_x, dilation_y = window
+    stride = f"{stride_x}" if stride_x == stride_y else f"{stride_x}x{stride_y}"
+    dilation = f" and dilation {dilation_x}x{dilation_y}" if (dilation_x, dilation_y) != (1, 1) else ""
+    return f"a {width}x{height} window with stride {stride}{dilation}"
+
+
+class PoolingMaxGradient(PoolingGradient):
+    """The gradient of ``PoolingMax``: each window gives all of its gradient to its maximum.
+
+    Of equal maxima the first in row-major order takes it; a zero outside the source that wins strictly takes it
+    nowhere. If the state recorded the maxima and the kernel has the forward geometry, the record is used; else each
+    window is searched once. Source: ``MPSCNNPoolingMaxGradient``.
+    """
+
+    forward_kernels = ("PoolingMax",)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        parameters = self._parameters(regions)
+        metal_type = source_gradient.channel_format.metal_type
+        parameters["replicates"] = self._clamps and self._has_windows_outside(parameters)
+        if self._is_recorded(source_gradient, regions, state):
+            tap_type, taps = "uchar", state.resource(0)
+            first, pixel, row, image, *_ = state._record_layout()
+            x, y, z = self.primary_offset
+            first += z * image + y * row + x * pixel + self.primary_source_feature_channel_offset
+            parameters["windows"] = (first, pixel, row, image, *parameters["windows"][4:])
+        else:
+            tap_type = "uchar" if self.kernel_width * self.kernel_height <= LARGEST_RECORDED_WINDOW else "uint"
+            *_, width, height, channels, images = parameters["windows"]
+            elements = width * height * channels * images
+            taps = self.device.allocate(max(1, elements) * (1 if tap_type == "uchar" else 4))
+            if elements:
+                _add_dispatch(
+                    self.device,
+                    command_buffer,
+                    f"pooling_max_search_{tap_type}",
+                    metal_type,
+                    source_image.buffer,
+                    taps,
+                    **self._pass_over_windows(parameters),
+                )
+        _add_dispatch(
+            self.device,
+            command_buffer,
+            f"pooling_max_gradient_{tap_type}",
+            metal_type,
+            source_gradient.buffer,
+            taps,
+            destination.buffer,
+            **parameters,
+        )
+
+    def _has_windows_outside(self, parameters: dict[str, Any]) -> bool:
+        """Whether some window has no tap inside the source."""
+        *_, width, height, _, _ = parameters["gradient"]
+        *_, source_width, source_height, _, _ = parameters["source"]
+        taps_x, taps_y, stride_x, stride_y, dilation_x, dilation_y, origin_x, origin_y = parameters["window"]
+        return _misses(origin_x, stride_x, width, taps_x, dilation_x, source_width) or _misses(
+            origin_y, stride_y, height, taps_y, dilation_y, source_height
+        )
+
+    def _is_recorded(self, source_gradient: Image, regions: Regions, state: Any) -> bool:
+        """Whether the state's record holds the maxima of exactly the windows that this encode needs."""
+        snapshot = state.snapshot
+        forward = self._forward_geometry(snapshot) | {
+            "secondary_edge_mode": snapshot.edge_mode,
+            "primary_source_feature_channel_offset": snapshot.destination_feature_channel_offset,
+            "secondary_source_feature_channel_offset": snapshot.source_feature_channel_offset,
+        }
+        return (
+            state.records_maxima
+            and all(getattr(self, name) == value for name, value in forward.items())
+            and regions.sources[0][6] <= snapshot.source_channels
+            and source_gradient.shape[1:] == snapshot.destination.shape[1:]
+            and state._recorded_images.issuperset(state._images(self.primary_offset.z, regions.images))
+        )
+
+
+@lru_cache(1024)
+def _misses(origin: int, stride: int, count: int, taps: int, dilation: int, size: int) -> bool:
+    """Whether one of ``count`` windows has no tap at 0 .. size - 1 of one axis."""
+    for index in range(count):
+        first = origin + index * stride
+        inside = range(first, first + taps * dilation, dilation)
+        below = -(-max(0, -first) // dilation)
+        if below >= taps or inside[below] >= size:
+            return True
+    return False
+
+
+class DilatedPoolingMaxGradient(PoolingMaxGradient):
+    """The gradient of ``DilatedPoolingMax``, by the rules of ``PoolingMaxGradient``.
+
+    Source: ``MPSCNNDilatedPoolingMaxGradient``.
+    """
+
+    forward_kernels = ("DilatedPoolingMax",)
+
+    def __init__(
+        self,
+        *,
+        kernel_width: int,
+        kernel_height: int,
+        dilation_rate_x: int = 1,
+        dilation_rate_y: int = 1,
+        stride_in_pixels_x: int = 1,
+        stride_in_pixels_y: int = 1,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(kernel_width=kernel_width, kernel_height=kernel_height, device=device, label=label)
+        self._set_window(
+            kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y, dilation_rate_x, dilation_rate_y
+        )
+
+
+class PoolingAverageGradient(PoolingGradient):
+    """The gradient of ``PoolingAverage``: each pixel of a window gets ``1 / N`` of its gradient.
+
+    Of the source image only the size matters. Source: ``MPSCNNPoolingAverageGradient``.
+    """
+
+    forward_kernels = ("PoolingAverage",)
+
+    zero_pad_size_x = IntegerProperty(0, "That of the forward kernel.", configures=True)
+    zero_pad_size_y = IntegerProperty(0, "That of the forward kernel.", configures=True)
+
+    @property
+    def _zero_pad_size(self) -> tuple[int, int]:
+        return min(self.zero_pad_size_x, _LARGEST_POSITION), min(self.zero_pad_size_y, _LARGEST_POSITION)
+
+    def _configure_from(self, state: GradientState) -> None:
+        super()._configure_from(state)
+        if isinstance(state, PoolingGradientState):
+            x, y = state.zero_pad_size
+            self._configure(zero_pad_size_x=x, zero_pad_size_y=y)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        _add_dispatch(
+            self.device,
+            command_buffer,
+            "pooling_average_gradient",
+            source_gradient.channel_format.metal_type,
+            source_gradient.buffer,
+            destination.buffer,
+            **self._parameters(regions),
+        )
+
+
+class PoolingL2NormGradient(PoolingGradient):
+    """The gradient of ``PoolingL2Norm``: ``g * in / out`` for every tap, 0 where ``out`` is 0.
+
+    With edge mode CLAMP an edge pixel gathers the share of each tap that replicates it. The norms are recomputed from
+    the source image. Source: ``MPSCNNPoolingL2NormGradient``.
+    """
+
+    forward_kernels = ("PoolingL2Norm",)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        parameters = self._parameters(regions)
+        parameters["replicates"] = self._clamps
+        metal_type = source_gradient.channel_format.metal_type
+        *_, width, height, channels, images = parameters["windows"]
+        elements = width * height * channels * images
+        ratios = self.device.allocate(4 * max(1, elements))
+        if elements:
+            _add_dispatch(
+                self.device,
+                command_buffer,
+                "pooling_l2_norm_ratio",
+                metal_type,
+                source_image.buffer,
+                source_gradient.buffer,
+                ratios,
+                **self._pass_over_windows(parameters),
+            )
+        _add_dispatch(
+            self.device,
+            command_buffer,
+            "pooling_l2_norm_gradient",
+            metal_type,
+            source_image.buffer,
+            ratios,
+            destination.buffer,
+            **parameters,
+        )
