@@ -14,7 +14,7 @@ COMMANDS = (devices, render)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit status: 0, 1 after an error of this package, 2 for wrong usage."""
+    """Runs the command line and returns its exit status: 0, 1 after an error, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="mpsgrad", description="The gradient kernels of Metal Performance Shaders, on Apple GPUs and on any CPU."
     )
@@ -32,4 +32,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader, such as head, has what it wanted; the interpreter must not fail when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1

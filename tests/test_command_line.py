@@ -233,13 +233,14 @@ def test_the_module_runs_as_a_command() -> None:
     assert "did you mean 'soft_max'" in errors
 
 
-@pytest.mark.parametrize("arguments", [["render", "soft_max"], ["devices"]])
-def test_a_reader_that_closes_the_pipe_is_no_error(arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["render", "soft_max"], ["render", "fill"], ["devices"]])
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(arguments: list[str]) -> None:
     process = started(*arguments)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
     errors = process.stderr.read()
     process.stderr.close()
-    assert process.wait() == 0
+    assert process.wait() == 1
+    assert "Traceback" not in errors
     assert "BrokenPipe" not in errors
