@@ -15,10 +15,23 @@ OPTIONS = {"label_smoothing": 0.3, "number_of_classes": 4, "epsilon": 1e-3, "del
 
 
 def drawn(type: str, shape: tuple[int, ...], seed: int):
-    """Predictions and labels inside the domain of the loss (probabilities where it takes logarithms of them)."""
+    """Predictions and labels inside the domain of the loss (probabilities where it takes logarithms of them).
+
+    They keep away from the kinks, where the derivatives jump and a central difference means nothing.
+    """
     rng = np.random.default_rng(seed)
-    y = rng.uniform(0.1, 0.9, shape) if type in ("categorical_cross_entropy", "log") else 2 * rng.standard_normal(shape)
-    return y, rng.uniform(0.1, 0.9, shape), rng
+    t = rng.uniform(0.1, 0.9, shape)
+    match type:
+        case "categorical_cross_entropy" | "log":
+            y = rng.uniform(0.1, 0.9, shape)
+        case "mean_absolute_error" | "huber":
+            y = t + rng.choice([-1.0, 1.0], shape) * (rng.uniform(0.01, 0.69, shape) + rng.choice([0.0, 0.7], shape))
+        case "hinge":
+            y = rng.uniform(-3.0, 3.0, shape)
+            y = np.where(np.abs(1.0 - (2.0 * t - 1.0) * y) < 1e-3, 0.0, y)
+        case _:
+            y = 2.0 * rng.standard_normal(shape)
+    return y, t, rng
 
 
 def drawn_weights(weighting: str, shape: tuple[int, ...], rng: np.random.Generator) -> dict:

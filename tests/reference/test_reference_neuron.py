@@ -29,6 +29,7 @@ PARAMETERS = {
     "logarithm": {"a": 0.3, "b": 2.7, "c": 3.1},
     "gelu": {},
 }
+# Where the first or second derivative jumps and a central difference means nothing.
 KINKS = {
     "relu": [0.0],
     "hard_sigmoid": [-2.0, 0.4 / 0.3],
@@ -36,6 +37,7 @@ KINKS = {
     "elu": [0.0],
     "prelu": [0.0],
     "relun": [0.0, 1.5],
+    "soft_sign": [0.0],
 }
 
 
