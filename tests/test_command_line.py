@@ -212,7 +212,7 @@ def test_errors_of_the_package_are_printed_without_a_traceback(
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(mg.__file__).parent.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(mg.__file__).parent.parent), "PYTHONUNBUFFERED": ""}
     return subprocess.Popen(
         [sys.executable, "-m", "mpsgrad", *arguments],
         stdout=subprocess.PIPE,
