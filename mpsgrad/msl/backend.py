@@ -81,7 +81,7 @@ class Backend(ABC):
 
     @abstractmethod
     def vector_maker(self, type_name: str, packed: bool) -> str:
-        """The definition of ``make_<type>_mtl``, the constructor with one argument: a scalar, a vector or a packed vector."""
+        """The definition of ``make_<type>_mtl``, the constructor from a scalar, a vector or a packed vector."""
 
     @abstractmethod
     def number(self, text: str) -> str:

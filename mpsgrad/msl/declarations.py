@@ -1,4 +1,4 @@
-"""Finds in a preprocessed token list what a translation must rewrite: kernel functions, their instantiations and aliases.
+"""Finds in a preprocessed token list what a translation must rewrite: kernel functions and their instantiations.
 
 Only the outline of a declaration is parsed. Function bodies stay tokens: a real C++ compiler reads them.
 """
@@ -106,13 +106,18 @@ class Instantiation:
 
 @dataclass(slots=True)
 class Program:
-    """The outline of a source. ``functions`` maps each function's name to the token ranges of its bodies."""
+    """The outline of a source, as token indices.
+
+    ``functions`` maps each function's name to the ranges of its bodies; a head is a function's start, the bracket that
+    opens its parameters, and its end; ``variables`` are declarations at program scope that define no function or type.
+    """
 
     tokens: list[Token]
     kernels: list[Kernel] = field(default_factory=list)
     instantiations: list[Instantiation] = field(default_factory=list)
     functions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     function_heads: list[tuple[int, int, int]] = field(default_factory=list)
+    variables: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -303,6 +308,9 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
         index += 1
     if stop is None:
         raise error("expected ';' after this declaration", tokens[end - 1])
+    if not is_class and not explicit and body is None and (parameters is None or initialised):
+        if tokens[head].text not in ("using", "typedef", "static_assert", "friend", "public", "private", "_Pragma"):
+            program.variables.append((head, stop))
     kernel = _kernel_keyword(tokens, head, parameters[0] if parameters else stop)
     if kernel is not None:
         if explicit:

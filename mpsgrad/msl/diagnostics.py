@@ -6,17 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from mpsgrad.msl.signature import Target, Translation
+
 RENAMED_SUFFIX = "_mtl"
 
-_CLANG = re.compile(
-    r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): (?P<severity>fatal error|error|warning|note): (?P<text>.*)$"
-)
-_NVRTC = re.compile(
-    r"^(?P<file>.+?)\((?P<line>\d+)\)\s?: (?P<severity>catastrophic error|error|warning|remark|note)\s?(?:#[\w-]+)?\s?: (?P<text>.*)$"
-)
-_OUTER_COMPILER = re.compile(
-    r"^(?P<file>.+?):(?P<line>\d+): (?P<severity>fatal error|error|warning|note): (?P<text>.*)$"
-)
+_PLACED = r"(?P<severity>catastrophic error|fatal error|error|warning|remark|note)"
+_CLANG = re.compile(rf"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): {_PLACED}: (?P<text>.*)$")
+_NVRTC = re.compile(rf"^(?P<file>.+?)\((?P<line>\d+)\)\s?: {_PLACED}\s?(?:#[\w-]+)?\s?: (?P<text>.*)$")
+_WITHOUT_COLUMN = re.compile(rf"^(?P<file>.+?):(?P<line>\d+): {_PLACED}: (?P<text>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +31,31 @@ class Diagnostic:
         return f"{place}: {self.severity}: {self.message}"
 
 
-def parse_compiler_log(log: str, target: Literal["opencl", "cuda"]) -> list[Diagnostic]:
+def parse_compiler_log(log: str, target: Target, translation: Translation | None = None) -> list[Diagnostic]:
     """The messages in a compiler's log, in order.
 
     Reads clang's format (``file:line:column: error: ...``) and NVRTC's (``file(line): error: ...``). Names that the
-    translator renamed to keep them apart from the target's own appear as the user wrote them.
+    translator renamed to keep them apart from the target's own appear as the user wrote them, and with ``translation``
+    columns are those of the Metal source.
     """
-    patterns = (_CLANG, _OUTER_COMPILER) if target == "opencl" else (_NVRTC, _CLANG, _OUTER_COMPILER)
+    patterns = (_CLANG, _WITHOUT_COLUMN) if target == "opencl" else (_NVRTC, _CLANG, _WITHOUT_COLUMN)
     found = []
-    for line in log.splitlines():
-        for pattern in patterns:
-            match = pattern.match(line)
-            if match:
-                severity = match["severity"]
-                short: Literal["error", "warning", "note"] = "note"
-                if "error" in severity:
-                    short = "error"
-                elif severity == "warning":
-                    short = "warning"
-                column = match.groupdict().get("column")
-                text = user_words(match["text"])
-                found.append(
-                    Diagnostic(match["file"], int(match["line"]), int(column) if column else None, short, text)
-                )
-                break
+    for text in log.splitlines():
+        match = next((match for match in (pattern.match(text) for pattern in patterns) if match), None)
+        if match is None:
+            continue
+        written = match["severity"]
+        severity: Literal["error", "warning", "note"] = "note"
+        if "error" in written:
+            severity = "error"
+        elif written == "warning":
+            severity = "warning"
+        file, line = match["file"], int(match["line"])
+        number = match.groupdict().get("column")
+        column = int(number) if number else None
+        if column is not None and translation is not None:
+            column = translation.column(file, line, column)
+        found.append(Diagnostic(file, line, column, severity, user_words(match["text"])))
     return found
 
 

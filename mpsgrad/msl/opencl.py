@@ -1,9 +1,9 @@
 """C++ for OpenCL 2021 as Intel's CPU runtime reads it.
 
-The kernel function is rewritten in place, because threadgroup variables may stand only in a kernel function's own scope.
-``constant`` becomes ``const __global``: the address space ``__constant`` does not convert to the generic one, so objects
-in it could be neither copied nor passed on. References in a signature become ``__restrict`` pointers, which tells the
-compiler again that nothing else writes them.
+The kernel function is rewritten in place, because threadgroup variables may stand only in a kernel function's own
+scope. ``constant`` becomes ``const __global``: the address space ``__constant`` does not convert to the generic one, so
+objects in it could be neither copied nor passed on. References in a signature become ``__restrict`` pointers, which
+tells the compiler again that nothing else writes them.
 """
 
 from __future__ import annotations

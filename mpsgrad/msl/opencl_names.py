@@ -17,14 +17,15 @@ LIBRARY_NAMES = frozenset(
 
 _RESERVED = frozenset(
     """
-    abs_diff acospi add_sat asinpi async_work_group_copy async_work_group_strided_copy atan2pi atanpi barrier bit_reverse
-    bitfield_extract_signed bitfield_extract_unsigned bitfield_insert bitselect capture_event_profiling_info cbrt
-    create_user_event degrees dot_acc_sat enqueue_kernel enqueue_marker erf erfc expm1 fast_distance fast_length
-    fast_normalize hypot is_valid_reserve_id lgamma lgamma_r log1p logb mad mad_hi mad_sat maxmag mem_fence minmag mul_hi
-    nan ndrange_1D ndrange_2D ndrange_3D pown prefetch printf radians read_mem_fence release_event remainder remquo
-    retain_event rootn set_user_event_status shuffle shuffle2 sub_sat tgamma upsample wait_group_events write_mem_fence
-    reserve_read_pipe reserve_write_pipe commit_read_pipe commit_write_pipe read_pipe write_pipe to_global to_local
-    to_private addrspace_cast vec_step work_group_barrier sub_group_barrier bitalign
+    abs_diff acospi add_sat asinpi async_work_group_copy async_work_group_strided_copy atan2pi atanpi barrier
+    bit_reverse bitfield_extract_signed bitfield_extract_unsigned bitfield_insert bitselect
+    capture_event_profiling_info cbrt create_user_event degrees dot_acc_sat enqueue_kernel enqueue_marker erf erfc
+    expm1 fast_distance fast_length fast_normalize hypot is_valid_reserve_id lgamma lgamma_r log1p logb mad mad_hi
+    mad_sat maxmag mem_fence minmag mul_hi nan ndrange_1D ndrange_2D ndrange_3D pown prefetch printf radians
+    read_mem_fence release_event remainder remquo retain_event rootn set_user_event_status shuffle shuffle2 sub_sat
+    tgamma upsample wait_group_events write_mem_fence reserve_read_pipe reserve_write_pipe commit_read_pipe
+    commit_write_pipe read_pipe write_pipe to_global to_local to_private addrspace_cast vec_step work_group_barrier
+    sub_group_barrier bitalign
 
     global local constant private_ generic pipe uniform read_only write_only read_write complex imaginary quad
     sampler_t event_t queue_t clk_event_t reserve_id_t ndrange_t cl_mem_fence_flags
@@ -38,10 +39,11 @@ _PATTERN = re.compile(
     r"""(?:
     convert_\w+ | as_(?!type$)\w+ | sub_group_\w+ | work_group_\w+ | intel_\w+ | vload\w* | vstore\w* | atom_\w+
   | amd_\w+ | arm_\w+ | half_(?:cos|divide|exp|exp10|exp2|log|log10|log2|powr|recip|rsqrt|sin|sqrt|tan)
-  | native_\w+ | read_image\w* | write_image\w* | get_(?:image_\w+|work_dim|global_\w+|local_\w+|num_\w+|group_id|sub_group_\w+
-    |enqueued_\w+|max_sub_group_size|default_queue|fence)
-  | atomic_(?:add|sub|inc|dec|min|max|and|or|xor|xchg|cmpxchg|init|load|store|exchange|fetch_\w+|compare_exchange_\w+|flag\w*
-    |work_item_fence)(?<!_explicit)
+  | native_\w+ | read_image\w* | write_image\w*
+  | get_(?:image_\w+|work_dim|global_\w+|local_\w+|num_\w+|group_id|sub_group_\w+)
+  | get_(?:enqueued_\w+|max_sub_group_size|default_queue|fence)
+  | atomic_(?:add|sub|inc|dec|min|max|and|or|xor|xchg|cmpxchg|init|load|store|exchange|flag\w*|work_item_fence)
+  | atomic_(?:fetch_\w+|compare_exchange_\w+)(?<!_explicit)
   | clock_read_\w+ | dot_\w*packed\w* | image\d\w+_t | CLK_\w+
   | (?:char|uchar|short|ushort|int|uint|long|ulong|half|float)(?:8|16) | double\d+ | DBL_\w+
   )$""",

@@ -122,7 +122,7 @@ CLOSING = frozenset(OPENING.values())
 
 
 def matching(tokens: Sequence[Token], start: int, end: int | None = None) -> int:
-    """The index of the bracket that closes ``tokens[start]``; raises ``ShaderError`` at the bracket that has no partner."""
+    """The index of the bracket that closes ``tokens[start]``; raises ``ShaderError`` at a bracket without partner."""
     stack: list[int] = []
     for index in range(start, len(tokens) if end is None else end):
         token = tokens[index]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import (
@@ -147,29 +147,21 @@ class _Translator:
         pieces: list[tuple[int, int, Callable[[], list[Token]]]] = []
         templates: dict[tuple[tuple[str, ...], str], Kernel] = {}
         for kernel in self._program.kernels:
-            end = kernel.body_close + 1
-            if kernel.template is None:
-                pieces.append((kernel.start, end, lambda kernel=kernel: self._plain_kernel(kernel)))
-            else:
+            make = partial(self._plain_kernel if kernel.template is None else self._template_declaration, kernel)
+            if kernel.template is not None:
                 templates[kernel.namespace, kernel.name.text] = kernel
-                pieces.append((kernel.start, end, lambda kernel=kernel: self._template_declaration(kernel)))
-        for instantiation in self._program.instantiations:
-            pieces.append(
-                (
-                    instantiation.start,
-                    instantiation.end,
-                    lambda instantiation=instantiation: self._instantiated_kernel(instantiation, templates),
-                )
-            )
+            pieces.append((kernel.start, kernel.body_close + 1, make))
+        for one in self._program.instantiations:
+            pieces.append((one.start, one.end, partial(self._instantiated_kernel, one, templates)))
         pieces += [(start, end, list) for start, end in self._program.dropped]
         pieces += self._repeated_overloads()
         pieces.sort(key=lambda piece: piece[0])
         position = 0
-        for start, end, make in pieces:
+        for start, end, tokens in pieces:
             if start < position:
                 continue
             output += self._rewrite(self._tokens[position:start])
-            output += make()
+            output += tokens()
             position = end
         output += self._rewrite(self._tokens[position:])
         prelude = self._backend.opening + self._library.prelude(sorted(self._used)) + self._vector_makers()
@@ -541,7 +533,7 @@ class _Translator:
         return size
 
     def _is_resource(self, parameter: Parameter) -> bool:
-        """Whether ``parameter`` is a buffer or threadgroup memory; raises ``ShaderError`` for what a kernel cannot take."""
+        """Whether ``parameter`` is a buffer or threadgroup memory; raises for what a kernel cannot take."""
         for attribute in parameter.attributes:
             if attribute.name in _UNSUPPORTED_ATTRIBUTES:
                 raise error(_UNSUPPORTED_ATTRIBUTES[attribute.name], attribute.token)
@@ -591,10 +583,8 @@ class _Translator:
                 continue
             index = self._integer(attribute)
             if not 0 <= index <= LAST_BUFFER_INDEX:
-                raise error(
-                    f"'{attribute.name}' attribute parameter is out of bounds: must be between 0 and {LAST_BUFFER_INDEX}",
-                    attribute.token,
-                )
+                bounds = f"must be between 0 and {LAST_BUFFER_INDEX}"
+                raise error(f"'{attribute.name}' attribute parameter is out of bounds: {bounds}", attribute.token)
             if index in taken[attribute.name]:
                 raise error(
                     f"cannot reserve '{attribute.name}' resource location at index {index}: it is taken",

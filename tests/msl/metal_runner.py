@@ -1,0 +1,65 @@
+"""Runs Metal source on the CPU through the OpenCL driver, as the tests of the translator need it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.devices import opencl
+from mpsgrad.devices.contract import Dispatch
+
+LIBRARY = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+
+@cache
+def cpu() -> opencl.OpenCLDevice:
+    """The machine's OpenCL CPU device."""
+    return opencl.devices()[0]  # type: ignore[return-value]
+
+
+def run(source: str, kernel: str, *arrays: Any, threads: int) -> list[np.ndarray]:
+    """Runs ``kernel`` with at least ``threads`` threads and returns every array as the kernel left it."""
+    device = cpu()
+    function = device.compile(source, name="test.metal").function(kernel)
+    copies = [np.array(array, copy=True, order="C") for array in arrays]
+    buffers = []
+    for array in copies:
+        buffer = device.allocate(array.nbytes)
+        buffer.write(array.tobytes())
+        buffers.append(buffer)
+    groups = -(-threads // function.threadgroup_size)
+    device.submit([Dispatch(function, groups, tuple(buffers))]).wait()
+    return [
+        buffer.read(0, array.nbytes).view(array.dtype).reshape(array.shape)
+        for buffer, array in zip(buffers, copies, strict=True)
+    ]
+
+
+def evaluate(
+    body: str, *inputs: np.ndarray, output: Any = np.float32, before: str = "", count: int | None = None
+) -> np.ndarray:
+    """What a kernel with this ``body`` writes to ``out[i]``; inputs are ``a``, ``b``, ``c``, ``d`` in order.
+
+    Threads beyond ``count`` (default: the length of the first input) leave before the body.
+    """
+    count = count if count is not None else len(inputs[0])
+    names = "abcd"
+    parameters = [f"device const {metal_type(array.dtype)}* {names[i]}" for i, array in enumerate(inputs)]
+    result = np.zeros(count, output)
+    parameters += [f"device {metal_type(result.dtype)}* out", "constant uint& count"]
+    source = (
+        f"{LIBRARY}{before}\n[[max_total_threads_per_threadgroup(64)]]\nkernel void evaluated({', '.join(parameters)},"
+        " uint i [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]],"
+        " uint local_index [[thread_index_in_threadgroup]]) {\n"
+        f"{'' if 'barrier' in body or 'simd' in body or 'quad' in body else 'if (i >= count) return;'}\n{body}\n}}\n"
+    )
+    return run(source, "evaluated", *inputs, result, np.uint32(count), threads=count)[len(inputs)]
+
+
+def metal_type(dtype: np.dtype) -> str:
+    return {
+        "float32": "float", "float16": "half", "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort",
+        "int32": "int", "uint32": "uint", "int64": "long", "uint64": "ulong",
+    }[np.dtype(dtype).name]  # fmt: skip

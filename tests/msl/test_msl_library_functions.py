@@ -1,0 +1,308 @@
+"""Functions of metal_stdlib against NumPy float64, over random and special arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from metal_runner import evaluate
+
+EPSILON = {np.float32: 2.0**-23, np.float16: 2.0**-10}
+
+# Expression, NumPy function, domain, and the largest error in units of the last place that Metal or OpenCL grants.
+ONE_ARGUMENT: list[tuple[str, Callable, tuple[float, float], float]] = [
+    ("acos", np.arccos, (-1, 1), 5),
+    ("acosh", np.arccosh, (1, 50), 5),
+    ("asin", np.arcsin, (-1, 1), 5),
+    ("asinh", np.arcsinh, (-50, 50), 5),
+    ("atan", np.arctan, (-50, 50), 6),
+    ("atanh", np.arctanh, (-0.99, 0.99), 6),
+    ("ceil", np.ceil, (-9, 9), 0),
+    ("cos", np.cos, (-3.14, 3.14), 5),
+    ("cosh", np.cosh, (-5, 5), 5),
+    ("cospi", lambda x: np.cos(np.pi * x), (-1, 1), 5),
+    ("exp", np.exp, (-8, 8), 5),
+    ("exp2", np.exp2, (-8, 8), 4),
+    ("exp10", lambda x: 10.0**x, (-4, 4), 5),
+    ("fabs", np.abs, (-9, 9), 0),
+    ("abs", np.abs, (-9, 9), 0),
+    ("floor", np.floor, (-9, 9), 0),
+    ("fract", lambda x: x - np.floor(x), (-9, 9), 1),
+    ("log", np.log, (0.01, 50), 4),
+    ("log2", np.log2, (0.01, 50), 4),
+    ("log10", np.log10, (0.01, 50), 4),
+    ("rint", np.rint, (-9, 9), 0),
+    ("round", lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5), (-9, 9), 0),
+    ("rsqrt", lambda x: 1 / np.sqrt(x), (0.01, 50), 3),
+    ("saturate", lambda x: np.clip(x, 0, 1), (-2, 2), 0),
+    ("sign", np.sign, (-2, 2), 0),
+    ("sin", np.sin, (-3.14, 3.14), 5),
+    ("sinh", np.sinh, (-5, 5), 5),
+    ("sinpi", lambda x: np.sin(np.pi * x), (-1, 1), 5),
+    ("sqrt", np.sqrt, (0, 50), 4),
+    ("tan", np.tan, (-1.5, 1.5), 6),
+    ("tanh", np.tanh, (-5, 5), 5),
+    ("tanpi", lambda x: np.tan(np.pi * x), (-0.4, 0.4), 6),
+    ("trunc", np.trunc, (-9, 9), 0),
+    ("precise::exp", np.exp, (-8, 8), 4),
+    ("precise::log", np.log, (0.01, 50), 4),
+    ("fast::sin", np.sin, (-3.14, 3.14), 2**12),
+    ("metal::precise::sqrt", np.sqrt, (0, 50), 4),
+]
+TWO_ARGUMENTS: list[tuple[str, Callable, tuple[float, float], float]] = [
+    ("atan2", np.arctan2, (0.1, 9), 6),
+    ("copysign", np.copysign, (-9, 9), 0),
+    ("divide", np.divide, (0.5, 9), 3),
+    ("fdim", lambda x, y: np.maximum(x - y, 0), (-9, 9), 1),
+    ("fmax", np.maximum, (-9, 9), 0),
+    ("fmin", np.minimum, (-9, 9), 0),
+    ("max", np.maximum, (-9, 9), 0),
+    ("min", np.minimum, (-9, 9), 0),
+    ("fmod", np.fmod, (0.5, 9), 1),
+    ("pow", np.power, (0.1, 4), 16),
+    ("powr", np.power, (0.1, 4), 16),
+    ("step", lambda x, y: np.where(y < x, 0.0, 1.0), (-2, 2), 0),
+]
+THREE_ARGUMENTS: list[tuple[str, Callable, tuple[float, float], float]] = [
+    ("fma", lambda x, y, z: x * y + z, (0.1, 2), 1),
+    ("mix", lambda x, y, z: x + (y - x) * z, (0.1, 1), 8),
+    ("max3", lambda x, y, z: np.maximum(x, np.maximum(y, z)), (-2, 2), 0),
+    ("min3", lambda x, y, z: np.minimum(x, np.minimum(y, z)), (-2, 2), 0),
+    ("median3", lambda x, y, z: np.median([x, y, z], axis=0), (-2, 2), 0),
+]
+
+
+def arguments(count: int, bounds: tuple[float, float], dtype: type, size: int = 257) -> list[np.ndarray]:
+    generator = np.random.default_rng(7)
+    drawn = [generator.uniform(*bounds, size).astype(dtype) for _ in range(count)]
+    drawn[0][:2] = bounds
+    return [np.clip(array, *bounds).astype(dtype) for array in drawn]
+
+
+def check(expression: str, function: Callable, inputs: list[np.ndarray], dtype: type, ulps: float) -> None:
+    got = evaluate(f"out[i] = {expression};", *inputs, output=dtype).astype(np.float64)
+    expected = np.asarray(function(*[array.astype(np.float64) for array in inputs]))
+    # Half adds its own rounding, and a result near zero keeps the error of the largest intermediate.
+    spacing = EPSILON[dtype] * np.maximum(np.abs(expected), 2.0**-14 if dtype is np.float16 else 2.0**-100)
+    slack = 0.5 * spacing + EPSILON[dtype] * 2.0**-3 * (ulps > 0)
+    np.testing.assert_array_less(np.abs(got - expected), ulps * spacing + slack + 1e-300)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("name", "function", "bounds", "ulps"), ONE_ARGUMENT, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_function_of_one_argument(name: str, function: Callable, bounds: tuple, ulps: float, dtype: type) -> None:
+    check(f"{name}(a[i])", function, arguments(1, bounds, dtype), dtype, ulps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("name", "function", "bounds", "ulps"), TWO_ARGUMENTS, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_function_of_two_arguments(name: str, function: Callable, bounds: tuple, ulps: float, dtype: type) -> None:
+    check(f"{name}(a[i], b[i])", function, arguments(2, bounds, dtype), dtype, ulps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("name", "function", "bounds", "ulps"), THREE_ARGUMENTS, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_function_of_three_arguments(name: str, function: Callable, bounds: tuple, ulps: float, dtype: type) -> None:
+    check(f"{name}(a[i], b[i], c[i])", function, arguments(3, bounds, dtype), dtype, ulps)
+
+
+def test_clamp() -> None:
+    x = arguments(1, (-3, 3), np.float32)[0]
+    np.testing.assert_array_equal(evaluate("out[i] = clamp(a[i], -1.0, 2.0);", x), np.clip(x, -1, 2))
+    got = evaluate("out[i] = dot(clamp(float4(a[i]), float4(0.5), float4(1.5)), float4(1, 0, 0, 0));", x)
+    np.testing.assert_array_equal(got, np.clip(x, 0.5, 1.5))
+
+
+def test_functions_with_a_second_result() -> None:
+    x = arguments(1, (-3, 3), np.float32)[0]
+    sine_and_cosine = evaluate("float c; float s = sincos(a[i], c); out[i] = s + 10.0 * c;", x)
+    np.testing.assert_allclose(sine_and_cosine, np.sin(x.astype(float)) + 10 * np.cos(x.astype(float)), atol=2e-5)
+    parts = evaluate("float whole; float part = modf(a[i], whole); out[i] = part + 100.0 * whole;", x)
+    fraction, whole = np.modf(x.astype(float))
+    np.testing.assert_allclose(parts, fraction + 100 * whole, atol=1e-4)
+    powers = evaluate("int e; float m = frexp(a[i], e); out[i] = ldexp(m, e + 1);", x)
+    np.testing.assert_array_equal(powers, 2 * x)
+
+
+def test_classification() -> None:
+    x = np.array([0.0, 1.0, -np.inf, np.inf, np.nan, -0.0], np.float32)
+    got = evaluate(
+        "out[i] = isnan(a[i]) + 2 * isinf(a[i]) + 4 * isfinite(a[i]) + 8 * signbit(a[i]);", x, output=np.int32
+    )
+    expected = np.isnan(x) + 2 * np.isinf(x) + 4 * np.isfinite(x) + 8 * np.signbit(x)
+    finite = ~np.isnan(x)
+    np.testing.assert_array_equal(got[finite], expected[finite])
+    assert got[4] & 7 == 1
+
+
+INTEGERS: list[tuple[str, Callable]] = [
+    ("abs(int(a[i]))", lambda a, b: np.abs(a.view(np.int32))),
+    ("max(a[i], b[i])", np.maximum),
+    ("min(int(a[i]), int(b[i]))", lambda a, b: np.minimum(a.view(np.int32), b.view(np.int32))),
+    ("clamp(int(a[i]), -5, 5)", lambda a, b: np.clip(a.view(np.int32), -5, 5)),
+    ("clz(a[i])", lambda a, b: [32 - int(x).bit_length() for x in a]),
+    ("ctz(a[i])", lambda a, b: [(int(x) & -int(x)).bit_length() - 1 if x else 32 for x in a]),
+    ("popcount(a[i])", lambda a, b: [int(x).bit_count() for x in a]),
+    ("mulhi(a[i], b[i])", lambda a, b: [int(x) * int(y) >> 32 for x, y in zip(a, b, strict=True)]),
+    ("mulhi(int(a[i]), int(b[i]))",
+     lambda a, b: [int(x) * int(y) >> 32 for x, y in zip(a.view(np.int32), b.view(np.int32), strict=True)]),
+    ("reverse_bits(a[i])", lambda a, b: [int(f"{x:032b}"[::-1], 2) for x in a]),
+    ("rotate(a[i], 7u)", lambda a, b: (a << np.uint32(7)) | (a >> np.uint32(25))),
+    ("extract_bits(a[i], 5, 9)", lambda a, b: (a >> np.uint32(5)) & np.uint32(511)),
+    ("extract_bits(int(a[i]), 5, 9)", lambda a, b: ((a.astype(np.int64) << 18) & 0xFFFFFFFF).astype(np.uint32).view(np.int32) >> 23),
+    ("insert_bits(a[i], b[i], 4, 8)", lambda a, b: (a & np.uint32(0xFFFFF00F)) | ((b & np.uint32(255)) << np.uint32(4))),
+    ("absdiff(a[i], b[i])", lambda a, b: np.where(a > b, a - b, b - a)),
+    ("addsat(a[i], b[i])", lambda a, b: np.minimum(a.astype(np.uint64) + b, 2**32 - 1)),
+    ("subsat(a[i], b[i])", lambda a, b: np.where(a > b, a - b, 0)),
+    ("hadd(a[i], b[i])", lambda a, b: (a.astype(np.uint64) + b) >> 1),
+    ("rhadd(a[i], b[i])", lambda a, b: (a.astype(np.uint64) + b + 1) >> 1),
+    ("madhi(a[i], b[i], 3u)", lambda a, b: [((int(x) * int(y) >> 32) + 3) % 2**32 for x, y in zip(a, b, strict=True)]),
+    ("a[i] / max(b[i], 1u) + a[i] % max(b[i], 1u)", lambda a, b: a // np.maximum(b, 1) + a % np.maximum(b, 1)),
+    ("int(a[i]) >> 3", lambda a, b: a.view(np.int32) >> 3),
+    ("uint(uchar(a[i])) + uint(ushort(b[i]))", lambda a, b: a.astype(np.uint8).astype(np.uint32) + b.astype(np.uint16)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expression", "function"), INTEGERS, ids=lambda v: v if isinstance(v, str) else "")
+def test_integer_function(expression: str, function: Callable) -> None:
+    generator = np.random.default_rng(3)
+    a = generator.integers(0, 2**32, 200, dtype=np.uint32)
+    b = generator.integers(0, 2**32, 200, dtype=np.uint32)
+    a[:5] = [0, 1, 2**31, 2**32 - 1, 2**31 - 1]
+    b[:5] = [0, 2**32 - 1, 1, 2**32 - 1, 2**31]
+    with np.errstate(over="ignore"):
+        expected = np.asarray(function(a, b)).astype(np.int64) & 0xFFFFFFFF
+    got = evaluate(f"out[i] = {expression};", a, b, output=np.uint32)
+    np.testing.assert_array_equal(got, expected.astype(np.uint32))
+
+
+def test_geometric_functions() -> None:
+    generator = np.random.default_rng(5)
+    a, b = generator.normal(size=(2, 3)).astype(np.float32)
+    before = "float3 load(device const float* p) { return float3(p[0], p[1], p[2]); }"
+    parts = ["dot(x, y)", "length(x)", "length_squared(x)", "distance(x, y)", "distance_squared(x, y)", "normalize(x).y",
+             "cross(x, y).x", "cross(x, y).z", "reflect(x, normalize(y)).x", "faceforward(x, x, y).x"]  # fmt: skip
+    chain = "".join(f"if (i == {k}) out[i] = {part};" for k, part in enumerate(parts))
+    got = evaluate(f"float3 x = load(a), y = load(b); {chain}", a, b, before=before, count=len(parts))
+    x, y = a.astype(float), b.astype(float)
+    unit = y / np.linalg.norm(y)
+    expected = [
+        x @ y, np.linalg.norm(x), x @ x, np.linalg.norm(x - y), (x - y) @ (x - y), x[1] / np.linalg.norm(x),
+        np.cross(x, y)[0], np.cross(x, y)[2], (x - 2 * (unit @ x) * unit)[0], x[0] if y @ x < 0 else -x[0],
+    ]  # fmt: skip
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_vector_selection_and_tests_of_masks() -> None:
+    x = np.linspace(-2, 2, 40, dtype=np.float32)
+    got = evaluate(
+        "float4 v = float4(a[i], -a[i], 1, -1); bool4 m = v > float4(0.0); float4 s = select(v, float4(9), m);"
+        "half4 h = select(half4(v), half4(5), v > 1.5);"
+        "out[i] = s.x + 10 * s.y + 100 * any(m) + 1000 * all(m) + 10000 * all(v < 3.0) + float(h.x) * 0.5 + any(!m);",
+        x,
+    )
+    v = np.stack([x, -x, np.ones_like(x), -np.ones_like(x)])
+    m = v > 0
+    s = np.where(m, 9, v)
+    h = np.where(x.astype(np.float16) > 1.5, 5, x.astype(np.float16)).astype(np.float32)
+    expected = s[0] + 10 * s[1] + 100 * m.any(0) + 1000 * m.all(0) + 10000.0 + h * 0.5 + (~m).any(0)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+SIMD: list[tuple[str, Callable]] = [
+    ("simd_sum(x)", lambda x: np.full(32, x.sum())),
+    ("simd_max(x)", lambda x: np.full(32, x.max())),
+    ("simd_min(x)", lambda x: np.full(32, x.min())),
+    ("simd_product(1.0 + x * 0.01)", lambda x: np.full(32, np.prod(1 + x * 0.01))),
+    ("simd_prefix_inclusive_sum(x)", np.cumsum),
+    ("simd_prefix_exclusive_sum(x)", lambda x: np.cumsum(x) - x),
+    ("simd_prefix_inclusive_product(1.0 + x * 0.01)", lambda x: np.cumprod(1 + x * 0.01)),
+    ("simd_broadcast(x, 5)", lambda x: np.full(32, x[5])),
+    ("simd_broadcast_first(x)", lambda x: np.full(32, x[0])),
+    ("simd_shuffle(x, ushort((lane * 7) & 31))", lambda x: x[(np.arange(32) * 7) & 31]),
+    ("simd_shuffle_xor(x, 9)", lambda x: x[np.arange(32) ^ 9]),
+    ("simd_shuffle_down(x, 3)", lambda x: np.concatenate([x[3:], x[29:]])),
+    ("simd_shuffle_up(x, 3)", lambda x: np.concatenate([x[:3], x[:29]])),
+    ("simd_shuffle_rotate_down(x, 3)", lambda x: np.roll(x, -3)),
+    ("simd_shuffle_rotate_up(x, 3)", lambda x: np.roll(x, 3)),
+    ("quad_sum(x)", lambda x: np.repeat(x.reshape(8, 4).sum(1), 4)),
+    ("quad_max(x)", lambda x: np.repeat(x.reshape(8, 4).max(1), 4)),
+    ("quad_min(x)", lambda x: np.repeat(x.reshape(8, 4).min(1), 4)),
+    ("quad_broadcast(x, 2)", lambda x: np.repeat(x.reshape(8, 4)[:, 2], 4)),
+    ("quad_shuffle_xor(x, 1)", lambda x: x[np.arange(32) ^ 1]),
+    ("quad_shuffle_down(x, 1)", lambda x: x.reshape(8, 4)[:, [1, 2, 3, 3]].ravel()),
+    ("quad_shuffle_rotate_up(x, 1)", lambda x: x.reshape(8, 4)[:, [3, 0, 1, 2]].ravel()),
+    ("simd_sum(float4(x, 2 * x, 0, 1)).y", lambda x: np.full(32, 2 * x.sum())),
+    ("simd_any(x > 100.0) + 2 * simd_all(x < 100.0)", lambda x: np.full(32, 2.0)),
+    ("popcount(uint(ulong(simd_ballot(lane % 3 == 0))))", lambda x: np.full(32, 11.0)),
+    ("simd_xor(uint(lane) * 5u)", lambda x: np.full(32, np.bitwise_xor.reduce(np.arange(32) * 5))),
+    ("simd_sum(half(lane))", lambda x: np.full(32, 496.0)),
+    ("simd_max(ushort(lane))", lambda x: np.full(32, 31.0)),
+]
+
+
+@pytest.mark.parametrize(("expression", "function"), SIMD, ids=lambda v: v if isinstance(v, str) else "")
+def test_simdgroup_function(expression: str, function: Callable) -> None:
+    x = np.random.default_rng(11).normal(size=64).astype(np.float32)
+    got = evaluate(f"float x = a[i]; out[i] = {expression};", x)
+    expected = np.concatenate([function(half.astype(float)) for half in (x[:32], x[32:])])
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_simdgroup_functions_see_only_the_lanes_that_take_part() -> None:
+    got = evaluate("out[i] = -1; if (lane % 3 == 0) out[i] = simd_sum(1.0);", np.zeros(32, np.float32))
+    np.testing.assert_array_equal(got, np.where(np.arange(32) % 3 == 0, 11, -1))
+
+
+def test_simdgroup_matrices_multiply_in_the_documented_layout() -> None:
+    generator = np.random.default_rng(2)
+    a, b = generator.normal(size=(2, 64)).astype(np.float32)
+    body = (
+        "simdgroup_float8x8 x, y, z = make_filled_simdgroup_matrix<float, 8, 8>(1.0); simdgroup_load(x, a, 8);"
+        "simdgroup_load(y, b, 8, ulong2(0, 0), true); simdgroup_multiply_accumulate(z, x, y, z);"
+        "if (i < 32) { simdgroup_store(z, out, 8); } threadgroup_barrier(mem_flags::mem_device);"
+    )
+    got = evaluate(body, a, b, count=64).reshape(8, 8)
+    np.testing.assert_allclose(got, 1 + a.reshape(8, 8) @ b.reshape(8, 8).T, rtol=1e-5, atol=1e-5)
+    elements = evaluate(
+        "simdgroup_float8x8 x; simdgroup_load(x, a, 8); if (i < 32) {"
+        "out[2 * lane] = x.thread_elements()[0]; out[2 * lane + 1] = x.thread_elements()[1]; }",
+        a,
+    )
+    lane = np.arange(32)
+    row, column = (lane >> 4 & 1) * 4 + (lane >> 1 & 3), (lane >> 3 & 1) * 4 + (lane & 1) * 2
+    np.testing.assert_array_equal(elements.reshape(32, 2)[:, 0], a.reshape(8, 8)[row, column])
+    np.testing.assert_array_equal(elements.reshape(32, 2)[:, 1], a.reshape(8, 8)[row, column + 1])
+
+
+def test_atomics_count_every_thread() -> None:
+    counts = evaluate(
+        "device atomic_uint* counts = (device atomic_uint*)out;"
+        "atomic_fetch_add_explicit(&counts[i % 4], 1, memory_order_relaxed);"
+        "atomic_fetch_max_explicit(&counts[4], i, memory_order_relaxed);"
+        "uint seen = atomic_load_explicit(&counts[5], memory_order_relaxed);"
+        "while (!atomic_compare_exchange_weak_explicit(&counts[5], &seen, seen + 2, memory_order_relaxed,"
+        " memory_order_relaxed)) {}",
+        np.zeros(1000, np.float32),
+        output=np.uint32,
+    )
+    np.testing.assert_array_equal(counts[:6], [250, 250, 250, 250, 999, 2000])
+
+
+def test_limits_and_traits() -> None:
+    parts = ["numeric_limits<float>::max()", "numeric_limits<half>::lowest()", "float(numeric_limits<int>::min())",
+             "numeric_limits<float>::epsilon()", "float(is_same_v<float, half>)", "float(is_integral<uint>::value)",
+             "conditional_t<true, float, int>(1.5)", "float(metal::is_floating_point_v<half>)", "M_PI_F", "FLT_MAX",
+             "float(MAXHALF)", "float(is_unsigned<uint>::value)", "float(sizeof(float3) + sizeof(packed_float3) * 100)",
+             "float(sizeof(float3x3) + sizeof(half3) * 100 + sizeof(bool) * 10000 + sizeof(long) * 100000)"]  # fmt: skip
+    chain = "".join(f"if (i == {k}) out[i] = {part};" for k, part in enumerate(parts))
+    got = evaluate(chain, np.zeros(len(parts), np.float32))
+    expected = [3.4028235e38, -65504, -(2.0**31), 2.0**-23, 0, 1, 1.5, 1, np.pi, 3.4028235e38, 65504, 1, 1216, 810848]
+    np.testing.assert_array_equal(got, np.array(expected, np.float32))
