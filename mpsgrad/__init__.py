@@ -48,7 +48,7 @@ from mpsgrad.kernels.pooling import (
     PoolingMaxGradient,
 )
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
-from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, PaddingMethod
+from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, ExplicitPadding, PaddingMethod
 from mpsgrad.shader import compile_at_import
 from mpsgrad.state import BinaryGradientState, GradientState, State, StateBatch
 from mpsgrad.vector import Vector

@@ -28,7 +28,7 @@ from mpsgrad.devices import Device
 from mpsgrad.errors import ArchiveError, MPSGradError
 from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.kernel import BaseKernel, KernelOptions
-from mpsgrad.padding import DefaultPadding, PaddingMethod, TensorflowAveragePooling
+from mpsgrad.padding import DefaultPadding, ExplicitPadding, PaddingMethod, TensorflowAveragePooling
 
 VERSION = 1
 
@@ -50,6 +50,7 @@ def archivable(cls: AnyType) -> AnyType:
 for _cls in (
     DefaultPadding,
     EdgeMode,
+    ExplicitPadding,
     KernelOptions,
     Offset,
     Origin,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import EdgeMode, Offset
+from mpsgrad.geometry import EdgeMode, Offset, integer
 from mpsgrad.image import Image, ImageDescriptor
 
 if TYPE_CHECKING:
@@ -219,3 +220,57 @@ def require_padding(owner: str, value: Any) -> Padding:
     if value.padding_method & PaddingMethod.CUSTOM and not hasattr(value, "destination_image_descriptor"):
         raise FormatError(f"{owner}: padding has the CUSTOM bit but no destination_image_descriptor method")
     return value
+
+
+class ExplicitPadding:
+    """As many pixels of padding on the left and right (``x``) and on the top and bottom (``y``) as given; not in MPS.
+
+    Along one axis the result has ``floor((n + 2 * padding - k) / s) + 1`` pixels and the first window starts at pixel
+    ``-padding``: the rule of PyTorch.
+    """
+
+    def __init__(self, x: int = 0, y: int = 0) -> None:
+        self.x = integer("ExplicitPadding", "x", x, 0)
+        self.y = integer("ExplicitPadding", "y", y, 0)
+
+    @property
+    def padding_method(self) -> PaddingMethod:
+        return PaddingMethod.CUSTOM | PaddingMethod.SIZE_SAME
+
+    def archive_fields(self) -> dict[str, Any]:
+        """What the policy is rebuilt from."""
+        return {"x": self.x, "y": self.y}
+
+    def destination_image_descriptor(
+        self,
+        source_images: Sequence[Image],
+        source_states: Sequence[State],
+        kernel: Kernel,
+        suggested_descriptor: ImageDescriptor,
+    ) -> ImageDescriptor:
+        """Sets the kernel's offset; raises ``GeometryError`` if the padded source is smaller than the window."""
+        source = source_images[0]
+        sizes, offsets = [], []
+        for axis, size, padding, taps, dilation, stride in (
+            ("x", source.width, self.x, kernel.kernel_width, kernel.dilation_rate_x, kernel.stride_in_pixels_x),
+            ("y", source.height, self.y, kernel.kernel_height, kernel.dilation_rate_y, kernel.stride_in_pixels_y),
+        ):
+            window = (taps - 1) * dilation + 1
+            if size + 2 * padding < window:
+                raise GeometryError(
+                    f"{type(kernel).__name__}: a window of {window} pixels along {axis} does not fit {size} pixels with "
+                    f"{padding} pixels of padding on each side"
+                )
+            sizes.append((size + 2 * padding - window) // stride + 1)
+            offsets.append(window // 2 - padding)
+        kernel.offset = Offset(offsets[0], offsets[1], kernel.offset.z)
+        return replace(suggested_descriptor, width=sizes[0], height=sizes[1])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExplicitPadding) and (other.x, other.y) == (self.x, self.y)
+
+    def __hash__(self) -> int:
+        return hash((self.x, self.y))
+
+    def __repr__(self) -> str:
+        return f"ExplicitPadding(x={self.x}, y={self.y})"
