@@ -1,0 +1,31 @@
+"""Arrays, images and PyTorch tensors that hold the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad import Device, Image
+
+
+def random_array(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    """Normally distributed values."""
+    return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
+
+
+def image(array: np.ndarray, device: Device) -> Image:
+    return Image.from_array(array, device)
+
+
+def torch_layouts(*arrays: np.ndarray) -> dict[str, list[Any]]:
+    """The N x H x W x C ``arrays`` as N x C x H x W tensors in both memory formats; empty without PyTorch."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    strided = [torch.from_numpy(np.array(a)).permute(0, 3, 1, 2) for a in arrays]
+    return {
+        "NCHW": [t.contiguous() for t in strided],
+        "NHWC": [t.contiguous(memory_format=torch.channels_last) for t in strided],
+    }

@@ -1,0 +1,396 @@
+"""One call for each op and each gradient: NumPy arrays in, NumPy arrays out.
+
+Arrays are images x height x width x channels (or height x width x channels), float32 or float16, in any memory order;
+results have the input's dtype, parameter gradients are float32. Windows take
+
+* ``kernel``, ``stride``, ``dilation``: one integer, or a pair (y, x);
+* ``padding``: ``"same"`` (MPS's default: the remainder goes to the top left), ``"valid"``, ``"full"``, or pixels on each
+  side as one integer or a pair (y, x), PyTorch's rule;
+* ``edge_mode``: ``"zero"`` or ``"clamp"``, what lies outside the source.
+
+Gradients take the gradient with respect to the forward result first. Errors are those of the kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.errors import FormatError
+from mpsgrad.geometry import EdgeMode
+from mpsgrad.image import Image
+from mpsgrad.kernel import GradientKernel, Kernel
+from mpsgrad.kernels.batch_normalization import (
+    BatchNormalization,
+    BatchNormalizationDataSource,
+    BatchNormalizationGradient,
+    BatchNormalizationStatistics,
+    BatchNormalizationStatisticsGradient,
+)
+from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
+from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.loss import Loss, LossDescriptor, LossLabels
+from mpsgrad.kernels.neuron import Neuron, NeuronDescriptor, NeuronGradient, NeuronType
+from mpsgrad.kernels.pooling import (
+    DilatedPoolingMax,
+    DilatedPoolingMaxGradient,
+    PoolingAverage,
+    PoolingAverageGradient,
+    PoolingL2Norm,
+    PoolingL2NormGradient,
+)
+from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
+from mpsgrad.padding import DefaultPadding, ExplicitPadding, Padding, PaddingMethod
+
+Pair = int | tuple[int, int]
+
+_SIZES = {
+    "same": PaddingMethod.SIZE_SAME,
+    "valid": PaddingMethod.SIZE_VALID_ONLY,
+    "full": PaddingMethod.SIZE_FULL,
+}
+
+
+def _pair(name: str, value: Pair) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    try:
+        y, x = value
+    except (TypeError, ValueError):
+        raise FormatError(f"{name} is {value!r}; it has to be an integer or a pair (y, x)") from None
+    return y, x
+
+
+def _padding(value: str | Pair | Padding) -> Padding:
+    if isinstance(value, str):
+        if value not in _SIZES:
+            raise FormatError(f"padding is {value!r}; it has to be 'same', 'valid', 'full', or pixels")
+        return DefaultPadding(_SIZES[value])
+    if isinstance(value, (int, tuple)):
+        y, x = _pair("padding", value)
+        return ExplicitPadding(x=x, y=y)
+    return value
+
+
+def _edge_mode(value: str | EdgeMode) -> EdgeMode:
+    if isinstance(value, str):
+        if value.upper() not in ("ZERO", "CLAMP"):
+            raise FormatError(f"edge_mode is {value!r}; it has to be 'zero' or 'clamp'")
+        return EdgeMode[value.upper()]
+    return value
+
+
+def _image(array: Any) -> Image:
+    return Image.from_array(np.ascontiguousarray(array))
+
+
+def _like(image: Image, array: Any) -> np.ndarray:
+    values = np.array(image)
+    return values[0] if np.ndim(array) == 3 else values
+
+
+def _forward(kernel: Kernel, source: Any) -> np.ndarray:
+    with CommandBuffer() as commands:
+        result = kernel.encode(commands, _image(source))
+    return _like(result, source)
+
+
+def _gradient(forward: Kernel, gradient: GradientKernel, source_gradient: Any, source: Any) -> tuple[np.ndarray, Any]:
+    """The gradient's result and the state, made without running the forward kernel."""
+    image = _image(source)
+    destination = Image(forward.destination_image_descriptor([image]))
+    state = forward.result_state(image, destination_image=destination)
+    with CommandBuffer() as commands:
+        result = gradient.encode(commands, _image(source_gradient), image, state)
+    return _like(result, source), state
+
+
+def _window(kernel: Pair, stride: Pair) -> dict[str, int]:
+    (height, width), (stride_y, stride_x) = _pair("kernel", kernel), _pair("stride", stride)
+    return {
+        "kernel_width": width,
+        "kernel_height": height,
+        "stride_in_pixels_x": stride_x,
+        "stride_in_pixels_y": stride_y,
+    }
+
+
+def _dilated(kernel: Pair, stride: Pair, dilation: Pair) -> dict[str, int]:
+    y, x = _pair("dilation", dilation)
+    return {**_window(kernel, stride), "dilation_rate_x": x, "dilation_rate_y": y}
+
+
+def _with_edges(kernel: Any, padding: str | Pair | Padding, edge_mode: str | EdgeMode) -> Any:
+    kernel.padding = _padding(padding)
+    kernel.edge_mode = _edge_mode(edge_mode)
+    return kernel
+
+
+def pooling_max(
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """The largest value of each window (``PoolingMax``, ``DilatedPoolingMax``)."""
+    window = _dilated(kernel, stride, dilation)
+    return _forward(_with_edges(DilatedPoolingMax(**window), padding, edge_mode), source)
+
+
+def pooling_max_gradient(
+    source_gradient: Any,
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """Each window's gradient at its first maximum in row-major order (``PoolingMaxGradient``)."""
+    window = _dilated(kernel, stride, dilation)
+    forward = _with_edges(DilatedPoolingMax(**window), padding, edge_mode)
+    return _gradient(forward, DilatedPoolingMaxGradient(**window), source_gradient, source)[0]
+
+
+def _average(kernel: Pair, stride: Pair, padding: Any, edge_mode: Any, zero_pad_size: Pair) -> PoolingAverage:
+    forward = _with_edges(PoolingAverage(**_window(kernel, stride)), padding, edge_mode)
+    forward.zero_pad_size_y, forward.zero_pad_size_x = _pair("zero_pad_size", zero_pad_size)
+    return forward
+
+
+def pooling_average(
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+    zero_pad_size: Pair = 0,
+) -> np.ndarray:
+    """The mean of each window; with ``edge_mode="clamp"`` of its part inside the image (``PoolingAverage``)."""
+    return _forward(_average(kernel, stride, padding, edge_mode, zero_pad_size), source)
+
+
+def pooling_average_gradient(
+    source_gradient: Any,
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+    zero_pad_size: Pair = 0,
+) -> np.ndarray:
+    """Each window's gradient shared out over its pixels (``PoolingAverageGradient``)."""
+    forward = _average(kernel, stride, padding, edge_mode, zero_pad_size)
+    return _gradient(forward, PoolingAverageGradient(**_window(kernel, stride)), source_gradient, source)[0]
+
+
+def pooling_l2_norm(
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """The square root of the sum of squares of each window (``PoolingL2Norm``)."""
+    return _forward(_with_edges(PoolingL2Norm(**_window(kernel, stride)), padding, edge_mode), source)
+
+
+def pooling_l2_norm_gradient(
+    source_gradient: Any,
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """``g * x / y`` for each window, 0 where the norm ``y`` is 0 (``PoolingL2NormGradient``)."""
+    window = _window(kernel, stride)
+    forward = _with_edges(PoolingL2Norm(**window), padding, edge_mode)
+    return _gradient(forward, PoolingL2NormGradient(**window), source_gradient, source)[0]
+
+
+def _convolution_data_source(
+    weights: Any, biases: Any, stride: Pair, dilation: Pair, groups: int
+) -> ConvolutionDataSource:
+    return ConvolutionDataSource.from_arrays(
+        np.ascontiguousarray(weights),
+        None if biases is None else np.ascontiguousarray(biases),
+        stride=_pair("stride", stride),
+        dilation=_pair("dilation", dilation),
+        groups=groups,
+    )
+
+
+def convolution(
+    source: Any,
+    weights: Any,
+    biases: Any = None,
+    *,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    groups: int = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """Cross-correlation with ``weights`` [O][kH][kW][I/groups] plus ``biases`` [O], float32 (``Convolution``)."""
+    data_source = _convolution_data_source(weights, biases, stride, dilation, groups)
+    return _forward(_with_edges(Convolution(data_source), padding, edge_mode), source)
+
+
+def convolution_gradient(
+    source_gradient: Any,
+    source: Any,
+    weights: Any,
+    *,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    groups: int = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, weights and biases; the last two summed over the batch
+    (``ConvolutionGradient``)."""
+    data_source = _convolution_data_source(weights, None, stride, dilation, groups)
+    forward = _with_edges(Convolution(data_source), padding, edge_mode)
+    result, state = _gradient(forward, ConvolutionGradient(data_source), source_gradient, source)
+    return result, np.array(state.gradient_for_weights), np.array(state.gradient_for_biases)
+
+
+def fully_connected(source: Any, weights: Any, biases: Any = None) -> np.ndarray:
+    """``sum(w[o] * x) + b[o]`` with ``weights`` [O][H][W][C] of the size of the source (``FullyConnected``)."""
+    return _forward(FullyConnected(_convolution_data_source(weights, biases, 1, 1, 1)), source)
+
+
+def fully_connected_gradient(
+    source_gradient: Any, source: Any, weights: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, weights and biases (``FullyConnectedGradient``)."""
+    data_source = _convolution_data_source(weights, None, 1, 1, 1)
+    forward = FullyConnected(data_source)
+    result, state = _gradient(forward, FullyConnectedGradient(data_source), source_gradient, source)
+    return result, np.array(state.gradient_for_weights), np.array(state.gradient_for_biases)
+
+
+def _normalization(source: Any, gamma: Any, beta: Any, epsilon: float, mean: Any = None, variance: Any = None) -> Any:
+    channels = np.shape(source)[-1]
+    data_source = BatchNormalizationDataSource.from_arrays(
+        gamma=np.ones(channels, np.float32) if gamma is None else np.ascontiguousarray(gamma),
+        beta=np.zeros(channels, np.float32) if beta is None else np.ascontiguousarray(beta),
+        mean=np.zeros(channels, np.float32) if mean is None else np.ascontiguousarray(mean),
+        variance=np.ones(channels, np.float32) if variance is None else np.ascontiguousarray(variance),
+        epsilon=epsilon,
+    )
+    return BatchNormalization(data_source)
+
+
+def batch_normalization(
+    source: Any,
+    gamma: Any = None,
+    beta: Any = None,
+    *,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: float = 1e-5,
+) -> np.ndarray:
+    """``gamma * (x - mean) / sqrt(variance + epsilon) + beta`` for each channel (``BatchNormalization``).
+
+    Without ``mean`` and ``variance`` those of the batch are used (the variance divided by the count). ``gamma`` None is
+    1, ``beta`` None is 0.
+    """
+    if (mean is None) != (variance is None):
+        raise FormatError("batch_normalization: mean and variance have to be given both or not at all")
+    kernel = _normalization(source, gamma, beta, epsilon, mean, variance)
+    if mean is not None:
+        return _forward(kernel, source)
+    image = _image(source)
+    destination = Image(image.descriptor)
+    state = kernel.result_state(image, destination_image=destination)
+    with CommandBuffer() as commands:
+        BatchNormalizationStatistics().encode_batch(commands, image.batch_representation(), state)
+        kernel.encode(commands, image, state, destination_image=destination)
+    return _like(destination, source)
+
+
+def batch_normalization_gradient(
+    source_gradient: Any, source: Any, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, gamma and beta, through the batch's own statistics
+    (``BatchNormalizationStatisticsGradient``, ``BatchNormalizationGradient``)."""
+    kernel = _normalization(source, gamma, beta, epsilon)
+    image, incoming = _image(source), _image(source_gradient)
+    state = kernel.result_state(image, destination_image=Image(image.descriptor))
+    images, gradients = image.batch_representation(), incoming.batch_representation()
+    with CommandBuffer() as commands:
+        BatchNormalizationStatistics().encode_batch(commands, images, state)
+        BatchNormalizationStatisticsGradient().encode_batch(commands, gradients, images, state)
+        result = BatchNormalizationGradient().encode(commands, incoming, image, state)
+    return _like(result, source), np.array(state.gradient_for_gamma), np.array(state.gradient_for_beta)
+
+
+def soft_max(source: Any) -> np.ndarray:
+    """``exp(x) / sum(exp(x))`` over the channels (``SoftMax``)."""
+    return _forward(SoftMax(), source)
+
+
+def soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
+    """``y * (g - sum(g * y))``; takes the forward **result** ``y`` (``SoftMaxGradient``)."""
+    return _gradient(SoftMax(), SoftMaxGradient(), source_gradient, result)[0]
+
+
+def log_soft_max(source: Any) -> np.ndarray:
+    """``x - log(sum(exp(x)))`` over the channels (``LogSoftMax``)."""
+    return _forward(LogSoftMax(), source)
+
+
+def log_soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
+    """``g - exp(y) * sum(g)``; takes the forward **result** ``y`` (``LogSoftMaxGradient``)."""
+    return _gradient(LogSoftMax(), LogSoftMaxGradient(), source_gradient, result)[0]
+
+
+def _neuron_descriptor(neuron_type: str | NeuronType, parameters: dict[str, Any]) -> NeuronDescriptor:
+    if isinstance(neuron_type, str):
+        if neuron_type.upper() not in NeuronType.__members__:
+            names = ", ".join(name.lower() for name in NeuronType.__members__)
+            raise FormatError(f"neuron: neuron_type is {neuron_type!r}; it has to be one of {names}")
+        neuron_type = NeuronType[neuron_type.upper()]
+    return NeuronDescriptor(neuron_type, **parameters)
+
+
+def neuron(source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:
+    """The activation ``neuron_type`` with the ``parameters`` a, b, c or data of ``NeuronDescriptor`` (``Neuron``)."""
+    return _forward(Neuron(_neuron_descriptor(neuron_type, parameters)), source)
+
+
+def neuron_gradient(source_gradient: Any, source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:
+    """``g * f'(x)`` for the forward source ``x`` (``NeuronGradient``)."""
+    descriptor = _neuron_descriptor(neuron_type, parameters)
+    return _gradient(Neuron(descriptor), NeuronGradient(descriptor), source_gradient, source)[0]
+
+
+def softmax_cross_entropy(
+    source: Any, labels: Any, weights: Any = None, *, reduction: str = "mean", **descriptor: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The loss of each image (or, for ``reduction="none"``, of each element) and the gradient of that loss (``Loss``).
+
+    ``labels`` (and ``weights``) are float32 of the source's shape; ``descriptor`` are fields of ``LossDescriptor``.
+    """
+    image = _image(source)
+    size = (image.width, image.height, image.feature_channels) if reduction == "none" else (1, 1, 1)
+    targets = LossLabels.from_images(
+        _image(labels), None if weights is None else _image(weights), loss_image_size=size
+    )
+    loss = Loss(LossDescriptor("softmax_cross_entropy", reduction, **descriptor), gradient_follows_reduction=True)
+    with CommandBuffer() as commands:
+        result = loss.encode(commands, image, targets)
+    assert result is not None
+    return _like(targets.loss_image, source), _like(result, source)

@@ -1,0 +1,1 @@
+"""What ``mpsgrad train`` does: data, network, training loop, verification and the files it writes."""
