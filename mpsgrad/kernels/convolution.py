@@ -233,6 +233,10 @@ class Convolution(_WeightedKernel, Kernel):
         super().__init__(device=device, label=label)
         self._set_data_source(data_source)
         self._set_window(*self._descriptor.geometry[:6])
+        if self._descriptor.fused_neuron_descriptor is not None:
+            raise NotImplementedError(
+                f"{type(self).__name__}: the descriptor has a fused neuron; encode a Neuron after the convolution instead"
+            )
 
     @property
     def input_feature_channels(self) -> int:
