@@ -325,11 +325,8 @@ class BaseKernel:
         """Called by a state that this kernel consumes; only gradient kernels take their geometry from it."""
 
     def _configure(self, **values: Any) -> None:
-        """Sets properties without marking the kernel as configured by hand."""
-        by_hand = self._configured_by_hand
-        for name, value in values.items():
-            setattr(self, name, value)
-        self._configured_by_hand = by_hand
+        """Sets properties to values that need no check, without marking the kernel as configured by hand."""
+        self._values.update(values)
 
     def _archived_properties(self) -> dict[str, Any]:
         """Further properties that an archive keeps, besides the checked ones."""
@@ -911,7 +908,7 @@ class GradientKernel(BinaryKernel):
         if len(images) != 2:
             raise FormatError(f"{owner}: source_images has {len(images)} elements; it has to be [gradient, source image]")
         source_gradient, source_image = images
-        descriptor = replace(source_image.descriptor, channel_format=source_gradient.channel_format)
+        descriptor = source_image.descriptor
         states = list(source_states or ())
         for state in states:
             self._require_gradient_state(state, source_image)

@@ -212,13 +212,9 @@ class GradientState(State):
         """
         kernel._configure_from(self)
         source = self.snapshot.source
-        return replace(
-            suggested_descriptor,
-            width=source.width,
-            height=source.height,
-            feature_channels=source.feature_channels,
-            number_of_images=source.number_of_images,
-        )
+        if source.channel_format is suggested_descriptor.channel_format:
+            return source
+        return replace(source, channel_format=suggested_descriptor.channel_format)
 
     def batch_representation(self) -> StateBatch:
         """This state of N images as N states of one image that share its buffers."""
