@@ -45,7 +45,7 @@ def position_dimensions(parameter: Parameter, attribute: Attribute) -> int:
     """How many components a position parameter has; raises ``ShaderError`` for a type that Metal refuses."""
     written = spell([token for token in parameter.type if token.text not in ("const", "metal", "::", "thread")])
     scalar = re.fullmatch(r"(?:uint|ushort|uint32_t|uint16_t|unsigned int|unsigned short|unsigned)", written)
-    vector = re.fullmatch(r"(?:uint|ushort)([23])|vec<(?:uint|ushort),([23])>", written)
+    vector = re.fullmatch(r"(?:uint|ushort)([23])|vec<(?:uint|ushort), ?([23])>", written)
     if parameter.is_pointer or parameter.is_reference or (scalar is None and vector is None):
         raise error(f"type '{spell(parameter.type)}' is not valid for attribute '{attribute.name}'", parameter.place)
     dimensions = 1 if vector is None else int(vector[1] or vector[2])

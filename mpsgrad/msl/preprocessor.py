@@ -16,6 +16,7 @@ PREDEFINED = {
     "__METAL_VERSION__": "230",
     "__METAL_MACOS__": "1",
     "__cplusplus": "201402L",
+    "METAL_FUNC": "inline __attribute__((always_inline))",
     "__has_include": None,
     "__has_builtin": None,
     "__has_feature": None,
@@ -23,7 +24,7 @@ PREDEFINED = {
     "__has_extension": None,
 }
 
-_EXPANSION_LIMIT = 2_000_000
+_EXPANSION_LIMIT = 500_000
 _DEPTH_LIMIT = 200
 
 

@@ -134,12 +134,13 @@ class _Translator:
     def _constants(self) -> dict[str, int]:
         return _constants(self._tokens)
 
-    def _integer(self, attribute: Attribute) -> int:
+    def _integer(self, attribute: Attribute, substitution: Mapping[str, str]) -> int:
         """The value of an attribute's argument."""
         literal = attribute.arguments[0].text if len(attribute.arguments) == 1 else ""
         if literal.isdecimal() and literal.isascii():
             return int(literal)
-        return integer_value(attribute.arguments, attribute.token, self._constants)
+        bound = {name: int(text) for name, text in substitution.items() if text.isdecimal() and text.isascii()}
+        return integer_value(attribute.arguments, attribute.token, {**self._constants, **bound})
 
     def translation(self) -> Translation:
         self._refuse_unsupported()
@@ -473,7 +474,7 @@ class _Translator:
         entry_point = wanted_entry_point
         if kernel.template is None:
             entry_point = self._unique_entry_point(wanted_entry_point, place)
-        threadgroup_size = self._threadgroup_size(kernel)
+        threadgroup_size = self._threadgroup_size(kernel, substitution)
         arguments: list[tuple[Argument, Parameter]] = []
         positions: list[Parameter] = []
         prologue: list[Token] = []
@@ -481,7 +482,7 @@ class _Translator:
         self._place = self._tokens[kernel.body_open]
         uses_simdgroups = self._uses_simdgroups(kernel)
         buffers = [parameter for parameter in kernel.parameters if self._is_resource(parameter)]
-        taken = self._explicit_indices(buffers)
+        taken = self._explicit_indices(buffers, substitution)
         used = {"buffer": set(taken["buffer"]), "threadgroup": set(taken["threadgroup"])}
         for parameter in kernel.parameters:
             if parameter in buffers:
@@ -510,6 +511,7 @@ class _Translator:
         head = self._backend.kernel_head(kernel, entry_point, threadgroup_size if flat else None, uses_simdgroups)
         tokens = self._tokens
         first = tokens[kernel.start]
+        head = self._complete_types(arguments) + head
         output = [Token(IDENTIFIER, head, first.file, first.line, first.column, True)]
         output.append(tokens[kernel.parameters_open])
         for number, (argument, parameter) in enumerate(arguments):
@@ -523,11 +525,22 @@ class _Translator:
         output.append(tokens[kernel.body_close])
         return output
 
-    def _threadgroup_size(self, kernel: Kernel) -> int | None:
+    def _complete_types(self, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
+        """Statements that make the compiler instantiate what arguments point to: it must know them at the signature."""
+        types = []
+        for argument, parameter in arguments:
+            if _TYPE_NAME.match(argument.type):
+                continue
+            pointee = [token for token in parameter.type if token.text not in ADDRESS_SPACES]
+            end = next(i for i, token in enumerate(pointee) if token.text in ("*", "&"))
+            types.append(" ".join(token.text for token in self._rewrite(pointee[:end])))
+        return "".join(f'static_assert(sizeof({name}) > 0, ""); ' for name in dict.fromkeys(types))
+
+    def _threadgroup_size(self, kernel: Kernel, substitution: Mapping[str, str]) -> int | None:
         attribute = kernel.attribute("max_total_threads_per_threadgroup")
         if attribute is None:
             return None
-        size = self._integer(attribute)
+        size = self._integer(attribute, substitution)
         if not 1 <= size <= 1024:
             raise error(f"max_total_threads_per_threadgroup({size}) must lie in 1..1024", attribute.token)
         return size
@@ -575,13 +588,15 @@ class _Translator:
             raise error(f"type '{written}' is not valid for attribute 'threadgroup'", parameter.place)
         return True
 
-    def _explicit_indices(self, buffers: Sequence[Parameter]) -> dict[str, dict[int, Parameter]]:
+    def _explicit_indices(
+        self, buffers: Sequence[Parameter], substitution: Mapping[str, str]
+    ) -> dict[str, dict[int, Parameter]]:
         taken: dict[str, dict[int, Parameter]] = {"buffer": {}, "threadgroup": {}}
         for parameter in buffers:
             attribute = parameter.attribute("buffer", "threadgroup")
             if attribute is None:
                 continue
-            index = self._integer(attribute)
+            index = self._integer(attribute, substitution)
             if not 0 <= index <= LAST_BUFFER_INDEX:
                 bounds = f"must be between 0 and {LAST_BUFFER_INDEX}"
                 raise error(f"'{attribute.name}' attribute parameter is out of bounds: {bounds}", attribute.token)
@@ -599,7 +614,7 @@ class _Translator:
         kind = "threadgroup" if space.text == "threadgroup" else "buffer"
         attribute = parameter.attribute(kind)
         if attribute is not None:
-            index = self._integer(attribute)
+            index = self._integer(attribute, substitution)
         else:
             index = next(i for i in range(len(used[kind]) + 1) if i not in used[kind])
             if index > LAST_BUFFER_INDEX:

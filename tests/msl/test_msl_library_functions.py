@@ -1,5 +1,7 @@
 """Functions of metal_stdlib against NumPy float64, over random and special arguments."""
 
+# Rows of a table are easier to read on one line each.
+# ruff: noqa: E501
 from __future__ import annotations
 
 from collections.abc import Callable
