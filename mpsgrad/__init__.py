@@ -33,6 +33,26 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionWeightsLayout,
 )
 from mpsgrad.kernels.loss import Loss, LossDataDescriptor, LossDescriptor, LossLabels, LossReductionType, LossType
+from mpsgrad.kernels.neuron import (
+    Neuron,
+    NeuronAbsolute,
+    NeuronELU,
+    NeuronExponential,
+    NeuronGradient,
+    NeuronGradientState,
+    NeuronHardSigmoid,
+    NeuronLinear,
+    NeuronLogarithm,
+    NeuronPower,
+    NeuronPReLU,
+    NeuronReLU,
+    NeuronReLUN,
+    NeuronSigmoid,
+    NeuronSoftPlus,
+    NeuronSoftSign,
+    NeuronTanH,
+)
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
 from mpsgrad.kernels.pooling import (
     DilatedPoolingMax,

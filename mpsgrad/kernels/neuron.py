@@ -1,0 +1,406 @@
+"""Neurons (activations) and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import StateError
+from mpsgrad.geometry import EdgeMode
+from mpsgrad.image import Image
+from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
+from mpsgrad.kernels.neuron_descriptor import (
+    NEURON,
+    NEURON_TYPE_NAMES,
+    NeuronDescriptor,
+    NeuronType,
+    require_neuron_descriptor,
+)
+from mpsgrad.kernels.pointwise import Operand, merge_channels, pieces
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.state import ForwardSnapshot, GradientState
+
+THREADS = 256
+ELEMENTS = 2048
+
+PARAMETERS = ParameterStruct(
+    "NeuronParameters",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    chunks="int",
+    pixels_per_simdgroup="int",
+    slope_count="int",
+    slope_step="int",
+    neuron=NEURON,
+)
+FAMILY = ShaderFamily(
+    "neuron",
+    (IMAGE_LAYOUT, NEURON, PARAMETERS),
+    {"threads": THREADS, "elements": ELEMENTS, "neuron_types": NEURON_TYPE_NAMES},
+)
+
+
+class _NeuronProperties:
+    """The descriptor of a neuron kernel and its parts."""
+
+    _neuron_descriptor: NeuronDescriptor
+
+    @property
+    def neuron_descriptor(self) -> NeuronDescriptor:
+        return self._neuron_descriptor
+
+    @property
+    def neuron_type(self) -> NeuronType:
+        return self._neuron_descriptor.neuron_type
+
+    @property
+    def a(self) -> float:
+        return self._neuron_descriptor.a
+
+    @property
+    def b(self) -> float:
+        return self._neuron_descriptor.b
+
+    @property
+    def c(self) -> float:
+        return self._neuron_descriptor.c
+
+    @property
+    def data(self) -> np.ndarray | None:
+        """The slopes of a PRELU, float32; None for other types."""
+        return self._neuron_descriptor.data
+
+
+def _add_dispatches(
+    kernel: Neuron | NeuronGradient,
+    command_buffer: CommandBuffer,
+    function_name: str,
+    destination: Image,
+    layout: tuple[int, ...],
+    operands: Sequence[tuple[Image, Operand]],
+) -> None:
+    """One run of ``function_name`` for each piece of ``layout``; the last operand is the forward source."""
+    descriptor, device = kernel.neuron_descriptor, kernel.device
+    function = FAMILY.function(device, function_name, destination.channel_format.metal_type)
+    channels = layout[6]
+    slopes: tuple[Buffer, ...] = ()
+    if descriptor.neuron_type is NeuronType.PRELU:
+        slopes = (descriptor.slope_table(device, channels),)
+    zeros: tuple[int, ...] = (0, 0, 0, 0, *layout[4:])
+    for piece in pieces(layout, [operand for _, operand in operands]):
+        target, *parts = merge_channels([piece.destination, *(part or zeros for part in piece.operands)])
+        images = [
+            image.buffer if part is not None else device.constant_buffer(bytes(4 * channels))
+            for (image, _), part in zip(operands, piece.operands, strict=True)
+        ]
+        _, _, _, _, width, height, run, count = target
+        chunks = -(-run // ELEMENTS)
+        pixels_per_simdgroup = max(1, ELEMENTS // run)
+        simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
+        parameters = PARAMETERS.pack(
+            gradient=parts[0],
+            source=parts[-1],
+            destination=target,
+            chunks=chunks,
+            pixels_per_simdgroup=pixels_per_simdgroup,
+            slope_count=channels,
+            slope_step=32 % channels,
+            neuron=descriptor.shader_parameters,
+        )
+        command_buffer.add_dispatch(
+            function,
+            -(-simdgroups // (THREADS // 32)),
+            *images,
+            *slopes,
+            destination.buffer,
+            device.constant_buffer(parameters),
+        )
+
+
+class NeuronGradientState(GradientState):
+    """The state of a neuron: a ``GradientState`` that remembers the neuron. Source: ``MPSNNGradientState``."""
+
+    def __init__(
+        self,
+        neuron_descriptor: NeuronDescriptor,
+        snapshot: ForwardSnapshot,
+        device: Device,
+        *,
+        command_buffer: CommandBuffer | None = None,
+    ) -> None:
+        super().__init__(snapshot, (), device, command_buffer=command_buffer)
+        self.neuron_descriptor = neuron_descriptor
+
+
+class Neuron(_NeuronProperties, Kernel):
+    """``y = f(x)`` for every element, ``f`` being that of ``neuron_descriptor``. Source: ``MPSCNNNeuron``.
+
+    Raises ``FormatError`` if ``neuron_descriptor`` is none; ``encode`` raises ``GeometryError`` if a PRELU has fewer
+    slopes than channels are processed.
+    """
+
+    # objc: -initWithDevice:neuronDescriptor:
+    def __init__(
+        self, neuron_descriptor: NeuronDescriptor, *, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._neuron_descriptor = require_neuron_descriptor(
+            type(self).__name__, "neuron_descriptor", neuron_descriptor
+        )
+
+    def _validate(self, source: Image) -> None:
+        self.neuron_descriptor.require_channels(type(self).__name__, self._source_channels(source))
+
+    def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
+        return NeuronGradientState(
+            self.neuron_descriptor, self._snapshot(source, destination), self.device, command_buffer=command_buffer
+        )
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        operand = Operand(regions.sources[0], self.offset.x, self.offset.y, self.edge_mode is EdgeMode.CLAMP)
+        _add_dispatches(
+            self,
+            command_buffer,
+            f"neuron_{self.neuron_descriptor.function_name}",
+            destination,
+            regions.destination,
+            [(source, operand)],
+        )
+
+
+class NeuronLinear(Neuron):
+    """``a x + b``. Source: ``MPSCNNNeuronLinear``."""
+
+    # objc: -initWithDevice:a:b:
+    def __init__(
+        self, a: float = 1.0, b: float = 0.0, *, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.LINEAR, a, b), device=device, label=label)
+
+
+class NeuronReLU(Neuron):
+    """``x >= 0 ? x : a x``. Source: ``MPSCNNNeuronReLU``."""
+
+    # objc: -initWithDevice:a:
+    def __init__(self, a: float = 0.0, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.RELU, a), device=device, label=label)
+
+
+class NeuronPReLU(Neuron):
+    """``x >= 0 ? x : data[channel] x``. Source: ``MPSCNNNeuronPReLU``."""
+
+    # objc: -initWithDevice:a:count:
+    def __init__(self, data: Any, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(NeuronDescriptor.prelu(data), device=device, label=label)
+
+
+class NeuronSigmoid(Neuron):
+    """``1 / (1 + e^-x)``. Source: ``MPSCNNNeuronSigmoid``."""
+
+    # objc: -initWithDevice:
+    def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.SIGMOID), device=device, label=label)
+
+
+class NeuronHardSigmoid(Neuron):
+    """``clamp(a x + b, 0, 1)``. Source: ``MPSCNNNeuronHardSigmoid``."""
+
+    # objc: -initWithDevice:a:b:
+    def __init__(
+        self, a: float = 0.2, b: float = 0.5, *, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.HARD_SIGMOID, a, b), device=device, label=label)
+
+
+class NeuronTanH(Neuron):
+    """``a tanh(b x)``. Source: ``MPSCNNNeuronTanH``."""
+
+    # objc: -initWithDevice:a:b:
+    def __init__(
+        self, a: float = 1.0, b: float = 1.0, *, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.TANH, a, b), device=device, label=label)
+
+
+class NeuronAbsolute(Neuron):
+    """``|x|``. Source: ``MPSCNNNeuronAbsolute``."""
+
+    # objc: -initWithDevice:
+    def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.ABSOLUTE), device=device, label=label)
+
+
+class NeuronSoftPlus(Neuron):
+    """``a ln(1 + e^(b x))``. Source: ``MPSCNNNeuronSoftPlus``."""
+
+    # objc: -initWithDevice:a:b:
+    def __init__(
+        self, a: float = 1.0, b: float = 1.0, *, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.SOFT_PLUS, a, b), device=device, label=label)
+
+
+class NeuronSoftSign(Neuron):
+    """``x / (1 + |x|)``. Source: ``MPSCNNNeuronSoftSign``."""
+
+    # objc: -initWithDevice:
+    def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.SOFT_SIGN), device=device, label=label)
+
+
+class NeuronELU(Neuron):
+    """``x >= 0 ? x : a (e^x - 1)``. Source: ``MPSCNNNeuronELU``."""
+
+    # objc: -initWithDevice:a:
+    def __init__(self, a: float = 1.0, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.ELU, a), device=device, label=label)
+
+
+class NeuronReLUN(Neuron):
+    """``min(x >= 0 ? x : a x, b)``: with the default ``a`` of 1 negative elements pass. Source: ``MPSCNNNeuronReLUN``."""
+
+    # objc: -initWithDevice:a:b:
+    def __init__(
+        self, a: float = 1.0, b: float = 6.0, *, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.RELUN, a, b), device=device, label=label)
+
+
+class NeuronPower(Neuron):
+    """``(a x + b)^c``. Source: ``MPSCNNNeuronPower``."""
+
+    # objc: -initWithDevice:a:b:c:
+    def __init__(
+        self,
+        a: float = 1.0,
+        b: float = 0.0,
+        c: float = 1.0,
+        *,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.POWER, a, b, c), device=device, label=label)
+
+
+class NeuronExponential(Neuron):
+    """``c^(a x + b)``; c = -1 stands for e. Source: ``MPSCNNNeuronExponential``."""
+
+    # objc: -initWithDevice:a:b:c:
+    def __init__(
+        self,
+        a: float = 1.0,
+        b: float = 0.0,
+        c: float = -1.0,
+        *,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.EXPONENTIAL, a, b, c), device=device, label=label)
+
+
+class NeuronLogarithm(Neuron):
+    """``log_c(a x + b)``; c = -1 stands for e. Source: ``MPSCNNNeuronLogarithm``."""
+
+    # objc: -initWithDevice:a:b:c:
+    def __init__(
+        self,
+        a: float = 1.0,
+        b: float = 0.0,
+        c: float = -1.0,
+        *,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(NeuronDescriptor(NeuronType.LOGARITHM, a, b, c), device=device, label=label)
+
+
+NEURON_CLASSES = (
+    Neuron,
+    NeuronLinear,
+    NeuronReLU,
+    NeuronPReLU,
+    NeuronSigmoid,
+    NeuronHardSigmoid,
+    NeuronTanH,
+    NeuronAbsolute,
+    NeuronSoftPlus,
+    NeuronSoftSign,
+    NeuronELU,
+    NeuronReLUN,
+    NeuronPower,
+    NeuronExponential,
+    NeuronLogarithm,
+)
+
+
+class NeuronGradient(_NeuronProperties, GradientKernel):
+    """``dx = g f'(x)`` for every element, ``x`` being the forward source. Source: ``MPSCNNNeuronGradient``.
+
+    ``neuron_descriptor`` has to equal the forward kernel's. A forward result that was read from beyond the edge of its
+    source with ``EdgeMode.CLAMP`` has no gradient here: ``encode`` raises ``NotImplementedError``.
+    """
+
+    forward_kernels = tuple(cls.__name__ for cls in NEURON_CLASSES)
+
+    # objc: -initWithDevice:neuronDescriptor:
+    def __init__(
+        self, neuron_descriptor: NeuronDescriptor, *, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._neuron_descriptor = require_neuron_descriptor(
+            type(self).__name__, "neuron_descriptor", neuron_descriptor
+        )
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        owner = type(self).__name__
+        if state.neuron_descriptor != self.neuron_descriptor:
+            raise StateError(
+                f"{owner}: neuron_descriptor is {self.neuron_descriptor} but gradient_state was made with "
+                f"{state.neuron_descriptor}"
+            )
+        self.neuron_descriptor.require_channels(owner, self._channels_of(source_image, "secondary"))
+        require_no_clamped_reads(owner, state.snapshot)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
+        source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
+        _add_dispatches(
+            self,
+            command_buffer,
+            f"neuron_{self.neuron_descriptor.function_name}_gradient",
+            destination,
+            regions.destination,
+            [(source_gradient, gradient), (source_image, source)],
+        )
+
+
+def require_no_clamped_reads(owner: str, snapshot: ForwardSnapshot) -> None:
+    """Raises ``NotImplementedError`` if a pointwise forward kernel repeated edge pixels, which gradients leave out."""
+    if snapshot.edge_mode is not EdgeMode.CLAMP:
+        return
+    origin, size = snapshot.clip_rect
+    for axis, offset, first, extent, destination, source in (
+        ("x", snapshot.offset.x, origin.x, size.width, snapshot.destination.width, snapshot.source.width),
+        ("y", snapshot.offset.y, origin.y, size.height, snapshot.destination.height, snapshot.source.height),
+    ):
+        length = min(extent, destination - first)
+        if offset < 0 or offset + length > source:
+            raise NotImplementedError(
+                f"{owner}: the forward kernel read pixels {offset} to {offset + length} along {axis} of a source with "
+                f"{source} with EdgeMode.CLAMP; the gradient of repeated edge pixels is not supported"
+            )
