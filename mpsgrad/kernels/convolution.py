@@ -235,7 +235,7 @@ class Convolution(_WeightedKernel, Kernel):
         self._set_window(*self._descriptor.geometry[:6])
         if self._descriptor.fused_neuron_descriptor is not None:
             raise NotImplementedError(
-                f"{type(self).__name__}: the descriptor has a fused neuron; encode a Neuron after the convolution instead"
+                f"{type(self).__name__}: the descriptor has a fused neuron; encode a neuron after the convolution"
             )
 
     @property

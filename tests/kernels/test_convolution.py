@@ -392,7 +392,7 @@ def test_offset_z_selects_the_images():
 
 
 def test_gradient_of_a_part_of_the_source():
-    """A clip rectangle of the gradient kernel with kernel_offset moved along gives that part of dx, clamped edges too."""
+    """A clip rectangle of the gradient kernel, with kernel_offset moved along, gives that part of dx."""
     for edge in EDGES:
         case = layer(edge=edge, stride=(2, 1), size=(4, 6))
         case = Layer(
