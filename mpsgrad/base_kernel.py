@@ -1,0 +1,318 @@
+"""``BaseKernel``: what every kernel has in common, the layouts that shaders get, and the checks of batches."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device, default_device
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Region, integer
+from mpsgrad.image import Image, ImageBatch, RegularImageAllocator
+from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingProperty, RegionProperty
+from mpsgrad.padding import SAME, PaddingMethod
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.state import GradientState, State, StateBatch
+
+FILL_PARAMETERS = ParameterStruct("FillParameters", count="int")
+FILL = ShaderFamily("fill", (FILL_PARAMETERS,), {"threads": 256, "elements": 16})
+
+WINDOW = ParameterStruct(
+    "Window",
+    width="int",
+    height="int",
+    stride_x="int",
+    stride_y="int",
+    dilation_x="int",
+    dilation_y="int",
+    origin_x="int",
+    origin_y="int",
+)
+"""A window: ``origin`` is the source pixel of the first tap of the first output pixel."""
+
+
+class KernelOptions(enum.IntFlag):
+    """Source: ``MPSKernelOptions``. Accepted for ported code; validation is never skipped."""
+
+    NONE = 0
+    SKIP_API_VALIDATION = 1
+    ALLOW_REDUCED_PRECISION = 2
+    DISABLE_INTERNAL_TILING = 4
+    INSERT_DEBUG_GROUPS = 8
+    VERBOSE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """What one encode reads and writes, as layouts for the shaders (the fields of ``ImageLayout``).
+
+    ``width``, ``height``, ``images`` are the extents of the destination region; the layouts hold the channels in use.
+    """
+
+    sources: tuple[tuple[int, ...], ...]
+    destination: tuple[int, ...]
+    width: int
+    height: int
+    images: int
+
+
+class BaseKernel:
+    """What unary, binary and gradient kernels have in common. Source: ``MPSKernel``.
+
+    ``device`` None takes the default device.
+    """
+
+    classes: ClassVar[dict[str, type[BaseKernel]]] = {}
+    """Every kernel class by its name."""
+
+    supported_edge_modes: ClassVar[tuple[EdgeMode, ...]] = (EdgeMode.ZERO, EdgeMode.CLAMP)
+
+    clip_rect = RegionProperty(
+        NO_CLIP,
+        "The region of the destination that is written; all other pixels keep their value. It is cut to the image.",
+        configures=True,
+    )
+    destination_feature_channel_offset = IntegerProperty(
+        0, "The first destination channel that is written; a multiple of 4.", multiple_of=4, configures=True
+    )
+    padding = PaddingProperty(SAME, "The policy that sizes results of encodes that return an image.")
+    destination_image_allocator = AllocatorProperty(
+        RegularImageAllocator(), "Makes the images of encodes that return one."
+    )
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        BaseKernel.classes[cls.__name__] = cls
+
+    def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
+        self.device = device or default_device()
+        self.label = label
+        self.options = KernelOptions.NONE
+        self._values: dict[str, Any] = {}
+        self._configured_by_hand = False
+        self._window = (1, 1, 1, 1, 1, 1)
+
+    @property
+    def is_backwards(self) -> bool:
+        """Whether the stride is measured in the destination."""
+        return False
+
+    @property
+    def is_state_modified(self) -> bool:
+        """Whether encode writes into a source state."""
+        return False
+
+    @property
+    def is_result_state_reused_across_batch(self) -> bool:
+        """Whether one state serves the whole batch; else there is one for each image."""
+        return False
+
+    @property
+    def append_batch_barrier(self) -> bool:
+        """Whether the whole batch has to be encoded before a consumer may run."""
+        return False
+
+    def _set_window(
+        self, width: Any, height: Any, stride_x: Any, stride_y: Any, dilation_x: Any, dilation_y: Any
+    ) -> None:
+        owner = type(self).__name__
+        names = (
+            "kernel_width",
+            "kernel_height",
+            "stride_in_pixels_x",
+            "stride_in_pixels_y",
+            "dilation_rate_x",
+            "dilation_rate_y",
+        )
+        values = (width, height, stride_x, stride_y, dilation_x, dilation_y)
+        self._window = tuple(  # type: ignore[assignment]
+            integer(owner, name, value, 1) for name, value in zip(names, values, strict=True)
+        )
+        if max(self._window) > 2**15:
+            raise GeometryError(f"{owner}: the window {self._window} has a value over {2**15}")
+
+    @property
+    def _dilated_width(self) -> int:
+        return (self._window[0] - 1) * self._window[4] + 1
+
+    @property
+    def _dilated_height(self) -> int:
+        return (self._window[1] - 1) * self._window[5] + 1
+
+    def _window_layout(self, offset_x: int, offset_y: int) -> tuple[int, ...]:
+        """The fields of ``WINDOW`` for a window whose centre tap is first at ``(offset_x, offset_y)``."""
+        width, height, stride_x, stride_y, dilation_x, dilation_y = self._window
+        return (
+            width,
+            height,
+            stride_x,
+            stride_y,
+            dilation_x,
+            dilation_y,
+            offset_x - self._dilated_width // 2,
+            offset_y - self._dilated_height // 2,
+        )
+
+    def _require_images(self, command_buffer: Any, images: dict[str, Any], written: Image | None) -> None:
+        """The checks that every encode makes of its command buffer and images."""
+        owner = type(self).__name__
+        if not isinstance(command_buffer, CommandBuffer):
+            raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
+        command_buffer._require_open(f"{owner}.encode")
+        if command_buffer.device is not self.device:
+            raise StateError(
+                f"{owner}: command_buffer is for {command_buffer.device.identifier} but the kernel for "
+                f"{self.device.identifier}"
+            )
+        first_name, first = next(iter(images.items()))
+        for name, image in images.items():
+            if isinstance(image, ImageBatch):
+                raise FormatError(f"{owner}: {name} is an ImageBatch; encode_batch takes batches")
+            if not isinstance(image, Image):
+                raise FormatError(f"{owner}: {name} is {type(image).__name__}; it has to be an Image")
+            if image.device is not self.device:
+                raise StateError(
+                    f"{owner}: {name} is on {image.device.identifier} but the kernel on {self.device.identifier}"
+                )
+            if image.channel_format is not first.channel_format:
+                raise FormatError(
+                    f"{owner}: {name} is {image.channel_format.name} but {first_name} is {first.channel_format.name}"
+                )
+            owner_buffer = getattr(image, "command_buffer", command_buffer)
+            if owner_buffer is not command_buffer:
+                raise StateError(f"{owner}: {name} is a temporary image of another command buffer")
+            image._require_readable(owner, name)
+        if written is not None:
+            for name, image in images.items():
+                if image is not written and image._root is written._root and overlap(image, written):
+                    raise GeometryError(
+                        f"{owner}: the destination shares memory with {name}; the destination may not alias a source"
+                    )
+
+    def _destination_region(
+        self, destination: Image, channels: int, available_images: int
+    ) -> tuple[tuple[int, ...], int, int, int]:
+        """The layout of the clipped destination, and its width, height and number of images.
+
+        ``available_images`` is how many images the sources have from their first one on.
+        """
+        owner = type(self).__name__
+        origin, size = self.clip_rect
+        first_channel = self.destination_feature_channel_offset
+        if first_channel + channels > destination.feature_channels:
+            raise GeometryError(
+                f"{owner}: the destination has {destination.feature_channels} feature channels but {channels} are "
+                f"written from channel {first_channel} on"
+            )
+        width = max(min(size.width, destination.width - origin.x), 0)
+        height = max(min(size.height, destination.height - origin.y), 0)
+        images = max(min(size.depth, destination.number_of_images - origin.z), 0)
+        if images > available_images:
+            raise GeometryError(
+                f"{owner}: {images} images are to be written but the source has {available_images} from its first one "
+                "on"
+            )
+        if size.depth == MAXIMUM and images < available_images:
+            raise GeometryError(
+                f"{owner}: the source has {available_images} images but the destination has room for {images}; "
+                "clip_rect.size.depth says how many to process"
+            )
+        start, pixel, row, image, *_ = destination.layout
+        first = start + origin.z * image + origin.y * row + origin.x * pixel + first_channel
+        return (first, pixel, row, image, width, height, channels, images), width, height, images
+
+    def _configure_from(self, state: GradientState) -> None:
+        """Called by a state that this kernel consumes; only gradient kernels take their geometry from it."""
+
+    def _configure(self, **values: Any) -> None:
+        """Sets properties to values that need no check, without marking the kernel as configured by hand."""
+        self._values.update(values)
+
+    def _archived_properties(self) -> dict[str, Any]:
+        """Further properties that an archive keeps, besides the checked ones."""
+        return {"options": self.options}
+
+    def _is_custom(self) -> bool:
+        return bool(self.padding.padding_method & PaddingMethod.CUSTOM)
+
+    def __repr__(self) -> str:
+        name = f" {self.label!r}" if self.label else ""
+        width, height, stride_x, stride_y, dilation_x, dilation_y = self._window
+        window = f" {width}x{height}" if (width, height) != (1, 1) else ""
+        stride = f" stride {stride_x}x{stride_y}" if (stride_x, stride_y) != (1, 1) else ""
+        dilation = f" dilation {dilation_x}x{dilation_y}" if (dilation_x, dilation_y) != (1, 1) else ""
+        return f"<{type(self).__name__}{name}{window}{stride}{dilation} on {self.device.identifier}>"
+
+
+def overlap(a: Image, b: Image) -> bool:
+    """Whether two views of one image share an element, judged by image and channel ranges."""
+    stride = a._strides[2]
+    pixel = a._strides[0]
+    a_image, b_image = a._first_element // stride, b._first_element // stride
+    if a_image + a.number_of_images <= b_image or b_image + b.number_of_images <= a_image:
+        return False
+    a_channel, b_channel = a._first_element % pixel, b._first_element % pixel
+    return a_channel < b_channel + b.feature_channels and b_channel < a_channel + a.feature_channels
+
+
+def source_layout(image: Image, first_channel: int, channels: int, first_image: int, images: int) -> tuple[int, ...]:
+    """The layout of the part of ``image`` that a kernel reads."""
+    start, pixel, row, step, width, height, _, _ = image.layout
+    return (start + first_image * step + first_channel, pixel, row, step, width, height, channels, images)
+
+
+def fill_with_zeros(command_buffer: CommandBuffer, image: Image) -> None:
+    """Writes 0 to every element of ``image``, which is no view."""
+    fill_buffer_with_zeros(
+        command_buffer, image.buffer, image.descriptor.element_count, image.channel_format.metal_type
+    )
+
+
+def fill_buffer_with_zeros(
+    command_buffer: CommandBuffer, buffer: Buffer, count: int, metal_type: str = "float"
+) -> None:
+    """Writes 0 to the first ``count`` elements of ``metal_type`` in ``buffer``."""
+    function = FILL.function(command_buffer.device, "fill_with_zeros", metal_type)
+    parameters = command_buffer.device.constant_buffer(FILL_PARAMETERS.pack(count=count))
+    command_buffer.add_dispatch(function, -(-count // (256 * 16)), buffer, parameters)
+
+
+def clip_layout(layout: tuple[int, ...], clip_rect: Region) -> tuple[int, ...]:
+    """``layout`` cut to the columns and rows of ``clip_rect``; its pixel 0 is the clip rectangle's first."""
+    start, pixel, row, step, width, height, channels, images = layout
+    (x, y, _), size = clip_rect
+    return (
+        start + y * row + x * pixel,
+        pixel,
+        row,
+        step,
+        max(min(size.width, width - x), 0),
+        max(min(size.height, height - y), 0),
+        channels,
+        images,
+    )
+
+
+def require_batch(owner: str, argument: str, images: Any, count: int | None = None) -> ImageBatch:
+    if isinstance(images, Image) or not isinstance(images, Sequence):
+        raise FormatError(
+            f"{owner}: {argument} is {type(images).__name__}; it has to be an ImageBatch or a list of images"
+        )
+    batch = images if isinstance(images, ImageBatch) else ImageBatch(images)
+    if count is not None and len(batch) != count:
+        raise GeometryError(f"{owner}: {argument} has {len(batch)} images but the batch has {count}")
+    return batch
+
+
+def require_state_batch(owner: str, argument: str, states: Any, count: int) -> StateBatch:
+    if isinstance(states, State) or not isinstance(states, Sequence):
+        raise FormatError(
+            f"{owner}: {argument} is {type(states).__name__}; it has to be a StateBatch or a list of states"
+        )
+    batch = states if isinstance(states, StateBatch) else StateBatch(states)
+    if len(batch) != count:
+        raise GeometryError(f"{owner}: {argument} has {len(batch)} states but the batch has {count} images")
+    return batch

@@ -1,0 +1,323 @@
+"""``GradientKernel``: the base of kernels that compute the gradient of a forward kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from mpsgrad.base_kernel import Regions, clip_layout, fill_with_zeros, require_batch, require_state_batch, source_layout
+from mpsgrad.binary_kernel import BinaryKernel
+from mpsgrad.command import CommandBuffer
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor
+from mpsgrad.kernel_property import IntegerProperty
+from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
+
+
+class GradientKernel(BinaryKernel):
+    """A kernel that computes the gradient of a forward kernel. Source: ``MPSCNNGradientKernel``.
+
+    The primary source is the incoming gradient (with respect to the forward result), the secondary the forward source
+    image; the result is the gradient with respect to the forward source and has its extents. It is overwritten, never
+    accumulated.
+    """
+
+    forward_kernels: ClassVar[tuple[str, ...]] = ()
+    """Names of the forward kernels whose states this kernel takes."""
+
+    kernel_offset_x = IntegerProperty(
+        0,
+        "With primary_offset: the window's position on the gradient after zeros are inserted for the stride.",
+        minimum=None,
+        configures=True,
+    )
+    kernel_offset_y = IntegerProperty(0, "The same along y.", minimum=None, configures=True)
+
+    def _configure_from(self, state: GradientState) -> None:
+        snapshot = state.snapshot
+        self._configure(
+            primary_offset=Offset(),
+            secondary_offset=Offset(),
+            primary_edge_mode=EdgeMode.ZERO,
+            secondary_edge_mode=snapshot.edge_mode,
+            clip_rect=self._whole_forward_source(snapshot),
+            destination_feature_channel_offset=snapshot.source_feature_channel_offset,
+            primary_source_feature_channel_offset=snapshot.destination_feature_channel_offset,
+            primary_source_feature_channel_max_count=MAXIMUM,
+            secondary_source_feature_channel_offset=snapshot.source_feature_channel_offset,
+            secondary_source_feature_channel_max_count=snapshot.source_feature_channel_max_count,
+            kernel_offset_x=0,
+            kernel_offset_y=0,
+        )
+        self._configure_geometry(snapshot)
+
+    @staticmethod
+    def _whole_forward_source(snapshot: ForwardSnapshot) -> Region:
+        """All pixels of the images that the forward kernel read."""
+        if snapshot.offset.z == 0 and snapshot.images == snapshot.source.number_of_images:
+            return NO_CLIP
+        return Region(Origin(0, 0, snapshot.offset.z), Size(MAXIMUM, MAXIMUM, snapshot.images))
+
+    def _configure_geometry(self, snapshot: ForwardSnapshot) -> None:
+        """The part of the configuration that depends on the family. Here that of pointwise kernels.
+
+        Pixel ``p`` of the source belongs to pixel ``p - offset + clip origin`` of the forward result.
+        """
+        origin, offset = snapshot.clip_rect.origin, snapshot.offset
+        self._configure(
+            primary_offset=Offset(origin.x - offset.x, origin.y - offset.y, origin.z),
+            secondary_offset=Offset(0, 0, offset.z),
+        )
+
+    def _pointwise_gradient(self, layout: tuple[int, ...], state: Any) -> tuple[tuple[int, ...], int, int]:
+        """The gradient's ``layout`` cut to what the forward encode produced, and where destination pixel 0 lies in it.
+
+        For kernels without a window: destination pixel ``(x, y)`` takes gradient pixel ``(x + dx, y + dy)`` of the cut
+        layout, and 0 where that lies outside it.
+        """
+        clip_rect = state.snapshot.clip_rect
+        origin = clip_rect.origin
+        return (
+            clip_layout(layout, clip_rect),
+            self.primary_offset.x - origin.x,
+            self.primary_offset.y - origin.y,
+        )
+
+    def _primary_channels(self, secondary_channels: int) -> int:
+        """Channels of the incoming gradient that belong to ``secondary_channels`` of the source."""
+        return secondary_channels
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        """Checks that only the concrete kernel can make."""
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        """Adds the dispatches of one encode; ``regions.sources`` are the layouts of gradient and source."""
+        raise NotImplementedError
+
+    # objc: -destinationImageDescriptorForSourceImages:sourceStates:
+    def destination_image_descriptor(
+        self, source_images: Sequence[Image], source_states: Sequence[State] | None = None
+    ) -> ImageDescriptor:
+        """The descriptor of the gradient for ``[source_gradient, source_image]`` and ``[gradient_state]``.
+
+        The state sets this kernel's offsets, edge modes and channel ranges, and the size: that of the forward source.
+        """
+        owner = type(self).__name__
+        images = list(source_images)
+        if len(images) != 2:
+            raise FormatError(
+                f"{owner}: source_images has {len(images)} elements; it has to be [gradient, source image]"
+            )
+        source_gradient, source_image = images
+        descriptor = source_image.descriptor
+        states = list(source_states or ())
+        for state in states:
+            self._require_gradient_state(state, source_image)
+            descriptor = state.destination_image_descriptor(images, states, self, descriptor)  # type: ignore[attr-defined]
+        if self._is_custom():
+            descriptor = self.padding.destination_image_descriptor(  # type: ignore[attr-defined]
+                images, states, self, descriptor
+            )
+        return descriptor
+
+    # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:gradientState:
+    # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:gradientState:destinationGradient:
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        gradient_state: Any,
+        *,
+        destination_gradient: Image | None = None,
+    ) -> Any:
+        """Adds the gradient's work to ``command_buffer``.
+
+        ``gradient_state`` is the state of the forward encode that read ``source_image``. Without
+        ``destination_gradient`` the state configures the kernel, and the result, of the size of the forward source, is
+        allocated and returned. With it the kernel's own properties are used if any was set by hand (else the state's),
+        and None is returned.
+
+        Raises ``GeometryError``, ``FormatError`` or ``StateError`` before anything is dispatched.
+        """
+        self._require_images(
+            command_buffer, {"source_gradient": source_gradient, "source_image": source_image}, None
+        )
+        self._require_gradient_state(gradient_state, source_image)
+        if destination_gradient is not None:
+            if not self._configured_by_hand:
+                gradient_state.destination_image_descriptor(
+                    [source_gradient, source_image], [gradient_state], self, source_image.descriptor
+                )
+            self._run(command_buffer, source_gradient, source_image, gradient_state, destination_gradient)
+            return None
+        descriptor = self.destination_image_descriptor([source_gradient, source_image], [gradient_state])
+        self._validate(source_gradient, source_image, gradient_state)
+        self._require_gradient_size(source_gradient, gradient_state)
+        destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+        snapshot = gradient_state.snapshot
+        if snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images:
+            fill_with_zeros(command_buffer, destination)
+        self._run(command_buffer, source_gradient, source_image, gradient_state, destination)
+        return destination
+
+    # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:
+    # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:destinationGradients:
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        gradient_states: Sequence[State],
+        *,
+        destination_gradients: Sequence[Image] | None = None,
+    ) -> Any:
+        """``encode`` for batches of images of one image each; batches made of one image are encoded at once."""
+        owner = type(self).__name__
+        gradients = require_batch(owner, "source_gradients", source_gradients)
+        sources = require_batch(owner, "source_images", source_images, len(gradients))
+        states = require_state_batch(owner, "gradient_states", gradient_states, len(gradients))
+        gradient, source, state = gradients.whole, sources.whole, states.whole
+        joined = gradient is not None and source is not None and state is not None
+        if destination_gradients is None:
+            if joined:
+                result = self.encode(command_buffer, gradient, source, state)  # type: ignore[arg-type]
+                return None if result is None else result.batch_representation()
+            states._count_repeats_once()
+            results = [
+                self.encode(command_buffer, g, s, t) for g, s, t in zip(gradients, sources, states, strict=True)
+            ]
+            return None if results[0] is None else ImageBatch(results)
+        destinations = require_batch(owner, "destination_gradients", destination_gradients, len(gradients))
+        destination = destinations.whole
+        if joined and destination is not None:
+            self.encode(command_buffer, gradient, source, state, destination_gradient=destination)  # type: ignore[arg-type]
+            return None
+        states._count_repeats_once()
+        for g, s, t, d in zip(gradients, sources, states, destinations, strict=True):
+            self.encode(command_buffer, g, s, t, destination_gradient=d)
+        return None
+
+    def _require_gradient_state(self, state: Any, source_image: Image) -> None:
+        owner = type(self).__name__
+        if isinstance(state, StateBatch):
+            raise FormatError(f"{owner}: gradient_state is a StateBatch; encode_batch takes batches")
+        if not isinstance(state, GradientState):
+            raise FormatError(
+                f"{owner}: gradient_state is {type(state).__name__}; it has to be the GradientState of the forward "
+                "encode"
+            )
+        snapshot = state.snapshot
+        if snapshot.kernel not in self.forward_kernels:
+            raise StateError(
+                f"{owner}: gradient_state was made by {snapshot.kernel}; it has to be made by "
+                f"{' or '.join(self.forward_kernels)}"
+            )
+        if state.device is not self.device:
+            raise StateError(f"{owner}: gradient_state is on {state.device.identifier} but the kernel on "
+                             f"{self.device.identifier}")
+        state._require_readable(owner, "gradient_state")
+        forward = self._forward_image(snapshot)
+        if forward.shape[1:] != source_image.shape[1:]:
+            raise GeometryError(
+                f"{owner}: source_image is {source_image.descriptor.shape_text} but gradient_state was made for "
+                f"{forward.shape_text}"
+            )
+
+    def _forward_image(self, snapshot: ForwardSnapshot) -> ImageDescriptor:
+        """The forward image that is this kernel's ``source_image``: the forward source."""
+        return snapshot.source
+
+    def _require_gradient_size(self, source_gradient: Image, state: Any) -> None:
+        """Raises ``GeometryError`` unless the gradient has the extents of the forward result."""
+        forward = state.snapshot.destination
+        if source_gradient.shape[1:] != forward.shape[1:]:
+            source = state.snapshot.source
+            raise GeometryError(
+                f"{type(self).__name__}: source_gradient is {source_gradient.descriptor.shape_text} but "
+                f"{state.snapshot.kernel} of a {source.shape_text} source {self._describe_window()}gives "
+                f"{forward.shape_text}"
+            )
+
+    def _describe_window(self) -> str:
+        width, height, stride_x, stride_y, dilation_x, dilation_y = self._window
+        if (width, height, stride_x, stride_y) == (1, 1, 1, 1):
+            return ""
+        stride = f"{stride_x}" if stride_x == stride_y else f"{stride_x}x{stride_y}"
+        text = f"with a {width}x{height} window and stride {stride}"
+        if (dilation_x, dilation_y) != (1, 1):
+            text += f" and dilation {dilation_x}x{dilation_y}"
+        return text + " "
+
+    def _run(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        state: Any,
+        destination: Image,
+    ) -> None:
+        owner = type(self).__name__
+        self._require_images(
+            command_buffer,
+            {
+                "source_gradient": source_gradient,
+                "source_image": source_image,
+                "destination_gradient": destination,
+            },
+            written=destination,
+        )
+        if destination is source_gradient or destination is source_image:
+            raise GeometryError(f"{owner}: destination_gradient is one of the sources; it may not alias them")
+        self._validate(source_gradient, source_image, state)
+        if self.secondary_edge_mode not in self.supported_edge_modes:
+            raise NotImplementedError(
+                f"{owner}: secondary_edge_mode is {self.secondary_edge_mode.name}; it supports ZERO and CLAMP"
+            )
+        channels = self._channels_of(source_image, "secondary")
+        wanted = self._primary_channels(channels)
+        have = self._channels_of(source_gradient, "primary")
+        if have < wanted:
+            raise GeometryError(
+                f"{owner}: source_gradient has {have} feature channels from channel "
+                f"{self.primary_source_feature_channel_offset} on but the source needs {wanted}"
+            )
+        first_gradient, first_source = self.primary_offset.z, self.secondary_offset.z
+        available = min(
+            source_gradient.number_of_images - first_gradient, source_image.number_of_images - first_source
+        )
+        if available <= 0:
+            raise GeometryError(
+                f"{owner}: the first images are {first_gradient} of {source_gradient.number_of_images} gradients and "
+                f"{first_source} of {source_image.number_of_images} sources"
+            )
+        layout, width, height, images = self._destination_region(destination, channels, available)
+        if width and height and images:
+            regions = Regions(
+                (
+                    source_layout(
+                        source_gradient, self.primary_source_feature_channel_offset, wanted, first_gradient, images
+                    ),
+                    source_layout(
+                        source_image, self.secondary_source_feature_channel_offset, channels, first_source, images
+                    ),
+                ),
+                layout,
+                width,
+                height,
+                images,
+            )
+            self._dispatch(command_buffer, source_gradient, source_image, destination, regions, state)
+        destination._written_by(command_buffer)
+        for item in {id(i): i for i in (source_gradient, source_image)}.values():
+            item._read_once()
+        state._read_once()

@@ -1,0 +1,105 @@
+"""The properties of kernels: a value is checked when it is set, and an error names the kernel and the property."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.geometry import EdgeMode, Offset, Region, Size, integer, integers, region
+from mpsgrad.image import ImageAllocator
+from mpsgrad.padding import Padding, require_padding
+
+
+class KernelProperty:
+    """A checked property of a kernel. Setting one that ``configures`` marks the kernel as configured by hand."""
+
+    def __init__(self, default: Any, description: str, *, configures: bool = False) -> None:
+        self.default = default
+        self.configures = configures
+        self.__doc__ = description
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, kernel: Any, owner: type) -> Any:
+        return self if kernel is None else kernel._values.get(self.name, self.default)
+
+    def __set__(self, kernel: Any, value: Any) -> None:
+        kernel._values[self.name] = self.check(type(kernel).__name__, value)
+        if self.configures:
+            kernel._configured_by_hand = True
+
+    def check(self, owner: str, value: Any) -> Any:
+        raise NotImplementedError
+
+
+class IntegerProperty(KernelProperty):
+    """An integer that is at least ``minimum`` and a multiple of ``multiple_of``."""
+
+    def __init__(
+        self,
+        default: int,
+        description: str,
+        *,
+        minimum: int | None = 0,
+        multiple_of: int = 1,
+        configures: bool = False,
+    ) -> None:
+        super().__init__(default, description, configures=configures)
+        self.minimum = minimum
+        self.multiple_of = multiple_of
+
+    def check(self, owner: str, value: Any) -> int:
+        number = integer(owner, self.name, value, self.minimum)
+        if number % self.multiple_of:
+            raise GeometryError(f"{owner}: {self.name} is {number}; it has to be a multiple of {self.multiple_of}")
+        return number
+
+
+class OffsetProperty(KernelProperty):
+    def check(self, owner: str, value: Any) -> Offset:
+        offset = Offset(*integers(owner, self.name, value, 3))
+        if offset.z < 0:
+            raise GeometryError(f"{owner}: {self.name}.z is {offset.z}; the first image has to be at least 0")
+        return offset
+
+
+class RegionProperty(KernelProperty):
+    def check(self, owner: str, value: Any) -> Region:
+        return region(owner, self.name, value)
+
+
+class SizeProperty(KernelProperty):
+    def check(self, owner: str, value: Any) -> Size:
+        return Size(*integers(owner, self.name, value, 3, 0))
+
+
+class EdgeModeProperty(KernelProperty):
+    def check(self, owner: str, value: Any) -> EdgeMode:
+        try:
+            return EdgeMode(value)
+        except ValueError:
+            raise FormatError(f"{owner}: {self.name} is {value!r}; it has to be an EdgeMode") from None
+
+
+class EnumProperty(KernelProperty):
+    """A member of the enumeration of its default."""
+
+    def check(self, owner: str, value: Any) -> Any:
+        kind = type(self.default)
+        try:
+            return kind(value)
+        except ValueError:
+            raise FormatError(f"{owner}: {self.name} is {value!r}; it has to be a {kind.__name__}") from None
+
+
+class PaddingProperty(KernelProperty):
+    def check(self, owner: str, value: Any) -> Padding:
+        return require_padding(owner, value)
+
+
+class AllocatorProperty(KernelProperty):
+    def check(self, owner: str, value: Any) -> ImageAllocator:
+        if not hasattr(value, "image"):
+            raise FormatError(f"{owner}: {self.name} is {value!r}; it has to have an image() method")
+        return value
