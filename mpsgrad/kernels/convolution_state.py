@@ -292,7 +292,7 @@ class ConvolutionGradientState(GradientState):
         """The two buffers for a kernel of ``command_buffer`` to add to, and whether they hold sums to add to."""
         accumulates = self.has_gradients
         weights, biases = State.resource(self, 0), State.resource(self, 1)
-        self._contributors = [c for c in self._contributors if _counts(c) and c is not command_buffer]
+        self._contributors = [c for c in self._contributors if c is not command_buffer]
         self._contributors.append(command_buffer)
         self._written_by(command_buffer)
         return weights, biases, accumulates

@@ -89,6 +89,17 @@ def test_every_load_is_followed_by_a_purge_and_nothing_is_read_outside():
     assert data.calls[-2:] == ["load", "purge"]
 
 
+def test_a_kernel_keeps_nothing_of_what_a_data_source_purges():
+    class Purging(Recorder):
+        def purge(self) -> None:
+            super().purge()
+            for array in self.values:
+                array[...] = np.nan
+
+    expected = result(mg.Convolution(data_source()), image())
+    assert np.array_equal(result(mg.Convolution(Purging(*arrays())), image()), expected)
+
+
 def test_a_data_source_needs_the_attributes_only():
     class Plain:
         label = "plain"
@@ -185,6 +196,8 @@ def test_export_gives_what_reload_took():
         first = kernel.export_weights_and_biases(commands)
         kernel.reload_weights_and_biases(commands, other)
         second = kernel.export_weights_and_biases(commands)
+        with pytest.raises(mg.StateError, match="before its command buffer was committed"):
+            _ = kernel.weights_and_biases
     for state, (weights, biases) in ((first, arrays()), (second, arrays(seed=9))):
         assert np.array_equal(state.weights, weights) and np.array_equal(state.biases, biases)
     assert np.array_equal(kernel.weights_and_biases[0], arrays(seed=9)[0])
