@@ -22,10 +22,12 @@ __all__ = [
     "Function",
     "Library",
     "Submission",
+    "best_device",
     "default_device",
     "devices",
     "driver",
     "find_device",
+    "set_default_device",
     "unavailable",
 ]
 
@@ -74,12 +76,28 @@ def find_device(identifier: str) -> Device:
     return found[position]
 
 
-@once
+_default: Device | None = None
+
+
+def set_default_device(device: Device) -> None:
+    """Makes ``device`` the one that is used where none is named."""
+    global _default
+    _default = device
+
+
 def default_device() -> Device:
     """The device that is used where none is named.
 
     Raises ``DeviceNotFoundError`` that says what was looked for and what to install.
     """
+    global _default
+    if _default is None:
+        _default = best_device()
+    return _default
+
+
+def best_device() -> Device:
+    """The device that ``MPSGRAD_DEVICE`` names, else the best one present; raises what ``default_device`` raises."""
     chosen = os.environ.get("MPSGRAD_DEVICE")
     if chosen:
         return find_device(chosen)

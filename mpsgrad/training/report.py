@@ -1,0 +1,101 @@
+"""The files that a training run leaves, and the tables on the screen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Mean training loss per image, test accuracy, and seconds of one pass over the training data."""
+
+    train_loss: float
+    test_accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The largest error of one gradient kernel, in parts of what is allowed where it occurs."""
+
+    kernel: str
+    quantity: str
+    largest_error: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        return self.largest_error <= self.tolerance
+
+
+def epoch_table(epochs: Sequence[Epoch]) -> Table:
+    """Accuracy and loss of each epoch."""
+    table = Table(title="Training")
+    for heading in ("epoch", "loss", "test accuracy", "seconds"):
+        table.add_column(heading, justify="right")
+    for number, epoch in enumerate(epochs, 1):
+        table.add_row(
+            str(number), f"{epoch.train_loss:.4f}", f"{epoch.test_accuracy:.4f}", f"{epoch.seconds:.2f}"
+        )
+    return table
+
+
+def verification_table(verifications: Sequence[Verification]) -> Table:
+    """Each gradient kernel's largest error on the network's own activations, beside the tolerance there."""
+    table = Table(title="Gradient kernels against the float64 reference")
+    for heading in ("kernel", "quantity"):
+        table.add_column(heading)
+    for heading in ("largest error", "tolerance", ""):
+        table.add_column(heading, justify="right")
+    for row in verifications:
+        mark = "[green]ok[/]" if row.holds else "[red]out of bounds[/]"
+        table.add_row(row.kernel, row.quantity, f"{row.largest_error:.2e}", f"{row.tolerance:.2e}", mark)
+    return table
+
+
+def write_metrics(
+    folder: Path, epochs: Sequence[Epoch], test_accuracy: float, images_per_second: float, device: str
+) -> None:
+    """``metrics.json``."""
+    metrics = {
+        "test_accuracy": test_accuracy,
+        "train_loss": [epoch.train_loss for epoch in epochs],
+        "seconds": sum(epoch.seconds for epoch in epochs),
+        "images_per_second": images_per_second,
+        "device": device,
+    }
+    (folder / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n")
+
+
+def write_weights(folder: Path, parameters: dict[str, np.ndarray]) -> None:
+    """``weights.safetensors``."""
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(value) for name, value in parameters.items()}, folder / "weights.safetensors")
+
+
+def write_loss_plot(folder: Path, epochs: Sequence[Epoch]) -> None:
+    """``loss.png``: the loss of each epoch on a logarithmic axis, and the test accuracy."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    numbers = np.arange(1, len(epochs) + 1)
+    loss = figure.add_subplot()
+    loss.plot(numbers, [epoch.train_loss for epoch in epochs], color="tab:blue", marker=".")
+    loss.set_yscale("log")
+    loss.set_xlabel("epoch")
+    loss.set_ylabel("training loss", color="tab:blue")
+    accuracy = loss.twinx()
+    accuracy.plot(numbers, [epoch.test_accuracy for epoch in epochs], color="tab:orange", marker=".")
+    accuracy.set_ylabel("test accuracy", color="tab:orange")
+    loss.set_title("Handwritten digits")
+    loss.xaxis.get_major_locator().set_params(integer=True)
+    figure.savefig(folder / "loss.png", dpi=150)
