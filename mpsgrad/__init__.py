@@ -17,6 +17,18 @@ from mpsgrad.errors import (
 from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
 from mpsgrad.kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions
+from mpsgrad.kernels.batch_normalization import (
+    BatchNormalization,
+    BatchNormalizationGradient,
+    BatchNormalizationStatistics,
+    BatchNormalizationStatisticsGradient,
+)
+from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
+from mpsgrad.kernels.batch_normalization_state import (
+    BatchNormalizationState,
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
+)
 from mpsgrad.kernels.convolution import (
     Convolution,
     ConvolutionAccumulatorPrecisionOption,

@@ -195,7 +195,8 @@ class ShaderFamily:
 
     ``structs`` are the parameter structs that the template prints with ``{{ structs }}``, outer after nested;
     ``constants`` are further names for the template; ``tunables`` maps a device family to names that override
-    ``constants`` there.
+    ``constants`` there. ``template`` is the name of the file if several families share one; one that is not compiled
+    ``ahead_of_time`` is compiled at its first use only.
     """
 
     name: str
@@ -203,6 +204,8 @@ class ShaderFamily:
     constants: Mapping[str, Any] = field(default_factory=dict)
     tunables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dtypes: tuple[str, ...] = DTYPES
+    template: str | None = None
+    ahead_of_time: bool = True
 
     def __post_init__(self) -> None:
         FAMILIES[self.name] = self
@@ -212,7 +215,7 @@ class ShaderFamily:
 
     @property
     def file(self) -> str:
-        return f"{self.name}.metal.j2"
+        return f"{self.template or self.name}.metal.j2"
 
     def render(self, dtype: str = "float", device_family: str = "cpu") -> Rendering:
         """Metal source for images of ``dtype`` with the tunables of ``device_family``."""
@@ -288,6 +291,7 @@ def compile_library(device: Device | None = None) -> float:
     waiting = [
         (family, dtype)
         for family in FAMILIES.values()
+        if family.ahead_of_time
         for dtype in family.dtypes
         if not _is_compiled(family, dtype, device)
     ]

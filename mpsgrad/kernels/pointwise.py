@@ -94,3 +94,37 @@ def merge_channels(layouts: Sequence[Layout]) -> list[Layout]:
     if any(pixel != channels for _, pixel, *_ in merged):
         return merged
     return [(start, 0, row, image, 1, height, channels * width, images) for start, _, row, image, *_ in merged]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Images of equal extents as ``rows`` rows of ``columns`` columns, and ``tail`` elements more behind the last row.
+
+    A row is a pixel, or several in a row; column ``w`` belongs to feature channel ``w % channels``. ``tails`` are the
+    indices of the first elements of the tails.
+    """
+
+    layouts: tuple[Layout, ...]
+    tails: tuple[int, ...]
+    rows: int
+    columns: int
+    tail: int
+
+
+def rows_of(layouts: Sequence[Layout], pixels_per_row: int) -> Rows:
+    """``layouts`` as rows of up to ``pixels_per_row`` pixels each, if these are contiguous in all images, else of one."""
+    merged = merge_pixels(layouts)
+    _, _, _, _, width, height, channels, images = merged[0]
+    fold = 1
+    if height == images == 1 and all(pixel == channels for _, pixel, *_ in merged):
+        fold = min(pixels_per_row, width)
+    length = width // fold
+    columns = channels * fold
+    return Rows(
+        tuple((start, pixel * fold, row, image, length, height, columns, images)
+              for start, pixel, row, image, *_ in merged),
+        tuple(start + length * fold * pixel for start, pixel, *_ in merged),
+        length * height * images,
+        columns,
+        width % fold * channels,
+    )

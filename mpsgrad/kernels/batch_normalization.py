@@ -1,0 +1,919 @@
+"""Batch normalization: statistics, forward, and the two phases of its gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from mpsgrad.base_kernel import require_batch
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset
+from mpsgrad.image import Image
+from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions, fill_buffer_with_zeros, source_layout
+from mpsgrad.kernels.batch_normalization_data_source import checked_epsilon, load_normalization
+from mpsgrad.kernels.batch_normalization_state import (
+    BatchNormalizationState,
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
+)
+from mpsgrad.kernels.neuron import require_no_clamped_reads
+from mpsgrad.kernels.neuron_descriptor import (
+    NEURON,
+    NEURON_TYPE_NAMES,
+    NeuronDescriptor,
+    NeuronType,
+    require_neuron_descriptor,
+)
+from mpsgrad.kernels.pointwise import Layout, Operand, Rows, pieces, rows_of
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.state import State, StateBatch
+
+THREADS = 256
+ELEMENTS_PER_CHUNK = 32768
+LEAST_CHUNKS = 16
+
+PARAMETERS = ParameterStruct(
+    "NormalizationParameters",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    gradient_tail="int",
+    source_tail="int",
+    destination_tail="int",
+    channels="int",
+    rows="int",
+    rows_per_chunk="int",
+    chunks="int",
+    tail="int",
+    pixels="int",
+    previous="int",
+    needs_gradients="int",
+    epsilon="float",
+    neuron=NEURON,
+)
+"""``pixels`` are those of this encode, and for coefficients those of the batch; ``previous`` those of earlier encodes."""
+COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
+
+
+def _family(name: str) -> ShaderFamily:
+    common = name in ("none", "relu")
+    return ShaderFamily(
+        "batch_normalization" if name == "none" else f"batch_normalization_{name}",
+        (IMAGE_LAYOUT, NEURON, PARAMETERS, COPY_PARAMETERS),
+        {"threads": THREADS, "rows": 64, "neuron": name, "neuron_types": (name,)},
+        template="batch_normalization",
+        ahead_of_time=common,
+    )
+
+
+FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
+"""The shaders with each fused neuron; the rarer ones are compiled at their first use."""
+
+NO_NEURON = NeuronDescriptor(NeuronType.NONE)
+
+
+def _unavailable(owner: str, method: str, instead: str) -> NoReturn:
+    raise NotImplementedError(f"{owner}.{method} is unavailable; {instead}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One piece of an image, in rows cut to chunks, and the images that belong to it."""
+
+    rows: Rows
+    chunks: int
+    rows_per_chunk: int
+
+    @classmethod
+    def of(cls, layouts: Sequence[Layout], pixels_per_row: int) -> _Work:
+        rows = rows_of(layouts, pixels_per_row)
+        rows_per_chunk = max(1, min(ELEMENTS_PER_CHUNK // rows.columns, -(-rows.rows // LEAST_CHUNKS)))
+        return cls(rows, -(-rows.rows // rows_per_chunk), rows_per_chunk)
+
+    @property
+    def threadgroups(self) -> int:
+        return -(-self.chunks // (THREADS // 32))
+
+
+def _summing_pixels_per_row(channels: int) -> int:
+    """So many that a row has up to 32 columns, one for each lane."""
+    return max(1, 32 // channels)
+
+
+def _streaming_pixels_per_row(channels: int) -> int:
+    """So many that a row has at least 256 columns, and if that is cheap a multiple of 32."""
+    if channels >= 256:
+        return 1
+    even = 32 // math.gcd(channels, 32)
+    if channels * even > 2048:
+        return -(-256 // channels)
+    return even * -(-256 // (channels * even))
+
+
+class _Encoder:
+    """Adds the dispatches of one encode: what all its kernels share."""
+
+    def __init__(
+        self,
+        command_buffer: CommandBuffer,
+        neuron: NeuronDescriptor,
+        metal_type: str,
+        channels: int,
+        *,
+        mean: Buffer,
+        variance: Buffer,
+        gamma: Buffer,
+        beta: Buffer,
+        epsilon: float,
+    ) -> None:
+        self.command_buffer = command_buffer
+        self.device = command_buffer.device
+        self.neuron = neuron
+        self.metal_type = metal_type
+        self.channels = channels
+        self.mean, self.variance, self.gamma, self.beta = mean, variance, gamma, beta
+        self.epsilon = epsilon
+
+    def add(
+        self, function_name: str, threadgroups: int, work: _Work, operands: Sequence[str], *buffers: Buffer, **values: int
+    ) -> None:
+        """Adds ``function_name``; ``operands`` are the names in ``PARAMETERS`` of the layouts of ``work``."""
+        layouts = dict(zip(operands, zip(work.rows.layouts, work.rows.tails, strict=True), strict=True))
+        unused = layouts["source"]
+        fields: dict[str, Any] = {"pixels": 0, "previous": 0, "needs_gradients": 0, **values}
+        for name in ("gradient", "source", "destination"):
+            fields[name], fields[f"{name}_tail"] = layouts.get(name, unused)
+        parameters = PARAMETERS.pack(
+            **fields,
+            channels=self.channels,
+            rows=work.rows.rows,
+            rows_per_chunk=work.rows_per_chunk,
+            chunks=work.chunks,
+            tail=work.rows.tail,
+            epsilon=self.epsilon,
+            neuron=self.neuron.shader_parameters,
+        )
+        self.command_buffer.add_dispatch(
+            FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type),
+            threadgroups,
+            *buffers,
+            self.device.constant_buffer(parameters),
+        )
+
+    def scratch(self, count: int) -> Buffer:
+        return self.device.allocate(4 * count)
+
+    def coefficients(
+        self,
+        work: _Work,
+        operands: Sequence[str],
+        gradients: tuple[Buffer, Buffer] | None = None,
+        pixels: int = 0,
+    ) -> Buffer:
+        """The table of coefficients for the columns of ``work``; with ``gradients`` also those of the data gradient."""
+        columns = work.rows.columns
+        table = self.scratch((5 + (self.neuron.data is not None)) * columns)
+        slopes = () if self.neuron.data is None else (self.neuron.slope_table(self.device, self.channels),)
+        self.add(
+            "normalization_coefficients",
+            -(-columns // 32),
+            work,
+            operands,
+            self.mean,
+            self.variance,
+            self.gamma,
+            self.beta,
+            *(gradients or (self.mean, self.variance)),
+            *slopes,
+            table,
+            pixels=pixels,
+            needs_gradients=int(gradients is not None),
+        )
+        return table
+
+    def stream(
+        self,
+        function_name: str,
+        names: Sequence[str],
+        images: Sequence[Image],
+        operands: Sequence[Operand],
+        destination: Image,
+        layout: Layout,
+        gradients: tuple[Buffer, Buffer] | None = None,
+        pixels: int = 0,
+    ) -> None:
+        """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros."""
+        tables: dict[int, Buffer] = {}
+        zeros: Layout = (0, 0, 0, 0, *layout[4:])
+        for piece in pieces(layout, operands):
+            layouts = [part or (*zeros[:4], *piece.destination[4:]) for part in piece.operands]
+            buffers = [
+                image.buffer if part is not None else self.device.constant_buffer(bytes(4 * self.channels))
+                for image, part in zip(images, piece.operands, strict=True)
+            ]
+            work = _Work.of([*layouts, piece.destination], _streaming_pixels_per_row(self.channels))
+            every = [*names, "destination"]
+            table = tables.get(work.rows.columns)
+            if table is None:
+                table = tables[work.rows.columns] = self.coefficients(work, every, gradients, pixels)
+            self.add(function_name, work.threadgroups, work, every, *buffers, table, destination.buffer)
+
+
+class BatchNormalization(Kernel):
+    """``y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta)`` for each channel. Source: ``MPSCNNBatchNormalization``.
+
+    With a ``BatchNormalizationState`` mean and variance are those that ``BatchNormalizationStatistics`` measured on the
+    batch; without, those of ``data_source`` (inference). ``f`` is the neuron of ``fused_neuron_descriptor``, or x.
+
+    An archive holds the data source as it is then; parameters that came from a state are not in it.
+
+    Raises ``FormatError``, ``GeometryError`` or ``StateError`` for an unusable data source.
+    """
+
+    # objc: -initWithDevice:dataSource:
+    # objc: -initWithDevice:dataSource:fusedNeuronDescriptor:
+    def __init__(
+        self,
+        data_source: Any,
+        *,
+        fused_neuron_descriptor: NeuronDescriptor | None = None,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        owner = type(self).__name__
+        self._neuron = _fused(owner, fused_neuron_descriptor)
+        self._fused_neuron_descriptor = fused_neuron_descriptor
+        self._data_source = data_source
+        loaded = load_normalization(owner, data_source)
+        self._count = loaded.number_of_feature_channels
+        self._epsilon = loaded.epsilon
+        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
+        self._mean_and_variance = NormalizationMeanAndVarianceState.from_arrays(
+            loaded.mean, loaded.variance, self.device
+        )
+        self._neuron.require_channels(owner, self._count)
+
+    @property
+    def data_source(self) -> Any:
+        return self._data_source
+
+    @property
+    def fused_neuron_descriptor(self) -> NeuronDescriptor | None:
+        return self._fused_neuron_descriptor
+
+    @property
+    def number_of_feature_channels(self) -> int:
+        return self._count
+
+    @property
+    def epsilon(self) -> float:
+        """Added to the variance before its root is taken; the data source's at first (``FLT_MIN`` if it has none)."""
+        return self._epsilon
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self._epsilon = checked_epsilon(type(self).__name__, value)
+
+    @property
+    def is_result_state_reused_across_batch(self) -> bool:
+        return True
+
+    def _archived_properties(self) -> dict[str, Any]:
+        return {**super()._archived_properties(), "epsilon": self._epsilon}
+
+    # objc: -reloadGammaAndBetaFromDataSource
+    def reload_gamma_and_beta_from_data_source(self) -> None:
+        """Takes gamma and beta from the data source, for encodes from now on."""
+        loaded = self._reload()
+        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
+
+    # objc: -reloadMeanAndVarianceFromDataSource
+    def reload_mean_and_variance_from_data_source(self) -> None:
+        """Takes the statistics for inference from the data source, for encodes from now on."""
+        loaded = self._reload()
+        self._mean_and_variance = NormalizationMeanAndVarianceState.from_arrays(
+            loaded.mean, loaded.variance, self.device
+        )
+
+    def _reload(self) -> Any:
+        owner = type(self).__name__
+        loaded = load_normalization(owner, self._data_source)
+        if loaded.number_of_feature_channels != self._count:
+            raise GeometryError(
+                f"{owner}: the data source has {loaded.number_of_feature_channels} feature channels now but the kernel "
+                f"{self._count}"
+            )
+        return loaded
+
+    # objc: -reloadGammaAndBetaWithCommandBuffer:gammaAndBetaState:
+    def reload_gamma_and_beta_with_command_buffer(
+        self, command_buffer: CommandBuffer, gamma_and_beta_state: NormalizationGammaAndBetaState
+    ) -> None:
+        """Copies gamma and beta from the state on the device, for encodes from now on, which have to be committed later.
+
+        Lowers the read count of a temporary state.
+        """
+        self._gamma_and_beta = self._copied(
+            command_buffer, "gamma_and_beta_state", gamma_and_beta_state, NormalizationGammaAndBetaState
+        )
+
+    # objc: -reloadMeanAndVarianceWithCommandBuffer:meanAndVarianceState:
+    def reload_mean_and_variance_with_command_buffer(
+        self, command_buffer: CommandBuffer, mean_and_variance_state: NormalizationMeanAndVarianceState
+    ) -> None:
+        """The same for the statistics that inference uses."""
+        self._mean_and_variance = self._copied(
+            command_buffer, "mean_and_variance_state", mean_and_variance_state, NormalizationMeanAndVarianceState
+        )
+
+    def _copied(self, command_buffer: CommandBuffer, argument: str, state: Any, kind: type[Any]) -> Any:
+        owner = type(self).__name__
+        _require_command_buffer(self, command_buffer)
+        if not isinstance(state, kind):
+            raise FormatError(f"{owner}: {argument} is {type(state).__name__}; it has to be a {kind.__name__}")
+        if state.number_of_feature_channels != self._count:
+            raise GeometryError(
+                f"{owner}: {argument} has {state.number_of_feature_channels} feature channels but the kernel {self._count}"
+            )
+        if state.device is not self.device:
+            raise StateError(
+                f"{owner}: {argument} is on {state.device.identifier} but the kernel on {self.device.identifier}"
+            )
+        state._require_readable(owner, argument)
+        state._require_available(owner, command_buffer)
+        copied = kind(self._count, self.device)
+        function = FAMILIES[NeuronType.NONE].function(self.device, "copy_normalization_parameters", "float")
+        command_buffer.add_dispatch(
+            function,
+            -(-self._count // 32),
+            *(s.resource(index) for s in (state, copied) for index in (0, 1)),
+            self.device.constant_buffer(COPY_PARAMETERS.pack(count=self._count)),
+        )
+        copied._written_by(command_buffer)
+        state._read_once()
+        return copied
+
+    # objc: -resultStateForSourceImage:sourceStates:destinationImage:
+    def result_state(
+        self,
+        source_image: Image,
+        *,
+        source_states: Sequence[State] | None = None,
+        destination_image: Image | None = None,
+    ) -> BatchNormalizationState:
+        """A state for one batch, to be filled by ``BatchNormalizationStatistics``.
+
+        ``source_image`` may be the whole batch or one image of it. Without ``destination_image`` the result is taken to
+        have the extents of the source.
+        """
+        return self._make_state(source_image, destination_image or source_image, None)
+
+    # objc: -temporaryResultStateForCommandBuffer:sourceImage:sourceStates:destinationImage:
+    def temporary_result_state(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        *,
+        source_states: Sequence[State] | None = None,
+        destination_image: Image | None = None,
+    ) -> BatchNormalizationState:
+        """As ``result_state``, but a temporary state of ``command_buffer``; every encode lowers its read count."""
+        return self._make_state(source_image, destination_image or source_image, command_buffer)
+
+    def _make_state(
+        self, source: Image, destination: Image, command_buffer: CommandBuffer | None
+    ) -> BatchNormalizationState:
+        return BatchNormalizationState(self, self._snapshot(source, destination), command_buffer=command_buffer)
+
+    def _validate(self, source: Image) -> None:
+        channels = self._source_channels(source)
+        if channels != self._count:
+            raise GeometryError(
+                f"{type(self).__name__}: the data source has {self._count} feature channels but {channels} are read from "
+                f"source_image {source.descriptor.shape_text}"
+            )
+
+    # objc: -encodeToCommandBuffer:sourceImage:
+    # objc: -encodeToCommandBuffer:sourceImage:destinationImage:
+    # objc: -encodeToCommandBuffer:sourceImage:batchNormalizationState:destinationImage:
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        *,
+        batch_normalization_state: BatchNormalizationState | None = None,
+        destination_image: Image | None = None,
+        destination_state: State | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any:
+        """Adds the kernel's work to ``command_buffer``; see ``Kernel.encode`` for results and destinations.
+
+        With ``batch_normalization_state`` the statistics of the batch are used, which have to be complete. The encodes
+        that make or fill a ``destination_state`` are unavailable, as in MPS, and raise ``NotImplementedError``: the
+        statistics of a batch need all of it first.
+        """
+        if destination_state is not None or return_state or state_is_temporary:
+            self._refuse_destination_states("encode")
+        if batch_normalization_state is None:
+            return super().encode(command_buffer, source_image, destination_image=destination_image)
+        self._require_images(command_buffer, {"source_image": source_image}, None)
+        self._validate(source_image)
+        self._require_batch_state(batch_normalization_state, source_image)
+        destination = destination_image
+        with command_buffer._all_or_nothing():
+            if destination is None:
+                descriptor = self.destination_image_descriptor([source_image])
+                destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+                self._fill_what_is_clipped(command_buffer, destination)
+            self._run(command_buffer, source_image, destination, batch_normalization_state)
+        batch_normalization_state._read_once()
+        return destination if destination_image is None else None
+
+    # objc: -encodeBatchToCommandBuffer:sourceImages:
+    # objc: -encodeBatchToCommandBuffer:sourceImages:destinationImages:
+    # objc: -encodeBatchToCommandBuffer:sourceImages:batchNormalizationState:destinationImages:
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        batch_normalization_state: BatchNormalizationState | None = None,
+        destination_images: Sequence[Image] | None = None,
+        destination_states: Sequence[State] | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any:
+        """``encode`` for a batch of images of one image each; batches made of one image are encoded at once."""
+        if destination_states is not None or return_state or state_is_temporary:
+            self._refuse_destination_states("encode_batch")
+        if batch_normalization_state is None:
+            return super().encode_batch(command_buffer, source_images, destination_images=destination_images)
+        owner = type(self).__name__
+        sources = require_batch(owner, "source_images", source_images)
+        self._require_images(command_buffer, {f"source_images[{i}]": im for i, im in enumerate(sources)}, None)
+        for source in sources:
+            self._validate(source)
+            self._require_batch_state(batch_normalization_state, source)
+        with command_buffer._all_or_nothing():
+            if destination_images is None:
+                descriptor = replace(self.destination_image_descriptor([sources[0]]), number_of_images=len(sources))
+                made = self.destination_image_allocator.image(command_buffer, descriptor, self)
+                self._fill_what_is_clipped(command_buffer, made)
+                destinations = made.batch_representation()
+                if len(destinations) > 1:
+                    made._read_once()
+            else:
+                destinations = require_batch(owner, "destination_images", destination_images, len(sources))
+            states = StateBatch([batch_normalization_state] * len(sources))
+            self._run_batch(command_buffer, [sources], destinations, states)
+        batch_normalization_state._read_once()
+        return destinations if destination_images is None else None
+
+    def _refuse_destination_states(self, method: str) -> NoReturn:
+        _unavailable(
+            type(self).__name__,
+            f"{method} with a destination state",
+            "make the state with result_state, encode BatchNormalizationStatistics into it, and pass it as "
+            "batch_normalization_state",
+        )
+
+    def _require_batch_state(self, state: Any, source: Image) -> None:
+        owner = type(self).__name__
+        _require_batch_state(self, state)
+        if state.batch_normalization is not self:
+            raise StateError(f"{owner}: batch_normalization_state was made by another kernel, {state.batch_normalization}")
+        _require_extents(owner, state, source)
+
+    def _run(self, command_buffer: CommandBuffer, *arguments: Any) -> None:
+        owner = type(self).__name__
+        source, destination, state = arguments
+        self._gamma_and_beta._require_available(owner, command_buffer)
+        if state is None:
+            self._mean_and_variance._require_available(owner, command_buffer)
+            super()._run(command_buffer, source, destination, None)
+            return
+        state._adopt_parameters()
+        state.use_statistics(owner, command_buffer)
+        writer = state._writer
+        super()._run(command_buffer, source, destination, state)
+        state._writer = writer
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        statistics: State = self._mean_and_variance
+        indices = (0, 1)
+        if state is not None:
+            statistics, indices = state, (2, 3)
+        encoder = _Encoder(
+            command_buffer,
+            self._neuron,
+            source.channel_format.metal_type,
+            self._count,
+            mean=statistics.resource(indices[0]),
+            variance=statistics.resource(indices[1]),
+            gamma=self._gamma_and_beta.resource(0),
+            beta=self._gamma_and_beta.resource(1),
+            epsilon=self._epsilon,
+        )
+        operand = Operand(regions.sources[0], self.offset.x, self.offset.y, self.edge_mode is EdgeMode.CLAMP)
+        encoder.stream("normalize", ["source"], [source], [operand], destination, regions.destination)
+
+
+class BatchNormalizationStatistics(Kernel):
+    """Mean and biased variance of each feature channel over a batch. Source: ``MPSCNNBatchNormalizationStatistics``.
+
+    ``mean = sum x / M``, ``variance = sum (x - mean)^2 / M`` over the M pixels of all images. It may be encoded several
+    times with parts of the batch: parts are merged exactly. All pixels of the images are read, and of their channels
+    those that ``source_feature_channel_offset`` and ``source_feature_channel_max_count`` select.
+    """
+
+    # objc: -initWithDevice:
+    def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(device=device, label=label)
+
+    @property
+    def append_batch_barrier(self) -> bool:
+        return True
+
+    @property
+    def is_state_modified(self) -> bool:
+        return True
+
+    @property
+    def is_result_state_reused_across_batch(self) -> bool:
+        return True
+
+    def encode(self, *arguments: Any, **keywords: Any) -> NoReturn:
+        """Unavailable, as in MPS: raises ``NotImplementedError``."""
+        _unavailable(type(self).__name__, "encode", "call encode_batch with a batch_normalization_state")
+
+    def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> NoReturn:
+        _unavailable(type(self).__name__, "result_state", "call BatchNormalization.result_state")
+
+    # objc: -encodeBatchToCommandBuffer:sourceImages:batchNormalizationState:
+    def encode_batch(  # type: ignore[override]
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        batch_normalization_state: BatchNormalizationState | None = None,
+        **unavailable: Any,
+    ) -> None:
+        """Adds the images to the statistics of ``batch_normalization_state``.
+
+        Encodes with destination images are unavailable, as in MPS, and raise ``NotImplementedError``.
+        """
+        owner = type(self).__name__
+        if unavailable or batch_normalization_state is None:
+            _unavailable(
+                owner,
+                f"encode_batch with {', '.join(unavailable) or 'source_images only'}",
+                "call encode_batch(command_buffer, source_images, batch_normalization_state)",
+            )
+        state = batch_normalization_state
+        sources = require_batch(owner, "source_images", source_images)
+        self._require_images(command_buffer, {f"source_images[{i}]": im for i, im in enumerate(sources)}, None)
+        _require_batch_state(self, state)
+        if self.clip_rect != NO_CLIP or self.offset != Offset():
+            raise NotImplementedError(
+                f"{owner}: clip_rect is {self.clip_rect} and offset {self.offset}; statistics are of whole images"
+            )
+        for source in sources:
+            channels = self._source_channels(source)
+            if channels != state.batch_normalization.number_of_feature_channels:
+                raise GeometryError(
+                    f"{owner}: {channels} feature channels are read from source_images {source.descriptor.shape_text} but "
+                    f"batch_normalization_state has {state.batch_normalization.number_of_feature_channels}"
+                )
+        encoder = _state_encoder(command_buffer, state, NO_NEURON, sources[0])
+        whole = sources.whole
+        for source in [whole] if whole is not None else sources:
+            previous = state.begin_statistics(owner, command_buffer)
+            images = source.number_of_images
+            layout = source_layout(source, self.source_feature_channel_offset, encoder.channels, 0, images)
+            work = _Work.of([layout], _summing_pixels_per_row(encoder.channels))
+            count = work.chunks * work.rows.columns
+            means, deviations = encoder.scratch(count), encoder.scratch(count)
+            encoder.add("batch_statistics", work.threadgroups, work, ["source"], source.buffer, means, deviations)
+            pixels = source.width * source.height * images
+            encoder.add(
+                "merge_batch_statistics",
+                -(-encoder.channels // 32),
+                work,
+                ["source"],
+                means,
+                deviations,
+                encoder.mean,
+                encoder.variance,
+                pixels=pixels,
+                previous=previous,
+            )
+            state.add_statistics(command_buffer, pixels)
+        for source in sources:
+            source._read_once()
+        state._read_once()
+
+
+class _NormalizationGradientKernel(GradientKernel):
+    """What both gradient kernels share: the fused neuron, and the checks."""
+
+    forward_kernels = ("BatchNormalization",)
+
+    # objc: -initWithDevice:
+    # objc: -initWithDevice:fusedNeuronDescriptor:
+    def __init__(
+        self,
+        *,
+        fused_neuron_descriptor: NeuronDescriptor | None = None,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._neuron = _fused(type(self).__name__, fused_neuron_descriptor)
+        self._fused_neuron_descriptor = fused_neuron_descriptor
+
+    @property
+    def fused_neuron_descriptor(self) -> NeuronDescriptor | None:
+        return self._fused_neuron_descriptor
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        owner = type(self).__name__
+        if state.batch_normalization._neuron != self._neuron:
+            raise StateError(
+                f"{owner}: fused_neuron_descriptor is {self._fused_neuron_descriptor} but that of "
+                f"batch_normalization_state's kernel is {state.batch_normalization.fused_neuron_descriptor}"
+            )
+        channels = self._channels_of(source_image, "secondary")
+        count = state.batch_normalization.number_of_feature_channels
+        if channels != count:
+            raise GeometryError(
+                f"{owner}: {channels} feature channels are read from source_image "
+                f"{source_image.descriptor.shape_text} but batch_normalization_state has {count}"
+            )
+        require_no_clamped_reads(owner, state.snapshot)
+
+
+class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
+    """The gradients for gamma and beta: the first phase. Source: ``MPSCNNBatchNormalizationStatisticsGradient``.
+
+    ``gz = g f'(z)``, ``gradient_for_beta = sum gz``, ``gradient_for_gamma = sum gz (x - mean) / sqrt(variance + epsilon)``
+    over all images, into the state. It may be encoded several times with parts of the batch, and is complete when all
+    of it was processed. ``fused_neuron_descriptor`` has to equal the forward kernel's.
+    """
+
+    @property
+    def append_batch_barrier(self) -> bool:
+        return True
+
+    @property
+    def is_state_modified(self) -> bool:
+        return True
+
+    def encode(self, *arguments: Any, **keywords: Any) -> NoReturn:
+        """Unavailable, as in MPS: raises ``NotImplementedError``."""
+        _unavailable(type(self).__name__, "encode", "call encode_batch with a batch_normalization_state")
+
+    # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:batchNormalizationState:
+    def encode_batch(  # type: ignore[override]
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        batch_normalization_state: BatchNormalizationState,
+        **unavailable: Any,
+    ) -> None:
+        """Adds the images to the gradients in ``batch_normalization_state``.
+
+        The inherited encodes, with gradient states or a destination, are unavailable as in MPS and raise
+        ``NotImplementedError``.
+        """
+        owner = type(self).__name__
+        if unavailable or isinstance(batch_normalization_state, Sequence):
+            _unavailable(
+                owner,
+                f"encode_batch with {', '.join(unavailable) or 'gradient states'}",
+                "call encode_batch(command_buffer, source_gradients, source_images, batch_normalization_state)",
+            )
+        state = batch_normalization_state
+        gradients = require_batch(owner, "source_gradients", source_gradients)
+        sources = require_batch(owner, "source_images", source_images, len(gradients))
+        pairs = list(zip(gradients, sources, strict=True))
+        for gradient, source in pairs:
+            self._require_images(command_buffer, {"source_gradients": gradient, "source_images": source}, None)
+            _require_batch_state(self, state)
+            self._require_gradient_state(state, source)
+            if not self._configured_by_hand:
+                self._configure_from(state)
+            self._validate(gradient, source, state)
+            self._require_gradient_size(gradient, state)
+        gradient_whole, source_whole = gradients.whole, sources.whole
+        if gradient_whole is not None and source_whole is not None:
+            pairs = [(gradient_whole, source_whole)]
+        pixels = sum(source.width * source.height * source.number_of_images for _, source in pairs)
+        previous = state.begin_gradients(owner, command_buffer, pixels)
+        encoder = _state_encoder(command_buffer, state, self._neuron, sources[0])
+        for gradient, source in pairs:
+            previous += self._add_sums(encoder, gradient, source, state, previous)
+        if previous == 0:
+            for index in (4, 5):
+                fill_buffer_with_zeros(command_buffer, state.resource(index), encoder.channels)
+        state.add_gradients(command_buffer, pixels)
+        for image in {id(i): i for i in (*gradients, *sources)}.values():
+            image._read_once()
+        state._read_once()
+
+    def _add_sums(
+        self, encoder: _Encoder, gradient: Image, source: Image, state: BatchNormalizationState, previous: int
+    ) -> int:
+        """Adds the sums over one image to the state, which holds those of ``previous`` pixels; returns their number."""
+        channels, images = encoder.channels, source.number_of_images
+        layout = source_layout(source, self.secondary_source_feature_channel_offset, channels, 0, images)
+        cut = source_layout(gradient, self.primary_source_feature_channel_offset, channels, 0, images)
+        added = 0
+        for piece in pieces(layout, [Operand(*self._pointwise_gradient(cut, state))]):
+            part = piece.operands[0]
+            if part is None:
+                continue
+            work = _Work.of([part, piece.destination], _summing_pixels_per_row(channels))
+            names = ["gradient", "source"]
+            table = encoder.coefficients(work, names)
+            count = work.chunks * work.rows.columns
+            sums, products = encoder.scratch(count), encoder.scratch(count)
+            encoder.add(
+                "normalization_gradient_sums",
+                work.threadgroups,
+                work,
+                names,
+                gradient.buffer,
+                source.buffer,
+                table,
+                sums,
+                products,
+            )
+            encoder.add(
+                "merge_normalization_gradient_sums",
+                -(-channels // 32),
+                work,
+                names,
+                sums,
+                products,
+                encoder.variance,
+                state.resource(4),
+                state.resource(5),
+                previous=previous + added,
+            )
+            _, _, _, _, width, height, _, count = piece.destination
+            added += width * height * count
+        return added
+
+
+class BatchNormalizationGradient(_NormalizationGradientKernel):
+    """The gradient for the source: the second phase. Source: ``MPSCNNBatchNormalizationGradient``.
+
+    With ``xhat = (x - mean) / sqrt(variance + epsilon)`` and ``gz = g f'(z)``::
+
+        dx = gamma / sqrt(variance + epsilon) * (gz - (gradient_for_beta + xhat * gradient_for_gamma) / M)
+
+    ``M`` is the number of pixels of the whole batch, which ``BatchNormalizationStatisticsGradient`` has to have
+    processed into the state before. ``fused_neuron_descriptor`` has to equal the forward kernel's.
+    """
+
+    # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:batchNormalizationState:
+    # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:batchNormalizationState:destinationGradient:
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        batch_normalization_state: BatchNormalizationState,
+        *,
+        destination_gradient: Image | None = None,
+    ) -> Any:
+        """Adds the kernel's work to ``command_buffer``; see ``GradientKernel.encode`` for result and destination.
+
+        Raises ``StateError`` if the state lacks statistics or the gradients of the whole batch.
+        """
+        _require_batch_state(self, batch_normalization_state)
+        return super().encode(
+            command_buffer,
+            source_gradient,
+            source_image,
+            batch_normalization_state,
+            destination_gradient=destination_gradient,
+        )
+
+    # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:batchNormalizationState:
+    # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:batchNormalizationState:destinationGradients:
+    def encode_batch(  # type: ignore[override]
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        batch_normalization_state: BatchNormalizationState,
+        *,
+        destination_gradients: Sequence[Image] | None = None,
+    ) -> Any:
+        """``encode`` for batches of images of one image each; batches made of one image are encoded at once."""
+        owner = type(self).__name__
+        _require_batch_state(self, batch_normalization_state)
+        gradients = require_batch(owner, "source_gradients", source_gradients)
+        sources = require_batch(owner, "source_images", source_images, len(gradients))
+        return super().encode_batch(
+            command_buffer,
+            gradients,
+            sources,
+            StateBatch([batch_normalization_state] * len(gradients)),
+            destination_gradients=destination_gradients,
+        )
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        super()._validate(source_gradient, source_image, state)
+        self._require_gradient_size(source_gradient, state)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        total = state.use_gradients(type(self).__name__, command_buffer)
+        encoder = _state_encoder(command_buffer, state, self._neuron, source_image)
+        gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
+        source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
+        encoder.stream(
+            "normalization_gradient",
+            ["gradient", "source"],
+            [source_gradient, source_image],
+            [gradient, source],
+            destination,
+            regions.destination,
+            (state.resource(4), state.resource(5)),
+            total,
+        )
+
+
+def _fused(owner: str, descriptor: NeuronDescriptor | None) -> NeuronDescriptor:
+    if descriptor is None:
+        return NO_NEURON
+    return require_neuron_descriptor(owner, "fused_neuron_descriptor", descriptor)
+
+
+def _state_encoder(
+    command_buffer: CommandBuffer, state: BatchNormalizationState, neuron: NeuronDescriptor, image: Image
+) -> _Encoder:
+    return _Encoder(
+        command_buffer,
+        neuron,
+        image.channel_format.metal_type,
+        state.batch_normalization.number_of_feature_channels,
+        mean=state.resource(2),
+        variance=state.resource(3),
+        gamma=state.resource(0),
+        beta=state.resource(1),
+        epsilon=state.epsilon,
+    )
+
+
+def _require_command_buffer(kernel: Kernel, command_buffer: Any) -> None:
+    owner = type(kernel).__name__
+    if not isinstance(command_buffer, CommandBuffer):
+        raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
+    command_buffer._require_open(owner)
+    if command_buffer.device is not kernel.device:
+        raise StateError(
+            f"{owner}: command_buffer is for {command_buffer.device.identifier} but the kernel for "
+            f"{kernel.device.identifier}"
+        )
+
+
+def _require_batch_state(kernel: Kernel | GradientKernel, state: Any) -> None:
+    owner = type(kernel).__name__
+    if not isinstance(state, BatchNormalizationState):
+        raise FormatError(
+            f"{owner}: batch_normalization_state is {type(state).__name__}; it has to be the BatchNormalizationState "
+            "that BatchNormalization.result_state made"
+        )
+    if state.device is not kernel.device:
+        raise StateError(
+            f"{owner}: batch_normalization_state is on {state.device.identifier} but the kernel on "
+            f"{kernel.device.identifier}"
+        )
+    state._require_readable(owner, "batch_normalization_state")
+
+
+def _require_extents(owner: str, state: BatchNormalizationState, source: Image) -> None:
+    made_for = state.snapshot.source
+    if made_for.shape[1:] != source.shape[1:]:
+        raise StateError(
+            f"{owner}: batch_normalization_state was made for a source of {made_for.shape_text} but source_image is "
+            f"{source.descriptor.shape_text}"
+        )

@@ -1,0 +1,377 @@
+"""The states of batch normalization: what the batch measured, and the parameters that a kernel can load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer, CommandBufferStatus
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import integer
+from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
+from mpsgrad.vector import Vector
+
+if TYPE_CHECKING:
+    from mpsgrad.kernels.batch_normalization import BatchNormalization
+
+FLOAT_BYTES = 4
+PairState = TypeVar("PairState", bound="_ChannelPairState")
+
+
+class _ChannelPairState(State):
+    """Two float32 values for each feature channel, in ``resource(0)`` and ``resource(1)``."""
+
+    names: ClassVar[tuple[str, str]]
+
+    def __init__(
+        self,
+        number_of_feature_channels: int,
+        device: Device | None = None,
+        *,
+        command_buffer: CommandBuffer | None = None,
+        label: str | None = None,
+    ) -> None:
+        count = integer(type(self).__name__, "number_of_feature_channels", number_of_feature_channels, 1)
+        super().__init__((FLOAT_BYTES * count,) * 2, device, command_buffer=command_buffer, label=label)
+        self.number_of_feature_channels = count
+
+    @classmethod
+    def temporary(
+        cls: type[PairState], command_buffer: CommandBuffer, number_of_feature_channels: int
+    ) -> PairState:
+        """A temporary state of ``command_buffer`` with undefined contents."""
+        return cls(number_of_feature_channels, command_buffer=command_buffer)
+
+    @classmethod
+    def _from_pair(cls: type[PairState], first: Any, second: Any, device: Device | None) -> PairState:
+        arrays = []
+        for name, values in zip(cls.names, (first, second), strict=True):
+            array = np.asarray(values)
+            if array.dtype != np.float32 or not array.dtype.isnative:
+                raise FormatError(f"{cls.__name__}: {name} is {array.dtype!r}; it has to be native float32")
+            if array.ndim != 1 or array.size == 0:
+                raise GeometryError(f"{cls.__name__}: {name} has shape {array.shape}; it has to be a row of values")
+            arrays.append(array)
+        if arrays[0].shape != arrays[1].shape:
+            raise GeometryError(
+                f"{cls.__name__}: {cls.names[0]} has {arrays[0].size} values but {cls.names[1]} has {arrays[1].size}"
+            )
+        state = cls(arrays[0].size, device)
+        for index, array in enumerate(arrays):
+            state._write(index, array)
+        return state
+
+    @property
+    def parameter_vectors(self) -> tuple[Vector, ...]:
+        """The two rows as vectors, for optimizers."""
+        return tuple(Vector.of_buffer(self.resource(index), self.number_of_feature_channels) for index in (0, 1))
+
+    def _require_available(self, owner: str, command_buffer: CommandBuffer) -> None:
+        """Raises ``StateError`` unless the contents are there once ``command_buffer`` runs."""
+        writer = self._writer
+        if writer is None or writer is command_buffer:
+            return
+        if writer.is_open:
+            raise StateError(
+                f"{owner}: {' and '.join(self.names)} are written by another command buffer that has not been "
+                "committed; commit it first, so that the order is known"
+            )
+        if not will_run(writer):
+            raise StateError(
+                f"{owner}: the command buffer that writes {' and '.join(self.names)} was discarded or failed; load "
+                "them again"
+            )
+
+
+class NormalizationGammaAndBetaState(_ChannelPairState):
+    """Gamma and beta in device memory. Source: ``MPSCNNNormalizationGammaAndBetaState``."""
+
+    names = ("gamma", "beta")
+
+    # objc: -initWithGamma:beta:
+    @classmethod
+    def from_arrays(
+        cls, gamma: np.ndarray, beta: np.ndarray, device: Device | None = None
+    ) -> NormalizationGammaAndBetaState:
+        """A state with a copy of the arrays: float32, one value for each feature channel."""
+        return cls._from_pair(gamma, beta, device)
+
+    @property
+    def gamma(self) -> np.ndarray:
+        """A copy, after the work that writes it. Raises ``StateError`` for a temporary state and before ``commit``."""
+        return self._read(0, self.number_of_feature_channels)
+
+    @property
+    def beta(self) -> np.ndarray:
+        """The same for beta."""
+        return self._read(1, self.number_of_feature_channels)
+
+
+class NormalizationMeanAndVarianceState(_ChannelPairState):
+    """Mean and variance in device memory. Source: ``MPSCNNNormalizationMeanAndVarianceState``."""
+
+    names = ("mean", "variance")
+
+    # objc: -initWithMean:variance:
+    @classmethod
+    def from_arrays(
+        cls, mean: np.ndarray, variance: np.ndarray, device: Device | None = None
+    ) -> NormalizationMeanAndVarianceState:
+        """A state with a copy of the arrays: float32, one value for each feature channel."""
+        return cls._from_pair(mean, variance, device)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """A copy, after the work that writes it. Raises ``StateError`` for a temporary state and before ``commit``."""
+        return self._read(0, self.number_of_feature_channels)
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The same for the variance."""
+        return self._read(1, self.number_of_feature_channels)
+
+
+class _Accumulation:
+    """Which command buffers add how many pixels to a pair of buffers; discarded ones count for nothing."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._parts: list[tuple[CommandBuffer, int]] = []
+
+    def clear(self) -> None:
+        self._parts = []
+
+    @property
+    def pixels(self) -> int:
+        return sum(pixels for command_buffer, pixels in self._parts if will_run(command_buffer))
+
+    def add(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        self._parts = [part for part in self._parts if will_run(part[0])]
+        self._parts.append((command_buffer, pixels))
+
+    def require_ordered(self, owner: str, command_buffer: CommandBuffer) -> None:
+        """Raises ``StateError`` if another command buffer that is not committed yet adds to the buffers."""
+        if any(part is not command_buffer and part.is_open for part, _ in self._parts):
+            raise StateError(
+                f"{owner}: {self.what} are collected in another command buffer that has not been committed; commit it "
+                "first, so that the order is known"
+            )
+
+    def wait(self, owner: str) -> None:
+        """Waits for all parts; raises ``StateError`` if one is not committed."""
+        for command_buffer, _ in self._parts:
+            if command_buffer.is_open:
+                raise StateError(
+                    f"{owner}: read before its command buffer was committed; leave the 'with' block or call commit() "
+                    "first"
+                )
+            if will_run(command_buffer):
+                command_buffer.wait_until_completed()
+
+
+class BatchNormalizationState(GradientState):
+    """What one batch measured: statistics, and the gradients for gamma and beta. Source: ``MPSCNNBatchNormalizationState``.
+
+    Made by ``BatchNormalization.result_state``; one for the whole batch. ``BatchNormalizationStatistics`` and
+    ``BatchNormalizationStatisticsGradient`` add to it, image by image or all at once, until it is used; the first of
+    their encodes after that starts anew:
+
+    * statistics start anew after an encode of ``BatchNormalization`` or of a gradient kernel has read them (and the
+      gradients are then gone too);
+    * gradients start anew after an encode of ``BatchNormalizationGradient`` has read them.
+
+    So a state can serve one batch after the other without ``reset``. This rule is ours: MPS documents only ``reset``.
+
+    Buffers are float32, one value for each feature channel: ``resource(0)`` to ``resource(5)`` are gamma, beta, mean,
+    variance, gradient for gamma and gradient for beta.
+    """
+
+    def __init__(
+        self,
+        batch_normalization: BatchNormalization,
+        snapshot: ForwardSnapshot,
+        *,
+        command_buffer: CommandBuffer | None = None,
+    ) -> None:
+        count = batch_normalization.number_of_feature_channels
+        super().__init__(
+            snapshot, (FLOAT_BYTES * count,) * 6, batch_normalization.device, command_buffer=command_buffer
+        )
+        self._batch_normalization = batch_normalization
+        self._count = count
+        self._statistics = _Accumulation("statistics")
+        self._gradients = _Accumulation("gradients")
+        self._adopt_parameters()
+        self.reset()
+
+    @property
+    def batch_normalization(self) -> BatchNormalization:
+        """The kernel that made the state."""
+        return self._batch_normalization
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon of the forward encode, or before it of the kernel when the state was made."""
+        return self._epsilon
+
+    # objc: -reset
+    def reset(self) -> None:
+        """Forgets statistics and gradients."""
+        self._statistics.clear()
+        self._gradients.clear()
+        self._statistics_used = False
+        self._gradients_used = False
+
+    def _adopt_parameters(self) -> None:
+        self._gamma_and_beta = self._batch_normalization._gamma_and_beta
+        self._epsilon = self._batch_normalization.epsilon
+
+    # objc: -resourceAtIndex:allocateMemory:
+    def resource(self, index: int) -> Buffer:
+        """The buffer at ``index``; those of gamma and beta belong to the kernel."""
+        return self._gamma_and_beta.resource(index) if index in (0, 1) else super().resource(index)
+
+    @property
+    def gamma(self) -> np.ndarray:
+        """The gamma of the forward encode, a copy."""
+        return self._gamma_and_beta.gamma
+
+    @property
+    def beta(self) -> np.ndarray:
+        """The beta of the forward encode, a copy."""
+        return self._gamma_and_beta.beta
+
+    @property
+    def mean(self) -> np.ndarray | None:
+        """``sum x / M`` over the pixels of all images so far, a copy; None before statistics were encoded.
+
+        Waits for the work that writes it. Raises ``StateError`` for a temporary state and before ``commit``.
+        """
+        return self._value(2, self._statistics)
+
+    @property
+    def variance(self) -> np.ndarray | None:
+        """``sum (x - mean)^2 / M``, without epsilon, a copy; None before statistics were encoded."""
+        return self._value(3, self._statistics)
+
+    @property
+    def gradient_for_gamma(self) -> np.ndarray | None:
+        """``sum g f'(z) (x - mean) / sqrt(variance + epsilon)`` over the batch, a copy; None before it was encoded."""
+        return self._value(4, self._gradients)
+
+    @property
+    def gradient_for_beta(self) -> np.ndarray | None:
+        """``sum g f'(z)`` over the batch, a copy; None before it was encoded."""
+        return self._value(5, self._gradients)
+
+    def _value(self, index: int, accumulation: _Accumulation) -> np.ndarray | None:
+        if accumulation.pixels == 0:
+            return None
+        if self.is_temporary:
+            raise StateError(f"{type(self).__name__}: read on the CPU, but temporary states have no CPU access")
+        accumulation.wait(type(self).__name__)
+        return self.resource(index).read(0, FLOAT_BYTES * self._count).view(np.float32)
+
+    @property
+    def parameter_vectors(self) -> tuple[Vector, ...]:
+        """Gamma and beta as vectors, for optimizers."""
+        return self._gamma_and_beta.parameter_vectors
+
+    @property
+    def gradient_vectors(self) -> tuple[Vector, ...]:
+        """The gradients for gamma and beta as vectors, for optimizers. Raises ``StateError`` before they were encoded."""
+        if self._gradients.pixels == 0:
+            raise StateError(
+                f"{type(self).__name__}: no gradients yet; encode BatchNormalizationStatisticsGradient first"
+            )
+        return tuple(Vector.of_buffer(self.resource(index), self._count) for index in (4, 5))
+
+    @property
+    def statistics_vectors(self) -> tuple[Vector, ...]:
+        """Mean and variance as vectors, for running averages. Raises ``StateError`` before they were encoded."""
+        if self._statistics.pixels == 0:
+            raise StateError(f"{type(self).__name__}: no statistics yet; encode BatchNormalizationStatistics first")
+        return tuple(Vector.of_buffer(self.resource(index), self._count) for index in (2, 3))
+
+    def batch_representation(self) -> StateBatch:
+        """This state once for each image."""
+        return StateBatch([self] * self.snapshot.source.number_of_images)
+
+    # objc: -destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:
+    def destination_image_descriptor(
+        self,
+        source_images: Sequence[Image],
+        source_states: Sequence[State],
+        kernel: Any,
+        suggested_descriptor: ImageDescriptor,
+    ) -> ImageDescriptor:
+        """As ``GradientState.destination_image_descriptor``, for as many images as this part of the batch has."""
+        descriptor = super().destination_image_descriptor(source_images, source_states, kernel, suggested_descriptor)
+        return replace(descriptor, number_of_images=suggested_descriptor.number_of_images)
+
+    def begin_statistics(self, owner: str, command_buffer: CommandBuffer) -> int:
+        """How many pixels the statistics hold that an encode of ``command_buffer`` adds to."""
+        if self._statistics_used:
+            self.reset()
+        self._statistics.require_ordered(owner, command_buffer)
+        return self._statistics.pixels
+
+    def add_statistics(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        self._statistics.add(command_buffer, pixels)
+
+    def use_statistics(self, owner: str, command_buffer: CommandBuffer) -> int:
+        """How many pixels the statistics hold, complete. Raises ``StateError`` if there are none."""
+        self._statistics.require_ordered(owner, command_buffer)
+        if self._statistics.pixels == 0:
+            raise StateError(
+                f"{owner}: batch_normalization_state holds no statistics; encode BatchNormalizationStatistics first"
+            )
+        self._gamma_and_beta._require_available(owner, command_buffer)
+        self._statistics_used = True
+        return self._statistics.pixels
+
+    def begin_gradients(self, owner: str, command_buffer: CommandBuffer, pixels: int) -> int:
+        """How many pixels the gradients hold that an encode of ``command_buffer`` adds ``pixels`` to.
+
+        Raises ``StateError`` if that makes more than the statistics have.
+        """
+        total = self.use_statistics(owner, command_buffer)
+        if self._gradients_used:
+            self._gradients.clear()
+            self._gradients_used = False
+        self._gradients.require_ordered(owner, command_buffer)
+        previous = self._gradients.pixels
+        if previous + pixels > total:
+            raise StateError(
+                f"{owner}: gradients of {previous + pixels} pixels in all, but the statistics of batch_normalization_state"
+                f" are of {total} pixels"
+            )
+        return previous
+
+    def add_gradients(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        self._gradients.add(command_buffer, pixels)
+
+    def use_gradients(self, owner: str, command_buffer: CommandBuffer) -> int:
+        """How many pixels the batch has. Raises ``StateError`` unless the gradients are complete."""
+        total = self.use_statistics(owner, command_buffer)
+        self._gradients.require_ordered(owner, command_buffer)
+        if self._gradients.pixels != total:
+            raise StateError(
+                f"{owner}: batch_normalization_state has gradients of {self._gradients.pixels} pixels but statistics of "
+                f"{total}; encode BatchNormalizationStatisticsGradient for the whole batch first"
+            )
+        self._gradients_used = True
+        return total
+
+
+def will_run(command_buffer: CommandBuffer) -> bool:
+    """Whether the work of ``command_buffer`` has run or can still run."""
+    return command_buffer.is_open or command_buffer.status in (
+        CommandBufferStatus.COMMITTED,
+        CommandBufferStatus.COMPLETED,
+    )
