@@ -1,6 +1,7 @@
 """One step of training, written out: the calls, their order, and the three ways to update the weights.
 
-The network is a 3x3 convolution, 2x2 max pooling, and a fully connected layer; the loss is softmax cross-entropy.
+The network is a 3x3 convolution, a ReLU, 2x2 max pooling and a fully connected layer; the loss is softmax
+cross-entropy.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ class Network:
             mg.ConvolutionDataSource.from_arrays(weights(CLASSES, 4, 4, 8), np.zeros(CLASSES, np.float32), label="top"),
         ]
         self.convolution = mg.Convolution(self.data_sources[0])
+        self.neuron = mg.NeuronReLU(a=0.1)
         self.pooling = mg.PoolingMax(kernel_width=2, kernel_height=2, stride_in_pixels_x=2, stride_in_pixels_y=2)
         self.top = mg.FullyConnected(self.data_sources[1])
         self.loss = mg.Loss(mg.LossDescriptor("softmax_cross_entropy", weight=1 / 6, reduction_type="sum"))
         self.convolution_gradient = mg.ConvolutionGradient(self.data_sources[0])
+        self.neuron_gradient = mg.NeuronGradient(self.neuron.neuron_descriptor)
         self.pooling_gradient = mg.PoolingMaxGradient(
             kernel_width=2, kernel_height=2, stride_in_pixels_x=2, stride_in_pixels_y=2
         )
@@ -43,6 +46,7 @@ class Network:
         """Forward kernel and gradient kernel of each layer, in forward order."""
         return [
             (self.convolution, self.convolution_gradient),
+            (self.neuron, self.neuron_gradient),
             (self.pooling, self.pooling_gradient),
             (self.top, self.top_gradient),
         ]
@@ -94,7 +98,7 @@ def spelled_out(network: Network, images: np.ndarray, labels: np.ndarray):
             # 6. The result is the gradient of the layer to the left.
             gradient = result
     states = [state for _, _, state in tape]
-    return np.asarray(loss_labels.loss_image), np.asarray(gradient), (states[0], states[2])
+    return np.asarray(loss_labels.loss_image), np.asarray(gradient), (states[0], states[3])
 
 
 def combined(network: Network, images: np.ndarray, labels: np.ndarray):
@@ -103,13 +107,15 @@ def combined(network: Network, images: np.ndarray, labels: np.ndarray):
     with mg.CommandBuffer() as commands:
         x0 = mg.Image.from_array(images)
         x1, s1 = network.convolution.encode(commands, x0, return_state=True)
-        x2, s2 = network.pooling.encode(commands, x1, return_state=True)
-        x3, s3 = network.top.encode(commands, x2, return_state=True)
-        g3 = network.loss.encode(commands, x3, loss_labels)
-        g2 = network.top_gradient.encode(commands, g3, x2, s3)
-        g1 = network.pooling_gradient.encode(commands, g2, x1, s2)
+        x2, s2 = network.neuron.encode(commands, x1, return_state=True)
+        x3, s3 = network.pooling.encode(commands, x2, return_state=True)
+        x4, s4 = network.top.encode(commands, x3, return_state=True)
+        g4 = network.loss.encode(commands, x4, loss_labels)
+        g3 = network.top_gradient.encode(commands, g4, x3, s4)
+        g2 = network.pooling_gradient.encode(commands, g3, x2, s3)
+        g1 = network.neuron_gradient.encode(commands, g2, x1, s2)
         g0 = network.convolution_gradient.encode(commands, g1, x0, s1)
-    return np.asarray(loss_labels.loss_image), np.asarray(g0), (s1, s3)
+    return np.asarray(loss_labels.loss_image), np.asarray(g0), (s1, s4)
 
 
 def in_batches(network: Network, images: np.ndarray, labels: np.ndarray):
@@ -118,33 +124,37 @@ def in_batches(network: Network, images: np.ndarray, labels: np.ndarray):
     with mg.CommandBuffer() as commands:
         x0 = mg.ImageBatch(mg.Image.from_array(one[None]) for one in images)
         x1, s1 = network.convolution.encode_batch(commands, x0, return_state=True)
-        x2, s2 = network.pooling.encode_batch(commands, x1, return_state=True)
-        x3, s3 = network.top.encode_batch(commands, x2, return_state=True)
-        g3 = network.loss.encode_batch(commands, x3, loss_labels)
-        g2 = network.top_gradient.encode_batch(commands, g3, x2, s3)
-        g1 = network.pooling_gradient.encode_batch(commands, g2, x1, s2)
+        x2, s2 = network.neuron.encode_batch(commands, x1, return_state=True)
+        x3, s3 = network.pooling.encode_batch(commands, x2, return_state=True)
+        x4, s4 = network.top.encode_batch(commands, x3, return_state=True)
+        g4 = network.loss.encode_batch(commands, x4, loss_labels)
+        g3 = network.top_gradient.encode_batch(commands, g4, x3, s4)
+        g2 = network.pooling_gradient.encode_batch(commands, g3, x2, s3)
+        g1 = network.neuron_gradient.encode_batch(commands, g2, x1, s2)
         g0 = network.convolution_gradient.encode_batch(commands, g1, x0, s1)
     assert len(set(map(id, s1))) == 1 and len(set(map(id, s2))) == 6
     losses = sum(np.asarray(one.loss_image) for one in loss_labels)
-    return losses, np.asarray(g0), (s1[0], s3[0])
+    return losses, np.asarray(g0), (s1[0], s4[0])
 
 
 def by_reference(network: Network, images: np.ndarray, labels: np.ndarray):
     """The same in float64: the gradient of the images, and the gradients for weights and biases of both layers."""
-    w1, w3 = (data.weights for data in network.data_sources)
-    b1, b3 = (data.bias_terms for data in network.data_sources)
+    w1, w4 = (data.weights for data in network.data_sources)
+    b1, b4 = (data.bias_terms for data in network.data_sources)
     window = {"kernel": (2, 2), "stride": (2, 2), "offset": (1, 1), "size": (4, 4), "edge": "zero"}
     x1 = reference.convolution(images, w1, b1, size=(8, 8))
-    x2 = reference.pooling_max(x1, **window)
-    x3 = reference.fully_connected(x2, w3, b3)
-    soft_max = np.exp(x3 - x3.max(axis=3, keepdims=True))
-    g3 = (soft_max / soft_max.sum(axis=3, keepdims=True) - labels) / 6
-    g2 = reference.fully_connected_gradient_data(g3, w3)
-    g1 = reference.pooling_max_gradient(g2, x1, **window)
+    x2 = np.where(x1 >= 0, x1, 0.1 * x1)
+    x3 = reference.pooling_max(x2, **window)
+    x4 = reference.fully_connected(x3, w4, b4)
+    soft_max = np.exp(x4 - x4.max(axis=3, keepdims=True))
+    g4 = (soft_max / soft_max.sum(axis=3, keepdims=True) - labels) / 6
+    g3 = reference.fully_connected_gradient_data(g4, w4)
+    g2 = reference.pooling_max_gradient(g3, x2, **window)
+    g1 = np.where(x1 >= 0, g2, 0.1 * g2)
     g0 = reference.convolution_gradient_data(g1, w1, source_size=(8, 8))
     return g0, [
         (reference.convolution_gradient_weights(g1, images, kernel=(3, 3)), g1.sum((0, 1, 2))),
-        (reference.fully_connected_gradient_weights(g3, x2), g3.sum((0, 1, 2))),
+        (reference.fully_connected_gradient_weights(g4, x3), g4.sum((0, 1, 2))),
     ]
 
 
@@ -179,12 +189,14 @@ def test_changing_a_kernel_after_its_encode_does_not_change_the_gradient():
         x1, s1 = network.convolution.encode(commands, x0, return_state=True)
         network.convolution.offset = mg.Offset(5, 5)
         network.convolution.edge_mode = mg.EdgeMode.CLAMP
-        x2, s2 = network.pooling.encode(commands, x1, return_state=True)
+        x2, s2 = network.neuron.encode(commands, x1, return_state=True)
+        x3, s3 = network.pooling.encode(commands, x2, return_state=True)
         network.pooling.offset = mg.Offset(0, 3)
-        x3, s3 = network.top.encode(commands, x2, return_state=True)
-        g3 = network.loss.encode(commands, x3, mg.LossLabels.from_array(labels))
-        g2 = network.top_gradient.encode(commands, g3, x2, s3)
-        g1 = network.pooling_gradient.encode(commands, g2, x1, s2)
+        x4, s4 = network.top.encode(commands, x3, return_state=True)
+        g4 = network.loss.encode(commands, x4, mg.LossLabels.from_array(labels))
+        g3 = network.top_gradient.encode(commands, g4, x3, s4)
+        g2 = network.pooling_gradient.encode(commands, g3, x2, s3)
+        g1 = network.neuron_gradient.encode(commands, g2, x1, s2)
         g0 = network.convolution_gradient.encode(commands, g1, x0, s1)
     assert np.array_equal(np.asarray(g0), expected)
 
@@ -193,13 +205,15 @@ def encode_step(network: Network, commands: mg.CommandBuffer, images: np.ndarray
     """Forward and backward pass on ``commands``; the states of the layers with weights."""
     x0 = mg.Image.from_array(images)
     x1, s1 = network.convolution.encode(commands, x0, return_state=True)
-    x2, s2 = network.pooling.encode(commands, x1, return_state=True)
-    x3, s3 = network.top.encode(commands, x2, return_state=True)
-    g3 = network.loss.encode(commands, x3, labels)
-    g2 = network.top_gradient.encode(commands, g3, x2, s3)
-    g1 = network.pooling_gradient.encode(commands, g2, x1, s2)
+    x2, s2 = network.neuron.encode(commands, x1, return_state=True)
+    x3, s3 = network.pooling.encode(commands, x2, return_state=True)
+    x4, s4 = network.top.encode(commands, x3, return_state=True)
+    g4 = network.loss.encode(commands, x4, labels)
+    g3 = network.top_gradient.encode(commands, g4, x3, s4)
+    g2 = network.pooling_gradient.encode(commands, g3, x2, s3)
+    g1 = network.neuron_gradient.encode(commands, g2, x1, s2)
     network.convolution_gradient.encode(commands, g1, x0, s1)
-    return s1, s3
+    return s1, s4
 
 
 def update_own_copy(network: Network, images: np.ndarray, labels: mg.LossLabels) -> list[np.ndarray]:

@@ -30,6 +30,8 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionGradientState,
     ConvolutionWeightsAndBiasesState,
 )
+from mpsgrad.kernels.neuron import Neuron
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
 from mpsgrad.padding import VALID_ONLY
 from mpsgrad.state import ForwardSnapshot
 
@@ -217,7 +219,8 @@ class Convolution(_WeightedKernel, Kernel):
     input channels of the group of ``o``. Outside the source ``x`` is 0, or with ``EdgeMode.CLAMP`` the nearest pixel.
     Of a source with more channels than needed the first ``input_feature_channels`` from
     ``source_feature_channel_offset`` on are read. Weights, biases and sums are float32; any number of channels per
-    group is allowed. Source: ``MPSCNNConvolution``.
+    group is allowed. A fused neuron ``act`` is applied to the result as it is stored, so with FLOAT16 images after
+    rounding. Source: ``MPSCNNConvolution``.
 
     Raises ``StateError`` if the data source cannot load.
     """
@@ -233,10 +236,6 @@ class Convolution(_WeightedKernel, Kernel):
         super().__init__(device=device, label=label)
         self._set_data_source(data_source)
         self._set_window(*self._descriptor.geometry[:6])
-        if self._descriptor.fused_neuron_descriptor is not None:
-            raise NotImplementedError(
-                f"{type(self).__name__}: the descriptor has a fused neuron; encode a neuron after the convolution"
-            )
 
     @property
     def input_feature_channels(self) -> int:
@@ -254,7 +253,7 @@ class Convolution(_WeightedKernel, Kernel):
         return 1
 
     @property
-    def fused_neuron_descriptor(self) -> Any:
+    def fused_neuron_descriptor(self) -> NeuronDescriptor | None:
         """The neuron applied to the result, or None."""
         return self._descriptor.fused_neuron_descriptor
 
@@ -325,6 +324,10 @@ class Convolution(_WeightedKernel, Kernel):
             ImagePart(source.buffer, regions.sources[0]),
             ImagePart(destination.buffer, regions.destination),
         )
+        if self.fused_neuron_descriptor is not None:
+            in_place = replace(regions, sources=(regions.destination,))
+            neuron = Neuron(self.fused_neuron_descriptor, device=self.device)
+            neuron._dispatch(command_buffer, destination, destination, in_place, None)
 
     def _archived_properties(self) -> dict[str, Any]:
         return {**super()._archived_properties(), **self._archived_parameters()}

@@ -17,6 +17,7 @@ from mpsgrad.kernels.convolution_descriptor import (
     DepthWiseConvolutionDescriptor,
     require_descriptor,
 )
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
 
 if TYPE_CHECKING:
     from mpsgrad.command import CommandBuffer
@@ -88,7 +89,7 @@ class ConvolutionDataSource:
         stride: tuple[int, int] = (1, 1),
         dilation: tuple[int, int] = (1, 1),
         groups: int = 1,
-        fused_neuron_descriptor: Any = None,
+        fused_neuron_descriptor: NeuronDescriptor | None = None,
         label: str | None = None,
     ) -> ArrayConvolutionDataSource:
         """A data source that holds ``weights`` and ``bias_terms`` themselves, so that they can be updated in place.

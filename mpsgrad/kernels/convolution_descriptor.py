@@ -10,6 +10,7 @@ from mpsgrad.archive import archivable
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IntegerProperty
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType, require_neuron_descriptor
 
 
 @archivable
@@ -20,6 +21,7 @@ class ConvolutionDescriptor:
     have to be divisible by ``groups``; the channels per group may be any number (MPS wants a multiple of 4).
 
     ``fused_neuron_descriptor`` is a neuron applied to the result of the forward kernel; the gradient kernel refuses it.
+    None and a neuron of type NONE mean the same.
     """
 
     kernel_width = IntegerProperty(3, "Taps along x.", minimum=1)
@@ -45,7 +47,7 @@ class ConvolutionDescriptor:
         groups: int = 1,
         dilation_rate_x: int = 1,
         dilation_rate_y: int = 1,
-        fused_neuron_descriptor: Any = None,
+        fused_neuron_descriptor: NeuronDescriptor | None = None,
         batch_normalization_parameters: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float] | None = None,
     ) -> None:
         self._values: dict[str, Any] = {}
@@ -62,6 +64,19 @@ class ConvolutionDescriptor:
         self.batch_normalization_parameters: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float] | None = None
         if batch_normalization_parameters is not None:
             self.set_batch_normalization_parameters_for_inference(*batch_normalization_parameters)
+
+    @property
+    def fused_neuron_descriptor(self) -> NeuronDescriptor | None:
+        """The neuron applied to the result, or None. Setting raises ``FormatError`` for anything else."""
+        return self._fused_neuron_descriptor
+
+    @fused_neuron_descriptor.setter
+    def fused_neuron_descriptor(self, descriptor: NeuronDescriptor | None) -> None:
+        if descriptor is not None:
+            require_neuron_descriptor(type(self).__name__, "fused_neuron_descriptor", descriptor)
+            if descriptor.neuron_type is NeuronType.NONE:
+                descriptor = None
+        self._fused_neuron_descriptor = descriptor
 
     # objc: -setBatchNormalizationParametersForInferenceWithMean:variance:gamma:beta:epsilon:
     def set_batch_normalization_parameters_for_inference(
@@ -122,6 +137,8 @@ class ConvolutionDescriptor:
             count = getattr(self, name)
             if count % self.groups:
                 raise GeometryError(f"{owner}: {name} is {count}, which is not divisible into groups = {self.groups}")
+        if self.fused_neuron_descriptor is not None:
+            self.fused_neuron_descriptor.require_channels(owner, self.output_feature_channels)
         count = int(np.prod(self.weights_shape, dtype=object))
         if count > LARGEST_ELEMENT_COUNT:
             raise GeometryError(

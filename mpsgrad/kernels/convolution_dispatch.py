@@ -37,7 +37,7 @@ WEIGHTS_PARAMETERS = ParameterStruct(
     clamps="int",
     accumulates="int",
 )
-COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="int", destination_offset="int")
+COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="int")
 FAMILY = ShaderFamily(
     "convolution",
     (IMAGE_LAYOUT, WINDOW, FORWARD_PARAMETERS, DATA_PARAMETERS, WEIGHTS_PARAMETERS, COPY_PARAMETERS),
@@ -188,12 +188,9 @@ def add_copy(
     count: int,
     *,
     source_offset: int = 0,
-    destination_offset: int = 0,
 ) -> None:
-    """Adds a copy of ``count`` floats; offsets are in floats."""
+    """Adds a copy of ``count`` floats of ``source``, from number ``source_offset`` on."""
     device = command_buffer.device
-    parameters = COPY_PARAMETERS.pack(
-        count=count, source_offset=source_offset, destination_offset=destination_offset
-    )
+    parameters = COPY_PARAMETERS.pack(count=count, source_offset=source_offset)
     function = FAMILY.function(device, "copy_parameters", "float")
     _add(command_buffer, function, count, source, destination, device.constant_buffer(parameters))

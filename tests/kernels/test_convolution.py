@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpsgrad as mg
-from mpsgrad import reference
+from mpsgrad import archive, reference
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -603,6 +603,31 @@ def test_a_temporary_state_carries_gradients_to_an_update_in_the_same_command_bu
     assert_within(-updated.weights, moved.expected_weights(), moved.weights_bound())
     with pytest.raises(mg.StateError, match="temporary"):
         _ = states[0].gradient_for_weights
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("neuron", ["none", "relu", "tanh", "elu", "gelu", "prelu"])
+def test_a_fused_neuron_gives_the_bits_of_one_that_follows(neuron, dtype):
+    case = layer(dtype=dtype)
+    slopes = np.linspace(-1, 1, 8)
+    descriptor = mg.NeuronDescriptor.prelu(slopes) if neuron == "prelu" else mg.NeuronDescriptor(neuron)
+    data = mg.ConvolutionDataSource.from_arrays(case.weights, case.biases, fused_neuron_descriptor=descriptor)
+    fused, plain, following = mg.Convolution(data), case.convolution(), mg.Neuron(descriptor)
+    assert fused.fused_neuron_descriptor == (None if neuron == "none" else descriptor)
+    source = mg.Image.from_array(case.source)
+    wide = np.full((3, 9, 9, 16), 7, dtype)
+    written = mg.Image.from_array(wide)
+    restored = archive.from_bytes(archive.to_bytes(fused))
+    for kernel in (fused, restored):
+        kernel.clip_rect = mg.Region(mg.Origin(1, 2, 0), mg.Size(6, 7, 3))
+        kernel.destination_feature_channel_offset = 4
+    with mg.CommandBuffer() as commands:
+        separate = following.encode(commands, plain.encode(commands, source))
+        for kernel in (fused, restored):
+            kernel.offset = plain.offset
+            kernel.encode(commands, source, destination_image=written)
+    wide[:, 2:, 1:7, 4:12] = np.asarray(separate)
+    assert np.array_equal(np.asarray(written), wide)
 
 
 def test_even_windows_lean_to_the_top_left():

@@ -453,6 +453,14 @@ BAD_INPUT = {
     "too many weights": (
         lambda: State.with_descriptor(mg.ConvolutionDescriptor(2**10, 2**10, 2**10, 2**10)), mg.GeometryError,
         "elements"),
+    "fused neuron of another kind": (
+        lambda: from_arrays(fused_neuron_descriptor="relu"), mg.FormatError, "fused_neuron_descriptor is 'relu'"),
+    "too few slopes": (
+        lambda: from_arrays(fused_neuron_descriptor=mg.NeuronDescriptor.prelu([0.1, 0.2, 0.3])), mg.GeometryError,
+        "3 slopes but 4"),
+    "gradient of a fused neuron": (
+        lambda: mg.ConvolutionGradient(data_source(fused_neuron_descriptor=mg.NeuronDescriptor("relu"))), NotSupported,
+        "ConvolutionGradient.*fused_neuron_descriptor"),
     "batch normalization of other channels": (
         lambda: data_source().descriptor.set_batch_normalization_parameters_for_inference(
             np.ones(3), None, None, None, 0.1), mg.GeometryError, r"mean has shape \(3,\).*4"),
