@@ -6,6 +6,7 @@ so a buffer is plain host memory that NumPy views directly.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import mmap
@@ -13,10 +14,11 @@ import os
 import sys
 import tempfile
 import warnings
+from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +39,7 @@ _RUNTIME_DISTRIBUTION = "intel-opencl-rt"
 _RUNTIME_LIBRARY = "intelocl64.dll" if sys.platform == "win32" else "libintelocl.so"
 _REQUIRED_EXTENSIONS = ("cl_khr_fp16", "cl_khr_subgroup_shuffle", "cl_intel_required_subgroup_size")
 _POOL_LIMIT_BYTES = 4 << 30
+_HUGE_PAGE_BYTES = 2 << 20
 
 
 def _runtime_library() -> Path | None:
@@ -149,7 +152,11 @@ class _Memory:
         import pyopencl as cl
 
         self.size = size
-        self.array = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+        mapping = mmap.mmap(-1, size)
+        if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):
+                mapping.madvise(mmap.MADV_HUGEPAGE)
+        self.array = np.frombuffer(mapping, np.uint8)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         self.handle = cl.Buffer(context, flags, hostbuf=self.array)
 
@@ -299,7 +306,9 @@ class OpenCLDevice(Device):
         self._handle = handle
         self._pool: dict[int, list[_Memory]] = {}
         self._pool_bytes = 0
-        self._lock = Lock()
+        # Reentrant: a buffer may be collected, and recycled, while its own thread allocates another.
+        self._lock = RLock()
+        self._in_flight: deque[OpenCLSubmission] = deque()
 
     __hash__ = Device.__hash__
 
@@ -403,7 +412,13 @@ class OpenCLDevice(Device):
                     raise DeviceError(f"{function.name}: the device refused the dispatch: {error}") from error
             events.append(event)
         queue.flush()
-        return OpenCLSubmission(dispatches, events, label)
+        submission = OpenCLSubmission(dispatches, events, label)
+        with self._lock:
+            # Kept here until they have run, or their buffers would be recycled if the caller drops a submission early.
+            while self._in_flight and self._in_flight[0].is_complete:
+                self._in_flight.popleft()
+            self._in_flight.append(submission)
+        return submission
 
 
 def _pool_size(nbytes: int) -> int:
