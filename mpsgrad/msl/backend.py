@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.declarations import Attribute, Kernel, Parameter
-from mpsgrad.msl.signature import Target
+from mpsgrad.msl.signature import Argument, Target
 from mpsgrad.msl.tokens import error, spell
 
 VECTOR_TYPE = re.compile(r"(bool|char|uchar|short|ushort|int|uint|long|ulong|half|float)([234])$")
@@ -61,7 +61,20 @@ class Backend(ABC):
     address_spaces: dict[str, str]
     reserved: frozenset[str]
     library_names: frozenset[str]
-    opening: str
+    threadgroup_variable: str
+    has_native_constructors: bool
+
+    @abstractmethod
+    def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
+        """What stands before the library, given the names used of it and the names behind a dot in the program."""
+
+    @abstractmethod
+    def vector_type(self, name: str) -> str:
+        """The target's name of a vector type."""
+
+    @abstractmethod
+    def pointer(self, argument: Argument) -> str:
+        """The declarator of a kernel's buffer argument, before its name."""
 
     @abstractmethod
     def kernel_head(self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, uses_simdgroups: bool) -> str:

@@ -1,12 +1,20 @@
-"""CUDA C++ as NVRTC reads it."""
+"""CUDA C++ as NVRTC reads it, with the options in ``COMPILER_OPTIONS`` beside the architecture.
+
+CUDA pointers carry no address space, and every function is a device function by ``-default-device``. The vectors are
+ours, made of what the program uses: its swizzles, and the functions it calls on vectors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.backend import Backend, floating_literal
 from mpsgrad.msl.cuda_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.declarations import Kernel
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.signature import Argument
+
+COMPILER_OPTIONS = ("-default-device", "--std=c++17")
 
 _AXES = "xyz"
 _LINEAR_INDEX = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"
@@ -35,12 +43,59 @@ _POSITIONS = {
 }
 
 
+_VECTOR_FUNCTIONS = {
+    "1": """acos acosh asin asinh atan atanh ceil cos cosh cospi exp exp2 exp10 fabs floor fract log log2 log10 rint
+        round rsqrt saturate sign sin sinh sinpi sqrt tan tanh tanpi trunc abs clz ctz popcount reverse_bits""",
+    "2": """atan2 copysign divide fdim fmod pow powr step min max fmin fmax mulhi rotate absdiff addsat subsat hadd
+        rhadd mul24""",
+    "3": "clamp extract_bits fma mix smoothstep min3 max3 median3 fmin3 fmax3 fmedian3 madhi mad24",
+    "TEST": "isnan isinf isfinite isnormal signbit",
+}
+_FUNCTION_KINDS = {name: kind for kind, names in _VECTOR_FUNCTIONS.items() for name in names.split()}
+_GEOMETRIC = frozenset(
+    "dot length length_squared distance distance_squared normalize cross reflect refract faceforward select".split()
+)
+
+
+def _vector_function(name: str) -> str:
+    """The macro that declares ``name`` for vectors, if it has a vector form."""
+    if name in _FUNCTION_KINDS:
+        return f"FUNCTION_{_FUNCTION_KINDS[name]}_MTL({name}{RENAMED_SUFFIX})"
+    return f"VECTOR_{name}_MTL" if name in _GEOMETRIC else ""
+
+
+def _swizzles(members: Collection[str], width: int) -> str:
+    """The members of a vector of ``width`` components for the swizzles among ``members``."""
+    found = []
+    for name in sorted(members):
+        for letters in ("xyzw", "rgba"):
+            if 2 <= len(name) <= 4 and set(name) <= set(letters[:width]):
+                places = ", ".join(str(letters.index(letter)) for letter in name)
+                found.append(f"swizzle_mtl<vec_mtl<T, {len(name)}>, T, {width}, {places}> {name};")
+    return " ".join(found)
+
+
 class CUDABackend(Backend):
     target = "cuda"
     address_spaces = {"device": "", "constant": "const", "threadgroup": "", "thread": ""}
     reserved = RESERVED_NAMES
     library_names = LIBRARY_NAMES
-    opening = ""
+    threadgroup_variable = "__shared__"
+    has_native_constructors = True
+
+    def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
+        lines = []
+        for width in (2, 3, 4):
+            lines.append(f"#define SWIZZLES_{width}_MTL {_swizzles(members, width)}\n")
+        functions = [_vector_function(name) for name in sorted(library_names)]
+        lines.append(f"#define VECTOR_FUNCTIONS_MTL {' '.join(text for text in functions if text)}\n")
+        return "".join(lines)
+
+    def vector_type(self, name: str) -> str:
+        return f"{name}{RENAMED_SUFFIX}"
+
+    def pointer(self, argument: Argument) -> str:
+        return "*" if argument.is_writable else "* __restrict__"
 
     def kernel_head(self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, uses_simdgroups: bool) -> str:
         bounds = f"__launch_bounds__({threadgroup_size}) " if threadgroup_size is not None else ""
@@ -50,10 +105,10 @@ class CUDABackend(Backend):
         return [_POSITIONS[name].format(axis) for axis in _AXES[:dimensions]]
 
     def vector(self, type_name: str, components: Sequence[str]) -> str:
-        return f"{type_name}_mtl({', '.join(components)})"
+        return f"{self.vector_type(type_name)}({', '.join(components)})"
 
     def vector_cast(self, type_name: str) -> str:
-        return type_name
+        return self.vector_type(type_name)
 
     def vector_maker(self, type_name: str, packed: bool) -> str:
         return ""

@@ -1,4 +1,6 @@
-"""The parts of metal_stdlib that a target lacks: C++ in ``include/<target>``, of which a program gets what it names.
+"""The parts of metal_stdlib that a target lacks: C++ headers, of which a program gets what it names.
+
+They lie in ``include/common`` and ``include/<target>`` and are ordered by file name.
 
 A header is made of sections. A line ``//@ a b c`` starts one and lists the names that call for it; ``//@ a : x y`` adds
 that the section itself needs those of ``x`` and ``y``. A name that the target defines otherwise is written with the
@@ -34,33 +36,33 @@ class Library:
     always: tuple[Section, ...]
     renamed: frozenset[str]
 
-    def prelude(self, names: Iterable[str]) -> str:
-        """The text of every section that ``names`` call for, in the order of the headers."""
-        chosen: dict[int, Section] = {section.order: section for section in self.always}
+    def closure(self, names: Iterable[str]) -> set[str]:
+        """``names`` and all that their sections need in turn."""
         todo = [name for section in self.always for name in section.needs]
         todo += [name for name in names if name in self.sections]
-        seen = set()
+        found: set[str] = set()
         while todo:
             name = todo.pop()
-            if name in seen:
-                continue
-            seen.add(name)
+            if name not in found:
+                found.add(name)
+                todo += [needed for section in self.sections.get(name, ()) for needed in section.needs]
+        return found
+
+    def prelude(self, names: Iterable[str]) -> str:
+        """The text of every section that ``names`` call for, in the order of the headers."""
+        chosen = {section.order: section for section in self.always}
+        for name in self.closure(names):
             for section in self.sections.get(name, ()):
-                if section.order not in chosen:
-                    chosen[section.order] = section
-                    todo += section.needs
+                chosen[section.order] = section
         return "".join(chosen[order].text for order in sorted(chosen))
 
 
 @cache
 def library(target: str) -> Library:
     """The library for ``target``, read once from the package's headers."""
-    folder = resources.files("mpsgrad.msl") / "include" / target
-    texts = [
-        file.read_text(encoding="utf-8")
-        for file in sorted(folder.iterdir(), key=lambda f: f.name)
-        if file.name.endswith(".h")
-    ]
+    include = resources.files("mpsgrad.msl") / "include"
+    files = [file for folder in ("common", target) for file in (include / folder).iterdir() if file.name.endswith(".h")]
+    texts = [file.read_text(encoding="utf-8") for file in sorted(files, key=lambda file: file.name)]
     sections: dict[str, tuple[Section, ...]] = {}
     always: list[Section] = []
     renamed: set[str] = set()

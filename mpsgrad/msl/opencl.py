@@ -8,11 +8,12 @@ tells the compiler again that nothing else writes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.backend import Backend, floating_literal
 from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
+from mpsgrad.msl.signature import Argument
 
 SIMD_WIDTH = 32
 
@@ -59,7 +60,17 @@ class OpenCLBackend(Backend):
     }
     reserved = RESERVED_NAMES
     library_names = LIBRARY_NAMES
-    opening = '#pragma clang diagnostic ignored "-Wc++11-narrowing"\n'
+    threadgroup_variable = "__local"
+    has_native_constructors = False
+
+    def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
+        return '#pragma clang diagnostic ignored "-Wc++11-narrowing"\n'
+
+    def vector_type(self, name: str) -> str:
+        return name
+
+    def pointer(self, argument: Argument) -> str:
+        return "* __restrict" if argument.is_reference else "*"
 
     def kernel_head(self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, uses_simdgroups: bool) -> str:
         head = ""

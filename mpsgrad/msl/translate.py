@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import pairwise
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import (
@@ -165,7 +166,9 @@ class _Translator:
             output += tokens()
             position = end
         output += self._rewrite(self._tokens[position:])
-        prelude = self._backend.opening + self._library.prelude(sorted(self._used)) + self._vector_makers()
+        names = self._library.closure(self._used)
+        members = {b.text for a, b in pairwise(self._tokens) if a.text == "."}
+        prelude = self._backend.opening(names, members) + self._library.prelude(names) + self._vector_makers()
         text, shifts = emit(output, self._filename, prelude)
         return Translation(text, self._signatures, shifts)
 
@@ -200,7 +203,11 @@ class _Translator:
             if kind == PUNCTUATION:
                 if token.text == "(" and index + 3 < count and tokens[index + 2].text == ")":
                     vector = VECTOR_TYPE.match(tokens[index + 1].text)
-                    if vector is not None and _begins_operand(tokens, index, index + 3):
+                    if (
+                        vector is not None
+                        and not backend.has_native_constructors
+                        and _begins_operand(tokens, index, index + 3)
+                    ):
                         self._used.update(("cast", tokens[index + 1].text))
                         output.append(token.replaced(f"cast{RENAMED_SUFFIX}<{tokens[index + 1].text}>()->*"))
                         index += 3
@@ -236,6 +243,10 @@ class _Translator:
             vector = VECTOR_TYPE.match(text)
             if vector is not None:
                 self._used.add(text)
+                if backend.has_native_constructors:
+                    output.append(token.replaced(backend.vector_type(text)))
+                    index += 1
+                    continue
                 if following == "(" and (index == 0 or tokens[index - 1].text != "operator"):
                     closing = matching(tokens, index + 1)
                     arguments = split_commas(tokens[index + 2 : closing])
@@ -261,6 +272,7 @@ class _Translator:
                 continue
             if (
                 following == "("
+                and not backend.has_native_constructors
                 and text in self._aliases
                 and (index == 0 or tokens[index - 1].text not in ("~", ".", "->"))
             ):
@@ -270,7 +282,7 @@ class _Translator:
                     output.append(token.replaced(f"construct{RENAMED_SUFFIX}<{self._spelling(text)}>"))
                     index += 1
                     continue
-            if text == "vec" and following == "<":
+            if text == "vec" and following == "<" and not backend.has_native_constructors:
                 close_angle = matching_angle(tokens, index + 1)
                 if close_angle is not None and close_angle + 1 < count and tokens[close_angle + 1].text == "(":
                     closing = matching(tokens, close_angle + 1)
@@ -338,6 +350,8 @@ class _Translator:
     def _address_space(self, tokens: Sequence[Token], index: int, output: list[Token]) -> None:
         token = tokens[index]
         spelling = self._backend.address_spaces[token.text]
+        if token.text == "threadgroup" and _declares_variable(tokens, index):
+            spelling = self._backend.threadgroup_variable
         if token.text == "constant":
             neighbours = (output[-1].text if output else "", tokens[index + 1].text if index + 1 < len(tokens) else "")
             if "const" in neighbours:
@@ -644,9 +658,10 @@ class _Translator:
     def _parameter(self, argument: Argument, parameter: Parameter) -> list[Token]:
         output = []
         rewritten = self._rewrite(parameter.type)
+        last = next(token for token in reversed(rewritten) if token.text in ("*", "&"))
         for token in rewritten:
-            if token.text == "&":
-                token = token.replaced("* __restrict")
+            if token.text in ("*", "&") and token is last:
+                token = token.replaced(self._backend.pointer(argument))
             elif token.text == "restrict":
                 token = token.replaced("__restrict")
             output.append(token)
@@ -717,6 +732,19 @@ def _without_attributes(tokens: Sequence[Token]) -> list[Token]:
             rest.append(tokens[index])
             index += 1
     return rest
+
+
+def _declares_variable(tokens: Sequence[Token], index: int) -> bool:
+    """Whether the address space at ``index`` belongs to a variable itself, not to what a pointer points to."""
+    position = index + 1
+    while position < len(tokens) and tokens[position].text not in (";", "=", "[", ",", "*", "&", "(", ")", "{"):
+        if tokens[position].text == "<" and tokens[position - 1].kind == IDENTIFIER:
+            close = matching_angle(tokens, position)
+            if close is None:
+                return False
+            position = close
+        position += 1
+    return position < len(tokens) and tokens[position].text in (";", "=", "[", ",")
 
 
 def _begins_operand(tokens: Sequence[Token], opening: int, index: int) -> bool:

@@ -102,6 +102,7 @@ inline bool quad_all(bool x) { return sub_group_clustered_reduce_min((int)x, 4);
 inline bool quad_any(bool x) { return sub_group_clustered_reduce_max((int)x, 4); }
 //@ simd_is_first
 inline bool simd_is_first() { return sub_group_elect(); }
+// The members all and any are renamed like the functions of that name.
 //@ simd_vote simd_ballot simd_active_threads_mask
 struct simd_vote {
   typedef ulong vote_t;
@@ -110,8 +111,8 @@ struct simd_vote {
   explicit simd_vote(vote_t v) : bits_mtl(v) {}
   explicit operator vote_t() const { return bits_mtl; }
   explicit operator uint() const { return (uint)bits_mtl; }
-  bool all() const { return (uint)bits_mtl == 0xffffffffu; }
-  bool any() const { return bits_mtl != 0; }
+  bool all_mtl() const { return (uint)bits_mtl == 0xffffffffu; }
+  bool any_mtl() const { return bits_mtl != 0; }
 };
 inline simd_vote simd_ballot(bool x) { return simd_vote((ulong)sub_group_ballot(x).x); }
 inline simd_vote simd_active_threads_mask() { return simd_ballot(true); }

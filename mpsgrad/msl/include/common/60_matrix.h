@@ -1,5 +1,5 @@
 // <metal_matrix>: columns of vectors.
-//@ matrix
+//@ matrix : construct_one
 template <typename T, int C, int R> struct matrix {
   vec_mtl<T, R> columns[C];
   matrix() = default;
@@ -15,18 +15,22 @@ template <typename T, int C, int R> struct matrix {
     const T all[C * R] = {(T)e...};
     for (int c = 0; c < C; c++) for (int r = 0; r < R; r++) columns[c][r] = all[c * R + r];
   }
-  template <typename U> explicit matrix(const matrix<U, C, R> &m) { for (int c = 0; c < C; c++) columns[c] = __builtin_convertvector(m.columns[c], vec_mtl<T, R>); }
+  template <typename U> explicit matrix(const matrix<U, C, R> &m) { for (int c = 0; c < C; c++) columns[c] = construct_one_mtl<vec_mtl<T, R>>(m.columns[c]); }
   const vec_mtl<T, R> &operator[](int c) const { return columns[c]; }
   vec_mtl<T, R> &operator[](int c) { return columns[c]; }
 };
 template <typename T, int C, int R> inline vec_mtl<T, R> operator*(matrix<T, C, R> m, vec_mtl<T, C> v) {
   vec_mtl<T, R> r = m.columns[0] * v[0];
-  for (int c = 1; c < C; c++) r = fma(m.columns[c], (vec_mtl<T, R>)(v[c]), r);
+  for (int c = 1; c < C; c++) r = r + m.columns[c] * v[c];
   return r;
 }
 template <typename T, int C, int R> inline vec_mtl<T, C> operator*(vec_mtl<T, R> v, matrix<T, C, R> m) {
   vec_mtl<T, C> r;
-  for (int c = 0; c < C; c++) r[c] = dot(v, m.columns[c]);
+  for (int c = 0; c < C; c++) {
+    T sum = v[0] * m.columns[c][0];
+    for (int k = 1; k < R; k++) sum = sum + v[k] * m.columns[c][k];
+    r[c] = sum;
+  }
   return r;
 }
 template <typename T, int C, int R, int K> inline matrix<T, C, R> operator*(matrix<T, K, R> a, matrix<T, C, K> b) {
@@ -45,7 +49,10 @@ template <typename T, int C, int R> inline matrix<T, R, C> transpose(matrix<T, C
   return r;
 }
 template <typename T> inline T determinant(matrix<T, 2, 2> m) { return m.columns[0].x * m.columns[1].y - m.columns[1].x * m.columns[0].y; }
-template <typename T> inline T determinant(matrix<T, 3, 3> m) { return dot(m.columns[0], cross(m.columns[1], m.columns[2])); }
+template <typename T> inline T determinant(matrix<T, 3, 3> m) {
+  vec_mtl<T, 3> a = m.columns[0], b = m.columns[1], c = m.columns[2];
+  return a.x * (b.y * c.z - b.z * c.y) + a.y * (b.z * c.x - b.x * c.z) + a.z * (b.x * c.y - b.y * c.x);
+}
 template <typename T> inline T determinant(matrix<T, 4, 4> m) {
   vec_mtl<T, 4> a = m.columns[0], b = m.columns[1], c = m.columns[2], d = m.columns[3];
   T s0 = a.x * b.y - b.x * a.y, s1 = a.x * b.z - b.x * a.z, s2 = a.x * b.w - b.x * a.w;

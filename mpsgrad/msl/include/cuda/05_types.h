@@ -1,0 +1,124 @@
+// The scalar types and constants. NVRTC is called with -default-device.
+//@ *
+#define __global
+#define __local
+#define __private
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+inline uint lane_index_mtl() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31; }
+
+template <bool C> struct require_mtl {};
+template <> struct require_mtl<true> { typedef int type; };
+template <typename T> struct is_scalar_mtl { static constexpr bool value = false; };
+template <typename T> struct is_scalar_mtl<const T> : is_scalar_mtl<T> {};
+#define SCALAR_MTL(t) template <> struct is_scalar_mtl<t> { static constexpr bool value = true; };
+SCALAR_MTL(bool)
+SCALAR_MTL(char)
+SCALAR_MTL(signed char)
+SCALAR_MTL(uchar)
+SCALAR_MTL(short)
+SCALAR_MTL(ushort)
+SCALAR_MTL(int)
+SCALAR_MTL(uint)
+SCALAR_MTL(long)
+SCALAR_MTL(ulong)
+SCALAR_MTL(float)
+
+// Sums and products of halves are made in float and rounded once, which gives the same bits as half arithmetic.
+inline ushort round_to_half_mtl(float x) { ushort r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+inline float widen_half_mtl(ushort h) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h)); return r; }
+struct half {
+  ushort bits;
+  half() = default;
+  template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr half(A a) : bits(pack((float)a)) {}
+  constexpr operator float() const { return unpack(bits); }
+  template <typename A> half &operator+=(A a) { return *this = half((float)*this + (float)a); }
+  template <typename A> half &operator-=(A a) { return *this = half((float)*this - (float)a); }
+  template <typename A> half &operator*=(A a) { return *this = half((float)*this * (float)a); }
+  template <typename A> half &operator/=(A a) { return *this = half((float)*this / (float)a); }
+  static constexpr ushort pack(float x) {
+    if (!__builtin_is_constant_evaluated()) return round_to_half_mtl(x);
+    float m = x < 0 ? -x : x;
+    uint sign = x < 0 ? 0x8000u : 0u;
+    if (m != m) return (ushort)0x7e00;
+    if (m >= 65520.0f) return (ushort)(sign | 0x7c00);
+    int e = -14;
+    float unit = 6.103515625e-05f;
+    while (e < 15 && m >= 2 * unit) { unit *= 2; e++; }
+    float scaled = m / unit * 1024.0f;
+    uint whole = (uint)scaled;
+    float rest = scaled - (float)whole;
+    whole += rest > 0.5f || (rest == 0.5f && (whole & 1));
+    return (ushort)(sign + (uint)((e + 14) << 10) + whole);
+  }
+  static constexpr float unpack(ushort h) {
+    if (!__builtin_is_constant_evaluated()) return widen_half_mtl(h);
+    int e = (h >> 10) & 31;
+    float m = (float)(h & 1023) / 1024.0f + (e ? 1.0f : 0.0f);
+    float unit = 6.103515625e-05f;
+    for (int i = 1; i < e; i++) unit *= 2;
+    return (h & 0x8000) ? -m * unit : m * unit;
+  }
+};
+SCALAR_MTL(half)
+#define HALF_OPERATOR_MTL(op) \
+  inline constexpr half operator op(half a, half b) { return half((float)a op(float) b); } \
+  inline constexpr float operator op(half a, float b) { return (float)a op b; } \
+  inline constexpr float operator op(float a, half b) { return a op(float) b; } \
+  template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> inline constexpr half operator op(half a, A b) { return half((float)a op(float) b); } \
+  template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> inline constexpr half operator op(A a, half b) { return half((float)a op(float) b); }
+HALF_OPERATOR_MTL(+)
+HALF_OPERATOR_MTL(-)
+HALF_OPERATOR_MTL(*)
+HALF_OPERATOR_MTL(/)
+inline constexpr half operator-(half a) { return half(-(float)a); }
+
+//@ INFINITY NAN HUGE_VALF HUGE_VALH MAXFLOAT
+#define INFINITY __builtin_bit_cast(float, 0x7f800000)
+#define NAN __builtin_bit_cast(float, 0x7fc00000)
+#define HUGE_VALF INFINITY
+#define HUGE_VALH ((half)INFINITY)
+#define MAXFLOAT 3.402823466e+38f
+//@ FLT_MAX FLT_MIN FLT_EPSILON FLT_DIG FLT_MANT_DIG
+#define FLT_MAX 3.402823466e+38f
+#define FLT_MIN 1.175494351e-38f
+#define FLT_EPSILON 1.192092896e-07f
+#define FLT_DIG 6
+#define FLT_MANT_DIG 24
+//@ HALF_MAX HALF_MIN HALF_EPSILON
+#define HALF_MAX ((half)65504.0f)
+#define HALF_MIN ((half)6.103515625e-05f)
+#define HALF_EPSILON ((half)9.765625e-04f)
+//@ INT_MAX INT_MIN UINT_MAX SHRT_MAX SHRT_MIN USHRT_MAX CHAR_BIT CHAR_MAX CHAR_MIN UCHAR_MAX LONG_MAX LONG_MIN ULONG_MAX
+#define INT_MAX 2147483647
+#define INT_MIN (-2147483647 - 1)
+#define UINT_MAX 4294967295u
+#define SHRT_MAX 32767
+#define SHRT_MIN (-32768)
+#define USHRT_MAX 65535
+#define CHAR_BIT 8
+#define CHAR_MAX 127
+#define CHAR_MIN (-128)
+#define UCHAR_MAX 255
+#define LONG_MAX 9223372036854775807L
+#define LONG_MIN (-9223372036854775807L - 1)
+#define ULONG_MAX 18446744073709551615ul
+//@ M_E_F M_LOG2E_F M_LOG10E_F M_LN2_F M_LN10_F M_PI_F M_PI_2_F M_PI_4_F M_1_PI_F M_2_PI_F M_2_SQRTPI_F M_SQRT2_F M_SQRT1_2_F
+#define M_E_F 2.71828182845904523536f
+#define M_LOG2E_F 1.44269504088896340736f
+#define M_LOG10E_F 0.434294481903251827651f
+#define M_LN2_F 0.693147180559945309417f
+#define M_LN10_F 2.30258509299404568402f
+#define M_PI_F 3.14159265358979323846f
+#define M_PI_2_F 1.57079632679489661923f
+#define M_PI_4_F 0.785398163397448309616f
+#define M_1_PI_F 0.318309886183790671538f
+#define M_2_PI_F 0.636619772367581343076f
+#define M_2_SQRTPI_F 1.12837916709551257390f
+#define M_SQRT2_F 1.41421356237309504880f
+#define M_SQRT1_2_F 0.707106781186547524401f
+//@ infinity_mtl
+#define INFINITY_MTL __builtin_bit_cast(float, 0x7f800000)
+#define NAN_MTL __builtin_bit_cast(float, 0x7fc00000)

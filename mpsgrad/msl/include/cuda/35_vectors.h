@@ -1,0 +1,170 @@
+// Vectors with the swizzles and functions that the program uses, and what moves between types.
+//@ *
+template <typename T, int N> struct vec_mtl;
+
+// v.xz and its like: a view of some components, which reads as a vector and can be assigned.
+template <typename V, typename T, int N, int... I> struct swizzle_mtl {
+  T v[N];
+  swizzle_mtl() = default;
+  operator V() const { return V(v[I]...); }
+  swizzle_mtl &operator=(const swizzle_mtl &o) { return *this = V(o); }
+  swizzle_mtl &operator=(const V &o) {
+    int k = 0;
+    ((v[I] = o.v[k++]), ...);
+    return *this;
+  }
+  T operator[](int i) const { return V(*this).v[i]; }
+  template <typename A> swizzle_mtl &operator+=(const A &a) { return *this = V(*this) + V(a); }
+  template <typename A> swizzle_mtl &operator-=(const A &a) { return *this = V(*this) - V(a); }
+  template <typename A> swizzle_mtl &operator*=(const A &a) { return *this = V(*this) * V(a); }
+  template <typename A> swizzle_mtl &operator/=(const A &a) { return *this = V(*this) / V(a); }
+};
+
+template <typename T, int N> struct storage_mtl;
+template <typename T> struct alignas(2 * sizeof(T)) storage_mtl<T, 2> {
+  union {
+    T v[2];
+    struct { T x, y; };
+    struct { T r, g; };
+    SWIZZLES_2_MTL
+  };
+  storage_mtl() = default;
+  constexpr storage_mtl(T a) : v{a, a} {}
+  constexpr storage_mtl(const T (&a)[2]) : v{a[0], a[1]} {}
+};
+template <typename T> struct alignas(4 * sizeof(T)) storage_mtl<T, 3> {
+  union {
+    T v[3];
+    struct { T x, y, z; };
+    struct { T r, g, b; };
+    SWIZZLES_3_MTL
+  };
+  storage_mtl() = default;
+  constexpr storage_mtl(T a) : v{a, a, a} {}
+  constexpr storage_mtl(const T (&a)[3]) : v{a[0], a[1], a[2]} {}
+};
+template <typename T> struct alignas(4 * sizeof(T)) storage_mtl<T, 4> {
+  union {
+    T v[4];
+    struct { T x, y, z, w; };
+    struct { T r, g, b, a; };
+    SWIZZLES_4_MTL
+  };
+  storage_mtl() = default;
+  constexpr storage_mtl(T c) : v{c, c, c, c} {}
+  constexpr storage_mtl(const T (&c)[4]) : v{c[0], c[1], c[2], c[3]} {}
+};
+
+template <typename T, int N> struct components_mtl {
+  T v[N]{};
+  int n = 0;
+  template <typename A> constexpr void put(const A &a) { v[n++] = (T)a; }
+  template <typename A, int M> constexpr void put(const vec_mtl<A, M> &a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
+  template <typename V, typename A, int M, int... I> constexpr void put(const swizzle_mtl<V, A, M, I...> &a) { put(V(a)); }
+  template <typename... A> constexpr components_mtl(const A &...a) { (put(a), ...); }
+};
+
+#define EACH_MTL for (int i = 0; i < N; i++)
+#define VECTOR_OPERATOR_MTL(op) \
+  friend vec_mtl operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)(a.v[i] op b.v[i]); return r; } \
+  friend vec_mtl &operator op##=(vec_mtl &a, const vec_mtl &b) { EACH_MTL a.v[i] = (T)(a.v[i] op b.v[i]); return a; }
+#define VECTOR_COMPARISON_MTL(op) \
+  friend vec_mtl<bool, N> operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = a.v[i] op b.v[i]; return r; }
+#define VECTOR_UNARY_MTL(op) \
+  friend vec_mtl operator op(const vec_mtl &a) { vec_mtl r; EACH_MTL r.v[i] = (T)(op a.v[i]); return r; }
+#define FUNCTION_1_MTL(f) friend vec_mtl f(const vec_mtl &a) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i]); return r; }
+#define FUNCTION_2_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i], b.v[i]); return r; }
+#define FUNCTION_3_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, const vec_mtl &c) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i], b.v[i], c.v[i]); return r; }
+#define FUNCTION_TEST_MTL(f) friend vec_mtl<bool, N> f(const vec_mtl &a) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = f(a.v[i]); return r; }
+
+#define VECTOR_dot_MTL friend T dot_mtl(const vec_mtl &a, const vec_mtl &b) { T s = (T)(a.v[0] * b.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * b.v[i]); return s; }
+#define VECTOR_length_squared_MTL friend T length_squared_mtl(const vec_mtl &a) { T s = (T)(a.v[0] * a.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return s; }
+#define VECTOR_length_MTL friend T length_mtl(const vec_mtl &a) { T s = (T)(a.v[0] * a.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return (T)sqrt_mtl(s); }
+#define VECTOR_distance_squared_MTL friend T distance_squared_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(d.v[0] * d.v[0]); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return s; }
+#define VECTOR_distance_MTL friend T distance_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(d.v[0] * d.v[0]); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return (T)sqrt_mtl(s); }
+#define VECTOR_normalize_MTL friend vec_mtl normalize_mtl(const vec_mtl &a) { T s = (T)(a.v[0] * a.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return a * (T)rsqrt_mtl(s); }
+#define VECTOR_cross_MTL friend vec_mtl cross_mtl(const vec_mtl &a, const vec_mtl &b) { return vec_mtl(a.v[1] * b.v[2] - a.v[2] * b.v[1], a.v[2] * b.v[0] - a.v[0] * b.v[2], a.v[0] * b.v[1] - a.v[1] * b.v[0]); }
+#define VECTOR_reflect_MTL friend vec_mtl reflect_mtl(const vec_mtl &a, const vec_mtl &n) { T s = (T)(a.v[0] * n.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * n.v[i]); return a - n * (T)(s + s); }
+#define VECTOR_faceforward_MTL friend vec_mtl faceforward_mtl(const vec_mtl &n, const vec_mtl &a, const vec_mtl &r) { T s = (T)(a.v[0] * r.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * r.v[i]); return s < (T)0 ? n : -n; }
+#define VECTOR_refract_MTL friend vec_mtl refract_mtl(const vec_mtl &a, const vec_mtl &n, T eta) { \
+    T d = (T)(n.v[0] * a.v[0]); \
+    for (int i = 1; i < N; i++) d = (T)(d + n.v[i] * a.v[i]); \
+    T k = (T)((T)1 - eta * eta * ((T)1 - d * d)); \
+    return k < (T)0 ? vec_mtl((T)0) : a * eta - n * (T)(eta * d + sqrt_mtl(k)); \
+  }
+#define VECTOR_select_MTL friend vec_mtl select_mtl(const vec_mtl &a, const vec_mtl &b, const vec_mtl<bool, N> &c) { vec_mtl r; EACH_MTL r.v[i] = c.v[i] ? b.v[i] : a.v[i]; return r; }
+
+template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
+  typedef storage_mtl<T, N> base;
+  using base::v;
+  vec_mtl() = default;
+  constexpr vec_mtl(const vec_mtl &o) : base(o.v) {}
+  vec_mtl &operator=(const vec_mtl &o) { EACH_MTL v[i] = o.v[i]; return *this; }
+  template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base((T)a) {}
+  template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(o).v) {}
+  template <typename A, typename B, typename... C> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
+  template <typename V, typename A, int M, int... I> explicit vec_mtl(const swizzle_mtl<V, A, M, I...> &a) : vec_mtl(V(a)) {}
+  T &operator[](int i) { return v[i]; }
+  constexpr const T &operator[](int i) const { return v[i]; }
+  VECTOR_OPERATOR_MTL(+)
+  VECTOR_OPERATOR_MTL(-)
+  VECTOR_OPERATOR_MTL(*)
+  VECTOR_OPERATOR_MTL(/)
+  VECTOR_OPERATOR_MTL(%)
+  VECTOR_OPERATOR_MTL(&)
+  VECTOR_OPERATOR_MTL(|)
+  VECTOR_OPERATOR_MTL(^)
+  VECTOR_OPERATOR_MTL(<<)
+  VECTOR_OPERATOR_MTL(>>)
+  VECTOR_COMPARISON_MTL(==)
+  VECTOR_COMPARISON_MTL(!=)
+  VECTOR_COMPARISON_MTL(<)
+  VECTOR_COMPARISON_MTL(>)
+  VECTOR_COMPARISON_MTL(<=)
+  VECTOR_COMPARISON_MTL(>=)
+  VECTOR_COMPARISON_MTL(&&)
+  VECTOR_COMPARISON_MTL(||)
+  VECTOR_UNARY_MTL(-)
+  VECTOR_UNARY_MTL(+)
+  VECTOR_UNARY_MTL(~)
+  VECTOR_UNARY_MTL(!)
+  VECTOR_FUNCTIONS_MTL
+};
+#define VECTOR_TYPES_MTL(t) \
+  typedef vec_mtl<t, 2> t##2_mtl; \
+  typedef vec_mtl<t, 3> t##3_mtl; \
+  typedef vec_mtl<t, 4> t##4_mtl;
+VECTOR_TYPES_MTL(bool)
+VECTOR_TYPES_MTL(char)
+VECTOR_TYPES_MTL(uchar)
+VECTOR_TYPES_MTL(short)
+VECTOR_TYPES_MTL(ushort)
+VECTOR_TYPES_MTL(int)
+VECTOR_TYPES_MTL(uint)
+VECTOR_TYPES_MTL(long)
+VECTOR_TYPES_MTL(ulong)
+VECTOR_TYPES_MTL(half)
+VECTOR_TYPES_MTL(float)
+
+//@ vec
+// vec_mtl is always there; this names it.
+
+//@ as_type
+template <typename T, typename U> inline T as_type(const U &x) {
+  T r;
+  memcpy(&r, &x, sizeof(T) < sizeof(U) ? sizeof(T) : sizeof(U));
+  return r;
+}
+
+//@ construct
+template <typename T, typename... A> inline T construct_mtl(const A &...a) { return T(a...); }
+//@ construct_one
+template <typename T, typename A> inline T construct_one_mtl(const A &a) { return T(a); }
+
+//@ any all
+inline bool any_mtl(bool x) { return x; }
+inline bool all_mtl(bool x) { return x; }
+template <typename T, int N> inline bool any_mtl(const vec_mtl<T, N> &a) { bool r = false; EACH_MTL r = r || a.v[i] != (T)0; return r; }
+template <typename T, int N> inline bool all_mtl(const vec_mtl<T, N> &a) { bool r = true; EACH_MTL r = r && a.v[i] != (T)0; return r; }
+//@ select
+template <typename T> inline T select_mtl(T a, T b, bool c) { return c ? b : a; }
