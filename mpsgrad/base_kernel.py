@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device, default_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Region, integer
+from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, integer
 from mpsgrad.image import Image, ImageBatch, RegularImageAllocator
 from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingProperty, RegionProperty
 from mpsgrad.padding import SAME, PaddingMethod
@@ -156,8 +156,41 @@ class BaseKernel:
             offset_y - self._dilated_height // 2,
         )
 
+    def _require_instances(self, **images: Any) -> None:
+        for name, image in images.items():
+            if isinstance(image, ImageBatch):
+                raise FormatError(f"{type(self).__name__}: {name} is an ImageBatch; encode_batch takes batches")
+            if not isinstance(image, Image):
+                raise FormatError(f"{type(self).__name__}: {name} is {type(image).__name__}; it has to be an Image")
+
+    def _require_edge_mode(self, name: str) -> None:
+        mode = getattr(self, name)
+        if mode not in self.supported_edge_modes:
+            supported = " and ".join(known.name for known in self.supported_edge_modes)
+            raise NotImplementedError(f"{type(self).__name__}: {name} is {mode.name}; it supports {supported}")
+
+    def _channels_in_use(self, image: Image, source: str) -> int:
+        """How many channels of ``image`` are read; ``source`` is the properties' names up to ``_feature``."""
+        first = getattr(self, f"{source}_feature_channel_offset")
+        available = image.feature_channels - first
+        if available <= 0:
+            raise GeometryError(
+                f"{type(self).__name__}: {source}_feature_channel_offset is {first} but that image has "
+                f"{image.feature_channels} feature channels"
+            )
+        return min(available, getattr(self, f"{source}_feature_channel_max_count"))
+
+    def _images_from(self, image: Image, offset: str, name: str) -> int:
+        """How many images ``image`` has from the first one on, which the property called ``offset`` gives."""
+        first = getattr(self, offset).z
+        if first >= image.number_of_images:
+            raise GeometryError(
+                f"{type(self).__name__}: {offset}.z is {first} but the {name} has {image.number_of_images} images"
+            )
+        return image.number_of_images - first
+
     def _require_images(self, command_buffer: Any, images: dict[str, Any], written: Image | None) -> None:
-        """The checks that every encode makes of its command buffer and images."""
+        """The checks that every encode makes of its command buffer and images; one that is ``written`` comes last."""
         owner = type(self).__name__
         if not isinstance(command_buffer, CommandBuffer):
             raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
@@ -168,11 +201,8 @@ class BaseKernel:
                 f"{self.device.identifier}"
             )
         first_name, first = next(iter(images.items()))
+        self._require_instances(**images)
         for name, image in images.items():
-            if isinstance(image, ImageBatch):
-                raise FormatError(f"{owner}: {name} is an ImageBatch; encode_batch takes batches")
-            if not isinstance(image, Image):
-                raise FormatError(f"{owner}: {name} is {type(image).__name__}; it has to be an Image")
             if image.device is not self.device:
                 raise StateError(
                     f"{owner}: {name} is on {image.device.identifier} but the kernel on {self.device.identifier}"
@@ -186,8 +216,9 @@ class BaseKernel:
                 raise StateError(f"{owner}: {name} is a temporary image of another command buffer")
             image._require_readable(owner, name)
         if written is not None:
-            for name, image in images.items():
-                if image is not written and image._root is written._root and overlap(image, written):
+            *sources, _ = images.items()
+            for name, image in sources:
+                if image._root is written._root and overlap(image, written):
                     raise GeometryError(
                         f"{owner}: the destination shares memory with {name}; the destination may not alias a source"
                     )
@@ -278,6 +309,26 @@ def fill_buffer_with_zeros(
     function = FILL.function(command_buffer.device, "fill_with_zeros", metal_type)
     parameters = command_buffer.device.constant_buffer(FILL_PARAMETERS.pack(count=count))
     command_buffer.add_dispatch(function, -(-count // (256 * 16)), buffer, parameters)
+
+
+def require_reach(kernel: BaseKernel, offset: str, window: tuple[int, ...], width: int, height: int) -> None:
+    """Raises ``GeometryError`` if the windows of ``width`` x ``height`` pixels lie beyond 32-bit coordinates.
+
+    ``window`` is in the order of ``BaseKernel._window``; ``offset`` is the name of the property with the first centre.
+    """
+    taps_x, taps_y, stride_x, stride_y, dilation_x, dilation_y = window
+    first = getattr(kernel, offset)
+    for axis, start, taps, stride, dilation, count in (
+        ("x", first.x, taps_x, stride_x, dilation_x, width),
+        ("y", first.y, taps_y, stride_y, dilation_y, height),
+    ):
+        extent = (taps - 1) * dilation + 1
+        last = start + stride * max(count - 1, 0)
+        if start - extent < -LARGEST_POSITION or last + extent > LARGEST_POSITION:
+            raise GeometryError(
+                f"{type(kernel).__name__}: the windows of {extent} pixels along {axis} have their centres at pixels "
+                f"{start} to {last}; they have to lie between {-LARGEST_POSITION} and {LARGEST_POSITION}"
+            )
 
 
 def clip_layout(layout: tuple[int, ...], clip_rect: Region) -> tuple[int, ...]:

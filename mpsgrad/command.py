@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -46,6 +47,16 @@ class CommandBuffer:
         self._require_open("add_dispatch")
         if threadgroups > 0:
             self._dispatches.append(Dispatch(function, threadgroups, buffers))
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Takes the dispatches of the block back if an exception leaves it."""
+        count = len(self._dispatches)
+        try:
+            yield
+        except BaseException:
+            del self._dispatches[count:]
+            raise
 
     def add_completed_handler(self, handler: Callable[[CommandBuffer], Any]) -> None:
         """Has ``handler`` called with this command buffer once it has completed, in ``wait_until_completed``.

@@ -1,27 +1,296 @@
-"""``Kernel``: the base of kernels with one source image."""
+"""``ForwardKernel``: the encode forms that kernels with one source and with two share; ``Kernel``: one source."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-from mpsgrad.base_kernel import BaseKernel, Regions, overlap, require_batch, require_state_batch, source_layout
+from mpsgrad.base_kernel import (
+    BaseKernel,
+    Regions,
+    fill_with_zeros,
+    overlap,
+    require_batch,
+    require_reach,
+    require_state_batch,
+    source_layout,
+)
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 
 
-class Kernel(BaseKernel):
+class ForwardKernel(BaseKernel):
+    """What kernels with one source image and kernels with two have in common.
+
+    ``sources`` are the images of ``source_names``, in that order.
+    """
+
+    source_names: ClassVar[tuple[str, ...]]
+
+    def _validate(self, *sources: Any, **_: Any) -> None:
+        """Checks that only the concrete kernel can make; raises before anything is allocated or dispatched."""
+
+    def _regions(self, sources: Sequence[Image], destination: Image) -> Regions:
+        """What an encode reads and writes; raises ``GeometryError`` where that does not fit the images."""
+        raise NotImplementedError
+
+    def _make_state(self, *arguments: Any, **_: Any) -> Any:
+        """The state of an encode from the sources to the destination, the last but one argument, or None.
+
+        The last argument is the command buffer of a temporary state, or None.
+        """
+        return None
+
+    def _require_state(self, state: Any, *arguments: Any, **_: Any) -> None:
+        """Checks ``state``, given as ``destination_state`` with the sources and the destination."""
+
+    def _dispatch(self, command_buffer: CommandBuffer, *arguments: Any, **_: Any) -> None:
+        """Adds the dispatches of one encode: of the sources, the destination, their ``Regions`` and the state."""
+        raise NotImplementedError
+
+    def destination_image_descriptor(
+        self, source_images: Sequence[Image], source_states: Sequence[State] | None = None
+    ) -> ImageDescriptor:
+        """The descriptor of the result for ``source_images``; sets the kernel's offset for it."""
+        raise NotImplementedError
+
+    def _list_of_sources(self, source_images: Any) -> list[Image]:
+        owner, count = type(self).__name__, len(self.source_names)
+        if isinstance(source_images, Image) or not isinstance(source_images, Sequence):
+            raise FormatError(
+                f"{owner}: source_images is {type(source_images).__name__}; it has to be a list of {count} images"
+            )
+        if len(source_images) != count or not all(isinstance(image, Image) for image in source_images):
+            raise FormatError(
+                f"{owner}: source_images is {source_images!r}; it has to be a list of {' and '.join(self.source_names)}"
+            )
+        return list(source_images)
+
+    def _negotiate(
+        self, sources: list[Image], source_states: Sequence[State] | None, descriptor: ImageDescriptor
+    ) -> ImageDescriptor:
+        """``descriptor`` after each source state, and then a custom padding policy, had its say."""
+        states = list(source_states or ())
+        for state in states:
+            if isinstance(state, GradientState):
+                descriptor = state.destination_image_descriptor(sources, states, self, descriptor)
+        if self._is_custom():
+            descriptor = self.padding.destination_image_descriptor(  # type: ignore[attr-defined]
+                sources, states, self, descriptor
+            )
+            if not isinstance(descriptor, ImageDescriptor):
+                raise FormatError(
+                    f"{type(self).__name__}: the padding policy {self.padding!r} gave {descriptor!r}; it has to give "
+                    "an ImageDescriptor"
+                )
+        return descriptor
+
+    def _encode(
+        self,
+        command_buffer: CommandBuffer,
+        sources: tuple[Image, ...],
+        destination_image: Image | None,
+        destination_state: State | None,
+        return_state: bool,
+        state_is_temporary: bool,
+    ) -> Any:
+        owner = type(self).__name__
+        self._require_images(command_buffer, dict(zip(self.source_names, sources, strict=True)), None)
+        self._validate(*sources)
+        if destination_image is not None:
+            if return_state:
+                raise FormatError(
+                    f"{owner}: return_state with a destination_image; make the state with result_state and pass it as "
+                    "destination_state"
+                )
+            if destination_state is not None:
+                self._require_instances(destination_image=destination_image)
+                self._require_state(destination_state, *sources, destination_image)
+            self._run(command_buffer, *sources, destination_image, destination_state)
+            return None
+        if destination_state is not None:
+            raise FormatError(f"{owner}: destination_state without destination_image; use return_state=True")
+        descriptor = self.destination_image_descriptor(sources)
+        destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+        state = None
+        if return_state:
+            state = self._make_state(*sources, destination, command_buffer if state_is_temporary else None)
+        with command_buffer._all_or_nothing():
+            self._fill_what_is_clipped(command_buffer, destination)
+            self._run(command_buffer, *sources, destination, state)
+        return (destination, state) if return_state else destination
+
+    def _encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_batches: tuple[Any, ...],
+        destination_images: Any,
+        destination_states: Any,
+        return_state: bool,
+        state_is_temporary: bool,
+    ) -> Any:
+        owner = type(self).__name__
+        batches: list[ImageBatch] = []
+        images: dict[str, Image] = {}
+        for name, given in zip(self.source_names, source_batches, strict=True):
+            batch = require_batch(owner, f"{name}s", given, len(batches[0]) if batches else None)
+            images |= {f"{name}s[{index}]": image for index, image in enumerate(batch)}
+            batches.append(batch)
+        self._require_images(command_buffer, images, None)
+        if destination_images is not None:
+            if return_state:
+                raise FormatError(f"{owner}: return_state with destination_images; pass destination_states")
+            destinations = require_batch(owner, "destination_images", destination_images, len(batches[0]))
+            states = None
+            if destination_states is not None:
+                states = require_state_batch(owner, "destination_states", destination_states, len(batches[0]))
+                for state, *parts in zip(states, *batches, destinations, strict=True):
+                    self._require_state(state, *parts)
+            self._run_batch(command_buffer, batches, destinations, states)
+            return None
+        if destination_states is not None:
+            raise FormatError(f"{owner}: destination_states without destination_images; use return_state=True")
+        self._validate(*(batch[0] for batch in batches))
+        one = self.destination_image_descriptor([batch[0] for batch in batches])
+        descriptor = replace(one, number_of_images=len(batches[0]))
+        joined = self.destination_image_allocator.image(command_buffer, descriptor, self)
+        made = joined.batch_representation()
+        if len(made) > 1:
+            joined._read_once()
+        states = None
+        if return_state:
+            states = self._make_state_batch(batches, made, command_buffer if state_is_temporary else None)
+        with command_buffer._all_or_nothing():
+            self._fill_what_is_clipped(command_buffer, joined)
+            self._run_batch(command_buffer, batches, made, states)
+        return (made, states) if return_state else made
+
+    def _fill_what_is_clipped(self, command_buffer: CommandBuffer, destination: Image) -> None:
+        """A new image has no values of its own to keep outside the clip rectangle: it gets zeros there."""
+        if self.clip_rect != NO_CLIP:
+            fill_with_zeros(command_buffer, destination)
+
+    def _make_state_batch(
+        self, batches: Sequence[ImageBatch], destinations: ImageBatch, command_buffer: CommandBuffer | None
+    ) -> StateBatch | None:
+        wholes = [batch.whole for batch in (*batches, destinations)]
+        joined = None not in wholes
+        if self.is_result_state_reused_across_batch or joined:
+            images = wholes if joined else [batch[0] for batch in (*batches, destinations)]
+            state = self._make_state(*images, command_buffer)
+            if state is None:
+                return None
+            if self.is_result_state_reused_across_batch:
+                return StateBatch([state] * len(destinations))
+            parts = state.batch_representation()
+            if len(parts) > 1:
+                state._read_once()
+            return parts
+        states = [
+            self._make_state(*images, command_buffer) for images in zip(*batches, destinations, strict=True)
+        ]
+        return None if states[0] is None else StateBatch(states)
+
+    def _run_batch(
+        self,
+        command_buffer: CommandBuffer,
+        batches: Sequence[ImageBatch],
+        destinations: ImageBatch,
+        states: StateBatch | None,
+    ) -> None:
+        sources = {id(image): image for batch in batches for image in batch}.values()
+        for index, destination in enumerate(destinations):
+            if any(source._root is destination._root and overlap(source, destination) for source in sources):
+                raise GeometryError(
+                    f"{type(self).__name__}: destination_images[{index}] shares memory with a source image; the "
+                    "destination may not alias a source"
+                )
+        wholes = [batch.whole for batch in batches]
+        wholes.append(destinations.whole)
+        state = states.whole if states is not None else None
+        if None not in wholes and (states is None or state is not None):
+            self._validate(*wholes[:-1])
+            self._run(command_buffer, *wholes, state)
+            return
+        with command_buffer._all_or_nothing():
+            for index, images in enumerate(zip(*batches, strict=True)):
+                self._validate(*images)
+                self._run(
+                    command_buffer,
+                    *images,
+                    destinations[index],
+                    states[index] if states is not None else None,
+                )
+
+    def _run(self, command_buffer: CommandBuffer, *arguments: Any) -> None:
+        """One encode of the sources, the destination and the state."""
+        *sources, destination, state = arguments
+        images = dict(zip(self.source_names, sources, strict=True))
+        self._require_images(command_buffer, {**images, "destination_image": destination}, written=destination)
+        regions = self._regions(sources, destination)
+        if regions.width and regions.height and regions.images:
+            self._dispatch(command_buffer, *sources, destination, regions, state)
+        destination._written_by(command_buffer)
+        if state is not None:
+            state._written_by(command_buffer)
+        for source in {id(image): image for image in sources}.values():
+            source._read_once()
+
+    def _result_state_batch(self, source_batches: Sequence[Any], destination_images: Any) -> StateBatch | None:
+        owner = type(self).__name__
+        destinations = require_batch(owner, "destination_images", destination_images)
+        batches = [
+            require_batch(owner, f"{name}s", batch, len(destinations))
+            for name, batch in zip(self.source_names, source_batches, strict=True)
+        ]
+        return self._make_state_batch(batches, destinations, None)
+
+    def _require_usable_state(self, state: State) -> None:
+        owner = type(self).__name__
+        if state.device is not self.device:
+            raise StateError(
+                f"{owner}: destination_state is on {state.device.identifier} but the kernel on {self.device.identifier}"
+            )
+        state._require_readable(owner, "destination_state")
+
+    def _require_snapshot(
+        self, made: ForwardSnapshot, now: ForwardSnapshot, name: str, source: Image, destination: Image
+    ) -> None:
+        """Raises ``StateError`` unless the state's snapshot ``made`` is that of this encode, but for image counts."""
+        owner = type(self).__name__
+        if made.kernel != owner:
+            raise StateError(f"{owner}: destination_state was made by {made.kernel}")
+        for what, descriptor, argument, image in (
+            ("source", made.source, name, source),
+            ("result", made.destination, "destination_image", destination),
+        ):
+            if descriptor.shape[1:] != image.shape[1:]:
+                raise StateError(
+                    f"{owner}: destination_state was made for a {what} of {descriptor.shape_text} but {argument} is "
+                    f"{image.descriptor.shape_text}"
+                )
+        changed = made.differs_from(now)
+        if changed:
+            raise StateError(
+                f"{owner}: {changed} is {getattr(now, changed)} but destination_state was made when it was "
+                f"{getattr(made, changed)}; make the state after the last property is set"
+            )
+
+
+class Kernel(ForwardKernel):
     """A kernel with one source image. Source: ``MPSCNNKernel``.
 
     For a window of ``k`` taps with dilation ``d`` (extent ``kd = (k - 1) * d + 1``), pixel ``i`` of the clip rectangle
     reads the source pixels ``offset + stride * i - floor(kd / 2) + d * p`` for ``p = 0 .. k - 1``.
     """
+
+    source_names = ("source_image",)
 
     offset = OffsetProperty(
         Offset(), "The source pixel under the centre tap of the first pixel written; z is the first source image."
@@ -62,26 +331,11 @@ class Kernel(BaseKernel):
 
     def _source_channels(self, source: Image) -> int:
         """How many channels of ``source`` are read."""
-        available = source.feature_channels - self.source_feature_channel_offset
-        if available <= 0:
-            raise GeometryError(
-                f"{type(self).__name__}: source_feature_channel_offset is {self.source_feature_channel_offset} but the "
-                f"source has {source.feature_channels} feature channels"
-            )
-        return min(available, self.source_feature_channel_max_count)
+        return self._channels_in_use(source, "source")
 
     def _destination_channels(self, source_channels: int) -> int:
         """How many channels are produced from ``source_channels``."""
         return source_channels
-
-    def _validate(self, source: Image) -> None:
-        """Checks that only the concrete kernel can make; raises before anything is allocated or dispatched."""
-
-    def _dispatch(
-        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
-    ) -> None:
-        """Adds the dispatches of one encode."""
-        raise NotImplementedError
 
     # objc: -destinationImageDescriptorForSourceImages:sourceStates:
     def destination_image_descriptor(
@@ -92,30 +346,16 @@ class Kernel(BaseKernel):
         Applies ``padding``, then the kernel's own rule, then each source state, then a custom policy. The result has
         the source's channel format. Raises ``GeometryError`` if the result would be empty.
         """
-        source = self._only_source(source_images)
+        sources = self._list_of_sources(source_images)
+        source = sources[0]
         channels = self._destination_channels(self._source_channels(source))
-        descriptor, offset = apply_padding(self, source, channels, source.number_of_images - self.offset.z)
-        self.offset = offset
-        descriptor = self._adjust_descriptor(source, descriptor)
-        states = list(source_states or ())
-        for state in states:
-            if isinstance(state, GradientState):
-                descriptor = state.destination_image_descriptor([source], states, self, descriptor)
-        if self._is_custom():
-            descriptor = self.padding.destination_image_descriptor(  # type: ignore[attr-defined]
-                [source], states, self, descriptor
-            )
-        return descriptor
+        images = self._images_from(source, "offset", "source")
+        descriptor, self.offset = apply_padding(self, source, channels, images)
+        return self._negotiate(sources, source_states, self._adjust_descriptor(source, descriptor))
 
     def _adjust_descriptor(self, source: Image, descriptor: ImageDescriptor) -> ImageDescriptor:
         """The kernel's own say in the result's descriptor and its ``offset``."""
         return descriptor
-
-    def _only_source(self, source_images: Sequence[Image]) -> Image:
-        owner = type(self).__name__
-        if isinstance(source_images, Image) or len(source_images) != 1 or not isinstance(source_images[0], Image):
-            raise FormatError(f"{owner}: source_images is {source_images!r}; it has to be a list of one Image")
-        return source_images[0]
 
     # objc: -resultStateForSourceImage:sourceStates:destinationImage:
     def result_state(
@@ -129,6 +369,7 @@ class Kernel(BaseKernel):
 
         It holds a copy of the properties as they are now.
         """
+        self._require_instances(source_image=source_image, destination_image=destination_image)
         return self._make_state(source_image, destination_image, None)
 
     # objc: -resultStateBatchForSourceImage:sourceStates:destinationImage:
@@ -140,7 +381,7 @@ class Kernel(BaseKernel):
         destination_images: Sequence[Image],
     ) -> StateBatch | None:
         """One state for each image, or the same one for all if ``is_result_state_reused_across_batch``."""
-        return self._make_state_batch(ImageBatch(source_images), ImageBatch(destination_images), None)
+        return self._result_state_batch((source_images,), destination_images)
 
     # objc: -temporaryResultStateForCommandBuffer:sourceImage:sourceStates:destinationImage:
     def temporary_result_state(
@@ -152,26 +393,11 @@ class Kernel(BaseKernel):
         destination_image: Image,
     ) -> Any:
         """As ``result_state``, but a temporary state of ``command_buffer``."""
+        self._require_instances(source_image=source_image, destination_image=destination_image)
         return self._make_state(source_image, destination_image, command_buffer)
 
     def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
         return GradientState(self._snapshot(source, destination), (), self.device, command_buffer=command_buffer)
-
-    def _make_state_batch(
-        self, sources: ImageBatch, destinations: ImageBatch, command_buffer: CommandBuffer | None
-    ) -> StateBatch | None:
-        whole_source, whole_destination = sources.whole, destinations.whole
-        joined = whole_source is not None and whole_destination is not None
-        if self.is_result_state_reused_across_batch or joined:
-            source, destination = (whole_source, whole_destination) if joined else (sources[0], destinations[0])
-            state = self._make_state(source, destination, command_buffer)  # type: ignore[arg-type]
-            if state is None:
-                return None
-            if self.is_result_state_reused_across_batch:
-                return StateBatch([state] * len(sources))
-            return state.batch_representation()
-        states = [self._make_state(s, d, command_buffer) for s, d in zip(sources, destinations, strict=True)]
-        return None if states[0] is None else StateBatch(states)
 
     def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
         return ForwardSnapshot(
@@ -204,33 +430,15 @@ class Kernel(BaseKernel):
         """Adds the kernel's work to ``command_buffer``.
 
         Without ``destination_image`` the padding policy sets ``offset`` and sizes the result, which is made by
-        ``destination_image_allocator`` and returned; with ``return_state`` the pair (image, state) is returned. With
-        ``destination_image`` the kernel's ``offset`` is used as it is, the image (and ``destination_state``, made by
-        ``result_state``) is filled, and None is returned.
+        ``destination_image_allocator`` and returned, with zeros outside ``clip_rect``; with ``return_state`` the pair
+        (image, state) is returned. With ``destination_image`` the kernel's ``offset`` is used as it is, the image (and
+        ``destination_state``, made by ``result_state``) is filled, and None is returned.
 
         Raises ``GeometryError``, ``FormatError`` or ``StateError`` before anything is dispatched.
         """
-        self._require_images(command_buffer, {"source_image": source_image}, None)
-        self._validate(source_image)
-        if destination_image is not None:
-            if return_state:
-                raise FormatError(
-                    f"{type(self).__name__}: return_state with a destination_image; make the state with result_state "
-                    "and pass it as destination_state"
-                )
-            self._run(command_buffer, source_image, destination_image, destination_state)
-            return None
-        if destination_state is not None:
-            raise FormatError(
-                f"{type(self).__name__}: destination_state without destination_image; use return_state=True"
-            )
-        descriptor = self.destination_image_descriptor([source_image])
-        destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
-        state = None
-        if return_state:
-            state = self._make_state(source_image, destination, command_buffer if state_is_temporary else None)
-        self._run(command_buffer, source_image, destination, state)
-        return (destination, state) if return_state else destination
+        return self._encode(
+            command_buffer, (source_image,), destination_image, destination_state, return_state, state_is_temporary
+        )
 
     # objc: -encodeBatchToCommandBuffer:sourceImages:
     # objc: -encodeBatchToCommandBuffer:sourceImages:destinationImages:
@@ -250,110 +458,31 @@ class Kernel(BaseKernel):
 
         Returns what ``encode`` returns, as ``ImageBatch`` and ``StateBatch``.
         """
-        owner = type(self).__name__
-        sources = require_batch(owner, "source_images", source_images)
-        whole = sources.whole
-        if destination_images is None:
-            if destination_states is not None:
-                raise FormatError(f"{owner}: destination_states without destination_images; use return_state=True")
-            if whole is not None:
-                result = self.encode(
-                    command_buffer, whole, return_state=return_state, state_is_temporary=state_is_temporary
-                )
-                image, state = result if return_state else (result, None)
-                images = image.batch_representation()
-                if not return_state:
-                    return images
-                if state is None:
-                    return images, None
-                if self.is_result_state_reused_across_batch:
-                    return images, StateBatch([state] * len(images))
-                return images, state.batch_representation()
-            self._require_images(command_buffer, {f"source_images[{i}]": im for i, im in enumerate(sources)}, None)
-            self._validate(sources[0])
-            descriptor = self.destination_image_descriptor([sources[0]])
-            joined = replace(descriptor, number_of_images=len(sources))
-            made = self.destination_image_allocator.image(command_buffer, joined, self).batch_representation()
-            states = None
-            if return_state:
-                states = self._make_state_batch(sources, made, command_buffer if state_is_temporary else None)
-            self._run_batch(command_buffer, sources, made, states)
-            return (made, states) if return_state else made
-        if return_state:
-            raise FormatError(f"{owner}: return_state with destination_images; pass destination_states")
-        destinations = require_batch(owner, "destination_images", destination_images, len(sources))
-        states = None
-        if destination_states is not None:
-            states = require_state_batch(owner, "destination_states", destination_states, len(sources))
-        self._run_batch(command_buffer, sources, destinations, states)
-        return None
-
-    def _run_batch(
-        self, command_buffer: CommandBuffer, sources: ImageBatch, destinations: ImageBatch, states: StateBatch | None
-    ) -> None:
-        for index, destination in enumerate(destinations):
-            for source in sources:
-                if source._root is destination._root and overlap(source, destination):
-                    raise GeometryError(
-                        f"{type(self).__name__}: destination_images[{index}] shares memory with a source image; the "
-                        "destination may not alias a source"
-                    )
-        source, destination = sources.whole, destinations.whole
-        if source is not None and destination is not None and (states is None or states.whole is not None):
-            self._validate(source)
-            self._run(command_buffer, source, destination, states.whole if states is not None else None)
-            return
-        for index, (one, result) in enumerate(zip(sources, destinations, strict=True)):
-            self._validate(one)
-            self._run(command_buffer, one, result, states[index] if states is not None else None)
-
-    def _run(self, command_buffer: CommandBuffer, source: Image, destination: Image, state: Any) -> None:
-        owner = type(self).__name__
-        self._require_images(
-            command_buffer, {"source_image": source, "destination_image": destination}, written=destination
+        return self._encode_batch(
+            command_buffer,
+            (source_images,),
+            destination_images,
+            destination_states,
+            return_state,
+            state_is_temporary,
         )
-        if source is destination:
-            raise GeometryError(f"{owner}: destination_image is source_image; the destination may not alias a source")
-        if self.edge_mode not in self.supported_edge_modes:
-            raise NotImplementedError(f"{owner}: edge_mode is {self.edge_mode.name}; it supports ZERO and CLAMP")
-        if state is not None:
-            self._require_state(state, source, destination)
+
+    def _regions(self, sources: Sequence[Image], destination: Image) -> Regions:
+        (source,) = sources
+        self._require_edge_mode("edge_mode")
         channels = self._source_channels(source)
-        first_image = self.offset.z
-        available = source.number_of_images - first_image
-        if available <= 0:
-            raise GeometryError(
-                f"{owner}: offset.z is {first_image} but the source has {source.number_of_images} images"
-            )
+        available = self._images_from(source, "offset", "source")
         layout, width, height, images = self._destination_region(
             destination, self._destination_channels(channels), available
         )
-        if width and height and images:
-            regions = Regions(
-                (source_layout(source, self.source_feature_channel_offset, channels, first_image, images),),
-                layout,
-                width,
-                height,
-                images,
-            )
-            self._dispatch(command_buffer, source, destination, regions, state)
-        destination._written_by(command_buffer)
-        if state is not None:
-            state._written_by(command_buffer)
-        source._read_once()
+        require_reach(self, "offset", self._window, width, height)
+        first = source_layout(source, self.source_feature_channel_offset, channels, self.offset.z, images)
+        return Regions((first,), layout, width, height, images)
 
     def _require_state(self, state: Any, source: Image, destination: Image) -> None:
-        owner = type(self).__name__
         if not isinstance(state, GradientState):
             raise FormatError(
-                f"{owner}: destination_state is {type(state).__name__}; it has to be made by result_state"
+                f"{type(self).__name__}: destination_state is {type(state).__name__}; it has to be made by result_state"
             )
-        snapshot = state.snapshot
-        if snapshot.kernel != owner:
-            raise StateError(f"{owner}: destination_state was made by {snapshot.kernel}")
-        if snapshot.source.shape[1:] != source.shape[1:]:
-            raise StateError(
-                f"{owner}: destination_state was made for a source of {snapshot.source.shape_text} but source_image is "
-                f"{source.descriptor.shape_text}"
-            )
-        state._require_readable(owner, "destination_state")
+        self._require_usable_state(state)
+        self._require_snapshot(state.snapshot, self._snapshot(source, destination), "source_image", source, destination)

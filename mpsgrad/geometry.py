@@ -11,6 +11,9 @@ from mpsgrad.errors import FormatError, GeometryError
 MAXIMUM = 2**64 - 1
 """The largest unsigned integer: "all there is" in sizes and channel counts."""
 
+LARGEST_POSITION = 2**30
+"""The largest coordinate that an offset may have: shaders compute with 32-bit integers."""
+
 
 class Offset(NamedTuple):
     """A signed position: ``x`` and ``y`` in pixels, ``z`` in images."""

@@ -84,6 +84,10 @@ class GradientKernel(BinaryKernel):
             self.primary_offset.y - origin.y,
         )
 
+    def _make_state(self, *arguments: Any, **_: Any) -> None:
+        """Gradients of gradient kernels do not exist, so there is no state for one."""
+        return None
+
     def _primary_channels(self, secondary_channels: int) -> int:
         """Channels of the incoming gradient that belong to ``secondary_channels`` of the source."""
         return secondary_channels
@@ -131,7 +135,7 @@ class GradientKernel(BinaryKernel):
 
     # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:gradientState:
     # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:gradientState:destinationGradient:
-    def encode(
+    def encode(  # type: ignore[override]
         self,
         command_buffer: CommandBuffer,
         source_gradient: Image,
@@ -172,7 +176,7 @@ class GradientKernel(BinaryKernel):
 
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:destinationGradients:
-    def encode_batch(
+    def encode_batch(  # type: ignore[override]
         self,
         command_buffer: CommandBuffer,
         source_gradients: Sequence[Image],
@@ -276,13 +280,8 @@ class GradientKernel(BinaryKernel):
             },
             written=destination,
         )
-        if destination is source_gradient or destination is source_image:
-            raise GeometryError(f"{owner}: destination_gradient is one of the sources; it may not alias them")
         self._validate(source_gradient, source_image, state)
-        if self.secondary_edge_mode not in self.supported_edge_modes:
-            raise NotImplementedError(
-                f"{owner}: secondary_edge_mode is {self.secondary_edge_mode.name}; it supports ZERO and CLAMP"
-            )
+        self._require_edge_mode("secondary_edge_mode")
         channels = self._channels_of(source_image, "secondary")
         wanted = self._primary_channels(channels)
         have = self._channels_of(source_gradient, "primary")

@@ -215,17 +215,19 @@ class Image:
 
         Raises ``GeometryError`` if the range leaves the image.
         """
-        count = self.number_of_images - start if count is None else count
-        return ImageBatch(self._images(start + index, 1) for index in range(self._check_range(start, count)))
+        start, count = self._checked_range(start, count)
+        return ImageBatch(self._images(start + index, 1) for index in range(count))
 
-    def _check_range(self, start: int, count: int) -> int:
+    def _checked_range(self, start: int, count: int | None) -> tuple[int, int]:
         start = integer(type(self).__name__, "start", start, 0)
-        count = integer(type(self).__name__, "count", count, 1)
+        count = max(self.number_of_images - start, 1) if count is None else integer(
+            type(self).__name__, "count", count, 1
+        )
         if start + count > self.number_of_images:
             raise GeometryError(
                 f"{type(self).__name__}: images {start} to {start + count} of an image with {self.number_of_images}"
             )
-        return count
+        return start, count
 
     def _images(self, start: int, count: int) -> Image:
         if start == 0 and count == self.number_of_images:
@@ -236,9 +238,9 @@ class Image:
 
     # objc: -subImageWithFeatureChannelRange:
     def sub_image(self, first_feature_channel: int, feature_channels: int) -> Image:
-        """A view of the channels from ``first_feature_channel``; both are multiples of 4, the count is cut to the image.
+        """A view of the channels from ``first_feature_channel``; the count is cut to what the image has.
 
-        Raises ``GeometryError`` otherwise.
+        Raises ``GeometryError`` unless both are multiples of 4 and a channel is left.
         """
         for name, value in (
             ("first_feature_channel", first_feature_channel),
@@ -258,11 +260,14 @@ class Image:
         )
 
     def _view(self, descriptor: ImageDescriptor, first_element: int) -> Image:
-        view = Image(descriptor, self.device, label=self.label)
+        view = self._new_view(descriptor)
         view.parent = self
         view._first_element = first_element
         view._strides = self._strides
         return view
+
+    def _new_view(self, descriptor: ImageDescriptor) -> Image:
+        return Image(descriptor, self.device, label=self.label)
 
     @property
     def _root(self) -> Image:
@@ -361,13 +366,15 @@ class Image:
 
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
-        return f"<{type(self).__name__}{name} {self.descriptor.shape_text} {self.dtype.name} on {self.device.identifier}>"
+        kind = f"{type(self).__name__}{name}"
+        return f"<{kind} {self.descriptor.shape_text} {self.dtype.name} on {self.device.identifier}>"
 
 
 class TemporaryImage(Image):
     """An image that lives on one command buffer; its memory is used again once ``read_count`` reaches 0.
 
     The count starts at 1 and falls by 1 with each encode that reads the image. The contents cannot be read on the CPU.
+    Views are temporary images too: each counts as one read of its parent until it has been read as often as it may be.
     Source: ``MPSTemporaryImage``.
     """
 
@@ -394,8 +401,11 @@ class TemporaryImage(Image):
         if self._read_count == 0:
             raise StateError("TemporaryImage: read_count is 0, so the memory is gone and the count cannot be changed")
         self._read_count = integer("TemporaryImage", "read_count", count, 0)
-        if self._read_count == 0 and self._buffer is not None:
-            self.command_buffer._give_back(self._buffer)
+        if self._read_count == 0:
+            if self.parent is not None:
+                self.parent._read_once()
+            elif self._buffer is not None:
+                self.command_buffer._give_back(self._buffer)
 
     def _read_once(self) -> None:
         self.read_count = self._read_count - 1
@@ -408,11 +418,14 @@ class TemporaryImage(Image):
             )
 
     def _allocate(self) -> Buffer:
+        if self.parent is not None:
+            return self.parent.buffer
         reused = self.command_buffer._reuse_buffer(self.resource_size)
         return reused if reused is not None else self.device.allocate(self.resource_size)
 
-    def _view(self, descriptor: ImageDescriptor, first_element: int) -> Image:
-        raise NotImplementedError("TemporaryImage: views of temporary images; make a view of a regular image")
+    def _new_view(self, descriptor: ImageDescriptor) -> Image:
+        self.read_count += 1
+        return TemporaryImage(self.command_buffer, descriptor, label=self.label)
 
     def _wait_for_contents(self, what: str) -> None:
         raise StateError(f"TemporaryImage: {what} on the CPU, but temporary images have no CPU access")
@@ -471,12 +484,17 @@ class ImageBatch(Sequence[Image]):
 
     @property
     def whole(self) -> Image | None:
-        """The one image whose parts, in order, are this batch; None if its images are stored apart."""
+        """The one image whose parts, in order, are this batch; None if its images are stored apart.
+
+        None also for views of a temporary image, which count their reads one by one.
+        """
         first = self._images[0]
         if len(self._images) == 1:
             return first
         parent = first.parent
-        if parent is None or any(image.parent is not parent for image in self._images):
+        if parent is None or isinstance(parent, TemporaryImage):
+            return None
+        if any(image.parent is not parent for image in self._images):
             return None
         step = parent._strides[2]
         if first.feature_channels != parent.feature_channels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import EdgeMode, Offset, Region, Size, integer, integers, region
+from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, Offset, Region, Size, integer, integers, region
 from mpsgrad.image import ImageAllocator
 from mpsgrad.padding import Padding, require_padding
 
@@ -61,6 +61,11 @@ class OffsetProperty(KernelProperty):
         offset = Offset(*integers(owner, self.name, value, 3))
         if offset.z < 0:
             raise GeometryError(f"{owner}: {self.name}.z is {offset.z}; the first image has to be at least 0")
+        if max(map(abs, offset)) > LARGEST_POSITION:
+            raise GeometryError(
+                f"{owner}: {self.name} is {tuple(offset)}; it has to lie between {-LARGEST_POSITION} and "
+                f"{LARGEST_POSITION}"
+            )
         return offset
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -15,7 +15,7 @@ from mpsgrad.geometry import EdgeMode, Offset, Region, integer
 from mpsgrad.image import Image, ImageDescriptor, increment_read_counts
 
 if TYPE_CHECKING:
-    from mpsgrad.kernel import BinaryKernel, Kernel
+    from mpsgrad.kernel import BaseKernel
 
 
 class State:
@@ -53,7 +53,7 @@ class State:
 
     # objc: -resourceAtIndex:allocateMemory:
     def resource(self, index: int) -> Buffer:
-        """The buffer at ``index``. Raises ``StateError`` if the state is temporary and was read as often as it may be."""
+        """The buffer at ``index``. Raises ``StateError`` if the state is temporary and has no reads left."""
         self._require_readable(type(self).__name__, "the state")
         buffer = self._buffers[index]
         if buffer is None:
@@ -88,9 +88,14 @@ class State:
             raise StateError(f"{name}: read_count is 0, so the memory is gone and the count cannot be changed")
         self._read_count = integer(name, "read_count", count, 0)
         if self._read_count == 0:
-            for buffer in self._buffers:
-                if buffer is not None:
-                    self.command_buffer._give_back(buffer)
+            self._release()
+
+    def _release(self) -> None:
+        """Gives the memory of a temporary state back."""
+        assert self.command_buffer is not None
+        for buffer in self._buffers:
+            if buffer is not None:
+                self.command_buffer._give_back(buffer)
 
     def _read_once(self) -> None:
         if self.command_buffer is not None:
@@ -107,8 +112,9 @@ class State:
     def synchronize(self, command_buffer: CommandBuffer) -> None:
         """Makes what kernels write visible to the CPU once ``command_buffer`` has completed.
 
-        Reads on the CPU wait for the kernels of this package by themselves; this makes them wait for ``command_buffer``,
-        which may hold kernels of your own. Raises ``StateError`` for a temporary state and after ``commit``.
+        Reads on the CPU wait for the kernels of this package by themselves; this makes them wait for
+        ``command_buffer``, which may hold kernels of your own. Raises ``StateError`` for a temporary state and after
+        ``commit``.
         """
         command_buffer._require_open("synchronize")
         if self.is_temporary:
@@ -157,6 +163,19 @@ class ForwardSnapshot:
     source: ImageDescriptor
     destination: ImageDescriptor
 
+    def of_one_image(self) -> ForwardSnapshot:
+        """The same for one of the images."""
+        return replace(
+            self,
+            source=replace(self.source, number_of_images=1),
+            destination=replace(self.destination, number_of_images=1),
+        )
+
+    def differs_from(self, other: ForwardSnapshot) -> str | None:
+        """The name of the first property, images' extents left out, that ``other`` has with another value, or None."""
+        names = (f.name for f in fields(self) if f.name not in ("kernel", "source", "destination"))
+        return next((name for name in names if getattr(self, name) != getattr(other, name)), None)
+
     @property
     def source_channels(self) -> int:
         """How many source channels the forward kernel read."""
@@ -169,7 +188,52 @@ class ForwardSnapshot:
         return min(self.clip_rect.size.depth, self.destination.number_of_images - self.clip_rect.origin.z)
 
 
-class GradientState(State):
+class ForwardState(State):
+    """A state of one encode of a forward kernel over N images, which has a part for each image."""
+
+    parent: ForwardState | None = None
+    _index = 0
+
+    @property
+    def number_of_images(self) -> int:
+        """How many images the encode's sources have."""
+        raise NotImplementedError
+
+    def batch_representation(self) -> StateBatch:
+        """This state of N images as N states of one image that share its buffers.
+
+        The parts of a temporary state are temporary: each counts as one read of it until it has been read itself.
+        """
+        return StateBatch(self._part(index) for index in range(self.number_of_images))
+
+    def _part(self, index: int) -> ForwardState:
+        """The state of image ``index`` alone; classes with buffers per image override ``_part_of_buffers``."""
+        if self.number_of_images == 1:
+            return self
+        part = type(self).__new__(type(self))
+        part.__dict__.update(self.__dict__)
+        part.parent, part._index = self, index
+        part._keep_one_image()
+        part._part_of_buffers(index)
+        if self.is_temporary:
+            self.read_count += 1
+            part._read_count = 1
+        return part
+
+    def _keep_one_image(self) -> None:
+        """Called on a new part: reduces what it says of the sources and the result to one image."""
+
+    def _part_of_buffers(self, index: int) -> None:
+        """Called on a new part: makes its buffers views of image ``index``."""
+
+    def _release(self) -> None:
+        if self.parent is not None:
+            self.parent._read_once()
+        else:
+            super()._release()
+
+
+class GradientState(ForwardState):
     """What a gradient kernel has to know of the forward encode: a snapshot of its configuration.
 
     Made by a forward kernel's ``result_state``; opaque otherwise. Source: ``MPSNNGradientState``.
@@ -185,8 +249,14 @@ class GradientState(State):
     ) -> None:
         super().__init__(buffer_sizes, device, command_buffer=command_buffer)
         self.snapshot = snapshot
-        self.parent: GradientState | None = None
-        self._index = 0
+
+    @property
+    def number_of_images(self) -> int:
+        """How many images the forward source has."""
+        return self.snapshot.source.number_of_images
+
+    def _keep_one_image(self) -> None:
+        self.snapshot = self.snapshot.of_one_image()
 
     @property
     def source_width(self) -> int:
@@ -203,7 +273,7 @@ class GradientState(State):
         self,
         source_images: Sequence[Image],
         source_states: Sequence[State],
-        kernel: Kernel | BinaryKernel,
+        kernel: BaseKernel,
         suggested_descriptor: ImageDescriptor,
     ) -> ImageDescriptor:
         """Configures ``kernel``, the consumer of this state, and says how large its result is.
@@ -216,31 +286,8 @@ class GradientState(State):
             return source
         return replace(source, channel_format=suggested_descriptor.channel_format)
 
-    def batch_representation(self) -> StateBatch:
-        """This state of N images as N states of one image that share its buffers."""
-        count = self.snapshot.source.number_of_images
-        return StateBatch(self._part(index) for index in range(count))
 
-    def _part(self, index: int) -> GradientState:
-        """The state of image ``index`` alone; classes with buffers per image override ``_part_of_buffers``."""
-        if self.snapshot.source.number_of_images == 1:
-            return self
-        part = type(self).__new__(type(self))
-        part.__dict__.update(self.__dict__)
-        one = replace(
-            self.snapshot,
-            source=replace(self.snapshot.source, number_of_images=1),
-            destination=replace(self.snapshot.destination, number_of_images=1),
-        )
-        part.snapshot, part.parent, part._index = one, self, index
-        part._part_of_buffers(index)
-        return part
-
-    def _part_of_buffers(self, index: int) -> None:
-        """Called on a new part: makes its buffers views of image ``index``."""
-
-
-class BinaryGradientState(State):
+class BinaryGradientState(ForwardState):
     """The counterpart of ``GradientState`` for kernels with two sources: one snapshot for each.
 
     Source: ``MPSNNBinaryGradientState``.
@@ -259,6 +306,14 @@ class BinaryGradientState(State):
         self.primary = primary
         self.secondary = secondary
 
+    @property
+    def number_of_images(self) -> int:
+        """How many images the forward primary source has."""
+        return self.primary.source.number_of_images
+
+    def _keep_one_image(self) -> None:
+        self.primary, self.secondary = self.primary.of_one_image(), self.secondary.of_one_image()
+
 
 class StateBatch(Sequence[Any]):
     """A list of states, one for each image of a batch; an accumulating state stands in it once for each image.
@@ -276,14 +331,19 @@ class StateBatch(Sequence[Any]):
 
     @property
     def whole(self) -> Any:
-        """The one state whose parts, in order, are this batch, or the state that it repeats; None otherwise."""
+        """The one state whose parts, in order, are this batch, or the state that it repeats; None otherwise.
+
+        None for the parts of a temporary state, which count their reads one by one.
+        """
         first = self._states[0]
         if all(state is first for state in self._states):
             return first
         parent = getattr(first, "parent", None)
-        if parent is None or len(self._states) != parent.snapshot.source.number_of_images:
+        if parent is None or parent.is_temporary or len(self._states) != parent.number_of_images:
             return None
-        matches = (s.parent is parent and s._index == i for i, s in enumerate(self._states))  # type: ignore[attr-defined]
+        matches = (
+            isinstance(s, ForwardState) and s.parent is parent and s._index == i for i, s in enumerate(self._states)
+        )
         return parent if all(matches) else None
 
     # objc: MPSStateBatchIncrementReadCount

@@ -551,7 +551,7 @@ BAD_INPUT = {
         _state_of_another_size, mg.StateError,
         "PoolingMax: destination_state was made for a result of 1x4x5x4 but destination_image is 1x5x5x4"),
     "state of fewer images": (_state_of_fewer_images, mg.StateError, "maxima of 1 images but images 0 to 2"),
-    "offset out of range": (_far_offset, mg.GeometryError, "the windows along x begin at pixels"),
+    "offset out of range": (_far_offset, mg.GeometryError, "PoolingMax: offset is (1099511627776, 0, 0)"),
     "empty result": (_valid_only_of_a_small_source, mg.GeometryError, "a window of 3 pixels along y does not fit"),
 }  # fmt: skip
 
