@@ -1,9 +1,9 @@
 """The gradient kernels of Metal Performance Shaders, hand-written in Metal, on Apple GPUs and on any CPU."""
 
-from mpsgrad import archive, errors
+from mpsgrad import archive, errors, functional
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.data_type import DataType
-from mpsgrad.devices import Device, default_device, devices, find_device
+from mpsgrad.devices import Device, default_device, devices, find_device, set_default_device
 from mpsgrad.errors import (
     ArchiveError,
     DeviceError,

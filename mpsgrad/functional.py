@@ -18,21 +18,22 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.errors import FormatError
+from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import GradientKernel, Kernel
 from mpsgrad.kernels.batch_normalization import (
     BatchNormalization,
-    BatchNormalizationDataSource,
     BatchNormalizationGradient,
     BatchNormalizationStatistics,
     BatchNormalizationStatisticsGradient,
 )
+from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.loss import Loss, LossDescriptor, LossLabels
-from mpsgrad.kernels.neuron import Neuron, NeuronDescriptor, NeuronGradient, NeuronType
+from mpsgrad.kernels.neuron import Neuron, NeuronGradient
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.pooling import (
     DilatedPoolingMax,
     DilatedPoolingMaxGradient,
@@ -220,8 +221,13 @@ def pooling_l2_norm_gradient(
 
 
 def _convolution_data_source(
-    weights: Any, biases: Any, stride: Pair, dilation: Pair, groups: int
+    source: Any, weights: Any, biases: Any, stride: Pair, dilation: Pair, groups: int
 ) -> ConvolutionDataSource:
+    if np.ndim(weights) == 4 and np.shape(source)[-1] != np.shape(weights)[3] * groups:
+        raise GeometryError(
+            f"source has {np.shape(source)[-1]} feature channels but weights of shape {np.shape(weights)} in {groups} "
+            f"groups take {np.shape(weights)[3] * groups}"
+        )
     return ConvolutionDataSource.from_arrays(
         np.ascontiguousarray(weights),
         None if biases is None else np.ascontiguousarray(biases),
@@ -243,7 +249,7 @@ def convolution(
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
     """Cross-correlation with ``weights`` [O][kH][kW][I/groups] plus ``biases`` [O], float32 (``Convolution``)."""
-    data_source = _convolution_data_source(weights, biases, stride, dilation, groups)
+    data_source = _convolution_data_source(source, weights, biases, stride, dilation, groups)
     return _forward(_with_edges(Convolution(data_source), padding, edge_mode), source)
 
 
@@ -260,7 +266,7 @@ def convolution_gradient(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The gradients with respect to source, weights and biases; the last two summed over the batch
     (``ConvolutionGradient``)."""
-    data_source = _convolution_data_source(weights, None, stride, dilation, groups)
+    data_source = _convolution_data_source(source, weights, None, stride, dilation, groups)
     forward = _with_edges(Convolution(data_source), padding, edge_mode)
     result, state = _gradient(forward, ConvolutionGradient(data_source), source_gradient, source)
     return result, np.array(state.gradient_for_weights), np.array(state.gradient_for_biases)
@@ -268,14 +274,14 @@ def convolution_gradient(
 
 def fully_connected(source: Any, weights: Any, biases: Any = None) -> np.ndarray:
     """``sum(w[o] * x) + b[o]`` with ``weights`` [O][H][W][C] of the size of the source (``FullyConnected``)."""
-    return _forward(FullyConnected(_convolution_data_source(weights, biases, 1, 1, 1)), source)
+    return _forward(FullyConnected(_convolution_data_source(source, weights, biases, 1, 1, 1)), source)
 
 
 def fully_connected_gradient(
     source_gradient: Any, source: Any, weights: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The gradients with respect to source, weights and biases (``FullyConnectedGradient``)."""
-    data_source = _convolution_data_source(weights, None, 1, 1, 1)
+    data_source = _convolution_data_source(source, weights, None, 1, 1, 1)
     forward = FullyConnected(data_source)
     result, state = _gradient(forward, FullyConnectedGradient(data_source), source_gradient, source)
     return result, np.array(state.gradient_for_weights), np.array(state.gradient_for_biases)
@@ -317,7 +323,7 @@ def batch_normalization(
     state = kernel.result_state(image, destination_image=destination)
     with CommandBuffer() as commands:
         BatchNormalizationStatistics().encode_batch(commands, image.batch_representation(), state)
-        kernel.encode(commands, image, state, destination_image=destination)
+        kernel.encode(commands, image, batch_normalization_state=state, destination_image=destination)
     return _like(destination, source)
 
 

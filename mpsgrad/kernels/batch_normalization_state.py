@@ -141,18 +141,24 @@ class _Accumulation:
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self._parts: list[tuple[CommandBuffer, int]] = []
+        self.clear()
 
     def clear(self) -> None:
-        self._parts = []
+        self._completed = 0
+        self._parts: list[tuple[CommandBuffer, int]] = []
 
     @property
     def pixels(self) -> int:
-        return sum(pixels for command_buffer, pixels in self._parts if will_run(command_buffer))
+        return self._completed + sum(pixels for command_buffer, pixels in self._parts if will_run(command_buffer))
 
     def add(self, command_buffer: CommandBuffer, pixels: int) -> None:
-        self._parts = [part for part in self._parts if will_run(part[0])]
-        self._parts.append((command_buffer, pixels))
+        waiting = []
+        for part in self._parts:
+            if part[0].status is CommandBufferStatus.COMPLETED:
+                self._completed += part[1]
+            elif will_run(part[0]):
+                waiting.append(part)
+        self._parts = [*waiting, (command_buffer, pixels)]
 
     def require_ordered(self, owner: str, command_buffer: CommandBuffer) -> None:
         """Raises ``StateError`` if another command buffer that is not committed yet adds to the buffers."""

@@ -11,11 +11,13 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.image import Image
 from mpsgrad.kernels.batch_normalization import (
     BatchNormalization,
-    BatchNormalizationDataSource,
     BatchNormalizationGradient,
-    BatchNormalizationState,
     BatchNormalizationStatistics,
     BatchNormalizationStatisticsGradient,
+)
+from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
+from mpsgrad.kernels.batch_normalization_state import (
+    BatchNormalizationState,
     NormalizationGammaAndBetaState,
     NormalizationMeanAndVarianceState,
 )
@@ -23,7 +25,7 @@ from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyC
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_state import ConvolutionWeightsAndBiasesState
 from mpsgrad.kernels.neuron import NeuronGradient, NeuronReLU
-from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent
+from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
 from mpsgrad.kernels.pooling import PoolingMax, PoolingMaxGradient
 from mpsgrad.vector import Vector
 
@@ -128,11 +130,12 @@ class _WeightedLayer(_KernelPair):
         biases = np.zeros(weights.shape[0], np.float32)
         data_source = ConvolutionDataSource.from_arrays(weights, biases)
         super().__init__(name, forward_class(data_source), gradient_class(data_source))
+        self.before_update: ConvolutionWeightsAndBiasesState | None = None
         self._momenta = [Vector(weights.size), Vector(biases.size)]
 
     def update(self, commands: CommandBuffer, optimizer: OptimizerStochasticGradientDescent) -> None:
         assert self.step is not None
-        values = self.forward_kernel.export_weights_and_biases(commands)
+        values = self.before_update = self.forward_kernel.export_weights_and_biases(commands)
         updated = ConvolutionWeightsAndBiasesState.with_descriptor(self.forward_kernel.descriptor)
         optimizer.encode_convolution(
             commands, self.step.state, values, input_momentum_vectors=self._momenta, result_state=updated
@@ -143,6 +146,82 @@ class _WeightedLayer(_KernelPair):
     def parameters(self) -> dict[str, np.ndarray]:
         weights, biases = self.forward_kernel.weights_and_biases
         return {"weights": weights, "biases": biases}
+
+
+class BatchNormalizationLayer:
+    """Batch normalization; evaluation uses running averages of mean and variance, kept on the device."""
+
+    def __init__(self, name: str, channels: int) -> None:
+        self.name = name
+        self.step: Step | None = None
+        data_source = BatchNormalizationDataSource.from_arrays(
+            np.ones(channels, np.float32),
+            np.zeros(channels, np.float32),
+            np.zeros(channels, np.float32),
+            np.ones(channels, np.float32),
+            epsilon=BATCH_NORMALIZATION_EPSILON,
+        )
+        self.kernel = BatchNormalization(data_source)
+        self._statistics = BatchNormalizationStatistics()
+        self._statistics_gradient = BatchNormalizationStatisticsGradient()
+        self._gradient = BatchNormalizationGradient()
+        self._channels = channels
+        self._momenta = [Vector(channels), Vector(channels)]
+        self._running = NormalizationMeanAndVarianceState.from_arrays(data_source.mean, data_source.variance)
+        # v + rate * (batch - v): a step of rate -rate on the "gradient" batch - v, which L2 with scale -1 gives.
+        self._average = OptimizerStochasticGradientDescent(
+            OptimizerDescriptor(
+                learning_rate=-RUNNING_AVERAGE_RATE, regularization_type=RegularizationType.L2, regularization_scale=-1.0
+            )
+        )
+        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(data_source.gamma, data_source.beta)
+
+    @property
+    def epsilon(self) -> float:
+        return self.kernel.epsilon
+
+    def forward(self, commands: CommandBuffer, source: Image) -> Image:
+        state = self.kernel.result_state(source)
+        self._statistics.encode_batch(commands, source.batch_representation(), state)
+        result = self.kernel.encode(commands, source, batch_normalization_state=state)
+        self.step = Step(source, result, state)
+        return result
+
+    def infer(self, commands: CommandBuffer, source: Image) -> Image:
+        return self.kernel.encode(commands, source)
+
+    def backward(self, commands: CommandBuffer, source_gradient: Image) -> Image:
+        step = self.step
+        assert step is not None
+        images, gradients = step.source.batch_representation(), source_gradient.batch_representation()
+        self._statistics_gradient.encode_batch(commands, gradients, images, step.state)
+        gradient = self._gradient.encode(commands, source_gradient, step.source, step.state)
+        self.step = Step(step.source, step.result, step.state, source_gradient, gradient)
+        return gradient
+
+    def update(self, commands: CommandBuffer, optimizer: OptimizerStochasticGradientDescent) -> None:
+        assert self.step is not None
+        state: BatchNormalizationState = self.step.state
+        updated = NormalizationGammaAndBetaState(self._channels)
+        optimizer.encode_batch_normalization(
+            commands, state, input_momentum_vectors=self._momenta, result_state=updated
+        )
+        self.kernel.reload_gamma_and_beta_with_command_buffer(commands, updated)
+        self._gamma_and_beta = updated
+        for batch, running in zip(state.statistics_vectors, self._running.parameter_vectors, strict=True):
+            self._average.encode(
+                commands, input_gradient_vector=batch, input_values_vector=running, result_values_vector=running
+            )
+        self._running._written_by(commands)
+        self.kernel.reload_mean_and_variance_with_command_buffer(commands, self._running)
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        return {
+            "gamma": self._gamma_and_beta.gamma,
+            "beta": self._gamma_and_beta.beta,
+            "mean": self._running.mean,
+            "variance": self._running.variance,
+        }
 
 
 class ConvolutionLayer(_WeightedLayer):

@@ -87,7 +87,7 @@ def _weighted(layer: ConvolutionLayer | FullyConnectedLayer) -> Iterator[Verific
     x, g, dx = _arrays(layer.step)
     name = type(layer.gradient_kernel).__name__
     state = layer.step.state  # type: ignore[union-attr]
-    weights = layer.weights_before_update
+    weights = np.asarray(layer.before_update.weights)  # type: ignore[union-attr]
     offset = state.snapshot.offset
     window: dict[str, Any] = {"offset": (offset.y, offset.x)}
     outputs, height, width, _ = weights.shape
@@ -123,10 +123,9 @@ def _weighted(layer: ConvolutionLayer | FullyConnectedLayer) -> Iterator[Verific
 def _normalization(layer: BatchNormalizationLayer) -> Iterator[Verification]:
     x, g, dx = _arrays(layer.step)
     state = layer.step.state  # type: ignore[union-attr]
-    gamma, beta = layer.gamma_and_beta_before_update
     mean, variance = np.asarray(state.mean, np.float64), np.asarray(state.variance, np.float64)
     exact, exact_gamma, exact_beta = reference.batch_normalization_gradient(
-        g, x, mean, variance, gamma, beta, layer.epsilon
+        g, x, mean, variance, state.gamma, state.beta, layer.epsilon
     )
     count = x.shape[0] * x.shape[1] * x.shape[2]
     inverse = 1.0 / np.sqrt(variance + layer.epsilon)
@@ -134,7 +133,7 @@ def _normalization(layer: BatchNormalizationLayer) -> Iterator[Verification]:
     normalized = (np.abs(x) + np.abs(mean)) * inverse
     beta_magnitude = np.abs(g).sum((0, 1, 2), dtype=np.float64)
     gamma_magnitude = (np.abs(g) * normalized).sum((0, 1, 2))
-    magnitude = np.abs(gamma) * inverse * (np.abs(g) + (beta_magnitude + normalized * gamma_magnitude) / count)
+    magnitude = np.abs(state.gamma) * inverse * (np.abs(g) + (beta_magnitude + normalized * gamma_magnitude) / count)
     statistics = "BatchNormalizationStatisticsGradient"
     yield _compare(statistics, "gamma", state.gradient_for_gamma, exact_gamma, count, gamma_magnitude)
     yield _compare(statistics, "beta", state.gradient_for_beta, exact_beta, count, beta_magnitude)

@@ -1,0 +1,187 @@
+"""``mpsgrad.functional``: each call against the reference, with every form of its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mpsgrad as mg
+from mpsgrad import functional, reference
+from mpsgrad.accuracy import assert_within, error_bound
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.standard_normal((3, 7, 9, 6)).astype(np.float32)
+WEIGHTS = GENERATOR.standard_normal((4, 3, 3, 6)).astype(np.float32)
+BIASES = GENERATOR.standard_normal(4).astype(np.float32)
+
+
+def like(array: np.ndarray, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(array.shape).astype(np.float32)
+
+
+def assert_close(actual: np.ndarray, expected: np.ndarray, terms: int, magnitude: Any = None) -> None:
+    magnitude = np.abs(expected).max() + 1.0 if magnitude is None else magnitude
+    assert_within(actual, expected, error_bound(np.float32, terms, magnitude, expected, function_ulps=16))
+
+
+PADDINGS: list[tuple[Any, tuple[int, int], tuple[int, int]]] = [
+    # padding, offset (y, x), size for a 3 x 3 window with stride 2 on 7 x 9 pixels
+    ("same", (0, 0), (4, 5)),
+    ("valid", (1, 1), (3, 4)),
+    ("full", (-1, -1), (5, 6)),
+    (1, (0, 0), (4, 5)),
+    ((0, 1), (1, 0), (3, 5)),
+]
+
+
+@pytest.mark.parametrize(("padding", "offset", "size"), PADDINGS)
+@pytest.mark.parametrize("edge_mode", ["zero", "clamp"])
+def test_pooling(padding: Any, offset: tuple[int, int], size: tuple[int, int], edge_mode: str) -> None:
+    call = {"kernel": 3, "stride": (2, 2), "padding": padding, "edge_mode": edge_mode}
+    window: Any = {"kernel": (3, 3), "stride": (2, 2), "offset": offset, "size": size, "edge": edge_mode}
+    for name, terms in (("pooling_max", 1), ("pooling_average", 9), ("pooling_l2_norm", 9)):
+        exact = getattr(reference, name)(X, **window)
+        actual = getattr(functional, name)(X, **call)
+        assert actual.shape == exact.shape
+        assert_close(actual, exact, terms)
+        g = like(actual)
+        gradient = getattr(functional, f"{name}_gradient")(g, X, **call)
+        assert_close(gradient, getattr(reference, f"{name}_gradient")(g, X, **window), 9 * terms, 40.0)
+
+
+def test_dilated_pooling() -> None:
+    window: Any = {"kernel": (2, 2), "stride": (1, 1), "dilation": (3, 2), "offset": (0, 0), "size": (7, 9)}
+    y = functional.pooling_max(X, kernel=2, dilation=(3, 2))
+    assert_close(y, reference.pooling_max(X, **window), 1)
+    g = like(y)
+    gradient = functional.pooling_max_gradient(g, X, kernel=2, dilation=(3, 2))
+    assert_close(gradient, reference.pooling_max_gradient(g, X, **window), 4, 20.0)
+
+
+def test_average_pooling_counts_padding_where_asked() -> None:
+    window: Any = {"kernel": (3, 3), "stride": (1, 1), "offset": (0, 0), "size": (7, 9), "edge": "clamp"}
+    y = functional.pooling_average(X, kernel=3, edge_mode="clamp", zero_pad_size=(1, 0))
+    assert_close(y, reference.pooling_average(X, zero_pad=(1, 0), **window), 9)
+    g = like(y)
+    gradient = functional.pooling_average_gradient(g, X, kernel=3, edge_mode="clamp", zero_pad_size=(1, 0))
+    assert_close(gradient, reference.pooling_average_gradient(g, X, zero_pad=(1, 0), **window), 9)
+
+
+@pytest.mark.parametrize(("padding", "offset", "size"), PADDINGS)
+def test_convolution(padding: Any, offset: tuple[int, int], size: tuple[int, int]) -> None:
+    y = functional.convolution(X, WEIGHTS, BIASES, stride=2, padding=padding)
+    window: Any = {"stride": (2, 2), "offset": offset, "size": size}
+    assert_close(y, reference.convolution(X, WEIGHTS, BIASES, **window), 54, 60.0)
+    g = like(y)
+    dx, dw, db = functional.convolution_gradient(g, X, WEIGHTS, stride=2, padding=padding)
+    assert_close(dx, reference.convolution_gradient_data(g, WEIGHTS, source_size=(7, 9), **window), 36, 60.0)
+    assert_close(dw, reference.convolution_gradient_weights(g, X, kernel=(3, 3), **window), g.size, 100.0)
+    assert_close(db, reference.convolution_gradient_biases(g), g.size, 60.0)
+
+
+def test_grouped_convolution() -> None:
+    weights = WEIGHTS[..., :3].copy()
+    y = functional.convolution(X, weights, groups=2, dilation=2)
+    window: Any = {"stride": (1, 1), "dilation": (2, 2), "offset": (0, 0), "size": (7, 9), "groups": 2}
+    assert_close(y, reference.convolution(X, weights, None, **window), 27, 40.0)
+
+
+def test_fully_connected() -> None:
+    weights = GENERATOR.standard_normal((5, 7, 9, 6)).astype(np.float32)
+    biases = GENERATOR.standard_normal(5).astype(np.float32)
+    y = functional.fully_connected(X, weights, biases)
+    expected = np.einsum("nhwc,ohwc->no", X.astype(np.float64), weights) + biases
+    assert_close(y.reshape(3, 5), expected, 378, 400.0)
+    g = like(y)
+    dx, dw, db = functional.fully_connected_gradient(g, X, weights)
+    assert_close(dx, np.einsum("no,ohwc->nhwc", g[:, 0, 0].astype(np.float64), weights), 5, 20.0)
+    assert_close(dw, np.einsum("no,nhwc->ohwc", g[:, 0, 0].astype(np.float64), X), 3, 20.0)
+    assert_close(db, g.sum((0, 1, 2), dtype=np.float64), 3, 10.0)
+
+
+def test_batch_normalization() -> None:
+    gamma, beta = like(np.empty(6)), like(np.empty(6), 2)
+    mean, variance = reference.batch_normalization_statistics(X)
+    y = functional.batch_normalization(X, gamma, beta, epsilon=1e-3)
+    assert_close(y, reference.batch_normalization(X, mean, variance, gamma, beta, 1e-3), 189)
+    g = like(y)
+    actual = functional.batch_normalization_gradient(g, X, gamma, beta, epsilon=1e-3)
+    exact = reference.batch_normalization_gradient(g, X, mean, variance, gamma, beta, 1e-3)
+    for a, e in zip(actual, exact, strict=True):
+        assert_close(a, e, 189, 200.0)
+    given_mean, given_variance = like(np.empty(6), 3), np.abs(like(np.empty(6), 4))
+    y = functional.batch_normalization(X, gamma, beta, mean=given_mean, variance=given_variance, epsilon=1e-3)
+    assert_close(y, reference.batch_normalization(X, given_mean, given_variance, gamma, beta, 1e-3), 1)
+    with pytest.raises(mg.FormatError, match="both or not at all"):
+        functional.batch_normalization(X, mean=given_mean)
+
+
+def test_soft_max() -> None:
+    for name in ("soft_max", "log_soft_max"):
+        y = getattr(functional, name)(X)
+        assert_close(y, getattr(reference, name)(X), 6)
+        g = like(y)
+        gradient = getattr(functional, f"{name}_gradient")(g, y)
+        assert_close(gradient, getattr(reference, f"{name}_gradient")(g, y), 6, 20.0)
+
+
+@pytest.mark.parametrize("name", ["relu", "sigmoid", "tanh", "gelu", "elu", "soft_plus"])
+def test_neurons(name: str) -> None:
+    assert_close(functional.neuron(X, name), reference.neuron(X, name), 1)  # type: ignore[arg-type]
+    g = like(X)
+    gradient = functional.neuron_gradient(g, X, name)
+    assert_close(gradient, reference.neuron_gradient(g, X, name), 1)  # type: ignore[arg-type]
+
+
+def test_a_neurons_parameters() -> None:
+    y = functional.neuron(X, mg.NeuronType.RELU, a=0.25)
+    assert_close(y, np.where(X >= 0, X, 0.25 * X), 1)
+    with pytest.raises(mg.FormatError, match="'rely'.*relu"):
+        functional.neuron(X, "rely")
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_softmax_cross_entropy(reduction: Any) -> None:
+    labels = np.eye(6, dtype=np.float32)[GENERATOR.integers(0, 6, X.shape[:3])]
+    loss, gradient = functional.softmax_cross_entropy(X, labels, reduction=reduction)
+    kind: Any = "softmax_cross_entropy"
+    exact = reference.loss(X, labels, kind, reduction=reduction)
+    assert_close(loss, exact, 63)
+    ones = np.ones_like(exact)
+    assert_close(gradient, reference.reduced_loss_gradient(ones, X, labels, kind, reduction=reduction), 6)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([np.float32, np.float16]))
+def test_dtype_rank_and_memory_order(seed: int, dtype: Any) -> None:
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal((6, 5, 4)).astype(dtype)
+    y = functional.soft_max(x)
+    assert y.shape == x.shape
+    assert y.dtype == dtype
+    strided = np.asfortranarray(x)[::-1]
+    np.testing.assert_array_equal(functional.soft_max(strided), functional.soft_max(np.ascontiguousarray(strided)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: functional.pooling_max(X, kernel=(1, 2, 3)), mg.FormatError, r"kernel is \(1, 2, 3\)"),  # type: ignore[arg-type]
+        (lambda: functional.pooling_max(X, kernel=0), mg.GeometryError, "kernel_width is 0"),
+        (lambda: functional.pooling_max(X, kernel=2, padding="some"), mg.FormatError, "padding is 'some'"),
+        (lambda: functional.pooling_max(X, kernel=2, edge_mode="wrap"), mg.FormatError, "edge_mode is 'wrap'"),
+        (lambda: functional.pooling_max(X, kernel=9, padding="valid"), mg.GeometryError, "window of 9 .* 7 pixels"),
+        (lambda: functional.pooling_max(X, kernel=9, padding=0), mg.GeometryError, "window of 9 .* 7 pixels"),
+        (lambda: functional.soft_max(X.astype(np.float64)), mg.FormatError, "float64"),
+        (lambda: functional.soft_max(X[0, 0]), mg.GeometryError, r"\(9, 6\)"),
+        (lambda: functional.pooling_max_gradient(X, X, kernel=2, stride=2), mg.GeometryError, "3x7x9x6 .*3x4x5x6"),
+        (lambda: functional.convolution(X, WEIGHTS[..., :4]), mg.GeometryError, "6 .* 4"),
+        (lambda: functional.soft_max_gradient(X[:2], X), mg.GeometryError, "3 images .* 2"),
+    ],
+)
+def test_bad_input(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
