@@ -108,8 +108,9 @@ class Instantiation:
 class Program:
     """The outline of a source, as token indices.
 
-    ``functions`` maps each function's name to the ranges of its bodies; a head is a function's start, the bracket that
-    opens its parameters, and its end; ``variables`` are declarations at program scope that define no function or type.
+    ``functions`` maps each function's name to the ranges of its bodies. A head is a function's start, the bracket that
+    opens its parameters, and its end; a member function's has its class before them. ``variables`` are declarations at
+    program scope that define no function or type.
     """
 
     tokens: list[Token]
@@ -117,6 +118,7 @@ class Program:
     instantiations: list[Instantiation] = field(default_factory=list)
     functions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     function_heads: list[tuple[int, int, int]] = field(default_factory=list)
+    member_heads: list[tuple[int, int, int, int]] = field(default_factory=list)
     variables: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
 
@@ -354,6 +356,10 @@ def _read_members(program: Program, start: int, end: int) -> None:
             if position < end and tokens[position].text == "{":
                 body = (position, matching(tokens, position, end))
                 program.functions.setdefault(tokens[index - 1].text, []).append(body)
+                first = index - 1
+                while first > start and tokens[first - 1].text not in (";", "{", "}", ":"):
+                    first -= 1
+                program.member_heads.append((start, first, index, body[1] + 1))
 
 
 def _kernel_keyword(tokens: Sequence[Token], start: int, end: int) -> Token | None:

@@ -145,6 +145,8 @@ class _Translator:
 
     def translation(self) -> Translation:
         self._refuse_unsupported()
+        if self._backend.has_native_constructors:
+            self._compose_swizzles()
         output: list[Token] = []
         pieces: list[tuple[int, int, Callable[[], list[Token]]]] = []
         templates: dict[tuple[tuple[str, ...], str], Kernel] = {}
@@ -187,6 +189,32 @@ class _Translator:
                 raise error("samplers are not supported: kernels take buffers only", token)
             if token.text == "function_constant" and before == "[":
                 raise error(_UNSUPPORTED_ATTRIBUTES["function_constant"], token)
+
+    def _compose_swizzles(self) -> None:
+        """Makes one swizzle of two in a row, ``v.zyx.x``: where a swizzle is an object, it has none of its own."""
+        tokens = self._tokens
+        index = len(tokens) - 4
+        while index >= 0:
+            first, second = tokens[index + 1], tokens[index + 3]
+            if tokens[index].text == "." and tokens[index + 2].text == "." and first.text not in self._declared:
+                for letters in ("xyzw", "rgba"):
+                    for inner in ("xyzw", "rgba"):
+                        is_pair = 2 <= len(first.text) <= 4 and set(first.text) <= set(letters)
+                        if is_pair and second.text and set(second.text) <= set(inner[: len(first.text)]):
+                            first.text = "".join(first.text[inner.index(letter)] for letter in second.text)
+                            tokens[index + 2].text = second.text = ""
+            index -= 1
+
+    @cached_property
+    def _declared(self) -> frozenset[str]:
+        """Names that stand where variables and members are declared."""
+        return frozenset(
+            name.text
+            for before, name, after in zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
+            if name.kind == IDENTIFIER
+            and (before.kind == IDENTIFIER or before.text in (">", "*", "&", ","))
+            and after.text in (";", ",", "=", ")", "[", "{")
+        )
 
     # Tokens of function bodies and other declarations.
 
@@ -365,29 +393,47 @@ class _Translator:
         return "".join(self._backend.vector_maker(name, packed) for name in names)
 
     def _repeated_overloads(self) -> list[tuple[int, int, Callable[[], list[Token]]]]:
-        """Functions that differ from an earlier one only in ``constant`` against ``device const``: one is enough."""
-        seen: set[tuple[str, ...]] = set()
+        """Functions that the target cannot tell from an earlier one, because only address spaces differ; one is enough.
+
+        Raises ``ShaderError`` if what they do differs too.
+        """
+        seen: dict[tuple[object, ...], tuple[str, ...]] = {}
         repeated: list[tuple[int, int, Callable[[], list[Token]]]] = []
         tokens = self._tokens
-        for start, opening, end in self._program.function_heads:
+        heads = [(None, *head) for head in self._program.function_heads]
+        for owner, start, opening, end in heads + self._program.member_heads:
             closing = matching(tokens, opening)
             words: list[str] = []
             for parameter in split_commas(tokens[opening + 1 : closing]):
-                words.append(",")
-                constant = any(token.text == "constant" for token in parameter)
-                names = [token for token in parameter if token.text not in ("const", "device", "constant")]
-                if names and names[-1].kind == IDENTIFIER and len(names) > 1:
-                    names = names[:-1]
-                const = constant or any(token.text == "const" for token in parameter)
-                device = constant or any(token.text == "device" for token in parameter)
-                words += ["const"] * const + ["device"] * device + [token.text for token in names]
-            head = [token.text for token in tokens[start:opening]]
-            key = (*head, *words)
-            if "device" in words:
-                if key in seen:
-                    repeated.append((start, end, list))
-                seen.add(key)
+                names = list(parameter)
+                if len(names) > 1 and names[-1].kind == IDENTIFIER and names[-2].text in ("*", "&", ">"):
+                    names.pop()
+                elif len(names) > 1 and names[-1].kind == IDENTIFIER and names[-2].kind == IDENTIFIER:
+                    names.pop()
+                words += [",", *self._without_spaces(names)]
+            after = closing + 1
+            while after < end and tokens[after].text != "{":
+                after += 1
+            words += [")", *self._without_spaces(tokens[closing + 1 : after])]
+            key = (owner, *(token.text for token in tokens[start:opening]), "(", *words)
+            body = tuple(t.text for t in tokens[after:end] if t.text not in ADDRESS_SPACES and t.text != "const")
+            if key not in seen:
+                seen[key] = body
+            elif any(token.text in ADDRESS_SPACES for token in tokens[opening:after]):
+                if body != seen[key]:
+                    name = tokens[opening - 1]
+                    raise error(f"'{name.text}' does something else for another address space: not supported", name)
+                repeated.append((start, end, list))
         return repeated
+
+    def _without_spaces(self, tokens: Sequence[Token]) -> list[str]:
+        """The words of ``tokens`` with address spaces as the target sees them, ``const`` in front."""
+        words = []
+        for token in tokens:
+            spelling = self._backend.address_spaces.get(token.text, token.text)
+            words += spelling.split()
+        # "const device T*" and "device const T*" are one type; behind a second declarator the order matters.
+        return sorted(words) if words.count("*") + words.count("&") < 2 else words
 
     # Kernel functions.
 

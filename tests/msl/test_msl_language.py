@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from metal_runner import LIBRARY, evaluate, run
 
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl import translate
+
 ZERO = np.zeros(8, np.float32)
 
 
@@ -21,7 +24,7 @@ def value(body: str, before: str = "", inputs: tuple = (ZERO,), output: type = n
         ("1.0 / 3.0", np.float32(1) / np.float32(3)),
         ("sizeof(1.0) + sizeof(.5) * 10 + sizeof(1e3) * 100 + sizeof(1.0h) * 1000 + sizeof(0x1p3) * 10000", 42444),
         ("1'000.0 + 0b11 + 0xFF + 017 + 2.5e-1 + 1.f", 1274.25),
-        ("16777217.0 - 16777216.0", 0),
+        ("16777216.4 - 16777216.0", 0),
         ("1.0h + 0.5h", 1.5),
         ("float(7 / 2) + 7 % 3 + (-7 / 2) + (1u << 31 >> 31)", 3 + 1 - 3 + 1),
     ],
@@ -176,3 +179,20 @@ def test_vectors_in_buffers() -> None:
     np.testing.assert_array_equal(b, a[:, :3] * 2)
     np.testing.assert_allclose(c, d / 255, rtol=1e-6)
     np.testing.assert_array_equal(e, a[:, :2].astype(np.float16))
+
+
+def test_overloads_that_only_an_address_space_tells_apart() -> None:
+    source = LIBRARY + (
+        "struct Box { float v; float get() const thread { return v; } float get() const device { return v; } };\n"
+        "float first(constant float* p) { return p[0]; } float first(device const float* p) { return p[0]; }\n"
+        "kernel void f(device Box* boxes, device float* out, constant float& c) {\n"
+        "  Box mine = boxes[1]; out[0] = mine.get() + boxes[0].get() + first(out + 1) + first(&c); }\n"
+    )
+    for target in ("opencl", "cuda"):
+        assert translate(source, target).source.count("float first") == 1  # type: ignore[arg-type]
+    out = run(source, "f", np.array([3, 4], np.float32), np.array([0, 5], np.float32), np.float32(8), threads=1)[1]
+    assert out[0] == 20
+    with pytest.raises(ShaderError, match="'first' does something else for another address space"):
+        translate(
+            source.replace("device const float* p) { return p[0]", "device const float* p) { return p[1]"), "opencl"
+        )

@@ -7,17 +7,17 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   T v[N];
   swizzle_mtl() = default;
   operator V() const { return V(v[I]...); }
-  swizzle_mtl &operator=(const swizzle_mtl &o) { return *this = V(o); }
+  swizzle_mtl &operator=(const swizzle_mtl &o) { return *this = o.operator V(); }
   swizzle_mtl &operator=(const V &o) {
     int k = 0;
     ((v[I] = o.v[k++]), ...);
     return *this;
   }
-  T operator[](int i) const { return V(*this).v[i]; }
-  template <typename A> swizzle_mtl &operator+=(const A &a) { return *this = V(*this) + V(a); }
-  template <typename A> swizzle_mtl &operator-=(const A &a) { return *this = V(*this) - V(a); }
-  template <typename A> swizzle_mtl &operator*=(const A &a) { return *this = V(*this) * V(a); }
-  template <typename A> swizzle_mtl &operator/=(const A &a) { return *this = V(*this) / V(a); }
+  T operator[](int i) const { return operator V().v[i]; }
+  template <typename A> swizzle_mtl &operator+=(const A &a) { return *this = operator V() + V(a); }
+  template <typename A> swizzle_mtl &operator-=(const A &a) { return *this = operator V() - V(a); }
+  template <typename A> swizzle_mtl &operator*=(const A &a) { return *this = operator V() * V(a); }
+  template <typename A> swizzle_mtl &operator/=(const A &a) { return *this = operator V() / V(a); }
 };
 
 template <typename T, int N> struct storage_mtl;
@@ -60,7 +60,7 @@ template <typename T, int N> struct components_mtl {
   int n = 0;
   template <typename A> constexpr void put(const A &a) { v[n++] = (T)a; }
   template <typename A, int M> constexpr void put(const vec_mtl<A, M> &a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
-  template <typename V, typename A, int M, int... I> constexpr void put(const swizzle_mtl<V, A, M, I...> &a) { put(V(a)); }
+  template <typename V, typename A, int M, int... I> constexpr void put(const swizzle_mtl<V, A, M, I...> &a) { put(a.operator V()); }
   template <typename... A> constexpr components_mtl(const A &...a) { (put(a), ...); }
 };
 
@@ -103,7 +103,7 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base((T)a) {}
   template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(o).v) {}
   template <typename A, typename B, typename... C> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
-  template <typename V, typename A, int M, int... I> explicit vec_mtl(const swizzle_mtl<V, A, M, I...> &a) : vec_mtl(V(a)) {}
+  template <typename V, typename A, int M, int... I> explicit vec_mtl(const swizzle_mtl<V, A, M, I...> &a) : vec_mtl(a.operator V()) {}
   T &operator[](int i) { return v[i]; }
   constexpr const T &operator[](int i) const { return v[i]; }
   VECTOR_OPERATOR_MTL(+)
