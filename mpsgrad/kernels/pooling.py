@@ -51,35 +51,53 @@ GRADIENT_PARAMETERS = ParameterStruct(
     window=WINDOW,
     first_x="int",
     first_y="int",
+    first_block_x="int",
+    first_block_y="int",
+    blocks_x="int",
+    blocks_y="int",
     clamp_edge="int",
     replicates="int",
     zero_pad_x="int",
     zero_pad_y="int",
 )
-"""Window 0 is pixel 0 of ``gradient`` and of ``windows``; ``first`` is the source pixel of destination pixel 0."""
+"""Window 0 is pixel 0 of ``gradient`` and of ``windows``; ``first`` is the source pixel of destination pixel 0.
 
-_BY_ROW = {"simdgroup_owns_row": True, "threads": 256}
-_BY_ELEMENT = {"simdgroup_owns_row": False, "threads": 256}
+Block ``i`` of an axis is the ``stride`` source pixels from the first tap of window ``i`` on.
+"""
+
+BLOCKS = ((2, 2), (3, 2), (3, 1))
+"""Window size and stride of the common windows, whose gradients are computed block by block."""
 
 FAMILY = ShaderFamily(
     "pooling",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
-    _BY_ELEMENT,
-    {"cpu": _BY_ROW},
+    {"blocks": BLOCKS, "threads": 256, "walks": ("element",)},
+    {"cpu": {"walks": ("row", "element")}},
 )
 
 
+def _is_by_row(device: Device, channels: int) -> bool:
+    """Whether kernels are chosen of which a simdgroup owns a row, with all its lanes in channels."""
+    return device.family == "cpu" and channels >= 32
+
+
 def _add_dispatch(
-    device: Device, command_buffer: CommandBuffer, name: str, metal_type: str, *buffers: Buffer, **parameters: Any
+    device: Device,
+    command_buffer: CommandBuffer,
+    name: str,
+    metal_type: str,
+    *buffers: Buffer,
+    blocks: bool = False,
+    **parameters: Any,
 ) -> None:
-    """Adds one run of the kernel function ``name`` over ``parameters["destination"]``."""
-    function = FAMILY.function(device, name, metal_type)
+    """Adds one run of the kernel function ``name`` over the pixels, or the blocks, of the destination."""
     struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
     *_, width, height, channels, images = parameters["destination"]
-    if device.family == "cpu":
-        threads = 32 * height * images
-    else:
-        threads = width * height * channels * images
+    if blocks:
+        width, height = parameters["blocks_x"], parameters["blocks_y"]
+    by_row = _is_by_row(device, channels) and not name.endswith("_uint")
+    function = FAMILY.function(device, f"{name}_by_{'row' if by_row else 'element'}", metal_type)
+    threads = 32 * height * images if by_row else width * height * channels * images
     command_buffer.add_dispatch(
         function,
         -(-threads // function.threadgroup_size),
@@ -515,11 +533,56 @@ class PoolingGradient(GradientKernel):
             "window": window,
             "first_x": first_x,
             "first_y": first_y,
+            **self._blocks(regions, window[-2] - first_x, window[-1] - first_y),
             "clamp_edge": self._clamps,
             "replicates": False,
             "zero_pad_x": zero_pad_x,
             "zero_pad_y": zero_pad_y,
         }
+
+    def _blocks(self, regions: Regions, origin_x: int, origin_y: int) -> dict[str, int]:
+        """The blocks that cover the destination; ``origin`` is the destination pixel where block 0 begins."""
+        first_x, first_y = -origin_x // self.stride_in_pixels_x, -origin_y // self.stride_in_pixels_y
+        return {
+            "first_block_x": first_x,
+            "first_block_y": first_y,
+            "blocks_x": (regions.width - 1 - origin_x) // self.stride_in_pixels_x - first_x + 1,
+            "blocks_y": (regions.height - 1 - origin_y) // self.stride_in_pixels_y - first_y + 1,
+        }
+
+    def _has_blocks(self, parameters: dict[str, Any]) -> bool:
+        """Whether the window is one of those whose gradients are computed block by block."""
+        width, height, stride_x, stride_y, *dilation = self._window
+        *_, windows_x, windows_y, channels, _ = parameters["windows"]
+        *_, source_width, source_height, _, _ = parameters["source"]
+        *_, to_width, to_height, _, _ = parameters["destination"]
+        return (
+            (width, stride_x) in BLOCKS
+            and (width, stride_x) == (height, stride_y)
+            and dilation == [1, 1]
+            and (self.device.family != "cpu" or _is_by_row(self.device, channels))
+            and not parameters["replicates"]
+            and windows_x * windows_y > 0
+            and parameters["first_x"] + to_width <= source_width
+            and parameters["first_y"] + to_height <= source_height
+        )
+
+    def _add_gradient_dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        name: str,
+        general_suffix: str,
+        metal_type: str,
+        buffers: Sequence[Buffer],
+        parameters: dict[str, Any],
+    ) -> None:
+        """Adds the kernel function ``name`` for the window if there is one, else the general one."""
+        blocks = self._has_blocks(parameters)
+        size, stride = self.kernel_width, self.stride_in_pixels_x
+        suffix = f"_{size}x{size}_stride_{stride}" if blocks else general_suffix
+        _add_dispatch(
+            self.device, command_buffer, name + suffix, metal_type, *buffers, blocks=blocks, **parameters
+        )
 
     def _pass_over_windows(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """The fields of ``PARAMETERS`` for a pass that writes one element for each window."""
@@ -584,15 +647,13 @@ class PoolingMaxGradient(PoolingGradient):
                     taps,
                     **self._pass_over_windows(parameters),
                 )
-        _add_dispatch(
-            self.device,
+        self._add_gradient_dispatch(
             command_buffer,
-            f"pooling_max_gradient_{tap_type}",
+            "pooling_max_gradient",
+            f"_{tap_type}",
             metal_type,
-            source_gradient.buffer,
-            taps,
-            destination.buffer,
-            **parameters,
+            (source_gradient.buffer, taps, destination.buffer),
+            parameters,
         )
 
     def _has_windows_outside(self, parameters: dict[str, Any]) -> bool:
@@ -689,14 +750,13 @@ class PoolingAverageGradient(PoolingGradient):
         regions: Regions,
         state: Any,
     ) -> None:
-        _add_dispatch(
-            self.device,
+        self._add_gradient_dispatch(
             command_buffer,
             "pooling_average_gradient",
+            "",
             source_gradient.channel_format.metal_type,
-            source_gradient.buffer,
-            destination.buffer,
-            **self._parameters(regions),
+            (source_gradient.buffer, destination.buffer),
+            self._parameters(regions),
         )
 
 
@@ -735,13 +795,11 @@ class PoolingL2NormGradient(PoolingGradient):
                 ratios,
                 **self._pass_over_windows(parameters),
             )
-        _add_dispatch(
-            self.device,
+        self._add_gradient_dispatch(
             command_buffer,
             "pooling_l2_norm_gradient",
+            "",
             metal_type,
-            source_image.buffer,
-            ratios,
-            destination.buffer,
-            **parameters,
+            (source_image.buffer, ratios, destination.buffer),
+            parameters,
         )
