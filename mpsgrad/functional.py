@@ -4,7 +4,7 @@ Arrays are images x height x width x channels (or height x width x channels), fl
 results have the input's dtype, parameter gradients are float32. Windows take
 
 * ``kernel``, ``stride``, ``dilation``: one integer, or a pair (y, x);
-* ``padding``: ``"same"`` (MPS's default: the remainder goes to the top left), ``"valid"``, ``"full"``, or pixels on each
+* ``padding``: ``"same"`` (the default: the remainder goes to the top left), ``"valid"``, ``"full"``, or pixels on each
   side as one integer or a pair (y, x), PyTorch's rule;
 * ``edge_mode``: ``"zero"`` or ``"clamp"``, what lies outside the source.
 

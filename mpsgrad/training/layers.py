@@ -171,7 +171,9 @@ class BatchNormalizationLayer:
         # v + rate * (batch - v): a step of rate -rate on the "gradient" batch - v, which L2 with scale -1 gives.
         self._average = OptimizerStochasticGradientDescent(
             OptimizerDescriptor(
-                learning_rate=-RUNNING_AVERAGE_RATE, regularization_type=RegularizationType.L2, regularization_scale=-1.0
+                learning_rate=-RUNNING_AVERAGE_RATE,
+                regularization_type=RegularizationType.L2,
+                regularization_scale=-1.0,
             )
         )
         self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(data_source.gamma, data_source.beta)

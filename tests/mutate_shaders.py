@@ -1,0 +1,137 @@
+"""Breaks each shader in turn and reports how many of the mutations the tests catch.
+
+    python tests/mutate_shaders.py [--per-shader 6] [--seed 0] [--shader pooling]
+
+A mutation changes one operator, constant or condition of a template in a copy of the checkout. It is caught if a test
+of that shader fails. Mutations that the compiler refuses do not count. Takes minutes, so it is no part of the suite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+CHANGES = (
+    (r" < ", " <= "),
+    (r" <= ", " < "),
+    (r" > ", " >= "),
+    (r" >= ", " > "),
+    (r" == ", " != "),
+    (r" && ", " || "),
+    (r" \+ ", " - "),
+    (r" - ", " + "),
+    (r" \* ", " + "),
+    (r"\+= ", "-= "),
+    (r"\bmax\(", "min("),
+    (r"\bmin\(", "max("),
+    (r"\b0\.0f\b", "1.0f"),
+    (r"\b1\.0f\b", "2.0f"),
+    (r"stride_x", "stride_y"),
+    (r"origin_y", "origin_x"),
+    (r"\.row_stride", ".pixel_stride"),
+    (r"dilation_x", "dilation_y"),
+    (r"precise::exp", "precise::log"),
+    (r"simd_sum\((\w+)\)", r"(\1)"),
+)
+
+TESTS = {
+    "batch_normalization": ("tests/kernels/test_batch_normalization.py",),
+    "convolution": ("tests/kernels/test_convolution.py", "tests/kernels/test_fully_connected.py"),
+    "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
+    "loss": ("tests/kernels/test_loss.py",),
+    "neuron": ("tests/kernels/test_neuron.py",),
+    "optimizer": ("tests/kernels/test_optimizer.py",),
+    "pooling": ("tests/kernels/test_pooling.py",),
+    "soft_max": ("tests/kernels/test_soft_max.py",),
+}
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One changed line of a template."""
+
+    shader: str
+    line: int
+    before: str
+    after: str
+
+
+def candidates(shader: str) -> list[Mutation]:
+    """Every change that fits a line of code of the template."""
+    found = []
+    text = (ROOT / "shaders" / f"{shader}.metal.j2").read_text()
+    for number, line in enumerate(text.splitlines()):
+        if line.lstrip().startswith(("//", "{%", "{#", "#", "[[", "kernel", "device", "constant")):
+            continue
+        for pattern, replacement in CHANGES:
+            for match in re.finditer(pattern, line):
+                after = line[: match.start()] + match.expand(replacement) + line[match.end() :]
+                found.append(Mutation(shader, number, line, after))
+    return found
+
+
+def run(mutation: Mutation) -> str:
+    """ "caught", "survived" or "refused" (by the compiler)."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "checkout"
+        for part in ("mpsgrad", "shaders", "tests", "pyproject.toml", "README.md"):
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, copy / part)
+        path = copy / "shaders" / f"{mutation.shader}.metal.j2"
+        lines = path.read_text().splitlines()
+        assert lines[mutation.line] == mutation.before
+        lines[mutation.line] = mutation.after
+        path.write_text("\n".join(lines) + "\n")
+        tests = [test for test in TESTS[mutation.shader] if (copy / test).exists()]
+        environment = {**os.environ, "PYTHONPATH": str(copy)}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        try:
+            result = subprocess.run(
+                command, cwd=copy, env=environment, capture_output=True, text=True, timeout=600, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return "caught"
+        if result.returncode == 0:
+            return "survived"
+        return "refused" if "ShaderError" in result.stdout else "caught"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Breaks each shader in turn.")
+    parser.add_argument("--per-shader", type=int, default=6, help="mutations of each shader (default 6)")
+    parser.add_argument("--seed", type=int, default=0, help="which mutations are drawn (default 0)")
+    parser.add_argument("--shader", choices=sorted(TESTS), help="only this one")
+    options = parser.parse_args()
+    generator = random.Random(options.seed)
+    totals = {"caught": 0, "survived": 0, "refused": 0}
+    for shader in [options.shader] if options.shader else sorted(TESTS):
+        pool = candidates(shader)
+        generator.shuffle(pool)
+        counted = 0
+        for mutation in pool:
+            if counted == options.per_shader:
+                break
+            outcome = run(mutation)
+            totals[outcome] += 1
+            counted += outcome != "refused"
+            print(f"{outcome:8} {shader}.metal.j2:{mutation.line + 1}: {mutation.after.strip()}", flush=True)
+    counted = totals["caught"] + totals["survived"]
+    print(f"{totals['caught']} of {counted} mutations caught; the compiler refused {totals['refused']} more")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
