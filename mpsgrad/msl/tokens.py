@@ -14,12 +14,13 @@ PUNCTUATION = "punctuation"
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>(?:[ \t\f\v\r]|\\\r?\n|//(?:[^\n\\]|\\\r?\n|\\)*|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)+)
-  | (?P<newline>\n)
-  | (?P<identifier>[A-Za-z_$][A-Za-z0-9_$]*)
-  | (?P<number>\.?[0-9](?:[eEpP][+-]|'(?=[0-9A-Za-z_])|[0-9A-Za-z_.])*)
-  | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-  | (?P<punctuation>\.\.\.|<<=|>>=|->\*|::|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\#\#|\.\*|[^\s])
+    (?P<space>(?:[^\S\n]+|\\\r?\n|//(?:[^\n\\]|\\\r?\n|\\)*|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)+)?
+    (?:(?P<newline>\n)
+      |(?P<identifier>[A-Za-z_$][A-Za-z0-9_$]*)
+      |(?P<number>\.?[0-9](?:[eEpP][+-]|'(?=[0-9A-Za-z_])|[0-9A-Za-z_.])*)
+      |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      |(?P<punctuation>\.\.\.|<<=|>>=|->\*|::|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\#\#|\.\*|\S)
+      |(?P<end>\Z))
     """,
     re.VERBOSE,
 )
@@ -76,45 +77,42 @@ def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
     """
     line = 1
     line_start = 0
-    spaced = False
     current: list[Token] = []
-    position = 0
-    length = len(source)
-    match_at = _TOKEN.match
-    while position < length:
-        found = match_at(source, position)
-        if found is None:
-            raise ShaderError("invalid character", file=file, line=line, column=position - line_start + 1)
+    for found in _TOKEN.finditer(source):
         kind = found.lastgroup
-        text = found.group()
-        end = found.end()
-        if kind == "space":
-            spaced = True
-            newlines = text.count("\n")
-            if newlines:
-                line += newlines
-                line_start = position + text.rindex("\n") + 1
-        elif kind == "newline":
+        space, text = found["space"], found[kind or "end"]
+        if space and "\n" in space:
+            line += space.count("\n")
+            line_start = found.start() + space.rindex("\n") + 1
+        if kind == "newline":
             if current:
                 yield current
                 current = []
             line += 1
-            line_start = end
-            spaced = False
-        else:
-            column = position - line_start + 1
-            if kind == PUNCTUATION:
-                if text == "/" and source.startswith("/*", position):
-                    raise ShaderError("unterminated comment", file=file, line=line, column=column)
-                if text in "\"'":
-                    raise ShaderError("missing terminating quote", file=file, line=line, column=column)
-                if text == "\\" or text == "`" or text == "@" or not text.isprintable():
-                    raise ShaderError(f"unexpected character {text!r}", file=file, line=line, column=column)
-            current.append(Token(str(kind), text, file, line, column, spaced))
-            spaced = False
-        position = end
+            line_start = found.end()
+        elif kind != "end":
+            position = found.end() - len(text)
+            if kind == PUNCTUATION and text not in _KNOWN_PUNCTUATION:
+                _refuse_character(source, text, file, line, position, position - line_start + 1)
+            current.append(Token(str(kind), text, file, line, position - line_start + 1, space is not None))
     if current:
         yield current
+
+
+_KNOWN_PUNCTUATION = frozenset(
+    "... <<= >>= ->* :: -> ++ -- << >> <= >= == != && || -= += *= /= %= &= |= ^= ## .* { } [ ] # ( ) < > % : ; . ? * +"
+    " - ^ & | ~ ! = ,".split()
+)
+
+
+def _refuse_character(source: str, text: str, file: str, line: int, position: int, column: int) -> None:
+    """Raises ``ShaderError`` for a character that begins no token, except a lone slash."""
+    if source.startswith("/*", position):
+        raise ShaderError("unterminated comment", file=file, line=line, column=column)
+    if text in "\"'":
+        raise ShaderError("missing terminating quote", file=file, line=line, column=column)
+    if text != "/":
+        raise ShaderError(f"unexpected character {text!r}", file=file, line=line, column=column)
 
 
 OPENING = {"(": ")", "[": "]", "{": "}"}

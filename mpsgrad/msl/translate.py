@@ -126,6 +126,7 @@ class _Translator:
         self._filename = filename
         self._library = library(backend.target)
         self._used: set[str] = set()
+        self._spellings: dict[str, str] = {}
         self._aliases = _aliases(program.tokens)
         self._signatures: dict[str, KernelSignature] = {}
         self._entry_points: set[str] = set()
@@ -348,9 +349,11 @@ class _Translator:
 
     def _spelling(self, name: str) -> str:
         """``name`` in the target, with the suffix where the target means something else by it."""
-        if name in self._library.renamed or name in self._backend.reserved:
-            return name + RENAMED_SUFFIX
-        return name
+        spelling = self._spellings.get(name)
+        if spelling is None:
+            suffixed = name in self._library.renamed or name in self._backend.reserved
+            spelling = self._spellings[name] = name + RENAMED_SUFFIX if suffixed else name
+        return spelling
 
     def _qualified(self, tokens: Sequence[Token], index: int, output: list[Token]) -> int:
         """Rewrites a name qualified by ``metal``, ``fast`` or ``precise``; returns the index behind the qualifiers."""
