@@ -25,6 +25,7 @@ from mpsgrad.kernels.convolution_dispatch import (
     add_gradient_data,
     add_gradient_weights,
 )
+from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.kernels.convolution_state import (
     FLOAT_BYTES,
     ConvolutionGradientState,
@@ -63,6 +64,7 @@ class _WeightedKernel:
     _data_source: Any
     _descriptor: ConvolutionDescriptor
     _parameters: ConvolutionWeightsAndBiasesState
+    _packed: PackedWeights
     _has_biases: bool
     _loaded_from_state: bool
 
@@ -80,6 +82,7 @@ class _WeightedKernel:
         self._parameters = ConvolutionWeightsAndBiasesState.from_arrays(
             weights, np.zeros(outputs, np.float32) if biases is None else biases, self.device
         )
+        self._packed = PackedWeights(self._parameters.resource(0), self._parameters.resource(1))
 
     @property
     def data_source(self) -> ConvolutionDataSource:
@@ -180,6 +183,7 @@ class _WeightedKernel:
                 counts[index],
                 source_offset=offsets[index] // FLOAT_BYTES,
             )
+        self._packed.pack_again(command_buffer)
         self._has_biases = brings_biases
         self._parameters._written_by(command_buffer)
         self._loaded_from_state = True
@@ -202,6 +206,7 @@ class _WeightedKernel:
         return Weights(
             self._parameters.resource(0),
             self._parameters.resource(1),
+            self._packed,
             window,
             descriptor.output_feature_channels if descriptor.channel_multiplier else descriptor.groups,
             edge_mode is EdgeMode.CLAMP,

@@ -1,48 +1,16 @@
-"""Which shaders a convolution runs: the one place that knows their names, grids and parameters."""
+"""Adds the work of a convolution to a command buffer: the one place that knows which shaders do it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Function
-from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.shader import ParameterStruct, ShaderFamily
-
-THREADS = 256
-
-Layout = tuple[int, ...]
-
-FORWARD_PARAMETERS = ParameterStruct(
-    "ConvolutionParameters", source=IMAGE_LAYOUT, destination=IMAGE_LAYOUT, window=WINDOW, groups="int", clamps="int"
-)
-DATA_PARAMETERS = ParameterStruct(
-    "ConvolutionGradientDataParameters",
-    gradient=IMAGE_LAYOUT,
-    destination=IMAGE_LAYOUT,
-    window=WINDOW,
-    groups="int",
-    clamps="int",
-    first_x="int",
-    first_y="int",
-    source_width="int",
-    source_height="int",
-)
-WEIGHTS_PARAMETERS = ParameterStruct(
-    "ConvolutionGradientWeightsParameters",
-    gradient=IMAGE_LAYOUT,
-    source=IMAGE_LAYOUT,
-    window=WINDOW,
-    groups="int",
-    clamps="int",
-    accumulates="int",
-)
-COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="int")
-FAMILY = ShaderFamily(
-    "convolution",
-    (IMAGE_LAYOUT, WINDOW, FORWARD_PARAMETERS, DATA_PARAMETERS, WEIGHTS_PARAMETERS, COPY_PARAMETERS),
-    {"threads": THREADS},
-)
+from mpsgrad.devices import Buffer
+from mpsgrad.kernels import convolution_gather as gather
+from mpsgrad.kernels import convolution_packing as packing
+from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
+from mpsgrad.kernels.convolution_gather import Layout
+from mpsgrad.kernels.convolution_packing import PackedWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,41 +32,58 @@ class Weights:
     """The numbers of a convolution on the device, the window that they belong to, and the storage type of its images.
 
     ``weights`` is [output channels][kernel height][kernel width][input channels / groups] and ``biases`` [output
-    channels], both float32. ``window`` has the fields of ``WINDOW``; its origin is that of the encode.
+    channels], both float32; ``packed`` are their packed forms. ``window`` has the fields of ``WINDOW``; its origin is
+    that of the encode.
     """
 
     weights: Buffer
     biases: Buffer
+    packed: PackedWeights
     window: Layout
     groups: int
     clamps: bool
     metal_type: str
 
 
-def _add(command_buffer: CommandBuffer, function: Function, threads: int, *buffers: Buffer) -> None:
-    command_buffer.add_dispatch(function, -(-threads // THREADS), *buffers)
+def _reaches_outside(window: Layout, result: Layout, first_pixel: Layout, size: Layout) -> bool:
+    """Whether a window of a pixel of ``result`` reads outside a source of ``size``."""
+    for axis, count, first, extent in zip(gather.window_axes(window), result[4:6], first_pixel, size, strict=True):
+        start = axis.origin + first
+        last = start + axis.stride * (count - 1) + axis.dilation * (axis.taps - 1)
+        if count and (start < 0 or last >= extent):
+            return True
+    return False
+
+
+def _add_gather(
+    command_buffer: CommandBuffer,
+    numbers: Weights,
+    source: ImagePart,
+    destination: ImagePart,
+    *,
+    is_gradient: bool,
+    replicates: bool,
+) -> None:
+    device = command_buffer.device
+    plan = gather.plan(is_gradient, source.layout, destination.layout, numbers.window, numbers.groups, replicates)
+    if plan.packing is not None:
+        operands = [numbers.packed.buffer(command_buffer, plan.packing)]
+    else:
+        operands = [numbers.weights] if is_gradient else [numbers.weights, numbers.biases]
+    command_buffer.add_dispatch(
+        gather.FAMILY.function(device, plan.kernel, numbers.metal_type),
+        plan.threadgroups,
+        source.buffer,
+        *operands,
+        destination.buffer,
+        device.constant_buffer(plan.parameters),
+    )
 
 
 def add_forward(command_buffer: CommandBuffer, numbers: Weights, source: ImagePart, destination: ImagePart) -> None:
     """Adds ``destination = convolution(source) + biases``."""
-    device = command_buffer.device
-    parameters = FORWARD_PARAMETERS.pack(
-        source=source.layout,
-        destination=destination.layout,
-        window=numbers.window,
-        groups=numbers.groups,
-        clamps=int(numbers.clamps),
-    )
-    _add(
-        command_buffer,
-        FAMILY.function(device, "convolution", numbers.metal_type),
-        destination.size,
-        source.buffer,
-        numbers.weights,
-        numbers.biases,
-        destination.buffer,
-        device.constant_buffer(parameters),
-    )
+    replicates = numbers.clamps and _reaches_outside(numbers.window, destination.layout, (0, 0), source.layout[4:6])
+    _add_gather(command_buffer, numbers, source, destination, is_gradient=False, replicates=replicates)
 
 
 def add_gradient_data(
@@ -115,22 +100,23 @@ def add_gradient_data(
     ``first_pixel`` (x, y) is where pixel 0 of ``destination`` lies in the source, ``source_size`` the width and height
     of that; both matter only for replicated edges.
     """
+    if not numbers.clamps or not _reaches_outside(numbers.window, gradient.layout, first_pixel, source_size):
+        _add_gather(command_buffer, numbers, gradient, destination, is_gradient=True, replicates=False)
+        return
     device = command_buffer.device
-    parameters = DATA_PARAMETERS.pack(
+    parameters = gather.REPLICATED_PARAMETERS.pack(
         gradient=gradient.layout,
         destination=destination.layout,
         window=numbers.window,
         groups=numbers.groups,
-        clamps=int(numbers.clamps),
         first_x=first_pixel[0],
         first_y=first_pixel[1],
         source_width=source_size[0],
         source_height=source_size[1],
     )
-    _add(
-        command_buffer,
-        FAMILY.function(device, "convolution_gradient_data", numbers.metal_type),
-        destination.size,
+    command_buffer.add_dispatch(
+        gather.FAMILY.function(device, "convolution_gradient_data_replicated", numbers.metal_type),
+        -(-destination.size // gather.THREADS),
         gradient.buffer,
         numbers.weights,
         destination.buffer,
@@ -150,34 +136,25 @@ def add_gradient_weights(
 ) -> None:
     """Adds the gradients for weights and biases, written to ``for_weights`` and ``for_biases`` or added to them."""
     device = command_buffer.device
-    constants = device.constant_buffer(
-        WEIGHTS_PARAMETERS.pack(
-            gradient=gradient.layout,
-            source=source.layout,
-            window=numbers.window,
-            groups=numbers.groups,
-            clamps=int(numbers.clamps),
-            accumulates=int(accumulates),
-        )
+    replicates = numbers.clamps and _reaches_outside(numbers.window, gradient.layout, (0, 0), source.layout[4:6])
+    plan = weights_gradient.plan(
+        gradient.layout, source.layout, numbers.window, numbers.groups, replicates, accumulates
     )
-    width, height = numbers.window[:2]
-    outputs, channels = gradient.layout[6], source.layout[6] // numbers.groups
-    _add(
-        command_buffer,
-        FAMILY.function(device, "convolution_gradient_weights", numbers.metal_type),
-        outputs * height * width * channels,
-        gradient.buffer,
-        source.buffer,
+    function = weights_gradient.FAMILY.function(device, plan.kernel, numbers.metal_type)
+    constants = device.constant_buffer(plan.parameters)
+    partial = for_weights if plan.splits == 1 else device.allocate(4 * plan.splits * plan.split_stride)
+    command_buffer.add_dispatch(
+        function, plan.threadgroups, gradient.buffer, source.buffer, partial, for_biases, constants
+    )
+    if plan.splits == 1:
+        return
+    command_buffer.add_dispatch(
+        packing.FAMILY.function(device, "sum_of_splits", "float"),
+        plan.sum_threadgroups,
+        partial,
         for_weights,
-        constants,
-    )
-    _add(
-        command_buffer,
-        FAMILY.function(device, "convolution_gradient_biases", numbers.metal_type),
-        outputs,
-        gradient.buffer,
         for_biases,
-        constants,
+        device.constant_buffer(plan.sum_parameters),
     )
 
 
@@ -191,6 +168,10 @@ def add_copy(
 ) -> None:
     """Adds a copy of ``count`` floats of ``source``, from number ``source_offset`` on."""
     device = command_buffer.device
-    parameters = COPY_PARAMETERS.pack(count=count, source_offset=source_offset)
-    function = FAMILY.function(device, "copy_parameters", "float")
-    _add(command_buffer, function, count, source, destination, device.constant_buffer(parameters))
+    command_buffer.add_dispatch(
+        packing.FAMILY.function(device, "copy_parameters", "float"),
+        -(-count // packing.THREADS),
+        source,
+        destination,
+        device.constant_buffer(packing.COPY_PARAMETERS.pack(count=count, source_offset=source_offset)),
+    )

@@ -1,0 +1,402 @@
+"""Convolution and its data gradient as one gather: which kernel computes them, with which parameters and weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from mpsgrad.image import LARGEST_ELEMENT_COUNT
+from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+Layout = tuple[int, ...]
+
+THREADS = 256
+PIXELS = 8
+ROW_OUTPUTS = 4
+ROW_IMAGES = 3
+TILES_PER_SIMDGROUP = 8
+SIMDGROUPS_WANTED = 64
+"""So many simdgroups keep every core busy; only above that one goes on to a second tile."""
+
+UNPACKED_CHANNELS = 512
+"""From so many values of a source on, a fully connected layer reads its weights as they are."""
+
+AXIS = ParameterStruct(
+    "GatherAxis",
+    size="int",
+    taps="int",
+    stride="int",
+    origin="int",
+    step="int",
+    divisor="int",
+    tap_step="int",
+    shift="int",
+    fold="int",
+)
+PARAMETERS = ParameterStruct(
+    "ConvolutionParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    x=AXIS,
+    y=AXIS,
+    channels="int",
+    outputs="int",
+    fold_channels="int",
+    blocks="int",
+    blocks_per_group="int",
+    tiles="int",
+    tiles_per_simdgroup="int",
+    parts="int",
+    zeros="int",
+    biases="int",
+    joins_columns="int",
+    replicates="int",
+)
+REPLICATED_PARAMETERS = ParameterStruct(
+    "ReplicatedGradientParameters",
+    gradient=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    window=WINDOW,
+    groups="int",
+    first_x="int",
+    first_y="int",
+    source_width="int",
+    source_height="int",
+)
+FAMILY = ShaderFamily(
+    "convolution",
+    (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, REPLICATED_PARAMETERS),
+    {
+        "threads": THREADS,
+        "pixels": PIXELS,
+        "unroll": 4,
+        "row_outputs": ROW_OUTPUTS,
+        "row_images": ROW_IMAGES,
+    },
+)
+
+
+class WindowAxis(NamedTuple):
+    """A window along one axis."""
+
+    taps: int
+    stride: int
+    dilation: int
+    origin: int
+
+
+class Axis(NamedTuple):
+    """The gather along one axis, with the fields of ``AXIS``, and how its taps follow from those of the user."""
+
+    size: int
+    taps: int
+    stride: int
+    origin: int
+    step: int
+    divisor: int
+    fold: int
+    tap_factor: int
+    fold_factor: int
+    tap_shift: int
+
+    def packed(self) -> tuple[int, ...]:
+        tap_step = _steps_to_multiple(self.step, self.divisor)
+        shift = self.step * tap_step // self.divisor
+        return (
+            self.size,
+            self.taps,
+            self.stride,
+            self.origin,
+            self.step,
+            self.divisor,
+            tap_step,
+            shift,
+            self.fold,
+        )
+
+
+def _steps_to_multiple(step: int, divisor: int) -> int:
+    return next(count for count in range(1, divisor + 1) if count * step % divisor == 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One dispatch: ``packing`` is None for a kernel that reads the user's weights."""
+
+    kernel: str
+    threadgroups: int
+    parameters: bytes
+    packing: Packing | None
+
+
+def window_axes(window: Layout) -> tuple[WindowAxis, WindowAxis]:
+    """``window`` along x and along y."""
+    width, height, stride_x, stride_y, dilation_x, dilation_y, origin_x, origin_y = window
+    return WindowAxis(width, stride_x, dilation_x, origin_x), WindowAxis(height, stride_y, dilation_y, origin_y)
+
+
+def in_one_row(layout: Layout) -> Layout | None:
+    """``layout`` as one row of one image, or None if its pixels are not evenly spaced."""
+    offset, pixel, row, image, width, height, channels, images = layout
+    steps = [(count, step) for count, step in ((width, pixel), (height, row), (images, image)) if count != 1]
+    if any(outer != count * step for (count, step), (_, outer) in pairwise(steps)):
+        return None
+    step = steps[0][1] if steps else channels
+    total = width * height * images
+    return offset, step, step * total, step * total, total, 1, channels, 1
+
+
+def as_long_pixels(layout: Layout) -> Layout | None:
+    """Each image of ``layout`` as one pixel with all its values, or None if these are not contiguous."""
+    offset, pixel, row, image, width, height, channels, images = layout
+    if (pixel != channels and width * height > 1) or (row != width * channels and height > 1):
+        return None
+    return offset, image, image, image, 1, 1, width * height * channels, images
+
+
+def is_fully_connected(window: Layout, source: Layout, result: Layout, groups: int) -> bool:
+    """Whether the one window is the whole source."""
+    width, height, _, _, dilation_x, dilation_y, origin_x, origin_y = window
+    return (
+        groups == 1
+        and result[4:6] == (1, 1)
+        and source[4:6] == (width, height)
+        and (dilation_x, dilation_y, origin_x, origin_y) == (1, 1, 0, 0)
+    )
+
+
+def _ceiling_divide(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _folded_taps(axis: WindowAxis, is_gradient: bool, fold: int) -> tuple[int, int]:
+    """The first source pixel and the number of taps of the joined window of ``fold`` destination pixels."""
+    taps, stride, dilation, origin = axis
+    if not is_gradient:
+        return origin, stride * (fold - 1) + dilation * (taps - 1) + 1
+    reads = [
+        (pixel - origin - dilation * tap) // stride
+        for pixel in range(fold)
+        for tap in range(taps)
+        if (pixel - origin - dilation * tap) % stride == 0
+    ]
+    return (min(reads), max(reads) - min(reads) + 1) if reads else (0, 1)
+
+
+def _best_fold(
+    x: WindowAxis, y: WindowAxis, is_gradient: bool, size: tuple[int, int], channels: int
+) -> tuple[int, int] | None:
+    """How many neighbouring pixels along x and y to join in the lanes, or None if joining does not pay.
+
+    The measure is how many taps a simdgroup multiplies for each destination pixel.
+    """
+    multiple_x, multiple_y = (x.stride, y.stride) if is_gradient else (1, 1)
+    plain = x.taps * y.taps / (multiple_x * multiple_y)
+    best, fewest = None, 0.9 * plain
+    largest = LANES // channels
+    for fold_y in range(multiple_y, min(largest, size[1] + multiple_y) + 1, multiple_y):
+        taps_y = _folded_taps(y, is_gradient, fold_y)[1]
+        for fold_x in range(multiple_x, min(largest // fold_y, size[0] + multiple_x) + 1, multiple_x):
+            taps = taps_y * _folded_taps(x, is_gradient, fold_x)[1] / (fold_y * fold_x)
+            if taps < fewest - 1e-9:
+                best, fewest = (fold_x, fold_y), taps
+    return best
+
+
+def _plain_axis(axis: WindowAxis, is_gradient: bool, size: int) -> Axis:
+    taps, stride, dilation, origin = axis
+    if not is_gradient:
+        return Axis(size, taps, stride, origin, dilation, 1, 1, dilation, 0, 0)
+    if stride == 1:
+        # The taps are reversed by the packing, so that they run forward through the source.
+        extent = dilation * (taps - 1)
+        return Axis(size, taps, 1, -origin - extent, dilation, 1, 1, -dilation, 0, extent)
+    return Axis(_ceiling_divide(size, stride), taps, 1, -origin, -dilation, stride, 1, dilation, 0, 0)
+
+
+def _folded_axis(axis: WindowAxis, is_gradient: bool, size: int, fold: int) -> Axis:
+    first, taps = _folded_taps(axis, is_gradient, fold)
+    count = _ceiling_divide(size, fold)
+    if not is_gradient:
+        return Axis(count, taps, axis.stride * fold, first, 1, 1, fold, 1, -axis.stride, first - axis.origin)
+    shift = -axis.origin - axis.stride * first
+    return Axis(count, taps, fold // axis.stride, first, 1, 1, fold, -axis.stride, 1, shift)
+
+
+@lru_cache(maxsize=4096)
+def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout, groups: int, replicates: bool) -> Plan:
+    """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
+
+    The first tap of window ``i`` is at ``origin + stride * i``, counted for a gradient from pixel 0 of ``destination``.
+    """
+    source_image, result = (destination, source) if is_gradient else (source, destination)
+    if is_fully_connected(window, source_image, result, groups):
+        long_source, row_of_results = as_long_pixels(source_image), in_one_row(result)
+        row_of_sources = None if long_source is None else in_one_row(long_source)
+        if row_of_sources is not None and row_of_results is not None:
+            source, destination = (row_of_results, row_of_sources) if is_gradient else (row_of_sources, row_of_results)
+            if row_of_sources[6] >= UNPACKED_CHANNELS:
+                return _unpacked_plan(is_gradient, source, destination)
+            window, replicates = (1, 1, 1, 1, 1, 1, 0, 0), False
+    x, y = window_axes(window)
+    inputs, outputs = source[6] // groups, destination[6] // groups
+    is_depthwise = groups == source[6] == destination[6] > 1
+    merged = 1
+    if is_depthwise:
+        inputs, outputs, groups = 1, groups, 1
+    elif groups > 1:
+        merged = max(m for m in range(1, groups + 1) if groups % m == 0 and (m == 1 or m * outputs <= LANES))
+    user_inputs, user_outputs = (outputs, inputs) if is_gradient else (inputs, outputs)
+    packed_groups, channels, fold_channels = groups // merged, inputs * merged, outputs * merged
+    size_x, size_y = destination[4:6]
+    axis_x, axis_y = _plain_axis(x, is_gradient, size_x), _plain_axis(y, is_gradient, size_y)
+    kernel = "convolution_depthwise" if is_depthwise else "convolution_dense"
+    if groups == 1 and not is_depthwise and outputs <= LANES // 2 and size_x * size_y > 1:
+        fold = _best_fold(x, y, is_gradient, (size_x, size_y), outputs)
+        if fold is not None:
+            kernel = "convolution_fold"
+            axis_x = _folded_axis(x, is_gradient, size_x, fold[0])
+            axis_y = _folded_axis(y, is_gradient, size_y, fold[1])
+    if kernel == "convolution_dense" and groups == 1 and window == (1, 1, 1, 1, 1, 1, 0, 0):
+        row_of_sources, row_of_results = in_one_row(source), in_one_row(destination)
+        same_size = source[4:6] == destination[4:6]
+        if same_size and row_of_sources is not None and row_of_results is not None:
+            kernel = "convolution_point"
+            source, destination = row_of_sources, row_of_results
+            axis_x, axis_y = axis_x._replace(size=destination[4]), axis_y._replace(size=1)
+    lanes = fold_channels * axis_x.fold * axis_y.fold
+    blocks_per_group = _ceiling_divide(lanes, LANES)
+    runs = packed_groups * blocks_per_group * axis_x.taps * axis_y.taps
+    # As many zeros as one run of columns reads.
+    zero_rows = _ceiling_divide(axis_x.taps * channels, LANES)
+    rows = runs * channels
+    blocks = packed_groups * blocks_per_group
+    count = (rows + zero_rows + blocks) * LANES
+    if count > LARGEST_ELEMENT_COUNT:
+        raise NotImplementedError(
+            f"convolution: the weights need {count} values when they are packed for lanes; the largest array has "
+            f"{LARGEST_ELEMENT_COUNT}"
+        )
+    is_joined = kernel == "convolution_fold" or merged > 1
+    pack_axes = [
+        (
+            axis.taps,
+            of_user.taps,
+            axis.tap_factor,
+            axis.fold_factor,
+            axis.tap_shift,
+            of_user.dilation,
+            axis.fold,
+        )
+        for axis, of_user in ((axis_x, x), (axis_y, y))
+    ]
+    packing = Packing(
+        kernel="pack_joined" if is_joined else "pack_plain",
+        threadgroups=runs * _ceiling_divide(channels, PACK_ROWS) + zero_rows + blocks,
+        parameters=PACK_PARAMETERS.pack(
+            x=pack_axes[0],
+            y=pack_axes[1],
+            blocks_per_group=blocks_per_group,
+            outputs=lanes,
+            channels=channels,
+            user_outputs=user_outputs,
+            user_inputs=user_inputs,
+            transposed=int(is_gradient and not is_depthwise),
+            fold_channels=fold_channels,
+            merged=merged,
+            runs=runs,
+            zero_rows=zero_rows,
+            blocks=blocks,
+            has_biases=int(not is_gradient),
+        ),
+        count=count,
+    )
+    return _plan(
+        kernel,
+        source,
+        destination,
+        axis_x,
+        axis_y,
+        packing,
+        channels=channels,
+        lanes=lanes,
+        fold_channels=fold_channels,
+        blocks=blocks,
+        blocks_per_group=blocks_per_group,
+        zeros=rows * LANES,
+        biases=(rows + zero_rows) * LANES,
+        replicates=replicates,
+    )
+
+
+def _unpacked_plan(is_gradient: bool, source: Layout, destination: Layout) -> Plan:
+    kernel = "convolution_point_unpacked" if is_gradient else "convolution_rows"
+    axis = Axis(1, 1, 1, 0, 1, 1, 1, 1, 0, 0)
+    blocks = _ceiling_divide(destination[6], LANES if is_gradient else ROW_OUTPUTS)
+    return _plan(
+        kernel,
+        source,
+        destination,
+        axis._replace(size=destination[4]),
+        axis,
+        None,
+        channels=source[6],
+        lanes=destination[6],
+        fold_channels=destination[6],
+        blocks=blocks,
+        blocks_per_group=blocks,
+        zeros=0,
+        biases=0,
+        replicates=False,
+    )
+
+
+def _plan(
+    kernel: str,
+    source: Layout,
+    destination: Layout,
+    axis_x: Axis,
+    axis_y: Axis,
+    packing: Packing | None,
+    *,
+    channels: int,
+    lanes: int,
+    fold_channels: int,
+    blocks: int,
+    blocks_per_group: int,
+    zeros: int,
+    biases: int,
+    replicates: bool,
+) -> Plan:
+    rows = destination[7] * axis_y.size
+    if kernel == "convolution_depthwise":
+        tiles = rows * _ceiling_divide(axis_x.size, PIXELS)
+    else:
+        tiles = _ceiling_divide(rows * axis_x.size, ROW_IMAGES if kernel == "convolution_rows" else PIXELS)
+    phases = axis_x.divisor * axis_y.divisor
+    tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))
+    parts = _ceiling_divide(tiles, tiles_per_simdgroup)
+    no_gaps = axis_x.step == axis_x.divisor == 1 and source[1] == channels
+    parameters = PARAMETERS.pack(
+        source=source,
+        destination=destination,
+        x=axis_x.packed(),
+        y=axis_y.packed(),
+        channels=channels,
+        outputs=lanes,
+        fold_channels=fold_channels,
+        blocks=blocks,
+        blocks_per_group=blocks_per_group,
+        tiles=tiles,
+        tiles_per_simdgroup=tiles_per_simdgroup,
+        parts=parts,
+        zeros=zeros,
+        biases=biases,
+        joins_columns=int(no_gaps),
+        replicates=int(replicates),
+    )
+    return Plan(kernel, blocks * parts * phases, parameters, packing)

@@ -1,0 +1,119 @@
+"""Weights packed for the lanes of a simdgroup, on the device, once for all encodes until the weights change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpsgrad.command import CommandBuffer, CommandBufferStatus
+from mpsgrad.devices import Buffer
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+LANES = 32
+PACK_ROWS = 16
+SUM_ROWS = 8
+THREADS = 256
+
+PACK_AXIS = ParameterStruct(
+    "PackAxis",
+    taps="int",
+    user_taps="int",
+    tap_factor="int",
+    fold_factor="int",
+    shift="int",
+    dilation="int",
+    fold="int",
+)
+PACK_PARAMETERS = ParameterStruct(
+    "PackParameters",
+    x=PACK_AXIS,
+    y=PACK_AXIS,
+    blocks_per_group="int",
+    outputs="int",
+    channels="int",
+    user_outputs="int",
+    user_inputs="int",
+    transposed="int",
+    fold_channels="int",
+    merged="int",
+    runs="int",
+    zero_rows="int",
+    blocks="int",
+    has_biases="int",
+)
+SUM_PARAMETERS = ParameterStruct("SumParameters", weights="int", splits="int", split_stride="int", accumulates="int")
+COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="int")
+FAMILY = ShaderFamily(
+    "convolution_parameters",
+    (PACK_AXIS, PACK_PARAMETERS, SUM_PARAMETERS, COPY_PARAMETERS),
+    {"threads": THREADS, "pack_rows": PACK_ROWS, "sum_rows": SUM_ROWS},
+    dtypes=("float",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How weights and biases are packed, into ``count`` floats."""
+
+    kernel: str
+    threadgroups: int
+    parameters: bytes
+    count: int
+
+
+class _Pack:
+    """A buffer for one packing, and the open command buffers that fill it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.makers: list[CommandBuffer] = []
+        self._is_filled = False
+
+    def is_filled_for(self, command_buffer: CommandBuffer) -> bool:
+        """Whether work that is added to ``command_buffer`` next finds the packed weights."""
+        if not self._is_filled and any(_is_submitted(maker) for maker in self.makers):
+            self._is_filled = True
+            self.makers.clear()
+        return self._is_filled or command_buffer in self.makers
+
+
+class PackedWeights:
+    """The packed forms of the weights and biases in two buffers.
+
+    Work sees what the two buffers hold when it runs, in whatever order command buffers were filled and committed: the
+    first use in a command buffer packs again unless a command buffer that did so has been committed, and one that
+    changes the weights packs into the same buffers.
+    """
+
+    def __init__(self, weights: Buffer, biases: Buffer) -> None:
+        self._sources = weights, biases
+        self._packs: dict[Packing, _Pack] = {}
+
+    def buffer(self, command_buffer: CommandBuffer, packing: Packing) -> Buffer:
+        """The buffer with the packed weights, for work that is added to ``command_buffer`` next."""
+        pack = self._packs.get(packing)
+        if pack is None:
+            pack = self._packs[packing] = _Pack(command_buffer.device.allocate(4 * packing.count))
+        if not pack.is_filled_for(command_buffer):
+            self._fill(command_buffer, packing, pack)
+        return pack.buffer
+
+    def pack_again(self, command_buffer: CommandBuffer) -> None:
+        """Packs once more what is there, after work in ``command_buffer`` that changes the weights."""
+        for packing, pack in self._packs.items():
+            self._fill(command_buffer, packing, pack)
+
+    def _fill(self, command_buffer: CommandBuffer, packing: Packing, pack: _Pack) -> None:
+        device = command_buffer.device
+        command_buffer.add_dispatch(
+            FAMILY.function(device, packing.kernel, "float"),
+            packing.threadgroups,
+            *self._sources,
+            pack.buffer,
+            device.constant_buffer(packing.parameters),
+        )
+        if not pack.is_filled_for(command_buffer):
+            pack.makers.append(command_buffer)
+
+
+def _is_submitted(command_buffer: CommandBuffer) -> bool:
+    return command_buffer.status in (CommandBufferStatus.COMMITTED, CommandBufferStatus.COMPLETED)

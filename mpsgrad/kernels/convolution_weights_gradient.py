@@ -1,0 +1,153 @@
+"""The gradients of a convolution for its weights and biases: which kernel computes them, with which parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels.convolution_gather import Layout, as_long_pixels, in_one_row, is_fully_connected
+from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS, SUM_ROWS
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+ROWS = 8
+DEPTHWISE_TAPS = 3
+SPLIT_BYTES = 800_000
+"""The image rows of one split, which all its simdgroups read, should stay in a core's cache."""
+
+FEW_CHANNELS = 16
+SHORT_ROW = 256
+"""Rows of so few pixels are joined where possible, so that the inner loop is long."""
+
+PARAMETERS = ParameterStruct(
+    "ConvolutionGradientWeightsParameters",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    window=WINDOW,
+    channels="int",
+    group_outputs="int",
+    row_tiles="int",
+    lane_tiles="int",
+    weight_tiles="int",
+    tiles="int",
+    rows_per_split="int",
+    splits="int",
+    split_stride="int",
+    weights="int",
+    replicates="int",
+    accumulates="int",
+)
+FAMILY = ShaderFamily(
+    "convolution_weights",
+    (IMAGE_LAYOUT, WINDOW, PARAMETERS),
+    {"rows": ROWS, "depthwise_taps": DEPTHWISE_TAPS},
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One dispatch that writes ``splits`` partial sums of ``split_stride`` floats, and one that adds these up.
+
+    With one split the first writes the gradients themselves.
+    """
+
+    kernel: str
+    threadgroups: int
+    parameters: bytes
+    splits: int
+    split_stride: int
+    sum_threadgroups: int
+    sum_parameters: bytes
+
+
+def _ceiling_divide(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@lru_cache(maxsize=4096)
+def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicates: bool, accumulates: bool) -> Plan:
+    """What computes the gradients from ``gradient`` and ``source``."""
+    if is_fully_connected(window, source, gradient, groups):
+        pixels = as_long_pixels(source)
+        if pixels is not None:
+            source, window = pixels, (1, 1, 1, 1, 1, 1, 0, 0)
+    if window == (1, 1, 1, 1, 1, 1, 0, 0) and source[4:6] == gradient[4:6]:
+        gradient, source = _with_longer_rows(gradient, source)
+    width, height, _, stride_y, dilation_x, _, _, _ = window
+    channels, outputs = source[6] // groups, gradient[6]
+    group_outputs, taps = outputs // groups, width * height
+    if groups == outputs == source[6] > 1:
+        kernel = "depthwise"
+        row_tiles, lane_tiles = _ceiling_divide(width, DEPTHWISE_TAPS), _ceiling_divide(outputs, LANES)
+        weight_tiles = height * row_tiles * lane_tiles
+    elif (
+        groups == dilation_x == 1 and width > 1 and channels < FEW_CHANNELS and source[1] == channels and not replicates
+    ):
+        kernel = "few"
+        row_tiles, lane_tiles = _ceiling_divide(width * channels, ROWS), _ceiling_divide(outputs, LANES)
+        weight_tiles = height * row_tiles * lane_tiles
+    else:
+        kernel = "dense"
+        row_tiles = _ceiling_divide(outputs, ROWS)
+        lane_tiles = _ceiling_divide(_groups_in_rows(groups, group_outputs) * channels, LANES)
+        weight_tiles = taps * row_tiles * lane_tiles
+    weights = outputs * taps * channels
+    split_stride = weights + outputs
+    image_rows = gradient[5] * gradient[7]
+    row_bytes = 4 * (gradient[4] * outputs + source[4] * source[6] * min(stride_y, height))
+    # At least two splits, but partial sums of no more than twice the bytes of the images.
+    rows_per_split = min(SPLIT_BYTES // max(row_bytes, 1), _ceiling_divide(image_rows, 2))
+    rows_per_split = max(rows_per_split, _ceiling_divide(2 * weights, max(row_bytes, 1)), 1)
+    splits = max(_ceiling_divide(image_rows, rows_per_split), 1)
+    tiles = weight_tiles + _ceiling_divide(outputs, LANES)
+    parameters = PARAMETERS.pack(
+        gradient=gradient,
+        source=source,
+        window=window,
+        channels=channels,
+        group_outputs=group_outputs,
+        row_tiles=row_tiles,
+        lane_tiles=lane_tiles,
+        weight_tiles=weight_tiles,
+        tiles=tiles,
+        rows_per_split=rows_per_split,
+        splits=splits,
+        split_stride=split_stride,
+        weights=weights,
+        replicates=int(replicates),
+        accumulates=int(accumulates and splits == 1),
+    )
+    return Plan(
+        f"convolution_gradient_weights_{kernel}",
+        splits * tiles,
+        parameters,
+        splits,
+        split_stride,
+        _ceiling_divide(split_stride, LANES * SUM_ROWS),
+        SUM_PARAMETERS.pack(weights=weights, splits=splits, split_stride=split_stride, accumulates=int(accumulates)),
+    )
+
+
+def _groups_in_rows(groups: int, group_outputs: int) -> int:
+    """The largest number of groups that ``ROWS`` neighbouring output channels belong to."""
+    if groups == 1 or group_outputs % ROWS == 0:
+        return 1
+    if ROWS % group_outputs == 0:
+        return min(groups, ROWS // group_outputs)
+    return min(groups, (ROWS - 1) // group_outputs + 2)
+
+
+def _with_longer_rows(gradient: Layout, source: Layout) -> tuple[Layout, Layout]:
+    """For a window of one pixel: short rows of an image joined to one, and those of all images where that is short."""
+    pixels = gradient[4] * gradient[5]
+    for count, join in ((pixels, _with_images_in_rows), (pixels * gradient[7], in_one_row)):
+        joined_gradient, joined_source = join(gradient), join(source)
+        if count <= SHORT_ROW and joined_gradient is not None and joined_source is not None:
+            gradient, source = joined_gradient, joined_source
+    return gradient, source
+
+
+def _with_images_in_rows(layout: Layout) -> Layout | None:
+    """``layout`` with each image as one row, or None if its pixels are not evenly spaced."""
+    row = in_one_row((*layout[:7], 1))
+    return None if row is None else (*row[:3], layout[3], *row[4:7], layout[7])
