@@ -3,7 +3,7 @@
 from mpsgrad import archive, errors, functional
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.data_type import DataType
-from mpsgrad.devices import Device, default_device, devices, find_device, set_default_device
+from mpsgrad.devices import Device, available_devices, default_device, find_device, set_default_device
 from mpsgrad.errors import (
     ArchiveError,
     DeviceError,

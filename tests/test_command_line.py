@@ -49,7 +49,7 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_devices_lists_each_device_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["devices"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for device in mg.devices():
+    for device in mg.available_devices():
         row = next(line for line in lines if device.identifier in line)
         units = str(device.compute_units) if device.compute_units else "unknown"
         for cell in (device.name, device.driver, device.driver_version, units, *device.features):
@@ -81,20 +81,6 @@ def test_devices_without_any_device(capsys: pytest.CaptureFixture[str], monkeypa
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["metal", "cuda", "opencl"]
     assert "pip install metalcompute" in lines[0]
-
-
-def test_devices_without_opencl_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyopencl
-
-    def fails() -> list[str]:
-        raise pyopencl.LogicError("clGetPlatformIDs failed: PLATFORM_NOT_FOUND_KHR")
-
-    monkeypatch.setattr(metal, "refused", lambda: ["one"])
-    monkeypatch.setattr(opencl, "refused", fails)
-    assert devices_command._refused() == ["one"]
-    monkeypatch.setattr(opencl, "unavailable_reason", lambda: "pyopencl is not installed")
-    monkeypatch.setattr(opencl, "refused", lambda: pytest.fail("asked without pyopencl"))
-    assert devices_command._refused() == ["one"]
 
 
 def test_devices_still_lists_them_when_the_chosen_default_does_not_exist(

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpsgrad.devices import Device, default_device, metal, opencl, unavailable
-from mpsgrad.devices import devices as present_devices
+from mpsgrad.devices import Device, available_devices, default_device, metal, opencl, unavailable
 from mpsgrad.errors import DeviceNotFoundError
 
 _UNWRAPPED = 1000
@@ -28,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table of devices and, below it, a line for each driver and each device that cannot be used."""
-    found = present_devices()
+    found = available_devices()
     if found:
         _print_table(found)
     for driver, reason in unavailable().items():
@@ -71,11 +70,4 @@ def _print_table(found: list[Device]) -> None:
 
 def _refused() -> list[str]:
     """A line on each device that is present but cannot run the kernels."""
-    lines = metal.refused()
-    if opencl.unavailable_reason() is None:
-        import pyopencl
-
-        # The loader reports a machine without any OpenCL platform as an error.
-        with contextlib.suppress(pyopencl.Error):
-            lines += opencl.refused()
-    return lines
+    return [*metal.refused(), *opencl.refused()]

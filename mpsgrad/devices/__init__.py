@@ -12,7 +12,7 @@ from functools import cache as once
 from types import ModuleType
 
 from mpsgrad.devices.contract import Buffer, Device, Dispatch, Function, Library, Submission
-from mpsgrad.errors import DeviceNotFoundError
+from mpsgrad.errors import DeviceNotFoundError, FormatError
 
 __all__ = [
     "DRIVERS",
@@ -22,11 +22,12 @@ __all__ = [
     "Function",
     "Library",
     "Submission",
+    "available_devices",
     "best_device",
     "default_device",
-    "devices",
     "driver",
     "find_device",
+    "require_device",
     "set_default_device",
     "unavailable",
 ]
@@ -44,7 +45,7 @@ def _devices_of(name: str) -> tuple[Device, ...]:
     return tuple(driver(name).devices())
 
 
-def devices() -> list[Device]:
+def available_devices() -> list[Device]:
     """Every device that can run Metal kernels, the best first."""
     return [device for name in DRIVERS for device in _devices_of(name)]
 
@@ -65,7 +66,9 @@ def find_device(identifier: str) -> Device:
     """
     name, _, index = identifier.strip().lower().partition(":")
     if name not in DRIVERS:
-        raise DeviceNotFoundError(f"no driver {name!r} (asked for {identifier!r}); the drivers are {', '.join(DRIVERS)}")
+        raise DeviceNotFoundError(
+            f"no driver {name!r} (asked for {identifier!r}); the drivers are {', '.join(DRIVERS)}"
+        )
     found = _devices_of(name)
     if index and not index.isdecimal():
         raise DeviceNotFoundError(f"{identifier!r} is not a driver with an index, such as {name}:0")
@@ -94,6 +97,17 @@ def default_device() -> Device:
     if _default is None:
         _default = best_device()
     return _default
+
+
+def require_device(owner: str, device: Device | None) -> Device:
+    """``device``, or the default device for None; raises ``FormatError`` if it is anything else."""
+    if device is None:
+        return default_device()
+    if not isinstance(device, Device):
+        raise FormatError(
+            f"{owner}: device is {device!r}; it has to be a Device (find_device gives the one called opencl:0)"
+        )
+    return device
 
 
 def best_device() -> Device:

@@ -85,7 +85,10 @@ class Submission(ABC):
 
 @dataclass
 class Device(ABC):
-    """One device. ``identifier`` is what ``MPSGRAD_DEVICE`` takes, ``family`` selects the renderer's tunables."""
+    """One device. ``identifier`` is what ``MPSGRAD_DEVICE`` takes, ``family`` selects the renderer's tunables.
+
+    ``compute_units`` is 0 where the driver does not say how many there are.
+    """
 
     identifier: str
     name: str

@@ -1,7 +1,7 @@
 """CPUs through OpenCL: Metal source is translated to C++ for OpenCL 2021 and run by Intel's OpenCL CPU runtime.
 
-The runtime comes from PyPI (``intel-opencl-rt``) and runs on Intel and AMD processors. Host and device share one memory,
-so a buffer is plain host memory that NumPy views directly.
+The runtime comes from PyPI (``intel-opencl-rt``) and runs on Intel and AMD processors. Host and device share one
+memory, so a buffer is plain host memory that NumPy views directly.
 """
 
 from __future__ import annotations
@@ -92,44 +92,43 @@ def _register_runtime() -> None:
 
 
 def unavailable_reason() -> str | None:
-    """Why no device of this driver can be used, in words that say what to install; None if the packages are there."""
+    """Why no device of this driver can be used, in words that say what to install; None if there is one."""
     if importlib.util.find_spec("pyopencl") is None:
         return f"the Python package pyopencl is not installed ({INSTALL_HINT})"
-    return None
+    handles = _handles()
+    if any(_missing(handle) is None for handle in handles):
+        return None
+    return f"{'; '.join(refused()) or 'no OpenCL device was found'} ({INSTALL_HINT})"
 
 
 def devices() -> list[Device]:
     """The devices that can run translated Metal kernels; empty if there are none."""
-    if unavailable_reason() is not None:
-        return []
-    _register_runtime()
-    import pyopencl as cl
-
-    try:
-        platforms = cl.get_platforms()
-    except cl.Error:
-        return []
-    found: list[Device] = []
-    for platform in platforms:
-        try:
-            candidates = platform.get_devices()
-        except cl.Error:
-            continue
-        found += [OpenCLDevice(device, len(found)) for device in candidates if _missing(device) is None]
-    return found
+    usable = (handle for handle in _handles() if _missing(handle) is None)
+    return [OpenCLDevice(handle, index) for index, handle in enumerate(usable)]
 
 
 def refused() -> list[str]:
     """One line for each OpenCL device that is present but cannot run Metal kernels, with the reason."""
+    return [
+        f"{handle.name.strip()} ({handle.platform.name.strip()}): {reason}"
+        for handle in _handles()
+        if (reason := _missing(handle)) is not None
+    ]
+
+
+def _handles() -> list[pyopencl.Device]:
+    """Every OpenCL device; none without ``pyopencl``, without a platform, and on platforms that do not answer."""
+    if importlib.util.find_spec("pyopencl") is None:
+        return []
+    _register_runtime()
     import pyopencl as cl
 
-    lines = []
-    for platform in cl.get_platforms():
-        for device in platform.get_devices():
-            reason = _missing(device)
-            if reason is not None:
-                lines.append(f"{device.name.strip()} ({platform.name.strip()}): {reason}")
-    return lines
+    handles: list[pyopencl.Device] = []
+    with contextlib.suppress(cl.Error):
+        for platform in cl.get_platforms():
+            with contextlib.suppress(cl.Error):
+                handles += platform.get_devices()
+    return handles
 
 
 def _missing(device: pyopencl.Device) -> str | None:
