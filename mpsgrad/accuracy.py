@@ -35,5 +35,6 @@ def assert_within(actual: Any, expected: Any, bound: Any, *, name: str = "result
         allowed = np.broadcast_to(bound, error.shape)[index]
         raise AssertionError(
             f"{name}: {wrong} of {error.size} elements are out of bounds; worst at {tuple(map(int, index))}: "
-            f"{actual[index]!r} instead of {expected[index]!r}, off by {error[index]:.3g} where {allowed:.3g} is allowed"
+            f"{actual[index]!r} instead of {expected[index]!r}, off by {error[index]:.3g} where {allowed:.3g} is "
+            "allowed"
         )

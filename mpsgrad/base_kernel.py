@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, default_device
+from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, integer
 from mpsgrad.image import Image, ImageBatch, RegularImageAllocator
@@ -88,7 +88,7 @@ class BaseKernel:
         BaseKernel.classes[cls.__name__] = cls
 
     def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
-        self.device = device or default_device()
+        self.device = require_device(type(self).__name__, device)
         self.label = label
         self.options = KernelOptions.NONE
         self._values: dict[str, Any] = {}
@@ -163,6 +163,18 @@ class BaseKernel:
             if not isinstance(image, Image):
                 raise FormatError(f"{type(self).__name__}: {name} is {type(image).__name__}; it has to be an Image")
 
+    def _require_command_buffer(self, command_buffer: Any, what: str) -> None:
+        """Raises unless ``command_buffer`` is an open one for this kernel's device."""
+        owner = type(self).__name__
+        if not isinstance(command_buffer, CommandBuffer):
+            raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
+        command_buffer._require_open(f"{owner}.{what}")
+        if command_buffer.device is not self.device:
+            raise StateError(
+                f"{owner}: command_buffer is for {command_buffer.device.identifier} but the kernel for "
+                f"{self.device.identifier}"
+            )
+
     def _require_edge_mode(self, name: str) -> None:
         mode = getattr(self, name)
         if mode not in self.supported_edge_modes:
@@ -192,14 +204,7 @@ class BaseKernel:
     def _require_images(self, command_buffer: Any, images: dict[str, Any], written: Image | None) -> None:
         """The checks that every encode makes of its command buffer and images; one that is ``written`` comes last."""
         owner = type(self).__name__
-        if not isinstance(command_buffer, CommandBuffer):
-            raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
-        command_buffer._require_open(f"{owner}.encode")
-        if command_buffer.device is not self.device:
-            raise StateError(
-                f"{owner}: command_buffer is for {command_buffer.device.identifier} but the kernel for "
-                f"{self.device.identifier}"
-            )
+        self._require_command_buffer(command_buffer, "encode")
         first_name, first = next(iter(images.items()))
         self._require_instances(**images)
         for name, image in images.items():

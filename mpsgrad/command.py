@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
-from mpsgrad.devices import Buffer, Device, Dispatch, Function, Submission, default_device
-from mpsgrad.errors import MPSGradError, StateError
+from mpsgrad.devices import Buffer, Device, Dispatch, Function, Submission, require_device
+from mpsgrad.errors import DeviceError, MPSGradError, StateError
 
 
 class CommandBufferStatus(enum.IntEnum):
@@ -29,7 +29,7 @@ class CommandBuffer:
     """
 
     def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
-        self.device = device or default_device()
+        self.device = require_device("CommandBuffer", device)
         self.label = label
         self._dispatches: list[Dispatch] = []
         self._submission: Submission | None = None
@@ -81,11 +81,14 @@ class CommandBuffer:
     def wait_until_completed(self) -> None:
         """Blocks until the work has run, then calls the handlers once.
 
-        Raises ``StateError`` before ``commit`` and ``DeviceError`` if the device failed.
+        Raises ``StateError`` before ``commit`` and after an exception discarded the work, and ``DeviceError`` if the
+        device failed.
         """
         if self._submission is None:
             if self._error is not None:
                 raise self._error
+            if self._discarded:
+                raise StateError(f"{self}: was discarded after an exception, so what it was to compute does not exist")
             raise StateError(f"{self}: wait_until_completed before commit would wait for ever")
         if self._finished:
             if self._error is not None:
@@ -137,6 +140,22 @@ class CommandBuffer:
         if not self.is_open:
             how = "was discarded after an exception" if self._discarded else "has been committed"
             raise StateError(f"{self}: {what} is not possible because the command buffer {how}; make a new one")
+
+    def _wait_for(self, owner: str, what: str, *, needs_result: bool) -> None:
+        """Waits until this command buffer no longer writes ``owner``; raises ``StateError`` if it was not committed.
+
+        With ``needs_result`` raises also if it was discarded or failed.
+        """
+        if self.is_open:
+            raise StateError(
+                f"{owner}: {what} before its command buffer was committed; leave the 'with' block or call commit() "
+                "first"
+            )
+        if needs_result:
+            self.wait_until_completed()
+        elif self._submission is not None:
+            with suppress(DeviceError):
+                self.wait_until_completed()
 
     def _reuse_buffer(self, nbytes: int) -> Buffer | None:
         """Memory of a temporary image or state of this command buffer whose read count reached 0, or None."""

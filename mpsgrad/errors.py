@@ -1,4 +1,4 @@
-"""The exceptions of the package: one family, so that ``except MPSGradError`` catches everything it raises on purpose."""
+"""The exceptions of the package: ``except MPSGradError`` catches everything that it raises on purpose."""
 
 from __future__ import annotations
 

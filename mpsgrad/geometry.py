@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mpsgrad.errors import FormatError, GeometryError
 
@@ -13,6 +13,12 @@ MAXIMUM = 2**64 - 1
 
 LARGEST_POSITION = 2**30
 """The largest coordinate that an offset may have: shaders compute with 32-bit integers."""
+
+
+LARGEST_FLOAT = 3.4028234663852886e38
+"""The largest finite float32."""
+
+AnyEnum = TypeVar("AnyEnum", bound=enum.IntEnum)
 
 
 class Offset(NamedTuple):
@@ -71,6 +77,34 @@ def integer(owner: str, argument: str, value: Any, minimum: int | None = None) -
     if minimum is not None and number < minimum:
         raise GeometryError(f"{owner}: {argument} is {number}; it has to be at least {minimum}")
     return number
+
+
+def real(owner: str, argument: str, value: Any, minimum: float | None = None, maximum: float | None = None) -> float:
+    """``value`` as a float.
+
+    Raises ``FormatError`` if it is no number and ``GeometryError`` if it is out of range or not finite in float32.
+    """
+    if isinstance(value, (str, bytes, bool)):
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a number")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a number") from None
+    if not abs(number) <= LARGEST_FLOAT:
+        raise GeometryError(f"{owner}: {argument} is {number}; it has to be finite in float32")
+    if minimum is not None and number < minimum:
+        raise GeometryError(f"{owner}: {argument} is {number}; it has to be at least {minimum}")
+    if maximum is not None and number > maximum:
+        raise GeometryError(f"{owner}: {argument} is {number}; it has to be at most {maximum}")
+    return number
+
+
+def member(owner: str, argument: str, kind: type[AnyEnum], value: Any) -> AnyEnum:
+    """``value`` as a member of the enumeration ``kind``; raises ``FormatError`` if there is none."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a {kind.__name__}") from None
 
 
 def integers(owner: str, argument: str, value: Any, count: int, minimum: int | None = None) -> tuple[int, ...]:

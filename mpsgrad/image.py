@@ -10,9 +10,9 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, default_device
+from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import integer
+from mpsgrad.geometry import integer, member
 
 LARGEST_ELEMENT_COUNT = 2**31 - 1
 """Kernels index with 32-bit integers; larger images are refused."""
@@ -42,14 +42,20 @@ class FeatureChannelFormat(enum.IntEnum):
     @classmethod
     def from_dtype(cls, dtype: Any) -> FeatureChannelFormat:
         """The format of a NumPy dtype; raises ``FormatError`` for any but native float16 and float32."""
-        dtype = np.dtype(dtype)
+        try:
+            dtype = np.dtype(dtype)
+        except TypeError:
+            raise FormatError(f"{dtype!r} is no dtype; images hold float16 or float32") from None
         for format, known in _DTYPES.items():
             if dtype == known and dtype.isnative:
                 return format
         raise FormatError(f"images hold float16 or float32 in native byte order, not {dtype!r}; convert with astype")
 
 
-_DTYPES = {FeatureChannelFormat.FLOAT16: np.dtype(np.float16), FeatureChannelFormat.FLOAT32: np.dtype(np.float32)}
+_DTYPES: dict[FeatureChannelFormat, np.dtype] = {
+    FeatureChannelFormat.FLOAT16: np.dtype(np.float16),
+    FeatureChannelFormat.FLOAT32: np.dtype(np.float32),
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,8 @@ class ImageDescriptor:
     number_of_images: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "channel_format", FeatureChannelFormat(self.channel_format))
+        channel_format = member("ImageDescriptor", "channel_format", FeatureChannelFormat, self.channel_format)
+        object.__setattr__(self, "channel_format", channel_format)
         if self.channel_format not in _DTYPES:
             raise NotImplementedError(
                 f"ImageDescriptor: channel_format is {self.channel_format.name}; images are FLOAT16 or FLOAT32"
@@ -106,7 +113,7 @@ class Image:
         if not isinstance(descriptor, ImageDescriptor):
             raise FormatError(f"Image: descriptor is {descriptor!r}; it has to be an ImageDescriptor")
         self.descriptor = descriptor
-        self.device = device or default_device()
+        self.device = require_device("Image", device)
         self.label = label
         self.parent: Image | None = None
         self._buffer: Buffer | None = None
@@ -279,17 +286,12 @@ class Image:
     def _written_by(self, command_buffer: CommandBuffer) -> None:
         self._root._writer = command_buffer
 
-    def _wait_for_contents(self, what: str) -> None:
+    def _wait_for_writer(self, what: str, *, needs_result: bool) -> None:
         writer = self._root._writer
-        if writer is None:
-            return
-        if writer.is_open:
-            raise StateError(
-                f"{type(self).__name__}{f' {self.label!r}' if self.label else ''}: {what} before its command buffer "
-                "was committed; leave the 'with' block or call commit() first"
-            )
-        writer.wait_until_completed()
-        self._root._writer = None
+        if writer is not None:
+            name = f"{type(self).__name__}{f' {self.label!r}' if self.label else ''}"
+            writer._wait_for(name, what, needs_result=needs_result)
+            self._root._writer = None
 
     def _array(self) -> np.ndarray:
         itemsize = self.dtype.itemsize
@@ -310,12 +312,14 @@ class Image:
         Waits for the command buffer that writes the image. On unified memory this is a view of the live storage unless
         a copy is asked for. Raises ``StateError`` if that command buffer has not been committed.
         """
-        self._wait_for_contents("read")
+        self._wait_for_writer("read", needs_result=True)
         values = self._array()
         if dtype is not None and np.dtype(dtype) != values.dtype:
             if copy is False:
                 raise ValueError(f"an image of {values.dtype} cannot be read as {np.dtype(dtype)} without a copy")
             return values.astype(dtype)
+        if copy is False and self.buffer.memory is None:
+            raise ValueError(f"an image on {self.device.identifier} cannot be read without a copy")
         return values.copy() if copy else values
 
     def __dlpack__(self, **arguments: Any) -> Any:
@@ -336,7 +340,7 @@ class Image:
             raise GeometryError(f"Image.write: the array has shape {values.shape} but the image {self.shape}")
         if values.dtype != self.dtype or not values.dtype.isnative:
             raise FormatError(f"Image.write: the array is {values.dtype!r} but the image {self.dtype!r}")
-        self._wait_for_contents("written")
+        self._wait_for_writer("written", needs_result=False)
         if self.buffer.memory is not None:
             self._array()[...] = values
         elif self.parent is None:
@@ -379,6 +383,8 @@ class TemporaryImage(Image):
     """
 
     def __init__(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor, *, label: str | None = None) -> None:
+        if not isinstance(command_buffer, CommandBuffer):
+            raise FormatError(f"TemporaryImage: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
         super().__init__(descriptor, command_buffer.device, label=label)
         self.command_buffer = command_buffer
         self._read_count = 1
@@ -427,7 +433,7 @@ class TemporaryImage(Image):
         self.read_count += 1
         return TemporaryImage(self.command_buffer, descriptor, label=self.label)
 
-    def _wait_for_contents(self, what: str) -> None:
+    def _wait_for_writer(self, what: str, *, needs_result: bool) -> None:
         raise StateError(f"TemporaryImage: {what} on the CPU, but temporary images have no CPU access")
 
     @staticmethod
@@ -465,6 +471,8 @@ class ImageBatch(Sequence[Image]):
     """
 
     def __init__(self, images: Iterable[Image]) -> None:
+        if isinstance(images, Image) or not isinstance(images, Iterable):
+            raise FormatError(f"ImageBatch: images is {type(images).__name__}; it has to be a list of images")
         self._images = tuple(images)
         if not self._images:
             raise GeometryError("ImageBatch: an empty batch; it has to hold at least one image")

@@ -12,6 +12,8 @@ from mpsgrad.base_kernel import (
     clip_layout,
     fill_buffer_with_zeros,
     fill_with_zeros,
+    require_batch,
+    require_state_batch,
     source_layout,
 )
 from mpsgrad.binary_kernel import BinaryKernel
@@ -45,5 +47,7 @@ __all__ = [
     "clip_layout",
     "fill_buffer_with_zeros",
     "fill_with_zeros",
+    "require_batch",
+    "require_state_batch",
     "source_layout",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, Offset, Region, Size, integer, integers, region
+from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, Offset, Region, Size, integer, integers, member, region
 from mpsgrad.image import ImageAllocator
 from mpsgrad.padding import Padding, require_padding
 
@@ -81,21 +81,14 @@ class SizeProperty(KernelProperty):
 
 class EdgeModeProperty(KernelProperty):
     def check(self, owner: str, value: Any) -> EdgeMode:
-        try:
-            return EdgeMode(value)
-        except ValueError:
-            raise FormatError(f"{owner}: {self.name} is {value!r}; it has to be an EdgeMode") from None
+        return member(owner, self.name, EdgeMode, value)
 
 
 class EnumProperty(KernelProperty):
     """A member of the enumeration of its default."""
 
     def check(self, owner: str, value: Any) -> Any:
-        kind = type(self.default)
-        try:
-            return kind(value)
-        except ValueError:
-            raise FormatError(f"{owner}: {self.name} is {value!r}; it has to be a {kind.__name__}") from None
+        return member(owner, self.name, type(self.default), value)
 
 
 class PaddingProperty(KernelProperty):

@@ -61,8 +61,8 @@ class Padding(Protocol):
 class DefaultPadding:
     """The built-in policies. Source: ``MPSNNDefaultPadding``.
 
-    Along one axis, for ``n`` source pixels, stride ``s`` and a dilated window of ``k`` pixels, with ``style`` -1, 0 or 1
-    for valid, same and full::
+    Along one axis, for ``n`` source pixels, stride ``s`` and a dilated window of ``k`` pixels, with ``style`` -1, 0 or
+    1 for valid, same and full::
 
         size   = (n + style * (k - 1) + s - 1) / s
         extra  = (size - 1) * s + k - n
@@ -74,7 +74,7 @@ class DefaultPadding:
     """
 
     def __init__(self, method: PaddingMethod | int, *, label: str | None = None) -> None:
-        self._method = PaddingMethod(method)
+        self._method = PaddingMethod(integer(type(self).__name__, "method", method, 0))
         self.label = label
         for mask, name in ((PaddingMethod.ALIGN_MASK, "alignment"), (PaddingMethod.SIZE_MASK, "size")):
             allowed = {
@@ -107,14 +107,18 @@ class DefaultPadding:
         return TensorflowAveragePooling(PaddingMethod.SIZE_VALID_ONLY)
 
     def inverse(self) -> DefaultPadding:
-        """The policy of the filter that undoes one with this policy: valid and full change places."""
+        """The policy of the filter that undoes one with this policy: valid and full change places.
+
+        It is a built-in policy also where this one is custom.
+        """
         size = self._method & PaddingMethod.SIZE_MASK
         opposite = {
             PaddingMethod.SIZE_VALID_ONLY: PaddingMethod.SIZE_FULL,
             PaddingMethod.SIZE_SAME: PaddingMethod.SIZE_SAME,
             PaddingMethod.SIZE_FULL: PaddingMethod.SIZE_VALID_ONLY,
         }[PaddingMethod(size)]
-        return DefaultPadding((self._method & ~PaddingMethod.SIZE_MASK) | opposite, label=self.label)
+        kept = self._method & ~(PaddingMethod.SIZE_MASK | PaddingMethod.CUSTOM)
+        return DefaultPadding(kept | opposite, label=self.label)
 
     def archive_fields(self) -> dict[str, Any]:
         """What the policy is rebuilt from."""
@@ -136,7 +140,7 @@ class TensorflowAveragePooling(DefaultPadding):
     def __init__(self, size: PaddingMethod | int) -> None:
         super().__init__(
             PaddingMethod.CUSTOM
-            | PaddingMethod(size)
+            | PaddingMethod(integer(type(self).__name__, "size", size, 0))
             | PaddingMethod.ALIGN_CENTERED
             | PaddingMethod.ADD_REMAINDER_TO_BOTTOM_RIGHT
         )
@@ -258,8 +262,8 @@ class ExplicitPadding:
             window = (taps - 1) * dilation + 1
             if size + 2 * padding < window:
                 raise GeometryError(
-                    f"{type(kernel).__name__}: a window of {window} pixels along {axis} does not fit {size} pixels with "
-                    f"{padding} pixels of padding on each side"
+                    f"{type(kernel).__name__}: a window of {window} pixels along {axis} does not fit {size} pixels "
+                    f"with {padding} pixels of padding on each side"
                 )
             sizes.append((size + 2 * padding - window) // stride + 1)
             offsets.append(window // 2 - padding)

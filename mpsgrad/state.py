@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, default_device
+from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset, Region, integer
 from mpsgrad.image import Image, ImageDescriptor, increment_read_counts
@@ -34,9 +34,12 @@ class State:
         label: str | None = None,
     ) -> None:
         self.command_buffer = command_buffer
-        self.device = command_buffer.device if command_buffer is not None else device or default_device()
+        owner = type(self).__name__
+        if command_buffer is not None and not isinstance(command_buffer, CommandBuffer):
+            raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
+        self.device = command_buffer.device if command_buffer is not None else require_device(owner, device)
         self.label = label
-        self._sizes = tuple(integer(type(self).__name__, "buffer size", size, 1) for size in buffer_sizes)
+        self._sizes = tuple(integer(owner, "buffer size", size, 1) for size in buffer_sizes)
         self._buffers: list[Buffer | None] = [None] * len(self._sizes)
         self._read_count = 1 if command_buffer is not None else 0
         self._writer: CommandBuffer | None = None
@@ -126,12 +129,7 @@ class State:
         if self.is_temporary:
             raise StateError(f"{type(self).__name__}: read on the CPU, but temporary states have no CPU access")
         if self._writer is not None:
-            if self._writer.is_open:
-                raise StateError(
-                    f"{type(self).__name__}: read before its command buffer was committed; leave the 'with' block or "
-                    "call commit() first"
-                )
-            self._writer.wait_until_completed()
+            self._writer._wait_for(type(self).__name__, "read", needs_result=True)
         return self.resource(index).read(0, 4 * count).view(np.float32)
 
     def _write(self, index: int, values: Any) -> None:
@@ -322,6 +320,8 @@ class StateBatch(Sequence[Any]):
     """
 
     def __init__(self, states: Iterable[State]) -> None:
+        if isinstance(states, State) or not isinstance(states, Iterable):
+            raise FormatError(f"StateBatch: states is {type(states).__name__}; it has to be a list of states")
         self._states = tuple(states)
         if not self._states:
             raise GeometryError("StateBatch: an empty batch; it has to hold at least one state")

@@ -90,7 +90,9 @@ class WindowGeometry:
 
 
 @st.composite
-def window_geometries(draw: Any, *, dilation: bool = True, largest: int = 13, largest_kernel: int = 5) -> WindowGeometry:
+def window_geometries(
+    draw: Any, *, dilation: bool = True, largest: int = 13, largest_kernel: int = 5
+) -> WindowGeometry:
     """Odd and even sizes, windows larger than the image, strides above the window, windows partly or wholly outside."""
 
     def axis() -> tuple[int, int, int, int, int, int]:

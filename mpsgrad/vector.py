@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, default_device
-from mpsgrad.errors import FormatError, StateError
+from mpsgrad.devices import Buffer, Device, require_device
+from mpsgrad.errors import FormatError
 from mpsgrad.geometry import integer
 
 
@@ -17,7 +17,7 @@ class Vector:
 
     def __init__(self, length: int, device: Device | None = None) -> None:
         self.length = integer("Vector", "length", length, 1)
-        self.device = device or default_device()
+        self.device = require_device("Vector", device)
         self.buffer: Buffer = self.device.allocate(4 * self.length)
         self.buffer.write(np.zeros(self.length, np.float32))
         self._writer: CommandBuffer | None = None
@@ -45,9 +45,7 @@ class Vector:
         Raises ``StateError`` if that has not been committed.
         """
         if self._writer is not None:
-            if self._writer.is_open:
-                raise StateError("Vector: read before its command buffer was committed")
-            self._writer.wait_until_completed()
+            self._writer._wait_for("Vector", "read", needs_result=True)
         if copy is False:
             raise ValueError("a Vector cannot be read without a copy")
         values = self.buffer.read(0, 4 * self.length).view(np.float32)
