@@ -13,9 +13,9 @@ from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import NO_CLIP, Offset, Size, integer
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset, Size, integer, integers, real
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor
-from mpsgrad.kernel import IMAGE_LAYOUT, Kernel, Regions
+from mpsgrad.kernel import IMAGE_LAYOUT, Kernel, Regions, require_batch, require_state_batch
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State
 
@@ -93,13 +93,19 @@ def _member(owner: str, argument: str, kind: type[enum.IntEnum], value: Any) -> 
     raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a {kind.__name__} or one of {names}")
 
 
+def _require(owner: str, argument: str, kind: type, value: Any) -> None:
+    if not isinstance(value, kind):
+        raise FormatError(f"{owner}: {argument} is {type(value).__name__}; it has to be of class {kind.__name__}")
+
+
 @archivable
 @dataclass(frozen=True)
 class LossDescriptor:
     """What a loss computes. Source: ``MPSCNNLossDescriptor``.
 
     ``loss_type`` and ``reduction_type`` are enum members or their names in lower case. ``weight`` multiplies every
-    element where no weights image is given; ``label_smoothing`` in [0, 1] moves labels toward ``1 / number_of_classes``.
+    element where no weights image is given; ``label_smoothing`` in [0, 1] moves labels toward
+    ``1 / number_of_classes``.
     Raises ``FormatError`` for an unknown type and ``GeometryError`` for a value out of range.
     """
 
@@ -118,9 +124,15 @@ class LossDescriptor:
         object.__setattr__(
             self, "reduction_type", _member(owner, "reduction_type", LossReductionType, self.reduction_type)
         )
-        integer(owner, "number_of_classes", self.number_of_classes, 1)
-        if not 0.0 <= self.label_smoothing <= 1.0:
-            raise GeometryError(f"{owner}: label_smoothing is {self.label_smoothing}; it has to be between 0 and 1")
+        for name, minimum, maximum in (
+            ("weight", None, None),
+            ("label_smoothing", 0.0, 1.0),
+            ("epsilon", 0.0, None),
+            ("delta", 0.0, None),
+        ):
+            object.__setattr__(self, name, real(owner, name, getattr(self, name), minimum, maximum))
+        object.__setattr__(self, "number_of_classes", integer(owner, "number_of_classes", self.number_of_classes, 1))
+        object.__setattr__(self, "reduce_across_batch", bool(self.reduce_across_batch))
 
 
 class LossDataDescriptor:
@@ -133,16 +145,17 @@ class LossDataDescriptor:
     def __init__(self, data: Any, *, layout: str = "HWC", size: tuple[int, int, int]) -> None:
         owner = type(self).__name__
         values = np.asarray(data)
-        if values.dtype != np.float32:
-            raise FormatError(f"{owner}: data is {values.dtype}; it has to be float32")
+        if values.dtype != np.float32 or not values.dtype.isnative:
+            raise FormatError(f"{owner}: data is {values.dtype!r}; it has to be float32 in native byte order")
         if layout not in ("HWC", "CHW"):
             raise FormatError(f"{owner}: layout is {layout!r}; it has to be 'HWC' or 'CHW'")
         self.layout = layout
-        self.size = Size(*(integer(owner, "size", part, 1) for part in size))
+        self.size = Size(*integers(owner, "size", size, 3, 1))
         width, height, channels = self.size
         if values.size != width * height * channels:
-            raise GeometryError(f"{owner}: data has {values.size} values but size {tuple(self.size)} needs "
-                                f"{width * height * channels}")
+            raise GeometryError(
+                f"{owner}: data has {values.size} values but size {tuple(self.size)} needs {width * height * channels}"
+            )
         if layout == "CHW":
             values = values.reshape(channels, height, width).transpose(1, 2, 0)
         self.data = np.array(values.reshape(height, width, channels), order="C")
@@ -152,7 +165,7 @@ class LossLabels(State):
     """The labels of a loss, optional weights, and the image that receives the loss. Source: ``MPSCNNLossLabels``.
 
     Made from descriptors (one image) or, with ``from_images`` and ``from_array``, from labels of N images. The
-    ``loss_image`` is FLOAT32; its size is (1, 1, 1), one value per image, or the size of the source for unreduced losses.
+    ``loss_image`` is FLOAT32; its size is (1, 1, 1), one value per image, or for unreduced losses that of the source.
     """
 
     def __init__(
@@ -164,15 +177,25 @@ class LossLabels(State):
         device: Device | None = None,
     ) -> None:
         super().__init__((), device)
+        _require(type(self).__name__, "labels_descriptor", LossDataDescriptor, labels_descriptor)
+        if weights_descriptor is not None:
+            _require(type(self).__name__, "weights_descriptor", LossDataDescriptor, weights_descriptor)
         labels = Image.from_array(labels_descriptor.data, self.device)
         weights = Image.from_array(weights_descriptor.data, self.device) if weights_descriptor is not None else None
         self._set_images(labels, weights, loss_image_size)
 
     @classmethod
     def from_images(
-        cls, labels_image: Image, weights_image: Image | None = None, *, loss_image_size: tuple[int, int, int] = (1, 1, 1)
+        cls,
+        labels_image: Image,
+        weights_image: Image | None = None,
+        *,
+        loss_image_size: tuple[int, int, int] = (1, 1, 1),
     ) -> LossLabels:
         """Labels and weights that are images already; they are kept, not copied."""
+        _require(cls.__name__, "labels_image", Image, labels_image)
+        if weights_image is not None:
+            _require(cls.__name__, "weights_image", Image, weights_image)
         labels = cls.__new__(cls)
         State.__init__(labels, (), labels_image.device)
         labels._set_images(labels_image, weights_image, loss_image_size)
@@ -199,11 +222,16 @@ class LossLabels(State):
         for name, image in (("labels_image", labels), ("weights_image", weights)):
             if image is not None and image.channel_format is not FeatureChannelFormat.FLOAT32:
                 raise FormatError(f"{owner}: {name} is {image.channel_format.name}; it has to be FLOAT32")
+        if weights is not None and weights.device is not labels.device:
+            raise StateError(
+                f"{owner}: weights_image is on {weights.device.identifier} but labels_image on "
+                f"{labels.device.identifier}"
+            )
         if weights is not None and weights.shape != labels.shape:
             raise GeometryError(
                 f"{owner}: weights are {weights.descriptor.shape_text} but labels {labels.descriptor.shape_text}"
             )
-        size = Size(*(integer(owner, "loss_image_size", part, 1) for part in loss_image_size))
+        size = Size(*integers(owner, "loss_image_size", loss_image_size, 3, 1))
         whole = (labels.width, labels.height, labels.feature_channels)
         if tuple(size) not in ((1, 1, 1), whole):
             raise GeometryError(f"{owner}: loss_image_size is {tuple(size)}; it has to be (1, 1, 1) or {whole}")
@@ -304,6 +332,7 @@ class Loss(Kernel):
         self._require_images(command_buffer, {"source_image": source_image}, None)
         self._require_labels(source_image, labels)
         if destination_image is not None:
+            self._require_instances(destination_image=destination_image)
             if destination_image.shape != source_image.shape:
                 raise GeometryError(
                     f"Loss: destination_image is {destination_image.descriptor.shape_text} but source_image is "
@@ -329,21 +358,27 @@ class Loss(Kernel):
         needs one ``LossLabels`` of all images: use ``encode``."""
         if self.reduce_across_batch:
             raise NotImplementedError("Loss: reduce_across_batch in encode_batch; encode an image that holds the batch")
-        sources = ImageBatch(source_images)
-        if len(labels) != len(sources):
-            raise GeometryError(f"Loss: labels has {len(labels)} elements but the batch has {len(sources)} images")
-        if destination_images is None:
-            results = [self.encode(command_buffer, s, t) for s, t in zip(sources, labels, strict=True)]
-            return ImageBatch(result for result in results if result is not None)
-        for source, target, destination in zip(sources, labels, ImageBatch(destination_images), strict=True):
-            self.encode(command_buffer, source, target, destination_image=destination)
+        sources = require_batch("Loss", "source_images", source_images)
+        targets = require_state_batch("Loss", "labels", labels, len(sources))
+        destinations = None
+        if destination_images is not None:
+            destinations = require_batch("Loss", "destination_images", destination_images, len(sources))
+        self._require_command_buffer(command_buffer, "encode")
+        with command_buffer._all_or_nothing():
+            if destinations is None:
+                results = [self.encode(command_buffer, s, t) for s, t in zip(sources, targets, strict=True)]
+                return ImageBatch(result for result in results if result is not None)
+            for source, target, destination in zip(sources, targets, destinations, strict=True):
+                self.encode(command_buffer, source, target, destination_image=destination)
         return None
 
     def _require_labels(self, source: Image, labels: Any) -> None:
         if not isinstance(labels, LossLabels):
             raise FormatError(f"Loss: labels is {type(labels).__name__}; it has to be LossLabels")
         if labels.device is not self.device:
-            raise StateError(f"Loss: labels are on {labels.device.identifier} but the kernel on {self.device.identifier}")
+            raise StateError(
+                f"Loss: labels are on {labels.device.identifier} but the kernel on {self.device.identifier}"
+            )
         if labels.labels_image.shape != source.shape:
             raise GeometryError(
                 f"Loss: labels are {labels.labels_image.descriptor.shape_text} but source_image is "
@@ -357,12 +392,18 @@ class Loss(Kernel):
                 f"{self.reduction_type.name} of a {source.descriptor.shape_text} source needs "
                 f"{'x'.join(map(str, expected))}"
             )
-        for name, default in (("offset", Offset()), ("clip_rect", NO_CLIP), ("destination_feature_channel_offset", 0)):
+        for name, default in (
+            ("offset", Offset()),
+            ("clip_rect", NO_CLIP),
+            ("source_feature_channel_offset", 0),
+            ("source_feature_channel_max_count", MAXIMUM),
+            ("destination_feature_channel_offset", 0),
+        ):
             if getattr(self, name) != default:
                 raise GeometryError(f"Loss: {name} is {getattr(self, name)}; a loss works on whole images")
-
-    def _require_state(self, state: Any, source: Image, destination: Image) -> None:
-        """Labels were checked by ``_require_labels``."""
+        for name, image in (("labels_image", labels.labels_image), ("weights_image", labels.weights_image)):
+            if image is not None:
+                image._require_readable("Loss", name)
 
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
@@ -432,3 +473,5 @@ class Loss(Kernel):
             parameters,
         )
         labels.loss_image._written_by(command_buffer)
+        for image in {id(i): i for i in (labels.labels_image, weights) if i is not None}.values():
+            image._read_once()

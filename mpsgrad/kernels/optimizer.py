@@ -5,14 +5,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import member, real
 from mpsgrad.kernel import BaseKernel
+from mpsgrad.kernels.convolution_dispatch import add_copy
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.state import State
 from mpsgrad.vector import Vector
 
 THREADS = 256
@@ -65,27 +68,26 @@ class OptimizerDescriptor:
     regularization_scale: float = 0.0
 
     def __post_init__(self) -> None:
+        owner = type(self).__name__
+        for name in (
+            "learning_rate",
+            "gradient_rescale",
+            "gradient_clip_max",
+            "gradient_clip_min",
+            "regularization_scale",
+        ):
+            object.__setattr__(self, name, real(owner, name, getattr(self, name)))
+        object.__setattr__(
+            self,
+            "regularization_type",
+            member(owner, "regularization_type", RegularizationType, self.regularization_type),
+        )
+        object.__setattr__(self, "apply_gradient_clipping", bool(self.apply_gradient_clipping))
         if self.apply_gradient_clipping and self.gradient_clip_min > self.gradient_clip_max:
             raise GeometryError(
                 f"OptimizerDescriptor: gradient_clip_min is {self.gradient_clip_min} but gradient_clip_max "
                 f"{self.gradient_clip_max}"
             )
-        object.__setattr__(self, "regularization_type", RegularizationType(self.regularization_type))
-
-
-class ParameterState(Protocol):
-    """A state whose buffers are parameters: weights and biases, or gamma and beta."""
-
-    @property
-    def parameter_vectors(self) -> tuple[Vector, ...]: ...
-
-
-class ParameterGradientState(Protocol):
-    """A state with the gradients of such parameters, in the same order."""
-
-    @property
-    def gradient_vectors(self) -> tuple[Vector, ...]: ...
-
 
 class Optimizer(BaseKernel):
     """The base of the optimizers. Source: ``MPSNNOptimizer``. All arithmetic is in float32."""
@@ -98,7 +100,7 @@ class Optimizer(BaseKernel):
                 "OptimizerDescriptor"
             )
         self._optimizer_descriptor = optimizer_descriptor
-        self._learning_rate = float(optimizer_descriptor.learning_rate)
+        self._learning_rate = optimizer_descriptor.learning_rate
 
     @property
     def optimizer_descriptor(self) -> OptimizerDescriptor:
@@ -112,28 +114,28 @@ class Optimizer(BaseKernel):
     # objc: -setLearningRate:
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        self._learning_rate = float(rate)
+        self._learning_rate = real(type(self).__name__, "learning_rate", rate)
 
     def _archived_properties(self) -> dict[str, Any]:
         return {**super()._archived_properties(), "learning_rate": self._learning_rate}
 
     def _require_vectors(self, command_buffer: Any, **vectors: Vector | None) -> None:
         owner = type(self).__name__
-        if not isinstance(command_buffer, CommandBuffer):
-            raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
-        command_buffer._require_open(f"{owner}.encode")
-        length = None
-        for name, vector in vectors.items():
-            if vector is None:
-                continue
+        self._require_command_buffer(command_buffer, "encode")
+        given = {name: vector for name, vector in vectors.items() if vector is not None}
+        for name, vector in given.items():
             if not isinstance(vector, Vector):
                 raise FormatError(f"{owner}: {name} is {type(vector).__name__}; it has to be a Vector")
             if vector.device is not self.device:
-                raise StateError(f"{owner}: {name} is on {vector.device.identifier} but the kernel on "
-                                 f"{self.device.identifier}")
-            first_name, length = (name, vector.length) if length is None else (first_name, length)
-            if vector.length != length:
-                raise GeometryError(f"{owner}: {name} has {vector.length} values but {first_name} has {length}")
+                raise StateError(
+                    f"{owner}: {name} is on {vector.device.identifier} but the kernel on {self.device.identifier}"
+                )
+        first_name, first = next(iter(given.items()))
+        for name, vector in given.items():
+            if vector.length != first.length:
+                raise GeometryError(
+                    f"{owner}: {name} has {vector.length} values but {first_name} has {first.length}"
+                )
 
 
 class OptimizerStochasticGradientDescent(Optimizer):
@@ -142,8 +144,9 @@ class OptimizerStochasticGradientDescent(Optimizer):
     ::
 
         no momentum vector   v = v - learning_rate * g
-        plain                m = momentum_scale * m + learning_rate * g     v = v - m
-        Nesterov             m = momentum_scale * m + g                     v = v - learning_rate * (g + momentum_scale * m)
+        plain                m = momentum_scale * m + learning_rate * g    v = v - m
+        Nesterov             m = momentum_scale * m + g
+                             v = v - learning_rate * (g + momentum_scale * m)
 
     ``g`` is the gradient after the steps of ``OptimizerDescriptor``. Momentum vectors are read and overwritten.
     """
@@ -158,7 +161,7 @@ class OptimizerStochasticGradientDescent(Optimizer):
         label: str | None = None,
     ) -> None:
         super().__init__(optimizer_descriptor, device=device, label=label)
-        self._momentum_scale = float(momentum_scale)
+        self._momentum_scale = real(type(self).__name__, "momentum_scale", momentum_scale)
         self._use_nesterov_momentum = bool(use_nesterov_momentum)
 
     # objc: -initWithDevice:learningRate:
@@ -187,15 +190,20 @@ class OptimizerStochasticGradientDescent(Optimizer):
     ) -> None:
         """Writes the updated values to ``result_values_vector``, which may be ``input_values_vector``.
 
-        Raises ``GeometryError`` unless all vectors have one length.
+        Raises ``GeometryError`` unless all vectors have one length and the momentum has a buffer of its own.
         """
-        self._require_vectors(
-            command_buffer,
-            input_gradient_vector=input_gradient_vector,
-            input_values_vector=input_values_vector,
-            input_momentum_vector=input_momentum_vector,
-            result_values_vector=result_values_vector,
-        )
+        vectors = {
+            "input_gradient_vector": input_gradient_vector,
+            "input_values_vector": input_values_vector,
+            "result_values_vector": result_values_vector,
+        }
+        self._require_vectors(command_buffer, **vectors, input_momentum_vector=input_momentum_vector)
+        for vector_name, vector in vectors.items():
+            if input_momentum_vector is not None and input_momentum_vector.buffer is vector.buffer:
+                raise GeometryError(
+                    f"{type(self).__name__}: input_momentum_vector is overwritten, so it may not share the buffer of "
+                    f"{vector_name}"
+                )
         descriptor = self.optimizer_descriptor
         count = input_values_vector.length
         name = "stochastic_gradient_descent"
@@ -233,7 +241,7 @@ class OptimizerStochasticGradientDescent(Optimizer):
         """Updates weights and biases: the gradients of a ``ConvolutionGradientState`` applied to the parameters of
         ``convolution_source_state`` (``ConvolutionWeightsAndBiasesState``), written to ``result_state``.
 
-        With momentum vectors of number 1 the biases are left out, and are copied only if the states share a buffer.
+        With a single momentum vector the biases are left as they are; ``result_state`` gets a copy of them.
         """
         self._encode_states(
             command_buffer, convolution_gradient_state, convolution_source_state, input_momentum_vectors, result_state
@@ -260,31 +268,45 @@ class OptimizerStochasticGradientDescent(Optimizer):
     def _encode_states(
         self,
         command_buffer: CommandBuffer,
-        gradient_state: ParameterGradientState,
-        source_state: ParameterState,
+        gradient_state: Any,
+        source_state: Any,
         momentum_vectors: Sequence[Vector] | None,
-        result_state: ParameterState,
+        result_state: Any,
     ) -> None:
+        owner = type(self).__name__
+        for name, state, attribute in (
+            ("gradient state", gradient_state, "gradient_vectors"),
+            ("source state", source_state, "parameter_vectors"),
+            ("result_state", result_state, "parameter_vectors"),
+        ):
+            if not isinstance(state, State) or not hasattr(state, attribute):
+                raise FormatError(f"{owner}: the {name} is {type(state).__name__}; it has to be a state of parameters")
+            state._require_readable(owner, f"the {name}")
+        self._require_command_buffer(command_buffer, "encode")
+        if momentum_vectors is not None and (isinstance(momentum_vectors, Vector) or not momentum_vectors):
+            raise FormatError(f"{owner}: input_momentum_vectors is {momentum_vectors!r}; it has to be 1 or 2 vectors")
         gradients, values, results = (
             gradient_state.gradient_vectors,
             source_state.parameter_vectors,
             result_state.parameter_vectors,
         )
-        count = min(len(gradients), len(values), len(results))
-        momenta: list[Vector | None] = [None] * count
-        if momentum_vectors is not None:
-            count = min(count, len(momentum_vectors))
-            momenta = list(momentum_vectors)
-        for gradient, value, momentum, result in zip(
-            gradients[:count], values[:count], momenta[:count], results[:count], strict=True
-        ):
-            self.encode(
-                command_buffer,
-                input_gradient_vector=gradient,
-                input_values_vector=value,
-                input_momentum_vector=momentum,
-                result_values_vector=result,
-            )
-        result_state._written_by(command_buffer)  # type: ignore[attr-defined]
+        count = min(len(gradients), len(values))
+        if len(results) < count:
+            raise GeometryError(f"{owner}: the source state has {count} parameters but result_state {len(results)}")
+        momenta: list[Vector | None] = [*momentum_vectors] if momentum_vectors is not None else [None] * count
+        with command_buffer._all_or_nothing():
+            for gradient, value, momentum, result in zip(gradients, values, momenta, results, strict=False):
+                self.encode(
+                    command_buffer,
+                    input_gradient_vector=gradient,
+                    input_values_vector=value,
+                    input_momentum_vector=momentum,
+                    result_values_vector=result,
+                )
+            for value, result in list(zip(values, results, strict=False))[min(len(momenta), len(gradients)) :]:
+                self._require_vectors(command_buffer, source_state=value, result_state=result)
+                if result.buffer is not value.buffer:
+                    add_copy(command_buffer, value.buffer, result.buffer, value.length)
+        result_state._written_by(command_buffer)
         for state in {id(s): s for s in (gradient_state, source_state)}.values():
-            state._read_once()  # type: ignore[attr-defined]
+            state._read_once()
