@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from mpsgrad.base_kernel import require_batch
@@ -28,34 +28,31 @@ from mpsgrad.kernels.neuron_descriptor import (
     NeuronType,
     require_neuron_descriptor,
 )
-from mpsgrad.kernels.pointwise import Layout, Operand, Rows, pieces, rows_of
+from mpsgrad.kernels.pointwise import (
+    CHUNKED_ROWS,
+    ChunkedRows,
+    Layout,
+    Operand,
+    chunked_rows,
+    pieces,
+    summing_pixels_per_row,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State, StateBatch
 
 THREADS = 256
-ELEMENTS_PER_CHUNK = 32768
-LEAST_CHUNKS = 16
 
 PARAMETERS = ParameterStruct(
     "NormalizationParameters",
-    gradient=IMAGE_LAYOUT,
-    source=IMAGE_LAYOUT,
-    destination=IMAGE_LAYOUT,
-    gradient_tail="int",
-    source_tail="int",
-    destination_tail="int",
+    **CHUNKED_ROWS,
     channels="int",
-    rows="int",
-    rows_per_chunk="int",
-    chunks="int",
-    tail="int",
     pixels="int",
     previous="int",
     needs_gradients="int",
     epsilon="float",
     neuron=NEURON,
 )
-"""``pixels`` are those of this encode, and for coefficients those of the batch; ``previous`` those of earlier encodes."""
+"""``pixels`` are those of this encode (for coefficients: of the batch), ``previous`` those of earlier encodes."""
 COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
 
 
@@ -78,30 +75,6 @@ NO_NEURON = NeuronDescriptor(NeuronType.NONE)
 
 def _unavailable(owner: str, method: str, instead: str) -> NoReturn:
     raise NotImplementedError(f"{owner}.{method} is unavailable; {instead}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """One piece of an image, in rows cut to chunks, and the images that belong to it."""
-
-    rows: Rows
-    chunks: int
-    rows_per_chunk: int
-
-    @classmethod
-    def of(cls, layouts: Sequence[Layout], pixels_per_row: int) -> _Work:
-        rows = rows_of(layouts, pixels_per_row)
-        rows_per_chunk = max(1, min(ELEMENTS_PER_CHUNK // rows.columns, -(-rows.rows // LEAST_CHUNKS)))
-        return cls(rows, -(-rows.rows // rows_per_chunk), rows_per_chunk)
-
-    @property
-    def threadgroups(self) -> int:
-        return -(-self.chunks // (THREADS // 32))
-
-
-def _summing_pixels_per_row(channels: int) -> int:
-    """So many that a row has up to 32 columns, one for each lane."""
-    return max(1, 32 // channels)
 
 
 def _streaming_pixels_per_row(channels: int) -> int:
@@ -139,21 +112,22 @@ class _Encoder:
         self.epsilon = epsilon
 
     def add(
-        self, function_name: str, threadgroups: int, work: _Work, operands: Sequence[str], *buffers: Buffer, **values: int
+        self,
+        function_name: str,
+        threadgroups: int,
+        work: ChunkedRows,
+        *buffers: Buffer,
+        pixels: int = 0,
+        previous: int = 0,
+        needs_gradients: int = 0,
     ) -> None:
-        """Adds ``function_name``; ``operands`` are the names in ``PARAMETERS`` of the layouts of ``work``."""
-        layouts = dict(zip(operands, zip(work.rows.layouts, work.rows.tails, strict=True), strict=True))
-        unused = layouts["source"]
-        fields: dict[str, Any] = {"pixels": 0, "previous": 0, "needs_gradients": 0, **values}
-        for name in ("gradient", "source", "destination"):
-            fields[name], fields[f"{name}_tail"] = layouts.get(name, unused)
+        """Adds one run of ``function_name`` with ``buffers`` and the parameters of ``work``."""
         parameters = PARAMETERS.pack(
-            **fields,
+            **work.parameters,
             channels=self.channels,
-            rows=work.rows.rows,
-            rows_per_chunk=work.rows_per_chunk,
-            chunks=work.chunks,
-            tail=work.rows.tail,
+            pixels=pixels,
+            previous=previous,
+            needs_gradients=needs_gradients,
             epsilon=self.epsilon,
             neuron=self.neuron.shader_parameters,
         )
@@ -169,20 +143,18 @@ class _Encoder:
 
     def coefficients(
         self,
-        work: _Work,
-        operands: Sequence[str],
+        work: ChunkedRows,
         gradients: tuple[Buffer, Buffer] | None = None,
         pixels: int = 0,
     ) -> Buffer:
         """The table of coefficients for the columns of ``work``; with ``gradients`` also those of the data gradient."""
-        columns = work.rows.columns
+        columns = work.columns
         table = self.scratch((5 + (self.neuron.data is not None)) * columns)
         slopes = () if self.neuron.data is None else (self.neuron.slope_table(self.device, self.channels),)
         self.add(
             "normalization_coefficients",
             -(-columns // 32),
             work,
-            operands,
             self.mean,
             self.variance,
             self.gamma,
@@ -208,23 +180,24 @@ class _Encoder:
     ) -> None:
         """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros."""
         tables: dict[int, Buffer] = {}
-        zeros: Layout = (0, 0, 0, 0, *layout[4:])
-        for piece in pieces(layout, operands):
-            layouts = [part or (*zeros[:4], *piece.destination[4:]) for part in piece.operands]
+        for piece in pieces(layout, tuple(operands)):
+            zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
+            layouts = (*(part or zeros for part in piece.operands), piece.destination)
             buffers = [
                 image.buffer if part is not None else self.device.constant_buffer(bytes(4 * self.channels))
                 for image, part in zip(images, piece.operands, strict=True)
             ]
-            work = _Work.of([*layouts, piece.destination], _streaming_pixels_per_row(self.channels))
-            every = [*names, "destination"]
-            table = tables.get(work.rows.columns)
-            if table is None:
-                table = tables[work.rows.columns] = self.coefficients(work, every, gradients, pixels)
-            self.add(function_name, work.threadgroups, work, every, *buffers, table, destination.buffer)
+            work = chunked_rows((*names, "destination"), layouts, _streaming_pixels_per_row(self.channels))
+            if work.columns not in tables:
+                tables[work.columns] = self.coefficients(work, gradients, pixels)
+            table = tables[work.columns]
+            self.add(function_name, work.threadgroups(THREADS), work, *buffers, table, destination.buffer)
 
 
 class BatchNormalization(Kernel):
-    """``y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta)`` for each channel. Source: ``MPSCNNBatchNormalization``.
+    """``y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta)`` for each feature channel.
+
+    Source: ``MPSCNNBatchNormalization``.
 
     With a ``BatchNormalizationState`` mean and variance are those that ``BatchNormalizationStatistics`` measured on the
     batch; without, those of ``data_source`` (inference). ``f`` is the neuron of ``fused_neuron_descriptor``, or x.
@@ -314,9 +287,9 @@ class BatchNormalization(Kernel):
     def reload_gamma_and_beta_with_command_buffer(
         self, command_buffer: CommandBuffer, gamma_and_beta_state: NormalizationGammaAndBetaState
     ) -> None:
-        """Copies gamma and beta from the state on the device, for encodes from now on, which have to be committed later.
+        """Copies gamma and beta from the state on the device, for encodes from now on.
 
-        Lowers the read count of a temporary state.
+        ``command_buffer`` has to be committed before theirs. Lowers the read count of a temporary state.
         """
         self._gamma_and_beta = self._copied(
             command_buffer, "gamma_and_beta_state", gamma_and_beta_state, NormalizationGammaAndBetaState
@@ -338,7 +311,8 @@ class BatchNormalization(Kernel):
             raise FormatError(f"{owner}: {argument} is {type(state).__name__}; it has to be a {kind.__name__}")
         if state.number_of_feature_channels != self._count:
             raise GeometryError(
-                f"{owner}: {argument} has {state.number_of_feature_channels} feature channels but the kernel {self._count}"
+                f"{owner}: {argument} has {state.number_of_feature_channels} feature channels but the kernel has "
+                f"{self._count}"
             )
         if state.device is not self.device:
             raise StateError(
@@ -394,8 +368,8 @@ class BatchNormalization(Kernel):
         channels = self._source_channels(source)
         if channels != self._count:
             raise GeometryError(
-                f"{type(self).__name__}: the data source has {self._count} feature channels but {channels} are read from "
-                f"source_image {source.descriptor.shape_text}"
+                f"{type(self).__name__}: the data source has {self._count} feature channels but {channels} are read "
+                f"from source_image {source.descriptor.shape_text}"
             )
 
     # objc: -encodeToCommandBuffer:sourceImage:
@@ -487,7 +461,9 @@ class BatchNormalization(Kernel):
         owner = type(self).__name__
         _require_batch_state(self, state)
         if state.batch_normalization is not self:
-            raise StateError(f"{owner}: batch_normalization_state was made by another kernel, {state.batch_normalization}")
+            raise StateError(
+                f"{owner}: batch_normalization_state was made by another kernel, {state.batch_normalization}"
+            )
         _require_extents(owner, state, source)
 
     def _run(self, command_buffer: CommandBuffer, *arguments: Any) -> None:
@@ -577,7 +553,9 @@ class BatchNormalizationStatistics(Kernel):
                 "call encode_batch(command_buffer, source_images, batch_normalization_state)",
             )
         state = batch_normalization_state
-        sources = require_batch(owner, "source_images", source_images)
+        batch = require_batch(owner, "source_images", source_images)
+        whole = batch.whole
+        sources = [whole] if whole is not None else list(batch)
         self._require_images(command_buffer, {f"source_images[{i}]": im for i, im in enumerate(sources)}, None)
         _require_batch_state(self, state)
         if self.clip_rect != NO_CLIP or self.offset != Offset():
@@ -588,25 +566,23 @@ class BatchNormalizationStatistics(Kernel):
             channels = self._source_channels(source)
             if channels != state.batch_normalization.number_of_feature_channels:
                 raise GeometryError(
-                    f"{owner}: {channels} feature channels are read from source_images {source.descriptor.shape_text} but "
-                    f"batch_normalization_state has {state.batch_normalization.number_of_feature_channels}"
+                    f"{owner}: {channels} feature channels are read from source_images "
+                    f"{source.descriptor.shape_text} but batch_normalization_state has "
+                    f"{state.batch_normalization.number_of_feature_channels}"
                 )
+        previous = state.begin_statistics(owner, command_buffer)
         encoder = _state_encoder(command_buffer, state, NO_NEURON, sources[0])
-        whole = sources.whole
-        for source in [whole] if whole is not None else sources:
-            previous = state.begin_statistics(owner, command_buffer)
+        for source in sources:
             images = source.number_of_images
-            layout = source_layout(source, self.source_feature_channel_offset, encoder.channels, 0, images)
-            work = _Work.of([layout], _summing_pixels_per_row(encoder.channels))
-            count = work.chunks * work.rows.columns
-            means, deviations = encoder.scratch(count), encoder.scratch(count)
-            encoder.add("batch_statistics", work.threadgroups, work, ["source"], source.buffer, means, deviations)
             pixels = source.width * source.height * images
+            layout = source_layout(source, self.source_feature_channel_offset, encoder.channels, 0, images)
+            work = chunked_rows(("source",), (layout,), summing_pixels_per_row(encoder.channels))
+            means, deviations = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
+            encoder.add("batch_statistics", work.threadgroups(THREADS), work, source.buffer, means, deviations)
             encoder.add(
                 "merge_batch_statistics",
                 -(-encoder.channels // 32),
                 work,
-                ["source"],
                 means,
                 deviations,
                 encoder.mean,
@@ -615,6 +591,7 @@ class BatchNormalizationStatistics(Kernel):
                 previous=previous,
             )
             state.add_statistics(command_buffer, pixels)
+            previous += pixels
         for source in sources:
             source._read_once()
         state._read_once()
@@ -662,8 +639,8 @@ class _NormalizationGradientKernel(GradientKernel):
 class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
     """The gradients for gamma and beta: the first phase. Source: ``MPSCNNBatchNormalizationStatisticsGradient``.
 
-    ``gz = g f'(z)``, ``gradient_for_beta = sum gz``, ``gradient_for_gamma = sum gz (x - mean) / sqrt(variance + epsilon)``
-    over all images, into the state. It may be encoded several times with parts of the batch, and is complete when all
+    With ``gz = g f'(z)`` it adds ``gradient_for_beta = sum gz`` and ``gradient_for_gamma = sum gz (x - mean) /
+    sqrt(variance + epsilon)`` over all pixels of the images to the state. It may be encoded several times with parts of the batch, and is complete when all
     of it was processed. ``fused_neuron_descriptor`` has to equal the forward kernel's.
     """
 
@@ -703,28 +680,29 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
         state = batch_normalization_state
         gradients = require_batch(owner, "source_gradients", source_gradients)
         sources = require_batch(owner, "source_images", source_images, len(gradients))
-        pairs = list(zip(gradients, sources, strict=True))
+        gradient_whole, source_whole = gradients.whole, sources.whole
+        if gradient_whole is not None and source_whole is not None:
+            pairs = [(gradient_whole, source_whole)]
+        else:
+            pairs = list(zip(gradients, sources, strict=True))
+        _require_batch_state(self, state)
         for gradient, source in pairs:
             self._require_images(command_buffer, {"source_gradients": gradient, "source_images": source}, None)
-            _require_batch_state(self, state)
             self._require_gradient_state(state, source)
             if not self._configured_by_hand:
                 self._configure_from(state)
             self._validate(gradient, source, state)
             self._require_gradient_size(gradient, state)
-        gradient_whole, source_whole = gradients.whole, sources.whole
-        if gradient_whole is not None and source_whole is not None:
-            pairs = [(gradient_whole, source_whole)]
         pixels = sum(source.width * source.height * source.number_of_images for _, source in pairs)
         previous = state.begin_gradients(owner, command_buffer, pixels)
-        encoder = _state_encoder(command_buffer, state, self._neuron, sources[0])
+        encoder = _state_encoder(command_buffer, state, self._neuron, pairs[0][1])
         for gradient, source in pairs:
             previous += self._add_sums(encoder, gradient, source, state, previous)
         if previous == 0:
             for index in (4, 5):
                 fill_buffer_with_zeros(command_buffer, state.resource(index), encoder.channels)
         state.add_gradients(command_buffer, pixels)
-        for image in {id(i): i for i in (*gradients, *sources)}.values():
+        for image in {id(image): image for pair in pairs for image in pair}.values():
             image._read_once()
         state._read_once()
 
@@ -736,20 +714,17 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
         layout = source_layout(source, self.secondary_source_feature_channel_offset, channels, 0, images)
         cut = source_layout(gradient, self.primary_source_feature_channel_offset, channels, 0, images)
         added = 0
-        for piece in pieces(layout, [Operand(*self._pointwise_gradient(cut, state))]):
+        for piece in pieces(layout, (Operand(*self._pointwise_gradient(cut, state)),)):
             part = piece.operands[0]
             if part is None:
                 continue
-            work = _Work.of([part, piece.destination], _summing_pixels_per_row(channels))
-            names = ["gradient", "source"]
-            table = encoder.coefficients(work, names)
-            count = work.chunks * work.rows.columns
-            sums, products = encoder.scratch(count), encoder.scratch(count)
+            work = chunked_rows(("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels))
+            table = encoder.coefficients(work)
+            sums, products = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
             encoder.add(
                 "normalization_gradient_sums",
-                work.threadgroups,
+                work.threadgroups(THREADS),
                 work,
-                names,
                 gradient.buffer,
                 source.buffer,
                 table,
@@ -760,7 +735,6 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
                 "merge_normalization_gradient_sums",
                 -(-channels // 32),
                 work,
-                names,
                 sums,
                 products,
                 encoder.variance,
@@ -786,7 +760,7 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
 
     # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:batchNormalizationState:
     # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:batchNormalizationState:destinationGradient:
-    def encode(
+    def encode(  # type: ignore[override]
         self,
         command_buffer: CommandBuffer,
         source_gradient: Image,

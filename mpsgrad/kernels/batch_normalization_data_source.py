@@ -30,8 +30,8 @@ class BatchNormalizationDataSource:
     Source: ``MPSCNNBatchNormalizationDataSource``.
 
     A kernel calls ``load``, reads the attributes, and calls ``purge``, when it is made and at each reload from the data
-    source. It copies what it reads. ``from_arrays`` makes a data source of arrays. The four ``update`` methods are called
-    by whoever drives the training; MPS and this package never blend running statistics by themselves.
+    source. It copies what it reads. ``from_arrays`` makes a data source of arrays. The four ``update`` methods are for
+    whoever drives the training to call; neither MPS nor this package blends running statistics by itself.
     """
 
     label: str | None = None

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from mpsgrad.command import CommandBuffer, CommandBufferStatus
+from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer
 from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.kernels.accumulation import Accumulation, will_run
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 from mpsgrad.vector import Vector
 
@@ -136,52 +137,10 @@ class NormalizationMeanAndVarianceState(_ChannelPairState):
         return self._read(1, self.number_of_feature_channels)
 
 
-class _Accumulation:
-    """Which command buffers add how many pixels to a pair of buffers; discarded ones count for nothing."""
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.clear()
-
-    def clear(self) -> None:
-        self._completed = 0
-        self._parts: list[tuple[CommandBuffer, int]] = []
-
-    @property
-    def pixels(self) -> int:
-        return self._completed + sum(pixels for command_buffer, pixels in self._parts if will_run(command_buffer))
-
-    def add(self, command_buffer: CommandBuffer, pixels: int) -> None:
-        waiting = []
-        for part in self._parts:
-            if part[0].status is CommandBufferStatus.COMPLETED:
-                self._completed += part[1]
-            elif will_run(part[0]):
-                waiting.append(part)
-        self._parts = [*waiting, (command_buffer, pixels)]
-
-    def require_ordered(self, owner: str, command_buffer: CommandBuffer) -> None:
-        """Raises ``StateError`` if another command buffer that is not committed yet adds to the buffers."""
-        if any(part is not command_buffer and part.is_open for part, _ in self._parts):
-            raise StateError(
-                f"{owner}: {self.what} are collected in another command buffer that has not been committed; commit it "
-                "first, so that the order is known"
-            )
-
-    def wait(self, owner: str) -> None:
-        """Waits for all parts; raises ``StateError`` if one is not committed."""
-        for command_buffer, _ in self._parts:
-            if command_buffer.is_open:
-                raise StateError(
-                    f"{owner}: read before its command buffer was committed; leave the 'with' block or call commit() "
-                    "first"
-                )
-            if will_run(command_buffer):
-                command_buffer.wait_until_completed()
-
-
 class BatchNormalizationState(GradientState):
-    """What one batch measured: statistics, and the gradients for gamma and beta. Source: ``MPSCNNBatchNormalizationState``.
+    """What one batch measured: statistics, and the gradients for gamma and beta.
+
+    Source: ``MPSCNNBatchNormalizationState``.
 
     Made by ``BatchNormalization.result_state``; one for the whole batch. ``BatchNormalizationStatistics`` and
     ``BatchNormalizationStatisticsGradient`` add to it, image by image or all at once, until it is used; the first of
@@ -210,8 +169,8 @@ class BatchNormalizationState(GradientState):
         )
         self._batch_normalization = batch_normalization
         self._count = count
-        self._statistics = _Accumulation("statistics")
-        self._gradients = _Accumulation("gradients")
+        self._statistics = Accumulation("statistics")
+        self._gradients = Accumulation("gradients")
         self._adopt_parameters()
         self.reset()
 
@@ -275,7 +234,7 @@ class BatchNormalizationState(GradientState):
         """``sum g f'(z)`` over the batch, a copy; None before it was encoded."""
         return self._value(5, self._gradients)
 
-    def _value(self, index: int, accumulation: _Accumulation) -> np.ndarray | None:
+    def _value(self, index: int, accumulation: Accumulation) -> np.ndarray | None:
         if accumulation.pixels == 0:
             return None
         if self.is_temporary:
@@ -290,7 +249,7 @@ class BatchNormalizationState(GradientState):
 
     @property
     def gradient_vectors(self) -> tuple[Vector, ...]:
-        """The gradients for gamma and beta as vectors, for optimizers. Raises ``StateError`` before they were encoded."""
+        """The gradients for gamma and beta, for optimizers. Raises ``StateError`` before they were encoded."""
         if self._gradients.pixels == 0:
             raise StateError(
                 f"{type(self).__name__}: no gradients yet; encode BatchNormalizationStatisticsGradient first"
@@ -354,8 +313,8 @@ class BatchNormalizationState(GradientState):
         previous = self._gradients.pixels
         if previous + pixels > total:
             raise StateError(
-                f"{owner}: gradients of {previous + pixels} pixels in all, but the statistics of batch_normalization_state"
-                f" are of {total} pixels"
+                f"{owner}: gradients of {previous + pixels} pixels in all, but the statistics of "
+                f"batch_normalization_state are of {total} pixels"
             )
         return previous
 
@@ -368,16 +327,8 @@ class BatchNormalizationState(GradientState):
         self._gradients.require_ordered(owner, command_buffer)
         if self._gradients.pixels != total:
             raise StateError(
-                f"{owner}: batch_normalization_state has gradients of {self._gradients.pixels} pixels but statistics of "
-                f"{total}; encode BatchNormalizationStatisticsGradient for the whole batch first"
+                f"{owner}: batch_normalization_state has gradients of {self._gradients.pixels} pixels but statistics "
+                f"of {total}; encode BatchNormalizationStatisticsGradient for the whole batch first"
             )
         self._gradients_used = True
         return total
-
-
-def will_run(command_buffer: CommandBuffer) -> bool:
-    """Whether the work of ``command_buffer`` has run or can still run."""
-    return command_buffer.is_open or command_buffer.status in (
-        CommandBufferStatus.COMMITTED,
-        CommandBufferStatus.COMPLETED,
-    )

@@ -9,10 +9,11 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.errors import StateError
+from mpsgrad.errors import GeometryError, StateError
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
-from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
+from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions, fill_buffer_with_zeros
+from mpsgrad.kernels.accumulation import Accumulation
 from mpsgrad.kernels.neuron_descriptor import (
     NEURON,
     NEURON_TYPE_NAMES,
@@ -20,9 +21,17 @@ from mpsgrad.kernels.neuron_descriptor import (
     NeuronType,
     require_neuron_descriptor,
 )
-from mpsgrad.kernels.pointwise import Operand, merge_channels, pieces
+from mpsgrad.kernels.pointwise import (
+    CHUNKED_ROWS,
+    Operand,
+    chunked_rows,
+    merge_channels,
+    pieces,
+    summing_pixels_per_row,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.vector import Vector
 
 THREADS = 256
 ELEMENTS = 2048
@@ -38,9 +47,10 @@ PARAMETERS = ParameterStruct(
     slope_step="int",
     neuron=NEURON,
 )
+SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, channels="int", accumulates="int")
 FAMILY = ShaderFamily(
     "neuron",
-    (IMAGE_LAYOUT, NEURON, PARAMETERS),
+    (IMAGE_LAYOUT, NEURON, PARAMETERS, SLOPE_SUM_PARAMETERS),
     {"threads": THREADS, "elements": ELEMENTS, "neuron_types": NEURON_TYPE_NAMES},
 )
 
@@ -91,8 +101,8 @@ def _add_dispatches(
     slopes: tuple[Buffer, ...] = ()
     if descriptor.neuron_type is NeuronType.PRELU:
         slopes = (descriptor.slope_table(device, channels),)
-    zeros: tuple[int, ...] = (0, 0, 0, 0, *layout[4:])
-    for piece in pieces(layout, [operand for _, operand in operands]):
+    for piece in pieces(layout, tuple(operand for _, operand in operands)):
+        zeros: tuple[int, ...] = (0, 0, 0, 0, *piece.destination[4:])
         target, *parts = merge_channels([piece.destination, *(part or zeros for part in piece.operands)])
         images = [
             image.buffer if part is not None else device.constant_buffer(bytes(4 * channels))
@@ -123,7 +133,11 @@ def _add_dispatches(
 
 
 class NeuronGradientState(GradientState):
-    """The state of a neuron: a ``GradientState`` that remembers the neuron. Source: ``MPSNNGradientState``."""
+    """The state of a neuron: a ``GradientState`` that remembers the neuron. Source: ``MPSNNGradientState``.
+
+    For a PRELU it also has room for the gradient for the slopes, which is ours: MPS has none. ``resource(0)`` is its
+    buffer. The states of a batch that is one image share it.
+    """
 
     def __init__(
         self,
@@ -133,8 +147,32 @@ class NeuronGradientState(GradientState):
         *,
         command_buffer: CommandBuffer | None = None,
     ) -> None:
-        super().__init__(snapshot, (), device, command_buffer=command_buffer)
+        slopes = (4 * snapshot.source_channels,) if neuron_descriptor.data is not None else ()
+        super().__init__(snapshot, slopes, device, command_buffer=command_buffer)
         self.neuron_descriptor = neuron_descriptor
+        self._slope_sums = Accumulation("gradients for the slopes")
+
+    @property
+    def gradient_for_slopes(self) -> np.ndarray | None:
+        """``sum over images and pixels with x < 0 of g x``: float32, one value for each channel, a copy.
+
+        The sum of all encodes of a ``NeuronGradient`` that ``computes_gradient_for_slopes``; None before the first.
+        Waits for the work that writes it. Raises ``StateError`` for a temporary state and before ``commit``.
+        """
+        owner = type(self).__name__
+        if self._slope_sums.pixels == 0:
+            return None
+        if self.is_temporary:
+            raise StateError(f"{owner}: read on the CPU, but temporary states have no CPU access")
+        self._slope_sums.wait(owner)
+        return self.resource(0).read(0, self.buffer_size(0)).view(np.float32)
+
+    @property
+    def gradient_vectors(self) -> tuple[Vector, ...]:
+        """The gradient for the slopes as a vector, for optimizers. Raises ``StateError`` before it was encoded."""
+        if self._slope_sums.pixels == 0:
+            raise StateError(f"{type(self).__name__}: no gradient for slopes yet; encode NeuronGradient first")
+        return (Vector.of_buffer(self.resource(0), self.buffer_size(0) // 4),)
 
 
 class Neuron(_NeuronProperties, Kernel):
@@ -264,7 +302,7 @@ class NeuronELU(Neuron):
 
 
 class NeuronReLUN(Neuron):
-    """``min(x >= 0 ? x : a x, b)``: with the default ``a`` of 1 negative elements pass. Source: ``MPSCNNNeuronReLUN``."""
+    """``min(x >= 0 ? x : a x, b)``; with the default ``a`` negative elements pass. Source: ``MPSCNNNeuronReLUN``."""
 
     # objc: -initWithDevice:a:b:
     def __init__(
@@ -345,18 +383,40 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
 
     ``neuron_descriptor`` has to equal the forward kernel's. A forward result that was read from beyond the edge of its
     source with ``EdgeMode.CLAMP`` has no gradient here: ``encode`` raises ``NotImplementedError``.
+
+    MPS has no gradient for the slopes of a PRELU. With ``computes_gradient_for_slopes`` this kernel adds it to the
+    state's ``gradient_for_slopes``, in float32 and in a fixed order.
     """
 
     forward_kernels = tuple(cls.__name__ for cls in NEURON_CLASSES)
 
     # objc: -initWithDevice:neuronDescriptor:
     def __init__(
-        self, neuron_descriptor: NeuronDescriptor, *, device: Device | None = None, label: str | None = None
+        self,
+        neuron_descriptor: NeuronDescriptor,
+        *,
+        computes_gradient_for_slopes: bool = False,
+        device: Device | None = None,
+        label: str | None = None,
     ) -> None:
         super().__init__(device=device, label=label)
-        self._neuron_descriptor = require_neuron_descriptor(
-            type(self).__name__, "neuron_descriptor", neuron_descriptor
-        )
+        owner = type(self).__name__
+        self._neuron_descriptor = require_neuron_descriptor(owner, "neuron_descriptor", neuron_descriptor)
+        self._computes_gradient_for_slopes = bool(computes_gradient_for_slopes)
+        if self._computes_gradient_for_slopes and self.neuron_type is not NeuronType.PRELU:
+            raise GeometryError(
+                f"{owner}: computes_gradient_for_slopes is True but {self.neuron_type.name} has no slopes; only PRELU "
+                "has"
+            )
+
+    @property
+    def computes_gradient_for_slopes(self) -> bool:
+        """Whether encodes also add to the state's ``gradient_for_slopes``."""
+        return self._computes_gradient_for_slopes
+
+    @property
+    def is_state_modified(self) -> bool:
+        return self._computes_gradient_for_slopes
 
     def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
         owner = type(self).__name__
@@ -365,8 +425,14 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
                 f"{owner}: neuron_descriptor is {self.neuron_descriptor} but gradient_state was made with "
                 f"{state.neuron_descriptor}"
             )
-        self.neuron_descriptor.require_channels(owner, self._channels_of(source_image, "secondary"))
+        channels = self._channels_of(source_image, "secondary")
+        self.neuron_descriptor.require_channels(owner, channels)
         require_no_clamped_reads(owner, state.snapshot)
+        if self._computes_gradient_for_slopes and channels != state.snapshot.source_channels:
+            raise GeometryError(
+                f"{owner}: {channels} feature channels are read from source_image but gradient_state has slopes for "
+                f"{state.snapshot.source_channels}"
+            )
 
     def _dispatch(
         self,
@@ -379,6 +445,8 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
     ) -> None:
         gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
         source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
+        if self._computes_gradient_for_slopes:
+            self._add_slope_sums(command_buffer, source_gradient, source_image, regions.sources[1], gradient, state)
         _add_dispatches(
             self,
             command_buffer,
@@ -387,6 +455,49 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
             regions.destination,
             [(source_gradient, gradient), (source_image, source)],
         )
+
+    def _add_slope_sums(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        layout: tuple[int, ...],
+        gradient: Operand,
+        state: NeuronGradientState,
+    ) -> None:
+        """Adds the sums over the source, whose layout is ``layout``, to the state."""
+        state._slope_sums.require_ordered(type(self).__name__, command_buffer)
+        accumulates = state._slope_sums.pixels > 0
+        channels, metal_type = layout[6], source_image.channel_format.metal_type
+        for piece in pieces(layout, (gradient,)):
+            part = piece.operands[0]
+            if part is None:
+                continue
+            work = chunked_rows(("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels))
+            sums = self.device.allocate(4 * work.chunks * work.columns)
+            parameters = self.device.constant_buffer(
+                SLOPE_SUM_PARAMETERS.pack(**work.parameters, channels=channels, accumulates=int(accumulates))
+            )
+            command_buffer.add_dispatch(
+                FAMILY.function(self.device, "prelu_slope_sums", metal_type),
+                work.threadgroups(THREADS),
+                source_gradient.buffer,
+                source_image.buffer,
+                sums,
+                parameters,
+            )
+            command_buffer.add_dispatch(
+                FAMILY.function(self.device, "merge_prelu_slope_sums", metal_type),
+                -(-channels // 32),
+                sums,
+                state.resource(0),
+                parameters,
+            )
+            accumulates = True
+        if not accumulates:
+            fill_buffer_with_zeros(command_buffer, state.resource(0), channels)
+        _, _, _, _, width, height, _, images = layout
+        state._slope_sums.add(command_buffer, width * height * images)
 
 
 def require_no_clamped_reads(owner: str, snapshot: ForwardSnapshot) -> None:

@@ -87,7 +87,7 @@ class NeuronDescriptor:
     Apple's headers print another derivative in two places, where ours is the derivative of f: RELUN above b (printed:
     b) and the second term of GELU (printed: twice as large).
 
-    ``neuron_type`` is a ``NeuronType`` or its name in lower case. ``a``, ``b`` and ``c`` left as None take the defaults.
+    ``neuron_type`` is a ``NeuronType`` or its name in lower case. ``a``, ``b`` and ``c`` left out take the defaults.
     ``data`` has one slope for each feature channel that is processed, for PRELU only; it is copied. The descriptor
     cannot be changed: ``dataclasses.replace`` makes another.
 
@@ -132,10 +132,9 @@ class NeuronDescriptor:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NeuronDescriptor):
             return NotImplemented
-        same_data = (self.data is None) == (other.data is None) and (
-            self.data is None or np.array_equal(self.data, other.data)  # type: ignore[arg-type]
-        )
-        return (self.neuron_type, self.a, self.b, self.c) == (other.neuron_type, other.a, other.b, other.c) and same_data
+        if (self.neuron_type, self.a, self.b, self.c) != (other.neuron_type, other.a, other.b, other.c):
+            return False
+        return self.data is None or np.array_equal(self.data, other.data)  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
         return hash((self.neuron_type, self.a, self.b, self.c))

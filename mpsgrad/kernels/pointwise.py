@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
+from typing import Any
+
+from mpsgrad.shader import IMAGE_LAYOUT, ParameterStruct
 
 Layout = tuple[int, ...]
 """The fields of ``ImageLayout``: first element, strides of pixel, row and image, width, height, channels, images."""
@@ -43,7 +47,8 @@ class Piece:
     operands: tuple[Layout | None, ...]
 
 
-def pieces(destination: Layout, operands: Sequence[Operand]) -> Iterator[Piece]:
+@lru_cache(maxsize=512)
+def pieces(destination: Layout, operands: tuple[Operand, ...]) -> tuple[Piece, ...]:
     """``destination`` cut into rectangles in each of which every operand lies wholly inside or outside its source."""
     start, pixel, row, image, width, height, channels, images = destination
     if all(operand.covers(width, height) for operand in operands):
@@ -52,13 +57,13 @@ def pieces(destination: Layout, operands: Sequence[Operand]) -> Iterator[Piece]:
     else:
         columns = _cuts(width, [(operand.dx, operand.layout[4]) for operand in operands])
         rows = _cuts(height, [(operand.dy, operand.layout[5]) for operand in operands])
+    found = []
     for top, bottom in pairwise(rows):
         for left, right in pairwise(columns):
             extents = (right - left, bottom - top, channels, images)
-            yield Piece(
-                (start + top * row + left * pixel, pixel, row, image, *extents),
-                tuple(_part(operand, left, top, *extents) for operand in operands),
-            )
+            part = (start + top * row + left * pixel, pixel, row, image, *extents)
+            found.append(Piece(part, tuple(_part(operand, left, top, *extents) for operand in operands)))
+    return tuple(found)
 
 
 def _cuts(length: int, axes: list[tuple[int, int]]) -> list[int]:
@@ -78,7 +83,7 @@ def _part(operand: Operand, left: int, top: int, width: int, height: int, channe
 
 
 def merge_pixels(layouts: Sequence[Layout]) -> list[Layout]:
-    """Layouts of equal extents with rows joined to one, and then images, where they follow each other in all of them."""
+    """Layouts of equal extents with rows, and then images, joined where they follow each other in all of them."""
     _, _, _, _, width, height, channels, images = layouts[0]
     if height > 1 and all(row == width * pixel for _, pixel, row, *_ in layouts):
         width, height = width * height, 1
@@ -96,35 +101,67 @@ def merge_channels(layouts: Sequence[Layout]) -> list[Layout]:
     return [(start, 0, row, image, 1, height, channels * width, images) for start, _, row, image, *_ in merged]
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Images of equal extents as ``rows`` rows of ``columns`` columns, and ``tail`` elements more behind the last row.
+CHUNKED_ROWS: dict[str, str | ParameterStruct] = {
+    "gradient": IMAGE_LAYOUT,
+    "source": IMAGE_LAYOUT,
+    "destination": IMAGE_LAYOUT,
+    "gradient_tail": "int",
+    "source_tail": "int",
+    "destination_tail": "int",
+    "rows": "int",
+    "rows_per_chunk": "int",
+    "chunks": "int",
+    "tail": "int",
+}
+"""The fields of ``ChunkedRows.parameters``, for the parameter structs of kernels that work on rows."""
 
-    A row is a pixel, or several in a row; column ``w`` belongs to feature channel ``w % channels``. ``tails`` are the
-    indices of the first elements of the tails.
+ELEMENTS_PER_CHUNK = 32768
+LEAST_CHUNKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedRows:
+    """Images of equal extents as rows of ``columns`` columns, cut into ``chunks`` for one simdgroup each.
+
+    A row is a pixel, or several in a row; column ``w`` belongs to feature channel ``w % channels``. Pixels that are
+    left over are the tail. ``parameters`` are the values of ``CHUNKED_ROWS``.
     """
 
-    layouts: tuple[Layout, ...]
-    tails: tuple[int, ...]
-    rows: int
     columns: int
-    tail: int
+    chunks: int
+    parameters: dict[str, Any]
+
+    def threadgroups(self, threads: int) -> int:
+        """How many threadgroups of ``threads`` threads give each chunk a simdgroup."""
+        return -(-self.chunks // (threads // 32))
 
 
-def rows_of(layouts: Sequence[Layout], pixels_per_row: int) -> Rows:
-    """``layouts`` as rows of up to ``pixels_per_row`` pixels each, if these are contiguous in all images, else of one."""
+@lru_cache(maxsize=512)
+def chunked_rows(names: tuple[str, ...], layouts: tuple[Layout, ...], pixels_per_row: int) -> ChunkedRows:
+    """``layouts``, called ``names`` in the parameters, as rows of up to ``pixels_per_row`` pixels each.
+
+    Rows have one pixel unless pixels follow each other in all images.
+    """
     merged = merge_pixels(layouts)
     _, _, _, _, width, height, channels, images = merged[0]
     fold = 1
     if height == images == 1 and all(pixel == channels for _, pixel, *_ in merged):
         fold = min(pixels_per_row, width)
-    length = width // fold
-    columns = channels * fold
-    return Rows(
-        tuple((start, pixel * fold, row, image, length, height, columns, images)
-              for start, pixel, row, image, *_ in merged),
-        tuple(start + length * fold * pixel for start, pixel, *_ in merged),
-        length * height * images,
-        columns,
-        width % fold * channels,
-    )
+    length, columns = width // fold, channels * fold
+    rows = length * height * images
+    rows_per_chunk = max(1, min(ELEMENTS_PER_CHUNK // columns, -(-rows // LEAST_CHUNKS)))
+    chunks = -(-rows // rows_per_chunk)
+    folded = {}
+    for name, (start, pixel, row, image, *_) in zip(names, merged, strict=True):
+        layout = (start, pixel * fold, row, image, length, height, columns, images)
+        folded[name] = (layout, start + length * fold * pixel)
+    parameters: dict[str, Any] = {"rows": rows, "rows_per_chunk": rows_per_chunk, "chunks": chunks}
+    parameters["tail"] = width % fold * channels
+    for name in ("gradient", "source", "destination"):
+        parameters[name], parameters[f"{name}_tail"] = folded.get(name, folded["source"])
+    return ChunkedRows(columns, chunks, parameters)
+
+
+def summing_pixels_per_row(channels: int) -> int:
+    """So many that a row has up to 32 columns, one for each lane."""
+    return max(1, 32 // channels)
