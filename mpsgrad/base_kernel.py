@@ -175,6 +175,14 @@ class BaseKernel:
                 f"{self.device.identifier}"
             )
 
+    def _require_usable(self, command_buffer: CommandBuffer, name: str, item: Image | State) -> None:
+        """Raises ``StateError`` if ``item`` is temporary and of another command buffer or without reads left."""
+        owner = type(self).__name__
+        home = getattr(item, "command_buffer", None)
+        if home is not None and home is not command_buffer:
+            raise StateError(f"{owner}: {name} is temporary and belongs to {home}, not to {command_buffer}")
+        item._require_readable(owner, name)
+
     def _require_edge_mode(self, name: str) -> None:
         mode = getattr(self, name)
         if mode not in self.supported_edge_modes:
@@ -216,10 +224,7 @@ class BaseKernel:
                 raise FormatError(
                     f"{owner}: {name} is {image.channel_format.name} but {first_name} is {first.channel_format.name}"
                 )
-            owner_buffer = getattr(image, "command_buffer", command_buffer)
-            if owner_buffer is not command_buffer:
-                raise StateError(f"{owner}: {name} is a temporary image of another command buffer")
-            image._require_readable(owner, name)
+            self._require_usable(command_buffer, name, image)
         if written is not None:
             *sources, _ = images.items()
             for name, image in sources:

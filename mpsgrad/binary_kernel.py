@@ -7,7 +7,7 @@ from typing import Any
 
 from mpsgrad.base_kernel import Regions, require_reach, source_layout
 from mpsgrad.command import CommandBuffer
-from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.forward_kernel import ForwardKernel
 from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
@@ -316,7 +316,11 @@ class BinaryKernel(ForwardKernel):
             raise FormatError(
                 f"{type(self).__name__}: destination_state is {type(state).__name__}; it has to be made by result_state"
             )
-        self._require_usable_state(state)
+        if state.device is not self.device:
+            raise StateError(
+                f"{type(self).__name__}: destination_state is on {state.device.identifier} but the kernel on "
+                f"{self.device.identifier}"
+            )
         for made, which, name, image in (
             (state.primary, "primary", "primary_image", primary),
             (state.secondary, "secondary", "secondary_image", secondary),

@@ -112,6 +112,7 @@ class ForwardKernel(BaseKernel):
             if destination_state is not None:
                 self._require_instances(destination_image=destination_image)
                 self._require_state(destination_state, *sources, destination_image)
+                self._require_usable(command_buffer, "destination_state", destination_state)
             self._run(command_buffer, *sources, destination_image, destination_state)
             return None
         if destination_state is not None:
@@ -152,6 +153,7 @@ class ForwardKernel(BaseKernel):
                 states = require_state_batch(owner, "destination_states", destination_states, len(batches[0]))
                 for state, *parts in zip(states, *batches, destinations, strict=True):
                     self._require_state(state, *parts)
+                    self._require_usable(command_buffer, "destination_state", state)
             self._run_batch(command_buffer, batches, destinations, states)
             return None
         if destination_states is not None:
@@ -250,14 +252,6 @@ class ForwardKernel(BaseKernel):
             for name, batch in zip(self.source_names, source_batches, strict=True)
         ]
         return self._make_state_batch(batches, destinations, None)
-
-    def _require_usable_state(self, state: State) -> None:
-        owner = type(self).__name__
-        if state.device is not self.device:
-            raise StateError(
-                f"{owner}: destination_state is on {state.device.identifier} but the kernel on {self.device.identifier}"
-            )
-        state._require_readable(owner, "destination_state")
 
     def _require_snapshot(
         self, made: ForwardSnapshot, now: ForwardSnapshot, name: str, source: Image, destination: Image
@@ -484,5 +478,9 @@ class Kernel(ForwardKernel):
             raise FormatError(
                 f"{type(self).__name__}: destination_state is {type(state).__name__}; it has to be made by result_state"
             )
-        self._require_usable_state(state)
+        if state.device is not self.device:
+            raise StateError(
+                f"{type(self).__name__}: destination_state is on {state.device.identifier} but the kernel on "
+                f"{self.device.identifier}"
+            )
         self._require_snapshot(state.snapshot, self._snapshot(source, destination), "source_image", source, destination)

@@ -23,6 +23,8 @@ class GradientKernel(BinaryKernel):
     accumulated.
     """
 
+    source_names = ("source_gradient", "source_image")
+
     forward_kernels: ClassVar[tuple[str, ...]] = ()
     """Names of the forward kernels whose states this kernel takes."""
 
@@ -115,13 +117,8 @@ class GradientKernel(BinaryKernel):
 
         The state sets this kernel's offsets, edge modes and channel ranges, and the size: that of the forward source.
         """
-        owner = type(self).__name__
-        images = list(source_images)
-        if len(images) != 2:
-            raise FormatError(
-                f"{owner}: source_images has {len(images)} elements; it has to be [gradient, source image]"
-            )
-        source_gradient, source_image = images
+        images = self._list_of_sources(source_images)
+        source_image = images[1]
         descriptor = source_image.descriptor
         states = list(source_states or ())
         for state in states:
@@ -162,6 +159,7 @@ class GradientKernel(BinaryKernel):
                 gradient_state.destination_image_descriptor(
                     [source_gradient, source_image], [gradient_state], self, source_image.descriptor
                 )
+                self._require_gradient_size(source_gradient, gradient_state)
             self._run(command_buffer, source_gradient, source_image, gradient_state, destination_gradient)
             return None
         descriptor = self.destination_image_descriptor([source_gradient, source_image], [gradient_state])
@@ -169,9 +167,10 @@ class GradientKernel(BinaryKernel):
         self._require_gradient_size(source_gradient, gradient_state)
         destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
         snapshot = gradient_state.snapshot
-        if snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images:
-            fill_with_zeros(command_buffer, destination)
-        self._run(command_buffer, source_gradient, source_image, gradient_state, destination)
+        with command_buffer._all_or_nothing():
+            if snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images:
+                fill_with_zeros(command_buffer, destination)
+            self._run(command_buffer, source_gradient, source_image, gradient_state, destination)
         return destination
 
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:
@@ -196,19 +195,23 @@ class GradientKernel(BinaryKernel):
             if joined:
                 result = self.encode(command_buffer, gradient, source, state)  # type: ignore[arg-type]
                 return None if result is None else result.batch_representation()
+            self._require_command_buffer(command_buffer, "encode_batch")
             states._count_repeats_once()
-            results = [
-                self.encode(command_buffer, g, s, t) for g, s, t in zip(gradients, sources, states, strict=True)
-            ]
+            with command_buffer._all_or_nothing():
+                results = [
+                    self.encode(command_buffer, g, s, t) for g, s, t in zip(gradients, sources, states, strict=True)
+                ]
             return None if results[0] is None else ImageBatch(results)
         destinations = require_batch(owner, "destination_gradients", destination_gradients, len(gradients))
         destination = destinations.whole
         if joined and destination is not None:
             self.encode(command_buffer, gradient, source, state, destination_gradient=destination)  # type: ignore[arg-type]
             return None
+        self._require_command_buffer(command_buffer, "encode_batch")
         states._count_repeats_once()
-        for g, s, t, d in zip(gradients, sources, states, destinations, strict=True):
-            self.encode(command_buffer, g, s, t, destination_gradient=d)
+        with command_buffer._all_or_nothing():
+            for g, s, t, d in zip(gradients, sources, states, destinations, strict=True):
+                self.encode(command_buffer, g, s, t, destination_gradient=d)
         return None
 
     def _require_gradient_state(self, state: Any, source_image: Image) -> None:
@@ -229,7 +232,6 @@ class GradientKernel(BinaryKernel):
         if state.device is not self.device:
             raise StateError(f"{owner}: gradient_state is on {state.device.identifier} but the kernel on "
                              f"{self.device.identifier}")
-        state._require_readable(owner, "gradient_state")
         forward = self._forward_image(snapshot)
         if forward.shape[1:] != source_image.shape[1:]:
             raise GeometryError(
@@ -271,6 +273,7 @@ class GradientKernel(BinaryKernel):
         destination: Image,
     ) -> None:
         owner = type(self).__name__
+        self._require_usable(command_buffer, "gradient_state", state)
         self._require_images(
             command_buffer,
             {
@@ -291,15 +294,14 @@ class GradientKernel(BinaryKernel):
                 f"{self.primary_source_feature_channel_offset} on but the source needs {wanted}"
             )
         first_gradient, first_source = self.primary_offset.z, self.secondary_offset.z
-        available = min(
-            source_gradient.number_of_images - first_gradient, source_image.number_of_images - first_source
-        )
-        if available <= 0:
+        gradients = self._images_from(source_gradient, "primary_offset", "source_gradient")
+        sources = self._images_from(source_image, "secondary_offset", "source_image")
+        if gradients != sources and self.clip_rect.size.depth == MAXIMUM:
             raise GeometryError(
-                f"{owner}: the first images are {first_gradient} of {source_gradient.number_of_images} gradients and "
-                f"{first_source} of {source_image.number_of_images} sources"
+                f"{owner}: source_image has {sources} images from its first one on but source_gradient has {gradients}; "
+                "clip_rect.size.depth says how many to process"
             )
-        layout, width, height, images = self._destination_region(destination, channels, available)
+        layout, width, height, images = self._destination_region(destination, channels, min(gradients, sources))
         if width and height and images:
             regions = Regions(
                 (
