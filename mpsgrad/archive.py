@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mpsgrad.devices import Device
-from mpsgrad.errors import ArchiveError, MPSGradError
+from mpsgrad.errors import ArchiveError, DeviceError, DeviceNotFoundError, MPSGradError
 from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.kernel import BaseKernel, KernelOptions
 from mpsgrad.padding import DefaultPadding, ExplicitPadding, PaddingMethod, TensorflowAveragePooling
@@ -33,6 +33,18 @@ from mpsgrad.padding import DefaultPadding, ExplicitPadding, PaddingMethod, Tens
 VERSION = 1
 
 AnyType = TypeVar("AnyType", bound=type)
+
+_REFUSALS = (
+    MPSGradError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What constructors and property setters raise when a damaged archive gives them something else than they take."""
 
 _classes: dict[str, Any] = {}
 
@@ -90,7 +102,8 @@ def to_bytes(kernel: BaseKernel) -> bytes:
 def from_bytes(data: bytes, device: Device | None = None) -> Any:
     """The kernel that ``to_bytes`` saved, on ``device`` (None: the default device).
 
-    Raises ``ArchiveError`` if the bytes are no archive, are damaged, or are of another version.
+    Raises ``ArchiveError`` if the bytes are no archive, are damaged, or are of another version, and
+    ``DeviceNotFoundError`` or ``DeviceError`` if there is no device or it fails.
     """
     import safetensors
     import safetensors.numpy
@@ -101,7 +114,7 @@ def from_bytes(data: bytes, device: Device | None = None) -> Any:
         version, text = metadata["mpsgrad.archive"], metadata["kernel"]
         arrays = safetensors.numpy.load(data)
         header = json.loads(text)
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (safetensors.SafetensorError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ArchiveError(f"not an archive of a kernel, or damaged: {error}") from error
     if version != str(VERSION):
         raise ArchiveError(f"the archive has version {version}; this package reads version {VERSION}")
@@ -114,9 +127,9 @@ def from_bytes(data: bytes, device: Device | None = None) -> Any:
             if name not in _settable(cls) and name not in kernel._archived_properties():
                 raise ArchiveError(f"{cls.__name__} has no property {name!r}")
             setattr(kernel, name, _decode(value, arrays))
-    except ArchiveError:
+    except (ArchiveError, DeviceError, DeviceNotFoundError):
         raise
-    except (MPSGradError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except _REFUSALS as error:
         raise ArchiveError(f"the archive does not describe a kernel that can be made: {error}") from error
     return kernel
 
@@ -132,7 +145,8 @@ def load(path: str | PathLike[str], device: Device | None = None) -> Any:
 
 
 def _settable(cls: type[BaseKernel]) -> set[str]:
-    return {name for base in cls.__mro__ for name, value in vars(base).items() if hasattr(value, "__set__")}
+    settable = (name for base in cls.__mro__ for name, value in vars(base).items() if hasattr(value, "__set__"))
+    return {name for name in settable if not name.startswith("_")}
 
 
 def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
