@@ -68,6 +68,8 @@ def test_missing_buffer_attributes_take_the_first_free_index() -> None:
     )["f"]
     assert {argument.name: argument.index for argument in found.arguments} == {"d": 0, "b": 1, "a": 2, "c": 3, "e": 4}
     assert [argument.name for argument in found.arguments] == ["d", "b", "a", "c", "e"]
+    found = signatures("kernel void f(device float* a, device float* b [[buffer(3)]], device float* c) {}")["f"]
+    assert {argument.name: argument.index for argument in found.arguments} == {"a": 0, "c": 1, "b": 3}
 
 
 def test_references_scalars_and_structs_by_reference_run() -> None:
