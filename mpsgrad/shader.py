@@ -217,6 +217,11 @@ class ShaderFamily:
     def file(self) -> str:
         return f"{self.template or self.name}.metal.j2"
 
+    @property
+    def path(self) -> str:
+        """The template as messages name it."""
+        return f"shaders/{self.file}"
+
     def render(self, dtype: str = "float", device_family: str = "cpu") -> Rendering:
         """Metal source for images of ``dtype`` with the tunables of ``device_family``."""
         import jinja2
@@ -253,7 +258,7 @@ class ShaderFamily:
         with self._lock:
             library = self._libraries.get((device, dtype))
             if library is None:
-                library = device.compile(self.source(device, dtype), name=f"shaders/{self.file}")
+                library = device.compile(self.source(device, dtype), name=self.path)
                 self._libraries[device, dtype] = library
             return library
 
@@ -311,7 +316,7 @@ def compile_library(device: Device | None = None) -> float:
 
 def _is_compiled(family: ShaderFamily, dtype: str, device: Device) -> bool:
     try:
-        return device.is_compiled(family.source(device, dtype))
+        return device.is_compiled(family.source(device, dtype), name=family.path)
     except ShaderError:
         return False
 

@@ -115,7 +115,7 @@ class Device(ABC):
         """
 
     @abstractmethod
-    def is_compiled(self, source: str) -> bool:
+    def is_compiled(self, source: str, *, name: str) -> bool:
         """Whether ``compile`` would find its result in the cache on disk."""
 
     @abstractmethod

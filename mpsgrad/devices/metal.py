@@ -218,7 +218,7 @@ class MetalDevice(Device):
         """
         return _without_line_directives(source, name)[0]
 
-    def is_compiled(self, source: str) -> bool:
+    def is_compiled(self, source: str, *, name: str) -> bool:
         """True: Metal compiles within milliseconds, has a cache of its own on disk, and cannot be asked what is in it.
 
         So importing the package compiles nothing here, and each source is compiled at its first use.

@@ -26,7 +26,7 @@ import numpy as np
 from mpsgrad.devices import cache
 from mpsgrad.devices.contract import Buffer, Device, Dispatch, Function, Library, Submission
 from mpsgrad.errors import DeviceError, ShaderError
-from mpsgrad.msl import KernelSignature, parse_compiler_log, translate
+from mpsgrad.msl import KernelSignature, Translation, parse_compiler_log, translate
 
 if TYPE_CHECKING:
     import pyopencl
@@ -357,15 +357,15 @@ class OpenCLDevice(Device):
     def _cache_name(self, translated: str) -> str:
         return cache.key("opencl", translated, *BUILD_OPTIONS, self.name, self.driver_version, cache.processor())
 
-    def is_compiled(self, source: str) -> bool:
-        return cache.contains(self._cache_name(self.translate(source, name="")))
+    def is_compiled(self, source: str, *, name: str) -> bool:
+        return cache.contains(self._cache_name(self.translate(source, name=name)))
 
     def compile(self, source: str, *, name: str) -> OpenCLLibrary:
         translation = translate(source, "opencl", filename=name)
         stored = self._cache_name(translation.source)
         program = self._from_binary(cache.load(stored))
         if program is None:
-            program = self._build(translation.source, source, name)
+            program = self._build(translation, source, name)
             import pyopencl as cl
 
             cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])
@@ -382,15 +382,15 @@ class OpenCLDevice(Device):
         except cl.Error:
             return None
 
-    def _build(self, translated: str, source: str, name: str) -> pyopencl.Program:
+    def _build(self, translation: Translation, source: str, name: str) -> pyopencl.Program:
         import pyopencl as cl
 
-        program = cl.Program(self._context, translated)
+        program = cl.Program(self._context, translation.source)
         try:
             with _without_compiler_warnings:
                 return program.build(options=list(BUILD_OPTIONS), cache_dir=False)
         except cl.Error as error:
-            raise _shader_error(str(error), source, name) from error
+            raise _shader_error(str(error), translation, source, name) from error
 
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLSubmission:
         import pyopencl as cl
@@ -426,9 +426,9 @@ def _pool_size(nbytes: int) -> int:
     return max(-(-nbytes // step) * step, mmap.PAGESIZE)
 
 
-def _shader_error(log: str, source: str, name: str) -> ShaderError:
+def _shader_error(log: str, translation: Translation, source: str, name: str) -> ShaderError:
     """The compiler's first error, pointing at the line of Metal source that it came from."""
-    errors = [entry for entry in parse_compiler_log(log, "opencl") if entry.severity == "error"]
+    errors = [entry for entry in parse_compiler_log(log, "opencl", translation) if entry.severity == "error"]
     if not errors:
         return ShaderError(f"the OpenCL compiler failed:\n{log}", file=name)
     first = errors[0]
