@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels.pooling import PoolingGradientState
+from mpsgrad.kernels.pooling import BLOCKS, PoolingGradientState
 from mpsgrad.testing import (
     FencedImage,
     WindowGeometry,
@@ -121,13 +121,11 @@ def encode_gradient(kernel: Any, g: np.ndarray, source: mg.Image, state: Any) ->
     return result.check()
 
 
-@each_kind
-@given(data=st.data())
-def test_forward_and_gradient_match_the_reference(kind, data):
-    geometry = data.draw(window_geometries(dilation=kind.dilates))
+def check_against_the_reference(kind: Kind, geometry: WindowGeometry, channels: int, data: Any) -> None:
+    """Forward and gradient with drawn values, storage type, edge mode and batch size."""
     edge, dtype = data.draw(edges), data.draw(channel_formats()).dtype
     zero_pad = data.draw(st.tuples(st.integers(0, 2), st.integers(0, 2)))
-    images, channels = data.draw(batch_sizes()), data.draw(channel_counts())
+    images = data.draw(batch_sizes())
     x = data.draw(values((images, geometry.height, geometry.width, channels), dtype, ties=data.draw(st.booleans())))
     g = data.draw(values((images, geometry.result_height, geometry.result_width, channels), dtype))
     keywords = kind.keywords(geometry, edge, zero_pad)
@@ -144,6 +142,32 @@ def test_forward_and_gradient_match_the_reference(kind, data):
     expected = kind.reference_gradient(g, x, **keywords)
     magnitude = kind.magnitude(g, x, **keywords)
     assert_within(dx, expected, kind.bound(geometry, dtype, magnitude, expected), name="gradient")
+
+
+@each_kind
+@given(data=st.data())
+def test_forward_and_gradient_match_the_reference(kind, data):
+    geometry = data.draw(window_geometries(dilation=kind.dilates))
+    check_against_the_reference(kind, geometry, data.draw(channel_counts()), data)
+
+
+@each_kind
+@pytest.mark.parametrize(("size", "stride"), BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS])
+@given(data=st.data())
+def test_common_windows_match_the_reference(kind, size, stride, data):
+    drawn = data.draw(window_geometries(dilation=False, largest=9))
+    geometry = replace(
+        drawn,
+        kernel_width=size,
+        kernel_height=size,
+        stride_x=stride,
+        stride_y=stride,
+        offset_x=data.draw(st.integers(-2, 3)),
+        offset_y=data.draw(st.integers(-2, 3)),
+        result_width=data.draw(st.integers(1, drawn.width // stride + 2)),
+        result_height=data.draw(st.integers(1, drawn.height // stride + 2)),
+    )
+    check_against_the_reference(kind, geometry, data.draw(st.sampled_from([1, 8, 31, 32, 37, 64, 65])), data)
 
 
 @pytest.mark.parametrize("kind", [RECORDED, RECORDED_DILATED], ids=["max", "dilated"])
@@ -505,6 +529,11 @@ def _far_offset() -> None:
     encode(kernel, np.zeros((1, 7, 9, 4), np.float32), (4, 5))
 
 
+def _far_windows() -> None:
+    kernel = MAX.kernel(replace(SIMPLE, stride_x=2**15), "zero")
+    encode(kernel, np.zeros((1, 7, 9, 4), np.float32), (1, 2**14 + 2))
+
+
 def _valid_only_of_a_small_source() -> None:
     kernel = mg.PoolingMax(kernel_width=3, kernel_height=3)
     kernel.padding = mg.VALID_ONLY
@@ -552,6 +581,8 @@ BAD_INPUT = {
         "PoolingMax: destination_state was made for a result of 1x4x5x4 but destination_image is 1x5x5x4"),
     "state of fewer images": (_state_of_fewer_images, mg.StateError, "maxima of 1 images but images 0 to 2"),
     "offset out of range": (_far_offset, mg.GeometryError, "PoolingMax: offset is (1099511627776, 0, 0)"),
+    "windows out of range": (
+        _far_windows, mg.GeometryError, "PoolingMax: the windows along x begin at pixels -1 to 536903679"),
     "empty result": (_valid_only_of_a_small_source, mg.GeometryError, "a window of 3 pixels along y does not fit"),
 }  # fmt: skip
 
