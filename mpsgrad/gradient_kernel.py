@@ -298,7 +298,7 @@ class GradientKernel(BinaryKernel):
         sources = self._images_from(source_image, "secondary_offset", "source_image")
         if gradients != sources and self.clip_rect.size.depth == MAXIMUM:
             raise GeometryError(
-                f"{owner}: source_image has {sources} images from its first one on but source_gradient has {gradients}; "
+                f"{owner}: source_image has {sources} images from its first one on but source_gradient {gradients}; "
                 "clip_rect.size.depth says how many to process"
             )
         layout, width, height, images = self._destination_region(destination, channels, min(gradients, sources))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import re
 import struct
 import sys
 import time
@@ -147,9 +148,9 @@ def _strip_markers(text: str, template: str) -> Rendering:
         pieces = marked.split("\x01")
         line = pieces[0]
         number += 1
-        for index, piece in enumerate(pieces[1:]):
+        for piece in pieces[1:]:
             place, _, rest = piece.partition("\x03")
-            if index == 0:
+            if not line.strip():
                 file, _, digits = place.partition("\x02")
                 number = int(digits)
             line += rest
@@ -236,18 +237,20 @@ class ShaderFamily:
             text = _environment().get_template(self.file).render(values)
         except jinja2.TemplateSyntaxError as error:
             raise self._template_error(error.message or str(error), error.name, error.lineno) from error
-        except jinja2.UndefinedError as error:
-            raise self._template_error(str(error), self.file, _template_line(error)) from error
+        except jinja2.TemplateNotFound as error:
+            raise self._template_error(f"there is no template {error.name!r}", *_place(error)) from error
+        except (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise self._template_error(str(error), *_place(error)) from error
         return _strip_markers(text, self.file)
 
     def _template_error(self, message: str, file: str | None, line: int | None) -> ShaderError:
         name = Path(file or self.file).name
-        text = None
-        if line is not None:
-            for folder in (shader_directory(), shader_directory() / "lib"):
-                if (folder / name).is_file():
-                    text = (folder / name).read_text().splitlines()[line - 1]
-        return ShaderError(message, file=f"shaders/{name}", line=line, source_line=text)
+        text = column = None
+        for folder in (shader_directory(), shader_directory() / "lib"):
+            if line is not None and (folder / name).is_file():
+                text = "".join((folder / name).read_text().splitlines()[line - 1 : line])
+                column = _column(message, text)
+        return ShaderError(message, file=f"shaders/{name}", line=line, column=column, source_line=text)
 
     def source(self, device: Device, dtype: str) -> str:
         """What ``device`` compiles."""
@@ -274,15 +277,24 @@ class ShaderFamily:
 FAMILIES: dict[str, ShaderFamily] = {}
 
 
-def _template_line(error: BaseException) -> int | None:
-    """The template line at which rendering stopped, from the traceback that Jinja rewrites."""
-    line = None
+def _place(error: BaseException) -> tuple[str | None, int | None]:
+    """The template file and line at which rendering stopped, from the traceback that Jinja rewrites."""
+    place: tuple[str | None, int | None] = None, None
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.endswith(".j2"):
-            line = trace.tb_lineno
+            place = trace.tb_frame.f_code.co_filename, trace.tb_lineno
         trace = trace.tb_next
-    return line
+    return place
+
+
+def _column(message: str, line: str) -> int | None:
+    """Where in ``line`` the first thing is that ``message`` quotes, from 1; Jinja itself gives no columns."""
+    for quoted in re.findall(r"'([^']+)'", message):
+        found = re.search(rf"(?<!\w){re.escape(quoted)}(?!\w)", line)
+        if found:
+            return found.start() + 1
+    return None
 
 
 def compile_library(device: Device | None = None) -> float:

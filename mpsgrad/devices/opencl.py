@@ -26,7 +26,7 @@ import numpy as np
 from mpsgrad.devices import cache
 from mpsgrad.devices.contract import Buffer, Device, Dispatch, Function, Library, Submission
 from mpsgrad.errors import DeviceError, ShaderError
-from mpsgrad.msl import KernelSignature, Translation, parse_compiler_log, translate
+from mpsgrad.msl import KernelSignature, Translation, parse_compiler_log, shader_error, translate
 
 if TYPE_CHECKING:
     import pyopencl
@@ -431,26 +431,4 @@ def _shader_error(log: str, translation: Translation, source: str, name: str) ->
     errors = [entry for entry in parse_compiler_log(log, "opencl", translation) if entry.severity == "error"]
     if not errors:
         return ShaderError(f"the OpenCL compiler failed:\n{log}", file=name)
-    first = errors[0]
-    return ShaderError(
-        first.message,
-        file=first.file,
-        line=first.line,
-        column=first.column,
-        source_line=source_line(source, first.file, first.line),
-    )
-
-
-def source_line(source: str, file: str, line: int | None) -> str | None:
-    """The text of ``file``:``line``, found through the ``#line`` directives of ``source``."""
-    current_file, current_line = None, 1
-    for text in source.splitlines():
-        if text.startswith("#line "):
-            _, number, *rest = text.split(maxsplit=2)
-            current_line = int(number)
-            current_file = rest[0].strip('"') if rest else current_file
-            continue
-        if current_line == line and (current_file is None or current_file == file):
-            return text
-        current_line += 1
-    return None
+    return shader_error(errors[0], source, name)

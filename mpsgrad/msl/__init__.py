@@ -2,6 +2,14 @@
 
 from mpsgrad.msl.diagnostics import Diagnostic, parse_compiler_log
 from mpsgrad.msl.signature import Argument, KernelSignature, Translation
-from mpsgrad.msl.translate import translate
+from mpsgrad.msl.translate import shader_error, translate
 
-__all__ = ["Argument", "Diagnostic", "KernelSignature", "Translation", "parse_compiler_log", "translate"]
+__all__ = [
+    "Argument",
+    "Diagnostic",
+    "KernelSignature",
+    "Translation",
+    "parse_compiler_log",
+    "shader_error",
+    "translate",
+]
