@@ -118,7 +118,7 @@ def _mark_lines(stream: Any) -> Iterable[Any]:
     """Puts a marker with template and line number at the start of each line of template text."""
     from jinja2.lexer import Token
 
-    file = stream.filename or stream.name or "<template>"
+    file = _shown(Path(stream.filename))
     at_line_start = True
     for token in stream:
         if token.type == "data":
@@ -138,7 +138,13 @@ def _mark_lines(stream: Any) -> Iterable[Any]:
 
 
 def _marker(file: str, line: int) -> str:
-    return f"\x01{Path(file).name}\x02{line}\x03"
+    return f"\x01{file}\x02{line}\x03"
+
+
+def _shown(file: Path) -> str:
+    """What messages call a template: the folder's name and its own; the packaged ones are in ``shaders/``."""
+    packaged = file.parent in (shader_directory(), shader_directory() / "lib")
+    return f"{'shaders' if packaged else file.parent.name}/{file.name}"
 
 
 def _strip_markers(text: str, template: str) -> Rendering:
@@ -155,7 +161,7 @@ def _strip_markers(text: str, template: str) -> Rendering:
                 number = int(digits)
             line += rest
         lines.append(line.rstrip())
-        origins.append((f"shaders/{file}", number))
+        origins.append((file, number))
     kept: list[int] = []
     for index, line in enumerate(lines):
         if line or (kept and lines[kept[-1]]):
@@ -170,7 +176,8 @@ def shader_directory() -> Path:
 
 
 @once
-def _environment() -> jinja2.Environment:
+def _environment(*folders: Path) -> jinja2.Environment:
+    """Jinja for templates in ``folders``."""
     import jinja2
     import jinja2.ext
 
@@ -178,9 +185,8 @@ def _environment() -> jinja2.Environment:
         def filter_stream(self, stream: Any) -> Iterable[Any]:
             return _mark_lines(stream)
 
-    directory = shader_directory()
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader([directory, directory / "lib"]),
+        loader=jinja2.FileSystemLoader(folders),
         extensions=[MarkLines, "jinja2.ext.do"],
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -197,7 +203,8 @@ class ShaderFamily:
     ``structs`` are the parameter structs that the template prints with ``{{ structs }}``, outer after nested;
     ``constants`` are further names for the template; ``tunables`` maps a device family to names that override
     ``constants`` there. ``template`` is the name of the file if several families share one; one that is not compiled
-    ``ahead_of_time`` is compiled at its first use only.
+    ``ahead_of_time`` is compiled at its first use only. ``directory`` is the folder of a template that is not part of
+    this package: it may include those that are, and is compiled at its first use.
     """
 
     name: str
@@ -207,9 +214,11 @@ class ShaderFamily:
     dtypes: tuple[str, ...] = DTYPES
     template: str | None = None
     ahead_of_time: bool = True
+    directory: Path | None = None
 
     def __post_init__(self) -> None:
-        FAMILIES[self.name] = self
+        if self.directory is None:
+            FAMILIES[self.name] = self
         self._libraries: dict[tuple[Device, str], Library] = {}
         self._functions: dict[tuple[Device, str, str], Function] = {}
         self._lock = RLock()
@@ -219,9 +228,14 @@ class ShaderFamily:
         return f"{self.template or self.name}.metal.j2"
 
     @property
+    def _folders(self) -> tuple[Path, ...]:
+        packaged = shader_directory(), shader_directory() / "lib"
+        return packaged if self.directory is None else (self.directory, *packaged)
+
+    @property
     def path(self) -> str:
-        """The template as messages name it."""
-        return f"shaders/{self.file}"
+        """What messages call the template."""
+        return _shown(self._folders[0] / self.file)
 
     def render(self, dtype: str = "float", device_family: str = "cpu") -> Rendering:
         """Metal source for images of ``dtype`` with the tunables of ``device_family``."""
@@ -234,23 +248,22 @@ class ShaderFamily:
             "structs": "\n\n".join(s.metal for s in self.structs),
         }
         try:
-            text = _environment().get_template(self.file).render(values)
+            text = _environment(*self._folders).get_template(self.file).render(values)
         except jinja2.TemplateSyntaxError as error:
-            raise self._template_error(error.message or str(error), error.name, error.lineno) from error
+            raise self._template_error(error.message or str(error), error.filename, error.lineno) from error
         except jinja2.TemplateNotFound as error:
             raise self._template_error(f"there is no template {error.name!r}", *_place(error)) from error
         except (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise self._template_error(str(error), *_place(error)) from error
-        return _strip_markers(text, self.file)
+        return _strip_markers(text, self.path)
 
     def _template_error(self, message: str, file: str | None, line: int | None) -> ShaderError:
-        name = Path(file or self.file).name
-        text = column = None
-        for folder in (shader_directory(), shader_directory() / "lib"):
-            if line is not None and (folder / name).is_file():
-                text = "".join((folder / name).read_text().splitlines()[line - 1 : line])
-                column = _column(message, text)
-        return ShaderError(message, file=f"shaders/{name}", line=line, column=column, source_line=text)
+        if file is None or line is None:
+            return ShaderError(message, file=self.path)
+        text = "".join(Path(file).read_text().splitlines()[line - 1 : line])
+        return ShaderError(
+            message, file=_shown(Path(file)), line=line, column=_column(message, text), source_line=text
+        )
 
     def source(self, device: Device, dtype: str) -> str:
         """What ``device`` compiles."""
@@ -275,6 +288,7 @@ class ShaderFamily:
 
 
 FAMILIES: dict[str, ShaderFamily] = {}
+"""The families of this package by their names."""
 
 
 def _place(error: BaseException) -> tuple[str | None, int | None]:
