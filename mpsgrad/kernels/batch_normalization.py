@@ -583,6 +583,7 @@ class BatchNormalizationStatistics(Kernel):
                 "merge_batch_statistics",
                 -(-encoder.channels // 32),
                 work,
+                source.buffer,
                 means,
                 deviations,
                 encoder.mean,
@@ -640,8 +641,9 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
     """The gradients for gamma and beta: the first phase. Source: ``MPSCNNBatchNormalizationStatisticsGradient``.
 
     With ``gz = g f'(z)`` it adds ``gradient_for_beta = sum gz`` and ``gradient_for_gamma = sum gz (x - mean) /
-    sqrt(variance + epsilon)`` over all pixels of the images to the state. It may be encoded several times with parts of the batch, and is complete when all
-    of it was processed. ``fused_neuron_descriptor`` has to equal the forward kernel's.
+    sqrt(variance + epsilon)`` over all pixels of the images to the state. It may be encoded several times with parts of
+    the batch, and is complete when all of it was processed. ``fused_neuron_descriptor`` has to equal the forward
+    kernel's.
     """
 
     @property
