@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="few samples of each row")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="the JSON file to write")
     options = parser.parse_args(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 170)
     device = mg.find_device(options.device) if options.device else mg.default_device()
     samples = 5 if options.quick else 21
     try:
