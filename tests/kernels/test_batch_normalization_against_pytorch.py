@@ -1,4 +1,4 @@
-"""Batch normalization beside PyTorch's in float64: training, and inference with the application's running statistics."""
+"""Batch normalization beside PyTorch in float64: training, and inference with the application's running statistics."""
 
 from __future__ import annotations
 
