@@ -2,57 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer
-from mpsgrad.geometry import Offset
+from mpsgrad.devices import Device
+from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
+from mpsgrad.kernels.neuron import require_no_clamped_reads
+from mpsgrad.kernels.pointwise import Operand, merge_pixels, pieces
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot
 
 THREADS = 256
-PIXELS_PER_SIMDGROUP = 4
+IN_REGISTERS = ((32, 4), (64, 4), (128, 2))
+"""Rows of up to so many channels stay in registers, so many at once."""
+ELEMENTS_PER_SIMDGROUP = {"cpu": 16384}
+"""On a CPU one core runs the simdgroups one after another: long chunks cost fewer starts."""
+FEWEST_THREADGROUPS_PER_UNIT = 4
 
 PARAMETERS = ParameterStruct(
     "SoftMaxParameters",
     gradient=IMAGE_LAYOUT,
     source=IMAGE_LAYOUT,
     destination=IMAGE_LAYOUT,
-    gradient_x="int",
-    gradient_y="int",
-    source_x="int",
-    source_y="int",
+    rows_per_simdgroup="int",
 )
-FAMILY = ShaderFamily("soft_max", (IMAGE_LAYOUT, PARAMETERS), {"threads": THREADS, "pixels": PIXELS_PER_SIMDGROUP})
+FAMILY = ShaderFamily("soft_max", (IMAGE_LAYOUT, PARAMETERS), {"threads": THREADS, "in_registers": IN_REGISTERS})
 
 
-def _add_dispatch(
+def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
+    longest = ELEMENTS_PER_SIMDGROUP.get(device.family, 512) // channels
+    simdgroups = device.compute_units * FEWEST_THREADGROUPS_PER_UNIT * (THREADS // 32)
+    return max(1, min(longest, -(-rows // simdgroups)))
+
+
+def _add_dispatches(
     kernel: Kernel | GradientKernel,
     command_buffer: CommandBuffer,
     function_name: str,
     destination: Image,
-    regions: Regions,
-    buffers: tuple[Buffer, ...],
-    **parameters: Any,
+    layout: tuple[int, ...],
+    operands: Sequence[tuple[Image, Operand]],
 ) -> None:
-    function = FAMILY.function(kernel.device, function_name, destination.channel_format.metal_type)
-    pixels = regions.width * regions.height * regions.images
-    pixels_per_threadgroup = THREADS // 32 * PIXELS_PER_SIMDGROUP
-    command_buffer.add_dispatch(
-        function,
-        -(-pixels // pixels_per_threadgroup),
-        *buffers,
-        destination.buffer,
-        kernel.device.constant_buffer(PARAMETERS.pack(destination=regions.destination, **parameters)),
-    )
+    """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
+    device, channels = kernel.device, layout[6]
+    variant = next((f"_up_to_{most}" for most, _ in IN_REGISTERS if channels <= most), "")
+    function = FAMILY.function(device, function_name + variant, destination.channel_format.metal_type)
+    for piece in pieces(layout, [operand for _, operand in operands]):
+        buffers = [image.buffer for image, _ in operands]
+        layouts: list[tuple[int, ...]] = [part for part in piece.operands if part is not None]
+        if len(layouts) < len(operands):
+            buffers = [device.constant_buffer(bytes(4 * channels))] * len(operands)
+            layouts = [(0, 0, 0, 0, *piece.destination[4:])] * len(operands)
+        target, *parts = merge_pixels([piece.destination, *layouts])
+        _, _, _, _, width, height, _, images = target
+        rows = width * height * images
+        rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
+        command_buffer.add_dispatch(
+            function,
+            -(-rows // (rows_per_simdgroup * (THREADS // 32))),
+            *buffers,
+            destination.buffer,
+            device.constant_buffer(
+                PARAMETERS.pack(
+                    gradient=parts[0], source=parts[-1], destination=target, rows_per_simdgroup=rows_per_simdgroup
+                )
+            ),
+        )
 
 
 class SoftMax(Kernel):
     """``y[k] = exp(x[k]) / sum_j exp(x[j])`` over the feature channels of each pixel. Source: ``MPSCNNSoftMax``.
 
-    The largest channel is subtracted first, so no finite input overflows. A pixel outside the source reads as zeros.
+    The largest channel is subtracted first, so no finite input overflows. A pixel outside the source reads as zeros, or
+    with ``EdgeMode.CLAMP`` as the nearest one inside.
     """
 
     _function: ClassVar[str] = "soft_max"
@@ -60,21 +85,8 @@ class SoftMax(Kernel):
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
-        layout = regions.sources[0]
-        _add_dispatch(
-            self,
-            command_buffer,
-            self._function,
-            destination,
-            regions,
-            (source.buffer,),
-            gradient=layout,
-            source=layout,
-            gradient_x=0,
-            gradient_y=0,
-            source_x=self.offset.x,
-            source_y=self.offset.y,
-        )
+        operand = Operand(regions.sources[0], self.offset.x, self.offset.y, self.edge_mode is EdgeMode.CLAMP)
+        _add_dispatches(self, command_buffer, self._function, destination, regions.destination, [(source, operand)])
 
 
 class LogSoftMax(SoftMax):
@@ -87,7 +99,8 @@ class SoftMaxGradient(GradientKernel):
     """``dx[k] = y[k] * (g[k] - sum_j g[j] * y[j])``. Source: ``MPSCNNSoftMaxGradient``.
 
     ``source_image`` of ``encode`` is the forward **result** ``y``, not its source: with the log variant the only
-    gradient kernels for which that is so.
+    gradient kernels for which that is so. A forward result that was read from beyond the edge of its source with
+    ``EdgeMode.CLAMP`` has no gradient here: ``encode`` raises ``NotImplementedError``.
     """
 
     forward_kernels = ("SoftMax",)
@@ -105,6 +118,9 @@ class SoftMaxGradient(GradientKernel):
             secondary_source_feature_channel_max_count=snapshot.source_channels,
         )
 
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        require_no_clamped_reads(type(self).__name__, state.snapshot)
+
     def _dispatch(
         self,
         command_buffer: CommandBuffer,
@@ -114,20 +130,15 @@ class SoftMaxGradient(GradientKernel):
         regions: Regions,
         state: Any,
     ) -> None:
-        gradient, gradient_x, gradient_y = self._pointwise_gradient(regions.sources[0], state)
-        _add_dispatch(
+        gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
+        result = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
+        _add_dispatches(
             self,
             command_buffer,
             self._function,
             destination,
-            regions,
-            (source_gradient.buffer, source_image.buffer),
-            gradient=gradient,
-            source=regions.sources[1],
-            gradient_x=gradient_x,
-            gradient_y=gradient_y,
-            source_x=self.secondary_offset.x,
-            source_y=self.secondary_offset.y,
+            regions.destination,
+            [(source_gradient, gradient), (source_image, result)],
         )
 
 
