@@ -72,13 +72,15 @@ FAMILY = ShaderFamily(
     "pooling",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
     {"blocks": BLOCKS, "threads": 256, "walks": ("element",)},
-    {"cpu": {"walks": ("row", "element")}},
+    {"cpu": {"walks": ("row", "short_pixels")}},
 )
 
 
-def _is_by_row(device: Device, channels: int) -> bool:
-    """Whether kernels are chosen of which a simdgroup owns a row, with all its lanes in channels."""
-    return device.family == "cpu" and channels >= 32
+def _walk(device: Device, channels: int) -> str:
+    """Which of the shaders' ways to share out the work suits ``device`` and images of ``channels`` channels."""
+    if device.family != "cpu":
+        return "element"
+    return "row" if channels >= 32 else "short_pixels"
 
 
 def _add_dispatch(
@@ -95,9 +97,9 @@ def _add_dispatch(
     *_, width, height, channels, images = parameters["destination"]
     if blocks:
         width, height = parameters["blocks_x"], parameters["blocks_y"]
-    by_row = _is_by_row(device, channels) and not name.endswith("_uint")
-    function = FAMILY.function(device, f"{name}_by_{'row' if by_row else 'element'}", metal_type)
-    threads = 32 * height * images if by_row else width * height * channels * images
+    walk = _walk(device, channels)
+    function = FAMILY.function(device, f"{name}_by_{walk}", metal_type)
+    threads = width * height * channels * images if walk == "element" else 32 * height * images
     command_buffer.add_dispatch(
         function,
         -(-threads // function.threadgroup_size),
@@ -553,14 +555,13 @@ class PoolingGradient(GradientKernel):
     def _has_blocks(self, parameters: dict[str, Any]) -> bool:
         """Whether the window is one of those whose gradients are computed block by block."""
         width, height, stride_x, stride_y, *dilation = self._window
-        *_, windows_x, windows_y, channels, _ = parameters["windows"]
+        *_, windows_x, windows_y, _, _ = parameters["windows"]
         *_, source_width, source_height, _, _ = parameters["source"]
         *_, to_width, to_height, _, _ = parameters["destination"]
         return (
             (width, stride_x) in BLOCKS
             and (width, stride_x) == (height, stride_y)
             and dilation == [1, 1]
-            and (self.device.family != "cpu" or _is_by_row(self.device, channels))
             and not parameters["replicates"]
             and windows_x * windows_y > 0
             and parameters["first_x"] + to_width <= source_width
@@ -580,9 +581,7 @@ class PoolingGradient(GradientKernel):
         blocks = self._has_blocks(parameters)
         size, stride = self.kernel_width, self.stride_in_pixels_x
         suffix = f"_{size}x{size}_stride_{stride}" if blocks else general_suffix
-        _add_dispatch(
-            self.device, command_buffer, name + suffix, metal_type, *buffers, blocks=blocks, **parameters
-        )
+        _add_dispatch(self.device, command_buffer, name + suffix, metal_type, *buffers, blocks=blocks, **parameters)
 
     def _pass_over_windows(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """The fields of ``PARAMETERS`` for a pass that writes one element for each window."""
