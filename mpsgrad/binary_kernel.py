@@ -290,6 +290,9 @@ class BinaryKernel(ForwardKernel):
             state_is_temporary,
         )
 
+    def _first_images(self) -> set[int]:
+        return {self.primary_offset.z, self.secondary_offset.z}
+
     def _regions(self, sources: Sequence[Image], destination: Image) -> Regions:
         channels, available, layouts = [], [], []
         for image, which, name in zip(sources, ("primary", "secondary"), self.source_names, strict=True):

@@ -158,6 +158,13 @@ class ForwardKernel(BaseKernel):
             return None
         if destination_states is not None:
             raise FormatError(f"{owner}: destination_states without destination_images; use return_state=True")
+        for name, batch in zip(self.source_names, batches, strict=True):
+            for index, image in enumerate(batch):
+                if image.shape != batch[0].shape:
+                    raise GeometryError(
+                        f"{owner}: {name}s[{index}] is {image.descriptor.shape_text} but {name}s[0] is "
+                        f"{batch[0].descriptor.shape_text}; without destination_images all have to have one size"
+                    )
         self._validate(*(batch[0] for batch in batches))
         one = self.destination_image_descriptor([batch[0] for batch in batches])
         descriptor = replace(one, number_of_images=len(batches[0]))
@@ -173,6 +180,14 @@ class ForwardKernel(BaseKernel):
             self._run_batch(command_buffer, batches, made, states)
         return (made, states) if return_state else made
 
+    def _takes_all_images(self) -> bool:
+        """Whether an image that holds a whole batch is processed as its images would be one by one."""
+        return self.clip_rect.origin.z == 0 and self.clip_rect.size.depth == MAXIMUM and self._first_images() == {0}
+
+    def _first_images(self) -> set[int]:
+        """The first images that are read of the sources."""
+        raise NotImplementedError
+
     def _fill_what_is_clipped(self, command_buffer: CommandBuffer, destination: Image) -> None:
         """A new image has no values of its own to keep outside the clip rectangle: it gets zeros there."""
         if self.clip_rect != NO_CLIP:
@@ -182,7 +197,7 @@ class ForwardKernel(BaseKernel):
         self, batches: Sequence[ImageBatch], destinations: ImageBatch, command_buffer: CommandBuffer | None
     ) -> StateBatch | None:
         wholes = [batch.whole for batch in (*batches, destinations)]
-        joined = None not in wholes
+        joined = self._takes_all_images() and None not in wholes
         if self.is_result_state_reused_across_batch or joined:
             images = wholes if joined else [batch[0] for batch in (*batches, destinations)]
             state = self._make_state(*images, command_buffer)
@@ -216,7 +231,7 @@ class ForwardKernel(BaseKernel):
         wholes = [batch.whole for batch in batches]
         wholes.append(destinations.whole)
         state = states.whole if states is not None else None
-        if None not in wholes and (states is None or state is not None):
+        if self._takes_all_images() and None not in wholes and (states is None or state is not None):
             self._validate(*wholes[:-1])
             self._run(command_buffer, *wholes, state)
             return
@@ -460,6 +475,9 @@ class Kernel(ForwardKernel):
             return_state,
             state_is_temporary,
         )
+
+    def _first_images(self) -> set[int]:
+        return {self.offset.z}
 
     def _regions(self, sources: Sequence[Image], destination: Image) -> Regions:
         (source,) = sources

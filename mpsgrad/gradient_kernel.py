@@ -204,7 +204,7 @@ class GradientKernel(BinaryKernel):
             return None if results[0] is None else ImageBatch(results)
         destinations = require_batch(owner, "destination_gradients", destination_gradients, len(gradients))
         destination = destinations.whole
-        if joined and destination is not None:
+        if joined and destination is not None and (not self._configured_by_hand or self._takes_all_images()):
             self.encode(command_buffer, gradient, source, state, destination_gradient=destination)  # type: ignore[arg-type]
             return None
         self._require_command_buffer(command_buffer, "encode_batch")
