@@ -1,0 +1,208 @@
+"""Command buffers: when work runs, when it does not, and what becomes of a device's errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_device import FakeDevice
+from window_kernels import WindowSum
+
+import mpsgrad as mg
+from mpsgrad.command import CommandBufferStatus
+
+X = np.random.default_rng(3).standard_normal((2, 3, 4, 5)).astype(np.float32)
+
+
+@pytest.fixture
+def fake() -> FakeDevice:
+    return FakeDevice()
+
+
+def encode(commands: mg.CommandBuffer) -> mg.Image:
+    """One encode on the command buffer's device."""
+    kernel = mg.SoftMax(device=commands.device)
+    return kernel.encode(commands, mg.Image.from_array(X, commands.device))
+
+
+def test_the_block_commits_and_waits():
+    with mg.CommandBuffer() as commands:
+        y = encode(commands)
+        assert commands.is_open and commands.status is CommandBufferStatus.NOT_ENQUEUED
+    assert not commands.is_open and commands.status is CommandBufferStatus.COMPLETED
+    np.testing.assert_allclose(np.asarray(y).sum(-1), 1, rtol=1e-5)
+
+
+def test_nothing_is_submitted_before_commit(fake):
+    commands = mg.CommandBuffer(fake)
+    encode(commands)
+    assert fake.submitted == []
+    commands.commit()
+    assert [len(dispatches) for dispatches in fake.submitted] == [1]
+    assert commands.status is CommandBufferStatus.COMMITTED
+    commands.wait_until_completed()
+    assert commands.status is CommandBufferStatus.COMPLETED
+
+
+def test_dispatches_are_submitted_in_the_order_of_the_encodes(fake):
+    kernels = [mg.SoftMax(device=fake), mg.LogSoftMax(device=fake)]
+    with mg.CommandBuffer(fake) as commands:
+        for kernel in (*kernels, *kernels):
+            kernel.encode(commands, mg.Image.from_array(X, fake))
+    (dispatches,) = fake.submitted
+    assert [dispatch.function.name for dispatch in dispatches] == ["soft_max", "log_soft_max"] * 2
+
+
+def test_a_command_buffer_committed_in_its_block_is_not_committed_again(fake):
+    with mg.CommandBuffer(fake) as commands:
+        encode(commands)
+        commands.commit()
+    assert len(fake.submitted) == 1 and commands.status is CommandBufferStatus.COMPLETED
+
+
+def test_an_exception_discards_the_work(fake):
+    with pytest.raises(KeyError), mg.CommandBuffer(fake) as commands:
+        y = encode(commands)
+        raise KeyError
+    assert fake.submitted == [] and not commands.is_open
+    for forbidden in (commands.commit, lambda: encode(commands), lambda: commands.add_completed_handler(print)):
+        with pytest.raises(mg.StateError, match="discarded after an exception"):
+            forbidden()
+    for waiting in (commands.wait_until_completed, lambda: commands.gpu_time, lambda: np.asarray(y)):
+        with pytest.raises(mg.StateError, match="discarded after an exception, so what it was to compute"):
+            waiting()
+
+
+def test_an_exception_after_commit_leaves_the_work_alone(fake):
+    with pytest.raises(KeyError), mg.CommandBuffer(fake) as commands:
+        encode(commands)
+        commands.commit()
+        raise KeyError
+    assert len(fake.submitted) == 1
+    commands.wait_until_completed()
+    assert commands.status is CommandBufferStatus.COMPLETED
+
+
+def test_a_second_commit_and_late_work_are_refused():
+    commands = mg.CommandBuffer(label="step")
+    commands.commit()
+    source = mg.Image.from_array(X)
+    refused = {
+        "commit": commands.commit,
+        "SoftMax.encode": lambda: mg.SoftMax().encode(commands, source),
+        "add_dispatch": lambda: commands.add_dispatch(None, 1),
+        "add_completed_handler": lambda: commands.add_completed_handler(print),
+    }
+    for what, call in refused.items():
+        with pytest.raises(mg.StateError, match=f"'step'.*{what} is not possible because.*has been committed"):
+            call()
+
+
+def test_waiting_before_commit_is_refused():
+    commands = mg.CommandBuffer()
+    for call in (commands.wait_until_completed, lambda: commands.gpu_time):
+        with pytest.raises(mg.StateError, match="before commit would wait for ever"):
+            call()
+
+
+def test_handlers_are_called_once_and_after_the_work():
+    seen = []
+    commands = mg.CommandBuffer()
+    y = encode(commands)
+    commands.add_completed_handler(lambda buffer: seen.append((buffer, np.asarray(y).shape)))
+    commands.add_completed_handler(lambda buffer: seen.append(buffer.status))
+    commands.commit()
+    assert seen == []
+    for _ in range(3):
+        commands.wait_until_completed()
+    assert seen == [(commands, (2, 3, 4, 5)), CommandBufferStatus.COMPLETED]
+
+
+def test_an_empty_command_buffer_completes():
+    with mg.CommandBuffer() as commands:
+        pass
+    assert commands.status is CommandBufferStatus.COMPLETED and commands.error is None
+    assert commands.gpu_time is not None and commands.gpu_time >= 0
+
+
+def test_no_threadgroups_are_no_dispatch(fake):
+    commands = mg.CommandBuffer(fake)
+    commands.add_dispatch(None, 0)
+    commands.commit()
+    assert fake.submitted == [[]]
+
+
+def test_gpu_time_waits_and_is_the_devices(fake):
+    commands = mg.CommandBuffer(fake)
+    encode(commands)
+    commands.commit()
+    assert commands.gpu_time == 0.25 and commands.status is CommandBufferStatus.COMPLETED
+    fake.time = None
+    with mg.CommandBuffer(fake) as commands:
+        encode(commands)
+    assert commands.gpu_time is None
+
+
+def test_gpu_time_of_real_work_is_positive():
+    with mg.CommandBuffer() as commands:
+        encode(commands)
+    assert commands.gpu_time is None or 0 < commands.gpu_time < 60
+
+
+def test_a_device_that_fails_while_it_works(fake):
+    fake.fails_in_wait = True
+    seen = []
+    commands = mg.CommandBuffer(fake)
+    y = encode(commands)
+    commands.add_completed_handler(lambda buffer: seen.append(buffer.error))
+    commands.commit()
+    for call in (commands.wait_until_completed, lambda: commands.gpu_time, lambda: np.asarray(y)):
+        with pytest.raises(mg.DeviceError, match="was told to fail"):
+            call()
+    assert commands.status is CommandBufferStatus.ERROR
+    assert isinstance(commands.error, mg.DeviceError) and seen == [commands.error]
+    y.write(X)
+    np.testing.assert_array_equal(np.asarray(y), X)
+
+
+def test_a_device_that_fails_at_the_end_of_the_block(fake):
+    fake.fails_in_wait = True
+    with pytest.raises(mg.DeviceError, match="was told to fail"), mg.CommandBuffer(fake) as commands:
+        encode(commands)
+    assert commands.status is CommandBufferStatus.ERROR
+
+
+def test_a_device_that_refuses_the_work(fake):
+    fake.fails_in_submit = True
+    commands = mg.CommandBuffer(fake)
+    y = encode(commands)
+    for call in (commands.commit, commands.wait_until_completed, lambda: np.asarray(y)):
+        with pytest.raises(mg.DeviceError, match="refused the work"):
+            call()
+    assert commands.status is CommandBufferStatus.ERROR and not commands.is_open
+    with pytest.raises(mg.StateError, match="is not possible"):
+        commands.commit()
+
+
+def test_work_and_images_stay_on_their_device(fake):
+    with mg.CommandBuffer(fake) as commands:
+        assert commands.device is fake
+        image = mg.TemporaryImage(commands, mg.ImageDescriptor())
+        assert image.device is fake and mg.State([4], command_buffer=commands).device is fake
+    assert WindowSum(kernel_width=1, kernel_height=1, device=fake).device is fake
+
+
+def test_many_command_buffers_in_flight():
+    """Later command buffers read what earlier ones write, without a wait between them."""
+    image, kernel = mg.Image.from_array(X), mg.LogSoftMax()
+    pending = []
+    for _ in range(50):
+        commands = mg.CommandBuffer()
+        image = kernel.encode(commands, image)
+        commands.commit()
+        pending.append(commands)
+    expected = X.astype(np.float64)
+    for _ in range(50):
+        expected = expected - np.log(np.exp(expected).sum(-1, keepdims=True))
+    np.testing.assert_allclose(np.asarray(image), expected, atol=1e-4)
+    for commands in pending:
+        commands.wait_until_completed()
