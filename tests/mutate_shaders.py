@@ -46,7 +46,12 @@ CHANGES = (
 
 TESTS = {
     "batch_normalization": ("tests/kernels/test_batch_normalization.py",),
-    "convolution": ("tests/kernels/test_convolution.py", "tests/kernels/test_fully_connected.py"),
+    "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
+    "convolution_parameters": (
+        "tests/kernels/test_convolution_variants.py",
+        "tests/kernels/test_convolution_parameters.py",
+    ),
+    "convolution_weights": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
     "loss": ("tests/kernels/test_loss.py",),
     "neuron": ("tests/kernels/test_neuron.py",),

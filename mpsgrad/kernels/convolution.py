@@ -183,7 +183,7 @@ class _WeightedKernel:
                 counts[index],
                 source_offset=offsets[index] // FLOAT_BYTES,
             )
-        self._packed.pack_again(command_buffer)
+        self._packed.change_in(command_buffer)
         self._has_biases = brings_biases
         self._parameters._written_by(command_buffer)
         self._loaded_from_state = True

@@ -16,6 +16,8 @@ Layout = tuple[int, ...]
 
 THREADS = 256
 PIXELS = 8
+DEPTHWISE_PIXELS = 4
+DEPTHWISE_BLOCKS = 2
 ROW_OUTPUTS = 4
 ROW_IMAGES = 3
 TILES_PER_SIMDGROUP = 8
@@ -74,6 +76,8 @@ FAMILY = ShaderFamily(
         "threads": THREADS,
         "pixels": PIXELS,
         "unroll": 4,
+        "depthwise_pixels_at_once": DEPTHWISE_PIXELS,
+        "depthwise_blocks": DEPTHWISE_BLOCKS,
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
     },
@@ -244,23 +248,22 @@ def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout,
             window, replicates = (1, 1, 1, 1, 1, 1, 0, 0), False
     x, y = window_axes(window)
     inputs, outputs = source[6] // groups, destination[6] // groups
-    is_depthwise = groups == source[6] == destination[6] > 1
-    merged = 1
+    is_depthwise = groups == source[6] == destination[6] > 1 and not replicates
     if is_depthwise:
         inputs, outputs, groups = 1, groups, 1
-    elif groups > 1:
-        merged = max(m for m in range(1, groups + 1) if groups % m == 0 and (m == 1 or m * outputs <= LANES))
     user_inputs, user_outputs = (outputs, inputs) if is_gradient else (inputs, outputs)
-    packed_groups, channels, fold_channels = groups // merged, inputs * merged, outputs * merged
     size_x, size_y = destination[4:6]
     axis_x, axis_y = _plain_axis(x, is_gradient, size_x), _plain_axis(y, is_gradient, size_y)
-    kernel = "convolution_depthwise" if is_depthwise else "convolution_dense"
-    if groups == 1 and not is_depthwise and outputs <= LANES // 2 and size_x * size_y > 1:
+    kernel, merged = "convolution_depthwise" if is_depthwise else "convolution_dense", 1
+    if not is_depthwise and outputs <= LANES // 2:
         fold = _best_fold(x, y, is_gradient, (size_x, size_y), outputs)
         if fold is not None:
             kernel = "convolution_fold"
             axis_x = _folded_axis(x, is_gradient, size_x, fold[0])
             axis_y = _folded_axis(y, is_gradient, size_y, fold[1])
+        else:
+            merged = max(m for m in range(1, groups + 1) if groups % m == 0 and m * outputs <= LANES)
+    packed_groups, channels, fold_channels = groups // merged, inputs * merged, outputs * merged
     if kernel == "convolution_dense" and groups == 1 and window == (1, 1, 1, 1, 1, 1, 0, 0):
         row_of_sources, row_of_results = in_one_row(source), in_one_row(destination)
         same_size = source[4:6] == destination[4:6]
@@ -270,6 +273,8 @@ def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout,
             axis_x, axis_y = axis_x._replace(size=destination[4]), axis_y._replace(size=1)
     lanes = fold_channels * axis_x.fold * axis_y.fold
     blocks_per_group = _ceiling_divide(lanes, LANES)
+    if is_depthwise:
+        blocks_per_group = _ceiling_divide(blocks_per_group, DEPTHWISE_BLOCKS) * DEPTHWISE_BLOCKS
     runs = packed_groups * blocks_per_group * axis_x.taps * axis_y.taps
     # As many zeros as one run of columns reads.
     zero_rows = _ceiling_divide(axis_x.taps * channels, LANES)
@@ -374,7 +379,8 @@ def _plan(
 ) -> Plan:
     rows = destination[7] * axis_y.size
     if kernel == "convolution_depthwise":
-        tiles = rows * _ceiling_divide(axis_x.size, PIXELS)
+        tiles = rows
+        blocks //= DEPTHWISE_BLOCKS
     else:
         tiles = _ceiling_divide(rows * axis_x.size, ROW_IMAGES if kernel == "convolution_rows" else PIXELS)
     phases = axis_x.divisor * axis_y.divisor

@@ -61,16 +61,18 @@ class Packing:
 
 
 class _Pack:
-    """A buffer for one packing, and the open command buffers that fill it."""
+    """A buffer for one packing, and who fills it."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
-        self.makers: list[CommandBuffer] = []
+        self.makers: dict[CommandBuffer, bool] = {}
+        """Command buffers that fill it, and whether it then stays right for those behind them."""
+
         self._is_filled = False
 
     def is_filled_for(self, command_buffer: CommandBuffer) -> bool:
         """Whether work that is added to ``command_buffer`` next finds the packed weights."""
-        if not self._is_filled and any(_is_submitted(maker) for maker in self.makers):
+        if not self._is_filled and any(lasts and _is_submitted(maker) for maker, lasts in self.makers.items()):
             self._is_filled = True
             self.makers.clear()
         return self._is_filled or command_buffer in self.makers
@@ -79,14 +81,16 @@ class _Pack:
 class PackedWeights:
     """The packed forms of the weights and biases in two buffers.
 
-    Work sees what the two buffers hold when it runs, in whatever order command buffers were filled and committed: the
-    first use in a command buffer packs again unless a command buffer that did so has been committed, and one that
-    changes the weights packs into the same buffers.
+    Work sees what the two buffers hold when it runs, in whatever order command buffers were filled and committed. So
+    the first use in a command buffer packs again unless one that did so has been committed, and a command buffer that
+    changes the weights packs them again into the buffers that exist. While it is open, others pack for themselves:
+    it may be committed behind them, and it does not know what they packed.
     """
 
     def __init__(self, weights: Buffer, biases: Buffer) -> None:
         self._sources = weights, biases
         self._packs: dict[Packing, _Pack] = {}
+        self._changing: list[CommandBuffer] = []
 
     def buffer(self, command_buffer: CommandBuffer, packing: Packing) -> Buffer:
         """The buffer with the packed weights, for work that is added to ``command_buffer`` next."""
@@ -97,10 +101,11 @@ class PackedWeights:
             self._fill(command_buffer, packing, pack)
         return pack.buffer
 
-    def pack_again(self, command_buffer: CommandBuffer) -> None:
-        """Packs once more what is there, after work in ``command_buffer`` that changes the weights."""
+    def change_in(self, command_buffer: CommandBuffer) -> None:
+        """Packs once more what is packed, after work in ``command_buffer`` that changes the weights."""
         for packing, pack in self._packs.items():
             self._fill(command_buffer, packing, pack)
+        self._changing.append(command_buffer)
 
     def _fill(self, command_buffer: CommandBuffer, packing: Packing, pack: _Pack) -> None:
         device = command_buffer.device
@@ -111,8 +116,9 @@ class PackedWeights:
             pack.buffer,
             device.constant_buffer(packing.parameters),
         )
-        if not pack.is_filled_for(command_buffer):
-            pack.makers.append(command_buffer)
+        if not pack.is_filled_for(command_buffer) or command_buffer in pack.makers:
+            self._changing = [other for other in self._changing if other.is_open]
+            pack.makers[command_buffer] = all(other is command_buffer for other in self._changing)
 
 
 def _is_submitted(command_buffer: CommandBuffer) -> bool:

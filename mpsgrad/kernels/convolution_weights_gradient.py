@@ -76,7 +76,7 @@ def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicat
     width, height, _, stride_y, dilation_x, _, _, _ = window
     channels, outputs = source[6] // groups, gradient[6]
     group_outputs, taps = outputs // groups, width * height
-    if groups == outputs == source[6] > 1:
+    if groups == outputs == source[6] > 1 and not replicates:
         kernel = "depthwise"
         row_tiles, lane_tiles = _ceiling_divide(width, DEPTHWISE_TAPS), _ceiling_divide(outputs, LANES)
         weight_tiles = height * row_tiles * lane_tiles

@@ -1,0 +1,381 @@
+"""Every shader that a convolution can choose: that its geometry leads to it, and that it does what the others do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_convolution import EDGES, Layer, layers, run
+
+import mpsgrad as mg
+from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
+from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
+
+SINGLE = (1, 1)
+
+
+def make(
+    source: tuple[int, int],
+    inputs: int,
+    outputs: int,
+    kernel: tuple[int, int],
+    *,
+    stride: tuple[int, int] = SINGLE,
+    dilation: tuple[int, int] = SINGLE,
+    padding: tuple[int, int] = (0, 0),
+    groups: int = 1,
+    images: int = 2,
+    edge: str = "zero",
+    dtype: Any = np.float32,
+) -> Layer:
+    """A layer with ``padding`` rows and columns before the source and at least as many behind it."""
+    random = np.random.default_rng(0)
+    extent = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+    size = tuple((n + 2 * p - e) // s + 1 for n, p, e, s in zip(source, padding, extent, stride, strict=True))
+    return Layer(
+        random.standard_normal((images, *source, inputs)).astype(dtype),
+        random.standard_normal((outputs, *kernel, inputs // groups)).astype(np.float32),
+        random.standard_normal(outputs).astype(np.float32),
+        random.standard_normal((images, *size, outputs)).astype(dtype),
+        {
+            "stride": stride,
+            "dilation": dilation,
+            "offset": tuple(e // 2 - p for e, p in zip(extent, padding, strict=True)),
+            "size": size,
+        },
+        groups,
+        edge,
+    )
+
+
+# (name, layer's arguments, variant of the forward kernel, of the data gradient, of the weight gradient)
+VARIANTS = [
+    ("3x3", ((9, 11), 37, 40, (3, 3)), {"padding": (1, 1)}, "dense", "dense", "dense"),
+    ("long_runs", ((6, 9), 9, 33, (2, 5)), {"padding": (1, 2)}, "dense", "fold", "few"),
+    ("phases", ((11, 10), 34, 33, (3, 4)), {"stride": (2, 3), "padding": (1, 2)}, "dense", "dense", "dense"),
+    (
+        "phases_without_taps",
+        ((9, 9), 33, 17, (2, 2)),
+        {"stride": (4, 2), "dilation": (2, 2)},
+        "dense",
+        "dense",
+        "dense",
+    ),
+    ("dilated", ((9, 9), 20, 33, (3, 3)), {"dilation": (2, 3), "padding": (2, 3)}, "dense", "dense", "dense"),
+    ("window_above_image", ((2, 3), 17, 33, (5, 7)), {"padding": (3, 4)}, "dense", "dense", "dense"),
+    ("pointwise", ((5, 7), 33, 40, SINGLE), {}, "point", "point", "dense"),
+    ("pointwise_to_few", ((5, 7), 33, 3, SINGLE), {}, "point", "point", "dense"),
+    ("pointwise_stride", ((5, 7), 20, 33, SINGLE), {"stride": (2, 2)}, "dense", "dense", "dense"),
+    ("to_few", ((8, 9), 20, 3, (3, 3)), {"padding": (1, 1)}, "fold", "dense", "dense"),
+    ("from_few", ((13, 14), 3, 33, (5, 5)), {"stride": (2, 2), "padding": (2, 2)}, "dense", "fold", "few"),
+    ("from_one", ((12, 12), 1, 20, (5, 5)), {}, "dense", "fold", "few"),
+    ("groups", ((7, 9), 24, 30, (3, 3)), {"groups": 6, "padding": (1, 1)}, "fold", "fold", "dense"),
+    ("pointwise_groups", ((5, 5), 24, 30, SINGLE), {"groups": 6}, "dense", "dense", "dense"),
+    ("large_groups", ((5, 5), 68, 66, (3, 3)), {"groups": 2}, "dense", "dense", "dense"),
+    ("depthwise", ((7, 19), 37, 37, (3, 3)), {"groups": 37, "padding": (1, 1)}, *["depthwise"] * 3),
+    ("depthwise_wide", ((6, 12), 70, 70, (2, 5)), {"groups": 70, "padding": (0, 2)}, *["depthwise"] * 3),
+    (
+        "depthwise_phases",
+        ((9, 25), 33, 33, (3, 4)),
+        {"groups": 33, "stride": (2, 3), "dilation": (1, 2), "padding": (1, 1)},
+        *["depthwise"] * 3,
+    ),
+    ("depthwise_below", ((3, 3), 5, 5, (3, 3)), {"groups": 5, "padding": (1, 1)}, *["depthwise"] * 3),
+    ("fully_connected", ((2, 3), 20, 37, (2, 3)), {"images": 9}, "point", "point", "dense"),
+    ("fully_connected_long", ((5, 4), 26, 37, (5, 4)), {"images": 10}, "rows", "point_unpacked", "dense"),
+    ("fully_connected_512", ((1, 1), 512, 3, SINGLE), {"images": 4}, "rows", "point_unpacked", "dense"),
+    ("replicated", ((6, 7), 18, 33, (3, 3)), {"padding": (2, 3), "edge": "clamp"}, "dense", "replicated", "dense"),
+    (
+        "replicated_few",
+        ((6, 7), 3, 5, (3, 3)),
+        {"padding": (1, 1), "edge": "clamp", "stride": (2, 1)},
+        "fold",
+        "replicated",
+        "dense",
+    ),
+    (
+        "replicated_depthwise",
+        ((6, 7), 34, 34, (3, 3)),
+        {"padding": (2, 2), "edge": "clamp", "groups": 34},
+        "fold",
+        "replicated",
+        "dense",
+    ),
+    ("clamped_but_inside", ((6, 7), 3, 33, (3, 3)), {"edge": "clamp"}, "dense", "fold", "few"),
+]
+IDS = [variant[0] for variant in VARIANTS]
+
+
+def names(layer: Layer) -> tuple[str, str, str]:
+    """The variants that the forward kernel, the data gradient and the weight gradient of ``layer`` run."""
+    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
+    source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
+    state = kernel.result_state(source, destination_image=gradient)
+    found = []
+    for option in mg.ConvolutionGradientOption(0), *(mg.ConvolutionGradientOption(i) for i in (1, 2)):
+        commands = mg.CommandBuffer()
+        gradient_kernel.gradient_option = option
+        if option:
+            gradient_kernel.encode(commands, gradient, source, state)
+        else:
+            kernel.encode(commands, source, destination_image=mg.Image(gradient.descriptor))
+        ran = [dispatch.function.name for dispatch in commands._dispatches]
+        (chosen,) = (name for name in ran if name.startswith("convolution"))
+        prefix = {1: "convolution_gradient_data_", 2: "convolution_gradient_weights_"}.get(int(option), "convolution_")
+        found.append(chosen.removeprefix(prefix).removeprefix("convolution_"))
+    return found[0], found[1], found[2]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
+def test_each_variant_against_the_references(variant, dtype):
+    _, arguments, options, *expected = variant
+    layer = make(*arguments, **options, dtype=dtype)
+    assert names(layer) == tuple(expected)
+    y, dx, state = run(layer)
+    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
+    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    layer.check_state(state)
+    for _ in range(19):
+        again_y, again_dx, again = run(layer)
+        assert np.array_equal(again_y, y) and np.array_equal(again_dx, dx), "other bits on another run"
+        assert np.array_equal(again.gradient_for_weights, state.gradient_for_weights)
+        assert np.array_equal(again.gradient_for_biases, state.gradient_for_biases)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
+def test_each_variant_in_a_part_of_larger_images(variant):
+    """Channels 4 and up of the source, channels 8 and up of a clip rectangle of a larger result; the rest stays."""
+    _, arguments, options, *_ = variant
+    layer = make(*arguments, **options)
+    images, height, width, outputs = layer.result_shape
+    random = np.random.default_rng(1)
+    wide = random.standard_normal((*layer.source.shape[:3], layer.inputs + 7)).astype(np.float32)
+    wide[..., 4 : 4 + layer.inputs] = layer.source
+    background = random.standard_normal((images, height + 3, width + 2, outputs + 9)).astype(np.float32)
+    incoming = background.copy()
+    part = (slice(None), slice(2, 2 + height), slice(1, 1 + width), slice(8, 8 + outputs))
+    incoming[part] = layer.gradient
+    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
+    kernel.clip_rect = mg.Region(mg.Origin(1, 2, 0), mg.Size(width, height, images))
+    kernel.source_feature_channel_offset, kernel.destination_feature_channel_offset = 4, 8
+    source, result = mg.Image.from_array(wide), mg.Image.from_array(background)
+    state = kernel.result_state(source, destination_image=result)
+    gradient = mg.Image.from_array(np.full(wide.shape, 7, np.float32))
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=result, destination_state=state)
+        gradient_kernel.encode(commands, mg.Image.from_array(incoming), source, state, destination_gradient=gradient)
+    values = np.array(result)
+    assert_within(values[part], layer.expected(), layer.forward_bound(), name="result")
+    values[part] = background[part]
+    assert np.array_equal(values, background), "pixels or channels outside the clip rectangle changed"
+    dx = np.array(gradient)
+    read = (..., slice(4, 4 + layer.inputs))
+    assert_within(dx[read], layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    dx[read] = 7
+    assert (dx == 7).all() or not dx[..., :4].any(), "channels that were not read changed"
+    layer.check_state(state)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
+def test_each_variant_adds_to_what_a_state_holds(variant):
+    _, arguments, options, *_ = variant
+    layer = make(*arguments, **{**options, "images": 3})
+    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
+    gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
+    source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
+    state = kernel.result_state(source, destination_image=gradient)
+    with mg.CommandBuffer() as commands:
+        gradient_kernel.encode(commands, gradient._images(0, 1), source._images(0, 1), state)
+        gradient_kernel.encode(commands, gradient._images(1, 2), source._images(1, 2), state)
+    layer.check_state(state)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("arguments", "options", "at_least"),
+    [
+        (((70, 64), 24, 33, (3, 3)), {"padding": (1, 1), "images": 3}, 3),
+        (((64, 64), 3, 40, (3, 3)), {"padding": (1, 1), "images": 3}, 2),
+        (((48, 64), 36, 36, (3, 3)), {"padding": (1, 1), "images": 3, "groups": 36}, 2),
+        (((48, 48), 33, 40, SINGLE), {"images": 3}, 2),
+        (((3, 3), 40, 70, (3, 3)), {"padding": (1, 1)}, 1),
+    ],
+    ids=["dense", "few", "depthwise", "pointwise", "one"],
+)
+def test_any_number_of_splits_of_the_weight_gradient(arguments, options, at_least, dtype):
+    layer = make(*arguments, **options, dtype=dtype)
+    commands = mg.CommandBuffer()
+    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
+    gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
+    source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
+    state = kernel.result_state(source, destination_image=gradient)
+    gradient_kernel.encode(commands, gradient, source, state)
+    has_sum = "sum_of_splits" in [dispatch.function.name for dispatch in commands._dispatches]
+    assert has_sum == (at_least > 1)
+    image_bytes = 4 * (layer.source.size + layer.gradient.size)
+    assert at_least <= max(1, image_bytes / convolution_weights_gradient.SPLIT_BYTES), "the case is too small"
+    commands.commit()
+    layer.check_state(state)
+    with mg.CommandBuffer() as commands:
+        gradient_kernel.encode(commands, gradient, source, state)
+    twice = replace(
+        layer,
+        source=np.concatenate([layer.source] * 2),
+        gradient=np.concatenate([layer.gradient] * 2),
+    )
+    twice.check_state(state)
+
+
+@st.composite
+def shaped_layers(draw: Any) -> Layer:
+    """Windows of one pixel, windows that are the whole source, few channels and depthwise layers of any size."""
+    kind = draw(st.sampled_from(["point", "fully_connected", "few", "depthwise"]))
+    options: dict[str, Any] = {
+        "images": draw(batch_sizes()),
+        "dtype": draw(channel_formats()).dtype,
+        "edge": draw(st.sampled_from(sorted(EDGES))),
+    }
+    size = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    inputs, outputs = draw(channel_counts()), draw(channel_counts())
+    if kind == "point":
+        return make(size, inputs, outputs, SINGLE, **options)
+    if kind == "fully_connected":
+        return make(size, inputs, outputs, size, **options)
+    kernel = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    padding = tuple(draw(st.integers(max(0, (k - n + 1) // 2), k)) for k, n in zip(kernel, size, strict=True))
+    options |= {"padding": padding, "stride": (draw(st.integers(1, 3)), draw(st.integers(1, 3)))}
+    if kind == "few":
+        return make(size, draw(st.integers(1, 4)), draw(st.integers(1, 40)), kernel, **options)
+    return make(size, inputs, inputs, kernel, groups=inputs, **options)
+
+
+@given(shaped_layers())
+@settings(max_examples=60)
+def test_shaped_layers_against_the_references(layer):
+    y, dx, state = run(layer)
+    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
+    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    layer.check_state(state)
+
+
+def test_random_layers_reach_every_variant():
+    reached: list[set[str]] = [set(), set(), set()]
+
+    @given(st.one_of(layers(more_channels=False), shaped_layers()))
+    @settings(max_examples=150, database=None)
+    def collect(layer: Layer) -> None:
+        for variants, name in zip(reached, names(layer), strict=True):
+            variants.add(name)
+
+    collect()
+    assert reached[0] == {"dense", "fold", "point", "depthwise", "rows"}
+    assert reached[1] == {"dense", "fold", "point", "depthwise", "point_unpacked", "replicated"}
+    assert reached[2] == {"dense", "few", "depthwise"}
+
+
+def test_weights_that_do_not_fit_when_packed_are_refused():
+    outputs, inputs = 2**10, 2**19
+    row = (0, inputs, inputs, inputs, 1, 1, inputs, 1)
+    layout = (0, outputs * 3, outputs * 6, outputs * 12, 2, 2, outputs, 1)
+    with pytest.raises(NotImplementedError, match="largest array"):
+        convolution_gather.plan(False, row, layout, (2, 2, 1, 1, 1, 1, -1, -1), 1, False)
+
+
+class Reloading:
+    """A convolution, another set of its parameters, and what each of them gives."""
+
+    def __init__(self) -> None:
+        self.first, other = make((5, 6), 6, 40, (3, 3), padding=(1, 1)), make((5, 6), 6, 40, (3, 3), padding=(1, 1))
+        self.second = replace(other, weights=2 * other.weights, biases=other.biases + 1)
+        self.kernel, self.source = self.first.convolution(), mg.Image.from_array(self.first.source)
+        self.state = mg.ConvolutionWeightsAndBiasesState.from_arrays(self.second.weights, self.second.biases)
+        self.before, self.after = run(self.first)[0], run(self.second)[0]
+        assert not np.array_equal(self.before, self.after)
+
+    def encode(self, commands: mg.CommandBuffer) -> mg.Image:
+        return self.kernel.encode(commands, self.source)
+
+    def reload(self, commands: mg.CommandBuffer) -> None:
+        self.kernel.reload_weights_and_biases(commands, self.state)
+
+    def result(self) -> np.ndarray:
+        with mg.CommandBuffer() as commands:
+            image = self.encode(commands)
+        return np.array(image)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_open_command_buffers_may_be_committed_in_any_order(order):
+    case = Reloading()
+    open_buffers = mg.CommandBuffer(), mg.CommandBuffer()
+    images = [case.encode(commands) for commands in open_buffers]
+    for index in order:
+        open_buffers[index].commit()
+    for image in images:
+        assert np.array_equal(np.asarray(image), case.before)
+    assert np.array_equal(case.result(), case.before)
+
+
+@pytest.mark.parametrize("was_packed", [False, True])
+def test_a_reload_that_is_committed_first_reaches_work_that_was_encoded_first(was_packed):
+    case = Reloading()
+    if was_packed:
+        case.result()
+    early, reload = mg.CommandBuffer(), mg.CommandBuffer()
+    image = case.encode(early)
+    case.reload(reload)
+    reload.commit()
+    early.commit()
+    assert np.array_equal(np.asarray(image), case.after)
+    assert np.array_equal(case.result(), case.after)
+
+
+@pytest.mark.parametrize("was_packed", [False, True])
+def test_a_reload_that_is_committed_last_does_not_reach_work_that_was_encoded_last(was_packed):
+    case = Reloading()
+    if was_packed:
+        case.result()
+    late, reload = mg.CommandBuffer(), mg.CommandBuffer()
+    case.reload(reload)
+    image = case.encode(late)
+    late.commit()
+    reload.commit()
+    assert np.array_equal(np.asarray(image), case.before)
+    assert np.array_equal(case.result(), case.after)
+
+
+@pytest.mark.parametrize("was_packed", [False, True])
+def test_a_reload_that_is_discarded_changes_nothing(was_packed):
+    case = Reloading()
+    if was_packed:
+        case.result()
+    with pytest.raises(RuntimeError, match="on purpose"), mg.CommandBuffer() as commands:
+        case.encode(commands)
+        case.reload(commands)
+        case.encode(commands)
+        raise RuntimeError("on purpose")
+    assert np.array_equal(case.result(), case.before)
+
+
+def test_weights_are_packed_once_until_they_change():
+    case = Reloading()
+
+    def packings(*steps: Any) -> int:
+        commands = mg.CommandBuffer()
+        for step in steps:
+            step(commands)
+        ran = [dispatch.function.name for dispatch in commands._dispatches]
+        commands.commit()
+        return sum(name.startswith("pack_") for name in ran)
+
+    assert packings(case.encode, case.encode) == 1
+    assert packings(case.encode, case.encode) == 0
+    assert packings(case.encode, case.reload, case.encode) == 1
+    assert packings(case.encode) == 0
+    case.kernel.weights_and_biases = case.first.weights, case.first.biases
+    assert packings(case.encode) == 1
