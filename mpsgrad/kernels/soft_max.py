@@ -50,7 +50,7 @@ def _add_dispatches(
     device, channels = kernel.device, layout[6]
     variant = next((f"_up_to_{most}" for most, _ in IN_REGISTERS if channels <= most), "")
     function = FAMILY.function(device, function_name + variant, destination.channel_format.metal_type)
-    for piece in pieces(layout, [operand for _, operand in operands]):
+    for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
         layouts: list[tuple[int, ...]] = [part for part in piece.operands if part is not None]
         if len(layouts) < len(operands):
