@@ -120,7 +120,11 @@ def _mark_lines(stream: Any) -> Iterable[Any]:
 
     file = _shown(Path(stream.filename))
     at_line_start = True
+    block_end = 0
     for token in stream:
+        # The line end behind a block tag belongs to the tag, so what follows on a later line starts that line.
+        at_line_start = at_line_start or 0 < block_end < token.lineno
+        block_end = token.lineno if token.type == "block_end" else 0
         if token.type == "data":
             parts = token.value.split("\n")
             marked = []
@@ -149,11 +153,11 @@ def _shown(file: Path) -> str:
 
 def _strip_markers(text: str, template: str) -> Rendering:
     lines, origins = [], []
-    file, number = template, 0
+    # A line without a marker is a further line of an expression's value, which has one place.
+    file, number = template, 1
     for marked in text.splitlines():
         pieces = marked.split("\x01")
         line = pieces[0]
-        number += 1
         for piece in pieces[1:]:
             place, _, rest = piece.partition("\x03")
             if not line.strip():
