@@ -11,12 +11,13 @@ import os
 from functools import cache as once
 from types import ModuleType
 
-from mpsgrad.devices.contract import Buffer, Device, Dispatch, Function, Library, Submission
+from mpsgrad.devices.contract import Buffer, CompileOptions, Device, Dispatch, Function, Library, Submission
 from mpsgrad.errors import DeviceNotFoundError, FormatError
 
 __all__ = [
     "DRIVERS",
     "Buffer",
+    "CompileOptions",
     "Device",
     "Dispatch",
     "Function",

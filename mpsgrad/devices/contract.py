@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from mpsgrad.errors import FormatError
 from mpsgrad.msl import KernelSignature
 
 CONSTANT_BUFFERS_KEPT = 4096
+LARGEST_THREADGROUP = 1024
+"""Threads that a threadgroup can have, on Apple GPUs and so everywhere."""
+THREADGROUP_MEMORY_BYTES = 32768
+"""Threadgroup memory that Apple GPUs have."""
+
+Extents = tuple[int, int, int]
 
 
 class Buffer(ABC):
@@ -46,23 +54,80 @@ class Function(ABC):
     name: str
     signature: KernelSignature
     threadgroup_size: int
+    pointee_sizes: tuple[int, ...] | None = None
+    """Bytes of what each argument points to, in the signature's order; None where the driver does not know them."""
 
 
 class Library(ABC):
     """The kernel functions of one compiled Metal source."""
 
+    @property
+    @abstractmethod
+    def function_names(self) -> tuple[str, ...]:
+        """The names that ``function`` takes, in the order of the source."""
+
     @abstractmethod
     def function(self, name: str) -> Function:
-        """The kernel function called ``name``; raises ``KeyError`` with the names that exist."""
+        """The kernel function called ``name``.
+
+        Raises ``KeyError`` with the names that exist, and ``FormatError`` if it uses function constants without value.
+        """
+
+
+def require_constants(signature: KernelSignature) -> None:
+    """Raises ``FormatError`` if a kernel function uses function constants that have no value."""
+    if signature.unset_constants:
+        raise FormatError(
+            f"{signature.name}: the function constants {', '.join(signature.unset_constants)} have no value; give them "
+            "with function_constants when the source is compiled"
+        )
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How source is compiled whose functions are dispatched over any grid.
+
+    ``fast_math`` lets the compiler reorder and approximate as Metal does by default; NaN and infinity keep their
+    meaning. ``function_constants`` are values by name or index, ``include_directory`` has the files that the source
+    includes in quotes.
+    """
+
+    fast_math: bool = True
+    language_version: str = "2.3"
+    function_constants: Mapping[str | int, Any] = field(default_factory=dict)
+    include_directory: Path | None = None
+
+    def definitions(self) -> dict[str, str]:
+        """The macros that tell a program its language version."""
+        major, minor = self.language_version.split(".")
+        return {"__METAL_VERSION__": f"{int(major)}{int(minor)}0"}
+
+    def resolve(self, name: str, quoted: bool) -> tuple[str, str] | None:
+        """The text and the name of an included file, or None."""
+        if self.include_directory is None or not quoted:
+            return None
+        path = self.include_directory / name
+        try:
+            return path.read_text(encoding="utf-8"), str(path)
+        except (OSError, UnicodeDecodeError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One run of a function over ``threadgroups`` groups of ``function.threadgroup_size`` threads."""
+    """One run of a function over ``threadgroups`` groups of ``function.threadgroup_size`` threads.
+
+    Functions compiled with ``CompileOptions`` also take ``threadgroup``, the extents of a threadgroup; ``threadgroups``
+    are then the threadgroups along each axis. If ``threads`` has the threads along each axis, no others run: the last
+    threadgroups are smaller. ``threadgroup_memory`` has the bytes of each ``[[threadgroup(n)]]`` argument.
+    """
 
     function: Function
-    threadgroups: int
+    threadgroups: int | Extents
     buffers: tuple[Buffer, ...]
+    threadgroup: Extents | None = None
+    threads: Extents | None = None
+    threadgroup_memory: tuple[int, ...] = ()
 
 
 class Submission(ABC):
@@ -108,10 +173,11 @@ class Device(ABC):
         """A buffer of at least one byte; raises ``DeviceError`` naming the size asked for when there is no memory."""
 
     @abstractmethod
-    def compile(self, source: str, *, name: str) -> Library:
+    def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> Library:
         """Compiles Metal source; ``name`` is the file name in messages for lines without a ``#line`` directive.
 
-        Raises ``ShaderError`` that points at the Metal source.
+        Without ``options`` functions are dispatched in whole threadgroups only, as the package's own are. Raises
+        ``ShaderError`` that points at the Metal source.
         """
 
     @abstractmethod

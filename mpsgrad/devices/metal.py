@@ -22,13 +22,21 @@ from typing import Any
 
 import numpy as np
 
-from mpsgrad.devices.contract import Buffer, Device, Dispatch, Function, Library, Submission
+from mpsgrad.devices.contract import (
+    LARGEST_THREADGROUP,
+    Buffer,
+    CompileOptions,
+    Device,
+    Dispatch,
+    Function,
+    Library,
+    Submission,
+)
 from mpsgrad.errors import DeviceError, ShaderError
 from mpsgrad.msl import KernelSignature, parse_compiler_log, translate
 
 INSTALL_HINT = "pip install metalcompute"
 SIMD_WIDTH = 32
-LARGEST_THREADGROUP = 1024
 
 _SOURCE_NAME = "program_source"
 _LINE_DIRECTIVE = re.compile(r'\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?\s*$')
@@ -148,6 +156,10 @@ class MetalLibrary(Library):
         self._sizes = sizes
         self._functions: dict[str, MetalFunction] = {}
 
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        return tuple(self._signatures)
+
     def function(self, name: str) -> MetalFunction:
         function = self._functions.get(name)
         if function is None:
@@ -225,8 +237,15 @@ class MetalDevice(Device):
         """
         return True
 
-    def compile(self, source: str, *, name: str) -> MetalLibrary:
-        signatures = translate(source, "opencl", filename=name).kernels
+    def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> MetalLibrary:
+        """As the contract has it, but raises ``NotImplementedError`` for what ``metalcompute`` cannot pass on."""
+        if options is not None:
+            _require_passable(options)
+        translation = translate(source, "opencl", filename=name)
+        signatures = translation.kernels
+        if translation.function_constants:
+            names = ", ".join(constant.name for constant in translation.function_constants)
+            raise NotImplementedError(f"{self.identifier}: metalcompute cannot set function constants ({names})")
         text, origins = _without_line_directives(source, name)
         lines = text.splitlines()
         sizes = {}
@@ -252,6 +271,7 @@ class MetalDevice(Device):
 
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> MetalSubmission:
         for dispatch in dispatches:
+            _require_row(dispatch)
             expected = len(dispatch.function.signature.arguments)
             if len(dispatch.buffers) != expected:
                 raise DeviceError(
@@ -261,6 +281,7 @@ class MetalDevice(Device):
         for dispatch in dispatches:
             function = dispatch.function
             assert isinstance(function, MetalFunction)
+            assert isinstance(dispatch.threadgroups, int)
             threads = dispatch.threadgroups * function.threadgroup_size
             try:
                 handles.append(function.handle(threads, *[buffer.handle for buffer in dispatch.buffers]))  # type: ignore[attr-defined]
@@ -268,6 +289,32 @@ class MetalDevice(Device):
                 handles.clear()
                 raise DeviceError(_refusal(function, str(error))) from error
         return MetalSubmission(handles)
+
+
+def _require_passable(options: CompileOptions) -> None:
+    """Raises ``NotImplementedError`` for options of the compiler that ``metalcompute`` does not set."""
+    if not options.fast_math:
+        raise NotImplementedError("metalcompute compiles with fast math only; fast_math=False is not possible")
+    if options.function_constants:
+        raise NotImplementedError("metalcompute cannot set function constants")
+
+
+def _require_row(dispatch: Dispatch) -> None:
+    """Raises ``NotImplementedError`` unless ``dispatch`` is one of whole threadgroups in a row."""
+    size = dispatch.function.threadgroup_size
+    name = dispatch.function.name
+    if isinstance(dispatch.threadgroups, tuple) or dispatch.threads is not None:
+        raise NotImplementedError(
+            f"{name}: metalcompute dispatches grids of one dimension in whole threadgroups only, not "
+            f"{dispatch.threads or dispatch.threadgroups}"
+        )
+    if dispatch.threadgroup not in (None, (size, 1, 1)):
+        raise NotImplementedError(
+            f"{name}: metalcompute dispatches threadgroups of {size} threads as the kernel declares, not "
+            f"{dispatch.threadgroup}"
+        )
+    if dispatch.threadgroup_memory:
+        raise NotImplementedError(f"{name}: metalcompute cannot set the length of [[threadgroup(n)]] arguments")
 
 
 def _not_dispatchable(signature: KernelSignature) -> str | None:

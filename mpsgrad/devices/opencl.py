@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import itertools
+import math
 import mmap
 import os
 import sys
 import tempfile
 import warnings
 from collections import deque
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cache as once
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
@@ -24,14 +27,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpsgrad.devices import cache
-from mpsgrad.devices.contract import Buffer, Device, Dispatch, Function, Library, Submission
+from mpsgrad.devices.contract import (
+    Buffer,
+    CompileOptions,
+    Device,
+    Dispatch,
+    Function,
+    Library,
+    Submission,
+    require_constants,
+)
 from mpsgrad.errors import DeviceError, ShaderError
-from mpsgrad.msl import KernelSignature, Translation, parse_compiler_log, shader_error, translate
+from mpsgrad.msl import (
+    SIZES_SUFFIX,
+    KernelSignature,
+    Launch,
+    Translation,
+    parse_compiler_log,
+    shader_error,
+    translate,
+)
 
 if TYPE_CHECKING:
     import pyopencl
 
 BUILD_OPTIONS = ("-cl-std=CLC++2021", "-cl-mad-enable", "-cl-no-signed-zeros")
+# Not -cl-fast-relaxed-math: it would let the compiler drop tests for NaN and infinity, which many kernels rely on
+# although fast math does not promise that they work on Apple GPUs.
+FAST_MATH_OPTIONS = (*BUILD_OPTIONS, "-cl-unsafe-math-optimizations")
+STRICT_MATH_OPTIONS = ("-cl-std=CLC++2021", "-cl-fp32-correctly-rounded-divide-sqrt")
 DEFAULT_THREADGROUP_SIZE = 256
 INSTALL_HINT = "pip install pyopencl intel-opencl-rt intel-cmplr-lib-rt"
 
@@ -198,21 +222,42 @@ class OpenCLBuffer(Buffer):
 
 
 class OpenCLFunction(Function):
-    """A kernel with the lock that its argument slots need: OpenCL kernels are not thread safe."""
+    """A kernel with the lock that its argument slots need: OpenCL kernels are not thread safe.
 
-    def __init__(self, kernel: pyopencl.Kernel, signature: KernelSignature) -> None:
+    ``box`` is the same kernel for threadgroups of several rows, where that has to be another one.
+    """
+
+    def __init__(
+        self, kernel: pyopencl.Kernel, signature: KernelSignature, box: Callable[[], OpenCLFunction] | None
+    ) -> None:
         self.name = signature.name
         self.signature = signature
         self.threadgroup_size = signature.threadgroup_size or DEFAULT_THREADGROUP_SIZE
         self.kernel = kernel
+        self.box = box
         self.lock = Lock()
 
 
 class OpenCLLibrary(Library):
-    def __init__(self, program: pyopencl.Program, signatures: dict[str, KernelSignature]) -> None:
+    """The kernels of a program. ``box`` compiles it once more, for threadgroups of several rows; the package's own
+    kernels have none, and run in whole threadgroups only."""
+
+    def __init__(
+        self,
+        program: pyopencl.Program,
+        signatures: dict[str, KernelSignature],
+        device: OpenCLDevice,
+        box: Callable[[], OpenCLLibrary] | None,
+    ) -> None:
         self._program = program
         self._signatures = signatures
+        self._device = device
+        self._box = once(box) if box is not None else None
         self._functions: dict[str, OpenCLFunction] = {}
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        return tuple(self._signatures)
 
     def function(self, name: str) -> OpenCLFunction:
         function = self._functions.get(name)
@@ -222,9 +267,18 @@ class OpenCLLibrary(Library):
             if name not in self._signatures:
                 raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
             signature = self._signatures[name]
-            function = OpenCLFunction(cl.Kernel(self._program, signature.entry_point), signature)
+            require_constants(signature)
+            box = partial(self._box_function, name) if self._box is not None else None
+            function = OpenCLFunction(cl.Kernel(self._program, signature.entry_point), signature, box)
+            if box is not None:
+                sizes = cl.Kernel(self._program, signature.entry_point + SIZES_SUFFIX)
+                function.pointee_sizes = self._device._pointee_sizes(sizes, len(signature.arguments))
             self._functions[name] = function
         return function
+
+    def _box_function(self, name: str) -> OpenCLFunction:
+        assert self._box is not None
+        return self._box().function(name)
 
 
 class OpenCLSubmission(Submission):
@@ -354,22 +408,55 @@ class OpenCLDevice(Device):
     def translate(self, source: str, *, name: str) -> str:
         return translate(source, "opencl", filename=name).source
 
-    def _cache_name(self, translated: str) -> str:
-        return cache.key("opencl", translated, *BUILD_OPTIONS, self.name, self.driver_version, cache.processor())
+    def _cache_name(self, translated: str, build_options: Sequence[str] = BUILD_OPTIONS) -> str:
+        return cache.key("opencl", translated, *build_options, self.name, self.driver_version, cache.processor())
 
     def is_compiled(self, source: str, *, name: str) -> bool:
         return cache.contains(self._cache_name(self.translate(source, name=name)))
 
-    def compile(self, source: str, *, name: str) -> OpenCLLibrary:
+    def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> OpenCLLibrary:
+        if options is not None:
+            return self._compile_for_any_grid(source, name, options, "row")
         translation = translate(source, "opencl", filename=name)
-        stored = self._cache_name(translation.source)
+        return OpenCLLibrary(self._program(translation, source, name, BUILD_OPTIONS), translation.kernels, self, None)
+
+    def _compile_for_any_grid(self, source: str, name: str, options: CompileOptions, launch: Launch) -> OpenCLLibrary:
+        translation = translate(
+            source,
+            "opencl",
+            filename=name,
+            resolve=options.resolve,
+            definitions=options.definitions(),
+            function_constants=options.function_constants,
+            launch=launch,
+        )
+        build_options = FAST_MATH_OPTIONS if options.fast_math else STRICT_MATH_OPTIONS
+        program = self._program(translation, source, name, build_options)
+        box = partial(self._compile_for_any_grid, source, name, options, "box")
+        return OpenCLLibrary(program, translation.kernels, self, box)
+
+    def _program(
+        self, translation: Translation, source: str, name: str, build_options: Sequence[str]
+    ) -> pyopencl.Program:
+        stored = self._cache_name(translation.source, build_options)
         program = self._from_binary(cache.load(stored))
         if program is None:
-            program = self._build(translation, source, name)
+            program = self._build(translation, source, name, build_options)
             import pyopencl as cl
 
             cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])
-        return OpenCLLibrary(program, dict(translation.kernels))
+        return program
+
+    def _pointee_sizes(self, kernel: pyopencl.Kernel, count: int) -> tuple[int, ...]:
+        """What an entry point that stores the sizes of its ``count`` arguments' types says."""
+        if count == 0:
+            return ()
+        import pyopencl as cl
+
+        buffer = self.allocate(4 * count)
+        kernel.set_args(buffer.handle)
+        cl.enqueue_nd_range_kernel(self._queue, kernel, (1,), (1,)).wait()
+        return tuple(int(size) for size in buffer.read(0, 4 * count).view(np.uint32))
 
     def _from_binary(self, binary: bytes | None) -> pyopencl.Program | None:
         if binary is None:
@@ -382,13 +469,15 @@ class OpenCLDevice(Device):
         except cl.Error:
             return None
 
-    def _build(self, translation: Translation, source: str, name: str) -> pyopencl.Program:
+    def _build(
+        self, translation: Translation, source: str, name: str, build_options: Sequence[str]
+    ) -> pyopencl.Program:
         import pyopencl as cl
 
         program = cl.Program(self._context, translation.source)
         try:
             with _without_compiler_warnings:
-                return program.build(options=list(BUILD_OPTIONS), cache_dir=False)
+                return program.build(options=list(build_options), cache_dir=False)
         except cl.Error as error:
             raise _shader_error(str(error), translation, source, name) from error
 
@@ -400,15 +489,19 @@ class OpenCLDevice(Device):
         for dispatch in dispatches:
             function = dispatch.function
             assert isinstance(function, OpenCLFunction)
-            size = function.threadgroup_size
-            with function.lock:
-                function.kernel.set_args(*[buffer.handle for buffer in dispatch.buffers])  # type: ignore[attr-defined]
-                try:
+            try:
+                if function.box is not None:
+                    events += self._enqueue_parts(function, dispatch)
+                    continue
+                assert isinstance(dispatch.threadgroups, int)
+                size = function.threadgroup_size
+                with function.lock:
+                    function.kernel.set_args(*[buffer.handle for buffer in dispatch.buffers])  # type: ignore[attr-defined]
                     event = cl.enqueue_nd_range_kernel(
                         queue, function.kernel, (dispatch.threadgroups * size,), (size,)
                     )
-                except cl.Error as error:
-                    raise DeviceError(f"{function.name}: the device refused the dispatch: {error}") from error
+            except cl.Error as error:
+                raise DeviceError(f"{function.name}: the device refused the dispatch: {error}") from error
             events.append(event)
         queue.flush()
         submission = OpenCLSubmission(dispatches, events, label)
@@ -418,6 +511,44 @@ class OpenCLDevice(Device):
                 self._in_flight.popleft()
             self._in_flight.append(submission)
         return submission
+
+    def _enqueue_parts(self, function: OpenCLFunction, dispatch: Dispatch) -> list[pyopencl.Event]:
+        """Starts the parts of a grid that have threadgroups of one size each: OpenCL on CPUs runs no others."""
+        import pyopencl as cl
+
+        threadgroup = dispatch.threadgroup or (function.threadgroup_size, 1, 1)
+        count = dispatch.threadgroups
+        threadgroups = count if isinstance(count, tuple) else (count, 1, 1)
+        grid = dispatch.threads or tuple(count * size for count, size in zip(threadgroups, threadgroup, strict=True))
+        as_row = function.signature.uses_simdgroups and threadgroup[1:] != (1, 1)
+        if as_row and function.box is not None:
+            function = function.box()
+        counts = tuple(-(-size // group) for size, group in zip(grid, threadgroup, strict=True))
+        arguments = [buffer.handle for buffer in dispatch.buffers]  # type: ignore[attr-defined]
+        arguments += [cl.LocalMemory(nbytes) for nbytes in dispatch.threadgroup_memory]
+        events = []
+        axes = [_parts(size, group) for size, group in zip(grid, threadgroup, strict=True)]
+        with function.lock:
+            for part in itertools.product(*reversed(axes)):
+                first, groups, extents = zip(*reversed(part), strict=True)
+                launch = np.array([*grid, *threadgroup, *counts, *first, *extents], np.uint32)
+                local = (math.prod(extents), 1, 1) if as_row else extents
+                function.kernel.set_args(*arguments, launch)
+                event = cl.enqueue_nd_range_kernel(
+                    self._queue,
+                    function.kernel,
+                    tuple(count * size for count, size in zip(groups, local, strict=True)),
+                    local,
+                    None if as_row else tuple(index * size for index, size in zip(first, threadgroup, strict=True)),
+                )
+                events.append(event)
+        return events
+
+
+def _parts(threads: int, threadgroup: int) -> list[tuple[int, int, int]]:
+    """First threadgroup, their number and their extent for the whole threadgroups along an axis, and for the rest."""
+    whole, rest = divmod(threads, threadgroup)
+    return [(0, whole, threadgroup)] * (whole > 0) + [(whole, 1, rest)] * (rest > 0)
 
 
 def _pool_size(nbytes: int) -> int:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.declarations import Attribute, Kernel, Parameter
-from mpsgrad.msl.signature import Argument, Target
+from mpsgrad.msl.signature import Argument, Launch, Target
 from mpsgrad.msl.tokens import error, spell
 
 VECTOR_TYPE = re.compile(r"(bool|char|uchar|short|ushort|int|uint|long|ulong|half|float)([234])$")
@@ -81,8 +81,12 @@ class Backend(ABC):
         """What stands before the parameters of an entry point."""
 
     @abstractmethod
-    def position(self, name: str, dimensions: int, flat: bool) -> Sequence[str]:
+    def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
         """The expressions of a position attribute's components; ``flat`` says that threadgroups are rows of threads."""
+
+    @abstractmethod
+    def launch_parameter(self, launch: Launch) -> tuple[str, str]:
+        """What stands before the program, and an entry point's last parameter, for a kind of launch."""
 
     @abstractmethod
     def vector(self, type_name: str, components: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from mpsgrad.msl.backend import Backend, floating_literal
 from mpsgrad.msl.cuda_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
-from mpsgrad.msl.signature import Argument
+from mpsgrad.msl.signature import Argument, Launch
 
 COMPILER_OPTIONS = ("-default-device", "--std=c++17")
 
@@ -101,7 +101,12 @@ class CUDABackend(Backend):
         bounds = f"__launch_bounds__({threadgroup_size}) " if threadgroup_size is not None else ""
         return f'extern "C" __global__ void {bounds}{entry_point}'
 
-    def position(self, name: str, dimensions: int, flat: bool) -> Sequence[str]:
+    def launch_parameter(self, launch: Launch) -> tuple[str, str]:
+        if launch != "whole":
+            raise NotImplementedError(f"CUDA: launch is {launch!r} but only 'whole' threadgroups are translated")
+        return "", ""
+
+    def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
         return [_POSITIONS[name].format(axis) for axis in _AXES[:dimensions]]
 
     def vector(self, type_name: str, components: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from mpsgrad.msl.backend import Backend, floating_literal
 from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
-from mpsgrad.msl.signature import Argument
+from mpsgrad.msl.signature import Argument, Launch
 
 SIMD_WIDTH = 32
 
@@ -49,6 +49,47 @@ _FLAT_POSITIONS = {
     "simdgroups_per_threadgroup": f"(((uint)get_local_size(0) + {SIMD_WIDTH - 1}) / {SIMD_WIDTH})",
 }
 
+# A launch of any grid: OpenCL on CPUs runs only whole threadgroups of one size, so a driver cuts the grid into parts
+# with threadgroups of ``extents``, gives each as its offset the position of its first thread, and says here what the
+# functions of OpenCL cannot know of the rest.
+_LAUNCH_STRUCT = (
+    "typedef struct { uint grid[3], threadgroup[3], threadgroups[3], first_threadgroup[3], extents[3]; }"
+    " launch_mtl_t;\n"
+    "inline uint box_position_mtl(launch_mtl_t launch, int axis) {\n"
+    "    uint index = get_local_id(0);\n"
+    "    uint row = index / launch.extents[0];\n"
+    "    if (axis == 0) return index - row * launch.extents[0];\n"
+    "    return axis == 1 ? row % launch.extents[1] : row / launch.extents[1];\n"
+    "}\n"
+)
+_LAUNCH_POSITIONS = {
+    "threadgroup_position_in_grid": "position_mtl(get_group_id({0}) + launch_mtl.first_threadgroup[{0}])",
+    "threads_per_grid": "launch_mtl.grid[{}]",
+    "dispatch_threads_per_threadgroup": "launch_mtl.threadgroup[{}]",
+    "threadgroups_per_grid": "launch_mtl.threadgroups[{}]",
+    "dispatch_simdgroups_per_threadgroup": (
+        f"((launch_mtl.threadgroup[0] * launch_mtl.threadgroup[1] * launch_mtl.threadgroup[2] + {SIMD_WIDTH - 1})"
+        f" / {SIMD_WIDTH})"
+    ),
+    "dispatch_quadgroups_per_threadgroup": (
+        "((launch_mtl.threadgroup[0] * launch_mtl.threadgroup[1] * launch_mtl.threadgroup[2] + 3) / 4)"
+    ),
+    "quadgroups_per_threadgroup": (
+        "((launch_mtl.extents[0] * launch_mtl.extents[1] * launch_mtl.extents[2] + 3) / 4)"
+    ),
+}
+
+# OpenCL starts a new subgroup with each row of a threadgroup, Metal only after 32 threads. So a threadgroup of several
+# rows that has simdgroups runs as one row, and each thread finds out where it would have been.
+_BOX_POSITIONS = {
+    "thread_position_in_threadgroup": "local_position_mtl(box_position_mtl(launch_mtl, {}))",
+    "thread_position_in_grid": (
+        "position_mtl((get_group_id({0}) + launch_mtl.first_threadgroup[{0}]) * launch_mtl.threadgroup[{0}]"
+        " + box_position_mtl(launch_mtl, {0}))"
+    ),
+    "threads_per_threadgroup": "local_position_mtl(launch_mtl.extents[{}])",
+}
+
 
 class OpenCLBackend(Backend):
     target = "opencl"
@@ -80,10 +121,18 @@ class OpenCLBackend(Backend):
             head += f"__attribute__((reqd_work_group_size({threadgroup_size}, 1, 1))) "
         return f"{head}__kernel void {entry_point}"
 
-    def position(self, name: str, dimensions: int, flat: bool) -> Sequence[str]:
+    def launch_parameter(self, launch: Launch) -> tuple[str, str]:
+        return ("", "") if launch == "whole" else (_LAUNCH_STRUCT, "launch_mtl_t launch_mtl")
+
+    def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
         if flat and name in _FLAT_POSITIONS:
             return [_FLAT_POSITIONS[name]]
-        return [_POSITIONS[name].format(axis) for axis in range(dimensions)]
+        expressions = _POSITIONS
+        if launch != "whole":
+            expressions = _POSITIONS | _LAUNCH_POSITIONS
+        if launch == "box":
+            expressions = expressions | _BOX_POSITIONS
+        return [expressions[name].format(axis) for axis in range(dimensions)]
 
     def vector(self, type_name: str, components: Sequence[str]) -> str:
         return f"({type_name})({', '.join(components)})"

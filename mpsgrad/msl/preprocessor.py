@@ -432,6 +432,11 @@ _PRECEDENCE = {
 }  # fmt: skip
 
 
+def integer_expression(tokens: list[Token], place: Token) -> int:
+    """The value of an integer expression as ``#if`` takes it; raises ``ShaderError``."""
+    return _Expression(tokens, place).value()
+
+
 class _Expression:
     """The integer expression of an ``#if``."""
 

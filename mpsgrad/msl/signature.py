@@ -7,6 +7,16 @@ from typing import Literal
 
 AddressSpace = Literal["device", "constant", "threadgroup"]
 Target = Literal["opencl", "cuda"]
+Launch = Literal["whole", "row", "box"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionConstant:
+    """A program-scope constant that gets its value when the source is compiled; ``type`` is a scalar or vector."""
+
+    name: str
+    index: int
+    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,8 @@ class KernelSignature:
 
     ``arguments`` are ordered by index, buffers before threadgroup memory; the entry point takes them in that order.
     ``threadgroup_size`` is ``[[max_total_threads_per_threadgroup(N)]]``, or None. ``line`` is where the kernel's name
-    stands in ``file``.
+    stands in ``file``. ``unset_constants`` are function constants that it uses without asking whether they are defined,
+    and that have no value.
     """
 
     name: str
@@ -41,6 +52,7 @@ class KernelSignature:
     line: int
     file: str
     uses_simdgroups: bool
+    unset_constants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,7 @@ class Translation:
 
     source: str
     kernels: dict[str, KernelSignature]
+    function_constants: tuple[FunctionConstant, ...] = ()
     shifts: dict[tuple[str, int], tuple[tuple[int, int], ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def column(self, file: str, line: int, column: int) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
+from typing import Any
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import (
@@ -29,10 +30,11 @@ from mpsgrad.msl.declarations import (
 )
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, Diagnostic
 from mpsgrad.msl.emission import emit
+from mpsgrad.msl.function_constants import IS_DEFINED, FunctionConstants
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.preprocessor import Preprocessor
-from mpsgrad.msl.signature import Argument, KernelSignature, Target, Translation
+from mpsgrad.msl.signature import Argument, KernelSignature, Launch, Target, Translation
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,
@@ -47,6 +49,7 @@ from mpsgrad.msl.tokens import (
 )
 
 LAST_BUFFER_INDEX = 30
+SIZES_SUFFIX = "_sizes_mtl"
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
@@ -57,7 +60,6 @@ _UNSUPPORTED_ATTRIBUTES = {
     "texture": "textures are not supported",
     "sampler": "samplers are not supported",
     "stage_in": "[[stage_in]] is not supported: kernels take buffers only",
-    "function_constant": "function constants are not supported",
     "imageblock_data": "imageblocks are not supported",
     "id": "argument buffers are not supported",
     "grid_origin": "[[grid_origin]] is not supported: it belongs to [[stage_in]]",
@@ -77,20 +79,32 @@ def translate(
     filename: str = "<metal>",
     resolve: Callable[[str, bool], tuple[str, str] | None] | None = None,
     definitions: Mapping[str, str] | None = None,
+    function_constants: Mapping[str | int, Any] | None = None,
+    launch: Launch = "whole",
 ) -> Translation:
     """Metal Shading Language 2.3 as C++ for OpenCL 2021 or CUDA C++, with the signatures of its kernel functions.
 
     ``filename`` names the lines that no ``#line`` directive renames. ``resolve(name, quoted)`` finds an included file
-    (its text and name). ``definitions`` are macros, as ``-D`` would set them. Raises ``ShaderError``, pointing at the
-    Metal source, for what is malformed or cannot be carried; errors in function bodies are left to the target's
-    compiler, whose messages ``parse_compiler_log`` reads.
+    (its text and name). ``definitions`` are macros, as ``-D`` would set them. ``function_constants`` has values by name
+    or index; without one a function constant is not defined.
+
+    ``launch`` says how the entry points are started. "whole": in whole threadgroups of the size that a kernel declares,
+    as the target starts them itself. "row" and "box", for OpenCL only: over any grid in parts, described by one more
+    argument (``launch_mtl_t`` in the translation). With "row" threadgroups may have several rows only where a kernel
+    uses no simdgroups; with "box" kernels that do are started in rows of as many threads as a threadgroup has. Beside
+    each entry point another one, with ``SIZES_SUFFIX``, then stores the sizes of what the arguments point to.
+
+    Raises ``ShaderError``, pointing at the Metal source, for what is malformed or cannot be carried; errors in function
+    bodies are left to the target's compiler, whose messages ``parse_compiler_log`` reads. Raises ``FormatError`` for
+    function constants that the source does not have or whose values do not fit.
     """
     if target not in _BACKENDS:
         raise ValueError(f"translate: target is {target!r} but must be one of {sorted(_BACKENDS)}")
     try:
         tokens = Preprocessor(resolve, definitions).run(source, filename)
         program = read_program(tokens)
-        return _Translator(program, _BACKENDS[target], filename).translation()
+        constants = FunctionConstants(program, function_constants or {})
+        return _Translator(program, _BACKENDS[target], filename, constants, launch).translation()
     except ShaderError as found:
         if found.source_line is None:
             raise shader_error(found, source, filename) from None
@@ -126,7 +140,12 @@ def source_lines(source: str, filename: str, file: str, line: int | None) -> lis
 class _Translator:
     """The state of one translation."""
 
-    def __init__(self, program: Program, backend: Backend, filename: str) -> None:
+    def __init__(
+        self, program: Program, backend: Backend, filename: str, constants: FunctionConstants, launch: Launch
+    ) -> None:
+        self._function_constants = constants
+        self._launch = launch
+        self._launch_opening, self._launch_parameter = backend.launch_parameter(launch)
         self._program = program
         self._tokens = program.tokens
         self._backend = backend
@@ -165,22 +184,24 @@ class _Translator:
             pieces.append((kernel.start, kernel.body_close + 1, make))
         for one in self._program.instantiations:
             pieces.append((one.start, one.end, partial(self._instantiated_kernel, one, templates)))
+        for start, end, tokens in self._function_constants.pieces():
+            pieces.append((start, end, partial(self._rewrite, tokens)))
         pieces += [(start, end, list) for start, end in self._program.dropped]
         pieces += self._repeated_overloads()
         pieces.sort(key=lambda piece: piece[0])
         position = 0
-        for start, end, tokens in pieces:
+        for start, end, make_tokens in pieces:
             if start < position:
                 continue
             output += self._rewrite(self._tokens[position:start])
-            output += tokens()
+            output += make_tokens()
             position = end
         output += self._rewrite(self._tokens[position:])
         names = self._library.closure(self._used)
         members = {b.text for a, b in pairwise(self._tokens) if a.text == "."}
         prelude = self._backend.opening(names, members) + self._library.prelude(names) + self._vector_makers()
-        text, shifts = emit(output, self._filename, prelude)
-        return Translation(text, self._signatures, shifts)
+        text, shifts = emit(output, self._filename, prelude + self._launch_opening)
+        return Translation(text, self._signatures, self._function_constants.declared, shifts)
 
     # What cannot be carried.
 
@@ -195,8 +216,14 @@ class _Translator:
                 raise error(f"'{token.text}' is not supported: kernels take buffers only", token)
             if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
                 raise error("samplers are not supported: kernels take buffers only", token)
-            if token.text == "function_constant" and before == "[":
-                raise error(_UNSUPPORTED_ATTRIBUTES["function_constant"], token)
+            if token.text == "function_constant" and before == "[" and not self._may_be_function_constant(index):
+                raise error("a function constant has to be a constant at program scope", token)
+
+    def _may_be_function_constant(self, index: int) -> bool:
+        """Whether the ``function_constant`` at ``index`` is a variable's at program scope or a kernel parameter's."""
+        return any(start <= index < stop for start, stop in self._program.variables) or any(
+            kernel.parameters_open < index < kernel.parameters_close for kernel in self._program.kernels
+        )
 
     def _compose_swizzles(self) -> None:
         """Makes one swizzle of two in a row, ``v.zyx.x``: where a swizzle is an object, it has none of its own."""
@@ -271,6 +298,11 @@ class _Translator:
             following = tokens[index + 1].text if index + 1 < count else ""
             if following == "::" and text in ("metal", "precise", "fast", "simd"):
                 index = self._qualified(tokens, index, output)
+                continue
+            if text == IS_DEFINED and index + 3 < count and tokens[index + 3].text == ")":
+                value = "true" if self._function_constants.is_set(tokens[index + 2]) else "false"
+                output.append(token.replaced(value))
+                index += 4
                 continue
             if text in ADDRESS_SPACES:
                 self._address_space(tokens, index, output)
@@ -556,13 +588,20 @@ class _Translator:
         used = {"buffer": set(taken["buffer"]), "threadgroup": set(taken["threadgroup"])}
         for parameter in kernel.parameters:
             if parameter in buffers:
-                arguments.append((self._argument(parameter, used, substitution), parameter))
+                argument = self._argument(parameter, used, substitution)
+                if self._is_present(parameter):
+                    arguments.append((argument, parameter))
+                else:
+                    prologue += self._absent(argument, parameter)
             else:
                 attribute = parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
                 assert attribute is not None
                 dimensions = max(dimensions, position_dimensions(parameter, attribute))
                 positions.append(parameter)
-        flat = threadgroup_size is not None and dimensions == 1
+        if self._launch == "whole":
+            flat = threadgroup_size is not None and dimensions == 1
+        else:
+            flat = uses_simdgroups
         for parameter in positions:
             prologue += self._position(parameter, flat)
         arguments.sort(key=lambda pair: (pair[0].address_space == "threadgroup", pair[0].index))
@@ -577,8 +616,10 @@ class _Translator:
             line=kernel.name.line,
             file=kernel.name.file,
             uses_simdgroups=uses_simdgroups,
+            unset_constants=self._unset_constants(kernel),
         )
-        head = self._backend.kernel_head(kernel, entry_point, threadgroup_size if flat else None, uses_simdgroups)
+        required_size = threadgroup_size if flat and self._launch == "whole" else None
+        head = self._backend.kernel_head(kernel, entry_point, required_size, uses_simdgroups)
         tokens = self._tokens
         first = tokens[kernel.start]
         head = self._complete_types(arguments) + head
@@ -588,23 +629,72 @@ class _Translator:
             if number:
                 output.append(parameter.type[0].replaced(","))
             output += self._parameter(argument, parameter)
+        if self._launch_parameter:
+            separator = ", " if arguments else ""
+            output.append(tokens[kernel.parameters_close].replaced(separator + self._launch_parameter))
         output.append(tokens[kernel.parameters_close])
         output.append(tokens[kernel.body_open])
         output += prologue
         output += self._rewrite(tokens[kernel.body_open + 1 : kernel.body_close])
         output.append(tokens[kernel.body_close])
+        if self._launch_parameter:
+            output.append(tokens[kernel.body_close].replaced(self._sizes(entry_point, arguments)))
         return output
+
+    def _sizes(self, entry_point: str, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
+        """An entry point that stores the sizes of what the arguments point to, as the target's compiler lays it out."""
+        types = [self._pointee(parameter) for _, parameter in arguments]
+        stores = "".join(f" sizes_mtl[{index}] = sizeof({name});" for index, name in enumerate(types))
+        return f" __kernel void {entry_point}{SIZES_SUFFIX}(__global uint* sizes_mtl) {{{stores} }}"
+
+    def _pointee(self, parameter: Parameter) -> str:
+        """The type that a parameter points to, as the target writes it."""
+        pointee = [token for token in parameter.type if token.text not in ADDRESS_SPACES]
+        end = next(i for i, token in enumerate(pointee) if token.text in ("*", "&"))
+        return " ".join(token.text for token in self._rewrite(pointee[:end]))
 
     def _complete_types(self, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
         """Statements that make the compiler instantiate what arguments point to: it must know them at the signature."""
-        types = []
-        for argument, parameter in arguments:
-            if _TYPE_NAME.match(argument.type):
-                continue
-            pointee = [token for token in parameter.type if token.text not in ADDRESS_SPACES]
-            end = next(i for i, token in enumerate(pointee) if token.text in ("*", "&"))
-            types.append(" ".join(token.text for token in self._rewrite(pointee[:end])))
+        types = [self._pointee(parameter) for argument, parameter in arguments if not _TYPE_NAME.match(argument.type)]
         return "".join(f'static_assert(sizeof({name}) > 0, ""); ' for name in dict.fromkeys(types))
+
+    def _is_present(self, parameter: Parameter) -> bool:
+        """Whether the function constant that a parameter depends on, if any, is true."""
+        attribute = parameter.attribute("function_constant")
+        return attribute is None or self._function_constants.holds(attribute.arguments, attribute.token)
+
+    def _absent(self, argument: Argument, parameter: Parameter) -> list[Token]:
+        """A declaration for an argument that does not exist: code that is never reached may still name it."""
+        place = self._place
+        declared = " ".join(token.text for token in self._rewrite(parameter.type))
+        name = self._spelling(parameter.name)
+        value = f"*({declared.replace('&', '*')})0" if argument.is_reference else "0"
+        return [place.replaced(f"{declared} {name} = {value};", IDENTIFIER)]
+
+    def _unset_constants(self, kernel: Kernel) -> tuple[str, ...]:
+        """The function constants without a value that ``kernel`` uses, itself or through what it names."""
+        unset = self._function_constants.unset
+        return tuple(sorted(unset & self._reached(kernel))) if unset else ()
+
+    def _reached(self, kernel: Kernel) -> set[str]:
+        """The names in ``kernel``, in the functions that it calls, and in the constants that these are made of."""
+        tokens = self._tokens
+        variables: dict[str, list[tuple[int, int]]] = {}
+        for start, stop in self._program.variables:
+            for token, following in pairwise(tokens[start:stop]):
+                if token.kind == IDENTIFIER and following.text in ("=", "[", "{", ";", ","):
+                    variables.setdefault(token.text, []).append((start, stop))
+                    break
+        seen: set[str] = set()
+        todo = [(kernel.start, kernel.body_close)]
+        while todo:
+            start, end = todo.pop()
+            for token in tokens[start:end]:
+                if token.kind == IDENTIFIER and token.text not in seen:
+                    seen.add(token.text)
+                    todo += self._program.functions.get(token.text, ())
+                    todo += variables.get(token.text, ())
+        return seen
 
     def _threadgroup_size(self, kernel: Kernel, substitution: Mapping[str, str]) -> int | None:
         attribute = kernel.attribute("max_total_threads_per_threadgroup")
@@ -747,7 +837,7 @@ class _Translator:
         attribute = parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
         assert attribute is not None
         dimensions = position_dimensions(parameter, attribute)
-        components = self._backend.position(attribute.name, dimensions, flat)
+        components = self._backend.position(attribute.name, dimensions, flat, self._launch)
         place = self._place
         declared = " ".join(token.text for token in self._rewrite(parameter.type))
         if dimensions == 1:

@@ -1,0 +1,179 @@
+"""What a kernel is called with, as buffers: arrays are copied in and out, device memory is used in place."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import FormatError
+from mpsgrad.image import Image, TemporaryImage
+from mpsgrad.msl import Argument
+from mpsgrad.runtime.element_types import ElementType, element_type
+from mpsgrad.vector import Vector
+
+
+def declared(argument: Argument) -> str:
+    """An argument's declaration, as messages show it."""
+    const = "const " if argument.address_space == "device" and not argument.is_writable else ""
+    return f"{argument.address_space} {const}{argument.type}{'&' if argument.is_reference else '*'} {argument.name}"
+
+
+@dataclass
+class BoundArguments:
+    """The buffers of one call, and the arrays that take what the kernel writes."""
+
+    owner: str
+    device: Device
+    buffers: list[Buffer] = field(default_factory=list)
+    _arrays: list[tuple[np.ndarray, Buffer, bool]] = field(default_factory=list)
+
+    def add(self, argument: Argument, size: int | None, value: Any) -> None:
+        """Binds ``value``; ``size`` has the bytes of what ``argument`` points to, if known.
+
+        Raises ``FormatError`` naming the argument, its declaration and what was given.
+        """
+        where = f"{self.owner}: argument {len(self.buffers)} ({declared(argument)})"
+        if isinstance(value, (Buffer, Vector, Image)):
+            self.buffers.append(self._device_memory(where, argument, size, value))
+        elif isinstance(value, np.ndarray) and (value.ndim or argument.is_writable):
+            self.buffers.append(self._array(where, argument, size, value))
+        elif argument.is_writable:
+            raise FormatError(
+                f"{where} is {_shown(value)}; the kernel may write it, so it has to be an array or device memory"
+            )
+        else:
+            data = np.ascontiguousarray(_by_value(where, argument, size, value))
+            self.buffers.append(self.device.constant_buffer(data.tobytes()))
+
+    def _device_memory(
+        self, where: str, argument: Argument, size: int | None, value: Buffer | Vector | Image
+    ) -> Buffer:
+        element = element_type(argument.type)
+        if isinstance(value, Buffer):
+            buffer, nbytes = value, value.nbytes
+        elif isinstance(value, Vector):
+            _require_dtype(where, element, np.dtype(np.float32), "a Vector of float32")
+            if value._writer is not None:
+                value._writer._wait_for("Vector", "read", needs_result=True)
+            buffer, nbytes = value.buffer, 4 * value.length
+        else:
+            if value.parent is not None or isinstance(value, TemporaryImage):
+                raise FormatError(f"{where} is {value!r}; it has to be an image that is no view and not temporary")
+            _require_dtype(where, element, value.dtype, f"an Image of {value.dtype}")
+            value._wait_for_writer("read", needs_result=True)
+            buffer, nbytes = value.buffer, value.resource_size
+        if buffer.device is not self.device:
+            raise FormatError(
+                f"{where} is on {buffer.device.identifier} but the kernel was compiled for {self.device.identifier}"
+            )
+        _require_size(where, argument, element, size, nbytes)
+        return buffer
+
+    def _array(self, where: str, argument: Argument, size: int | None, value: np.ndarray) -> Buffer:
+        element = element_type(argument.type)
+        if value.dtype.hasobject or not value.dtype.isnative:
+            raise FormatError(f"{where} is {_shown(value)}; it has to hold numbers in native byte order")
+        if not value.flags.c_contiguous:
+            raise FormatError(f"{where} is {_shown(value)} that is not contiguous; use numpy.ascontiguousarray")
+        if argument.is_writable and not value.flags.writeable:
+            raise FormatError(f"{where} is {_shown(value)} that is read-only, but the kernel may write it")
+        _require_dtype(where, element, value.dtype, _shown(value))
+        _require_size(where, argument, element, size, value.nbytes)
+        for index, (other, buffer, written) in enumerate(self._arrays):
+            if not value.nbytes or not np.may_share_memory(value, other):
+                continue
+            if value.nbytes == other.nbytes and _address(value) == _address(other):
+                self._arrays[index] = (other, buffer, written) if written else (value, buffer, argument.is_writable)
+                return buffer
+            if argument.is_writable or written:
+                raise FormatError(f"{where} overlaps another argument, and the kernel may write one of them")
+        buffer = self.device.allocate(max(value.nbytes, 1))
+        if value.nbytes:
+            buffer.write(value.reshape(-1).view(np.uint8))
+        self._arrays.append((value, buffer, argument.is_writable))
+        return buffer
+
+    def write_back(self) -> None:
+        """Copies what the kernel wrote into the arrays. The kernel must have run."""
+        for array, buffer, written in self._arrays:
+            if written and array.nbytes:
+                memory = buffer.memory
+                data = buffer.read(0, array.nbytes) if memory is None else memory[: array.nbytes]
+                array.reshape(-1).view(np.uint8)[...] = data
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (np.ndarray, np.generic)):
+        shape = "x".join(map(str, value.shape))
+        return f"a {value.dtype} array of shape {shape}" if value.shape else f"the {value.dtype} {value}"
+    return f"{value!r}" if isinstance(value, numbers.Number) else f"a {type(value).__name__}"
+
+
+def _require_dtype(where: str, element: ElementType | None, dtype: np.dtype, shown: str) -> None:
+    """Raises ``FormatError`` unless numbers of ``dtype`` mean the same to the kernel, signs apart."""
+    if element is None or dtype == element.dtype or dtype.kind == "V":
+        return
+    integers = dtype.kind in "iu" and element.dtype.kind in "iu"
+    truths = {dtype.kind, element.dtype.kind} <= {"b", "u", "i"} and dtype.itemsize == 1
+    if dtype.itemsize != element.dtype.itemsize or not (integers or truths):
+        raise FormatError(f"{where} is {shown}; it has to be {element.dtype}")
+
+
+def _require_size(where: str, argument: Argument, element: ElementType | None, size: int | None, nbytes: int) -> None:
+    """Raises ``FormatError`` unless ``nbytes`` are a whole number of what the argument points to."""
+    size = element.size if element is not None else size
+    if size is None:
+        return
+    if nbytes % size or (argument.is_reference and nbytes < size):
+        hint = ""
+        if element is not None and element.lanes == 3 and element.size == 4 * element.dtype.itemsize:
+            hint = f"; three numbers without a gap are a packed_{argument.type}"
+        raise FormatError(f"{where} has {nbytes} bytes, but a {argument.type} has {size}{hint}")
+
+
+def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> np.ndarray:
+    """``value`` as the bytes of what ``argument`` points to."""
+    element = element_type(argument.type)
+    if element is None:
+        if not isinstance(value, (np.generic, np.ndarray)):
+            raise FormatError(
+                f"{where} is {_shown(value)}; a {argument.type} has to be a NumPy scalar or array of a dtype with its "
+                "layout"
+            )
+        data = np.asarray(value)
+        if data.dtype.hasobject or not data.dtype.isnative:
+            raise FormatError(f"{where} is {_shown(value)}; it has to hold numbers in native byte order")
+        _require_size(where, argument, None, size, data.nbytes)
+        return data
+    if not isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence)):
+        raise FormatError(f"{where} is {_shown(value)}; it has to be a {argument.type}")
+    try:
+        given = np.asarray(value)
+    except (ValueError, OverflowError):
+        raise FormatError(f"{where} is {value!r}; it has to be a {argument.type}") from None
+    lanes = () if element.lanes == 1 else (element.lanes,)
+    if given.shape != lanes or not _fits(given, element.dtype):
+        raise FormatError(f"{where} is {value!r}; it has to be a {argument.type}")
+    data = np.zeros(element.size // element.dtype.itemsize, element.dtype)
+    with np.errstate(over="ignore"):
+        data[: element.lanes] = given.astype(element.dtype)
+    return data
+
+
+def _fits(given: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether numbers keep their value, except that reals are rounded."""
+    if dtype.kind == "f":
+        return given.dtype.kind in "biuf"
+    if given.dtype.kind not in "biu":
+        return False
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return all(low <= int(each) <= high for each in given.ravel())

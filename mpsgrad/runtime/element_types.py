@@ -1,0 +1,49 @@
+"""The Metal types that NumPy has too: scalars, vectors of them, packed vectors, and atomics."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+_SCALARS: dict[str, type] = {
+    "bool": np.bool_, "char": np.int8, "uchar": np.uint8, "short": np.int16, "ushort": np.uint16, "int": np.int32,
+    "uint": np.uint32, "long": np.int64, "ulong": np.uint64, "half": np.float16, "float": np.float32,
+    "int8_t": np.int8, "uint8_t": np.uint8, "int16_t": np.int16, "uint16_t": np.uint16, "int32_t": np.int32,
+    "uint32_t": np.uint32, "int64_t": np.int64, "uint64_t": np.uint64, "size_t": np.uint64,
+    "signed char": np.int8, "unsigned char": np.uint8, "unsigned short": np.uint16, "unsigned int": np.uint32,
+    "unsigned": np.uint32, "unsigned long": np.uint64, "atomic_int": np.int32, "atomic_uint": np.uint32,
+    "atomic_bool": np.bool_, "atomic_float": np.float32,
+}  # fmt: skip
+_NAME = "|".join(sorted(_SCALARS, key=len, reverse=True))
+_SCALAR = re.compile(rf"(?:{_NAME})$")
+_VECTOR = re.compile(rf"(packed_)?({_NAME})([234])$")
+_TEMPLATE = re.compile(rf"(packed_vec|vec|atomic|_atomic)<({_NAME})(?:, ?([234]))?>$")
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """``lanes`` numbers of ``dtype`` in ``size`` bytes; three lanes take the room of four unless packed."""
+
+    dtype: np.dtype
+    lanes: int
+    size: int
+
+
+def element_type(name: str) -> ElementType | None:
+    """What ``name``, a type as written in Metal, is to NumPy; None for structs and other types of the user's."""
+    if _SCALAR.match(name):
+        dtype = np.dtype(_SCALARS[name])
+        return ElementType(dtype, 1, dtype.itemsize)
+    vector = _VECTOR.match(name)
+    if vector is not None:
+        packed, scalar, count = vector[1] is not None, vector[2], vector[3]
+    else:
+        template = _TEMPLATE.match(name)
+        if template is None:
+            return None
+        packed, scalar, count = template[1] == "packed_vec", template[2], template[3] or "1"
+    dtype = np.dtype(_SCALARS[scalar])
+    lanes = int(count)
+    return ElementType(dtype, lanes, dtype.itemsize * (4 if lanes == 3 and not packed else lanes))

@@ -1,0 +1,156 @@
+"""``compile`` and the objects that it gives: a library, its kernel functions, and what a run of one reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpsgrad.devices import CompileOptions, Device, Function, Library, require_device
+from mpsgrad.errors import FormatError
+from mpsgrad.msl import Argument
+from mpsgrad.runtime.arguments import BoundArguments, declared
+from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
+
+LANGUAGE_VERSIONS = ("2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "3.1", "3.2")
+SOURCE_NAME = "<metal>"
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """A run of a kernel that has ended. ``gpu_time`` is in seconds; None where the driver has no clock."""
+
+    gpu_time: float | None
+
+
+class KernelFunction:
+    """One kernel function: ``function(grid, *arguments)`` runs it and returns when it has ended."""
+
+    def __init__(self, device: Device, function: Function) -> None:
+        self.device = device
+        self._function = function
+
+    @property
+    def name(self) -> str:
+        return self._function.name
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The buffers that a call takes, in order of their indices."""
+        return tuple(each for each in self._function.signature.arguments if each.address_space != "threadgroup")
+
+    @property
+    def max_total_threads_per_threadgroup(self) -> int | None:
+        """What the kernel declares, or None."""
+        return self._function.signature.threadgroup_size
+
+    def __call__(
+        self,
+        grid: Any,
+        *arguments: Any,
+        threadgroup: Any = None,
+        grid_of_threadgroups: bool = False,
+        threadgroup_memory: Any = None,
+    ) -> KernelRun:
+        """Runs the kernel over ``grid`` and waits; other Python threads run meanwhile.
+
+        ``grid`` is a number of threads, or up to three; exactly these run, so threadgroups at the edges may be smaller
+        (``dispatchThreads``). With ``grid_of_threadgroups`` it counts threadgroups (``dispatchThreadgroups``).
+        ``threadgroup`` has up to three extents; without it the kernel's ``max_total_threads_per_threadgroup``, in rows
+        of 32 threads if the grid has several dimensions. ``threadgroup_memory`` has the bytes of the
+        ``[[threadgroup(n)]]`` arguments, one number or one for each.
+
+        The arguments, in order of their buffer indices: NumPy arrays (contiguous; copied, and written back in place
+        where the kernel may write), a ``Vector``, an ``Image`` or a device buffer (used as they are), and for what is
+        only read also numbers, tuples of numbers for vectors, and NumPy scalars of a structured dtype for structs.
+
+        Raises ``FormatError`` or ``GeometryError`` before anything is dispatched, ``DeviceError`` if the device fails,
+        and ``NotImplementedError`` for what the driver cannot dispatch.
+        """
+        function = self._function
+        expected = self.arguments
+        if len(arguments) != len(expected):
+            listed = ", ".join(map(declared, expected)) or "none"
+            raise FormatError(f"{self.name}: takes {len(expected)} arguments ({listed}) but was given {len(arguments)}")
+        memory = threadgroup_memory_lengths(self.name, function, threadgroup_memory)
+        sizes = function.pointee_sizes or (None,) * len(expected)
+        bound = BoundArguments(self.name, self.device)
+        for argument, size, value in zip(expected, sizes, arguments, strict=False):
+            bound.add(argument, size, value)
+        work = dispatch(
+            self.name,
+            function,
+            grid,
+            threadgroup,
+            threadgroups=grid_of_threadgroups,
+            buffers=tuple(bound.buffers),
+            threadgroup_memory=memory,
+        )
+        submission = self.device.submit([work], self.name)
+        submission.wait()
+        bound.write_back()
+        return KernelRun(submission.gpu_time)
+
+    def __repr__(self) -> str:
+        return f"<KernelFunction {self.name}({', '.join(map(declared, self.arguments))}) on {self.device.identifier}>"
+
+
+class KernelLibrary:
+    """The kernel functions of one Metal source, compiled for ``device``."""
+
+    def __init__(self, device: Device, library: Library) -> None:
+        self.device = device
+        self._library = library
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        """The names of the kernel functions, as written or as ``[[host_name]]`` gives them."""
+        return self._library.function_names
+
+    def function(self, name: str) -> KernelFunction:
+        """The kernel function called ``name``.
+
+        Raises ``KeyError`` with the names that exist, and ``FormatError`` if it uses function constants that were given
+        no value.
+        """
+        return KernelFunction(self.device, self._library.function(name))
+
+    def __repr__(self) -> str:
+        return f"<KernelLibrary of {', '.join(self.function_names) or 'nothing'} on {self.device.identifier}>"
+
+
+def compile(
+    source_or_path: str | Path,
+    *,
+    device: Device | None = None,
+    function_constants: Mapping[str | int, Any] | None = None,
+    fast_math: bool = True,
+    language_version: str = "2.3",
+) -> KernelLibrary:
+    """Compiles Metal source for ``device`` (default: the default device).
+
+    ``source_or_path`` is the source, or a path to it: a ``Path``, or a string of one line without braces. Files that it
+    includes in quotes are looked for beside it. ``function_constants`` are values by name or index. ``fast_math`` lets
+    the compiler reorder and approximate, as Metal does by default; NaN and infinity keep their meaning here even so.
+
+    Raises ``ShaderError`` with file, line, column and the line's text for source that is refused, ``FormatError`` for
+    function constants that do not fit, ``OSError`` for a file that cannot be read, and ``NotImplementedError`` for what
+    the driver cannot do.
+    """
+    chosen = require_device("compile", device)
+    if language_version not in LANGUAGE_VERSIONS:
+        raise FormatError(
+            f"compile: language_version is {language_version!r}; it has to be one of {', '.join(LANGUAGE_VERSIONS)}"
+        )
+    if not isinstance(source_or_path, (str, Path)):
+        raise FormatError(f"compile: source_or_path is a {type(source_or_path).__name__}; it has to be a str or a Path")
+    directory = None
+    if isinstance(source_or_path, Path) or not re.search(r"[\n{};]", source_or_path):
+        path = Path(source_or_path)
+        source, name, directory = path.read_text(encoding="utf-8"), str(path), path.parent
+    else:
+        source, name = source_or_path, SOURCE_NAME
+    options = CompileOptions(fast_math, language_version, dict(function_constants or {}), directory)
+    return KernelLibrary(chosen, chosen.compile(source, name=name, options=options))
