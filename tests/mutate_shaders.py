@@ -52,8 +52,11 @@ TESTS = {
         "tests/kernels/test_convolution_parameters.py",
     ),
     "convolution_weights": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
+    "convolution_parameters": ("tests/kernels/test_convolution_parameters.py",),
+    "convolution_weights": ("tests/kernels/test_convolution.py", "tests/kernels/test_fully_connected.py"),
     "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
     "loss": ("tests/kernels/test_loss.py",),
+    "lib/neuron_functions": ("tests/kernels/test_neuron.py", "tests/kernels/test_batch_normalization.py"),
     "neuron": ("tests/kernels/test_neuron.py",),
     "optimizer": ("tests/kernels/test_optimizer.py",),
     "pooling": ("tests/kernels/test_pooling.py",),
@@ -76,7 +79,7 @@ def candidates(shader: str) -> list[Mutation]:
     found = []
     text = (ROOT / "shaders" / f"{shader}.metal.j2").read_text()
     for number, line in enumerate(text.splitlines()):
-        if line.lstrip().startswith(("//", "{%", "{#", "#", "[[", "kernel", "device", "constant")):
+        if line.lstrip().startswith(("//", "{%", "{#", "#", "[[", "kernel", "device const ", "constant ")):
             continue
         for pattern, replacement in CHANGES:
             for match in re.finditer(pattern, line):
