@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels import pooling
 from mpsgrad.kernels.pooling import BLOCKS, PoolingGradientState
+from mpsgrad.shader import FAMILIES
 from mpsgrad.testing import (
     FencedImage,
     WindowGeometry,
@@ -618,3 +620,34 @@ def test_views_of_channels_are_read_and_written(first, kernel, channels):
         rtol=1e-5,
         atol=1e-5,
     )
+
+
+class TestOneThreadForEachElement:
+    """What GPUs run: the other way in which the shaders share out the work."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def shaders(cls):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(FAMILIES, "pooling", pooling.FAMILY)
+            patch.setattr(pooling, "FAMILY", replace(pooling.FAMILY, tunables={}))
+            patch.setattr(pooling, "_walk", lambda device, channels: "element")
+            yield
+
+    @each_kind
+    @given(data=st.data())
+    def test_any_window(self, kind, data):
+        geometry = data.draw(window_geometries(dilation=kind.dilates))
+        check_against_the_reference(kind, geometry, data.draw(channel_counts()), data)
+
+    @each_kind
+    @pytest.mark.parametrize(("size", "stride"), BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS])
+    def test_common_windows(self, kind, size, stride):
+        geometry = WindowGeometry(9, 7, size, size, stride, stride, 1, 1, 0, 1, 7 // stride, 6 // stride)
+        x = np.random.default_rng(18).standard_normal((2, 7, 9, 5)).astype(np.float32)
+        g = np.random.default_rng(19).standard_normal((2, 6 // stride, 7 // stride, 5)).astype(np.float32)
+        keywords = kind.keywords(geometry, "zero")
+        source, _, state = encode(kind.kernel(geometry, "zero"), x, g.shape[1:3])
+        dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
+        expected = kind.reference_gradient(g, x, **keywords)
+        assert_within(dx, expected, kind.bound(geometry, np.float32, kind.magnitude(g, x, **keywords), expected))
