@@ -1,4 +1,4 @@
-"""The benchmark's command line: ``python -m bench [--ops ...] [--dtype ...] [--device ...] [--quick] [--output FILE]``."""
+"""The benchmark's command line: ``python -m bench --help``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from rich.table import Table
 import bench.rows
 import mpsgrad as mg
 from bench.case import Case
+from bench.host_cost import HostCost, host_costs
+from bench.load import TOLERABLE_CORES, OtherProcesses
 from bench.timing import copy_bandwidth, measure
 
 DEFAULT_OUTPUT = Path("bench/output/results.json")
@@ -48,7 +50,9 @@ def check(case: Case, device: mg.Device) -> None:
 
 def _row(case: Case, device: mg.Device, samples: int, copy_gbps: float) -> dict[str, Any]:
     check(case, device)
+    others = OtherProcesses()
     result = measure(case, device, samples)
+    other_cores = others.cores()
     gbps = case.nbytes / (result.median_ms * 1e-3) / 1e9
     return {
         "op": case.op,
@@ -57,6 +61,7 @@ def _row(case: Case, device: mg.Device, samples: int, copy_gbps: float) -> dict[
         **dataclasses.asdict(result),
         "gbps": gbps,
         "fraction_of_copy": gbps / copy_gbps,
+        "other_cores": other_cores,
         "tflops": case.operations / (result.median_ms * 1e-3) / 1e12 if case.operations else None,
     }
 
@@ -67,6 +72,7 @@ def _table(rows: list[dict[str, Any]], title: str) -> Table:
         table.add_column(column)
     for column in ("ms", "p20-p80", "GB/s", "of copy", "GFLOP/s", "PyTorch ms", "layout", "ratio", "p20-p80"):
         table.add_column(column, justify="right")
+    table.add_column("other layouts ms")
     for row in rows:
         ratio = row["ratio"]
         style = None if ratio is None else "red" if ratio < 1 else "green"
@@ -83,7 +89,18 @@ def _table(rows: list[dict[str, Any]], title: str) -> Table:
             row["torch_layout"] or "",
             f"[{style}]{ratio:.2f}[/]" if style else "",
             f"{row['ratio_p20']:.2f}-{row['ratio_p80']:.2f}" if ratio is not None else "",
+            ", ".join(f"{n} {ms:.3f}" for n, ms in row["torch_layouts_ms"].items() if n != row["torch_layout"]),
         )
+    return table
+
+
+def _host_table(costs: dict[str, HostCost]) -> Table:
+    table = Table(title="host cost of one op on a tiny image, in microseconds")
+    table.add_column("kernel")
+    for column in ("encode", "encode, commit and wait"):
+        table.add_column(column, justify="right")
+    for name, cost in costs.items():
+        table.add_row(name, f"{cost.encode:.0f}", f"{cost.run:.0f}")
     return table
 
 
@@ -105,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="few samples of each row")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="the JSON file to write")
     options = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 170)
+    console = Console(width=None if sys.stdout.isatty() else 200)
     device = mg.find_device(options.device) if options.device else mg.default_device()
     samples = 5 if options.quick else 21
     try:
@@ -115,21 +132,28 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError:
         console.print("PyTorch is not installed, so there is nothing beside it: pip install 'mpsgrad[bench]'")
     copy_gbps = copy_bandwidth(device, samples)
-    cases = [
-        case
-        for case in all_cases([options.dtype or "float32"], device)
-        if not options.ops or any(name in case.op for name in options.ops)
-    ]
-    if not cases:
-        console.print(f"no op contains {' or '.join(options.ops)}")
-        return 2
     rows = []
     with Progress(console=console, transient=True, disable=not sys.stdout.isatty()) as progress:
-        for case in progress.track(cases, description="timing"):
-            rows.append(_row(case, device, samples, copy_gbps))
+        task = progress.add_task("timing", total=None)
+        for case in all_cases([options.dtype or "float32"], device):
+            if not options.ops or any(name in case.op for name in options.ops):
+                progress.update(task, description=f"timing {case.op} {case.shape}")
+                rows.append(_row(case, device, samples, copy_gbps))
+    if not rows:
+        console.print(f"no op contains {' or '.join(options.ops)}")
+        return 2
     console.print(
         _table(rows, f"{device.name}, {device.compute_units} units, copy {copy_gbps:.1f} GB/s; ratio = PyTorch / ours")
     )
+    disturbed = [row["op"] for row in rows if (row["other_cores"] or 0) > TOLERABLE_CORES]
+    if disturbed:
+        console.print(
+            f"[bold red]Other processes were busy during {len(disturbed)} of {len(rows)} rows: do not quote these. "
+            "PyTorch's threads wait for each other, so it loses the most.[/]"
+        )
+    costs = {} if options.ops else host_costs(device, samples)
+    if costs:
+        console.print(_host_table(costs))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     report = {
         "device": device.name,
@@ -138,6 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
         "versions": _versions(),
         "copy_gbps": copy_gbps,
         "rows": rows,
+        "host_cost_us": {name: dataclasses.asdict(cost) for name, cost in costs.items()},
     }
     options.output.write_text(json.dumps(report, indent=1) + "\n")
     console.print(f"written to {options.output}")

@@ -11,7 +11,7 @@ from mpsgrad import CommandBuffer
 
 @dataclass(frozen=True)
 class Case:
-    """``encode`` adds the op once to a command buffer and returns its result, which ``check`` compares with a reference.
+    """``encode`` adds the op once to a command buffer and returns its result; ``check`` compares that with a reference.
 
     ``nbytes`` and ``operations`` are what an ideal kernel moves and computes: each operand once, two operations for a
     multiply and add. ``torch_calls`` maps a memory layout to a call of the same op in PyTorch.

@@ -18,14 +18,30 @@ def image(array: np.ndarray, device: Device) -> Image:
     return Image.from_array(array, device)
 
 
-def torch_layouts(*arrays: np.ndarray) -> dict[str, list[Any]]:
-    """The N x H x W x C ``arrays`` as N x C x H x W tensors in both memory formats; empty without PyTorch."""
+def torch_tensors(*arrays: np.ndarray) -> list[Any] | None:
+    """Copies of ``arrays`` as tensors; None without PyTorch."""
     try:
         import torch
     except ImportError:
+        return None
+    return [torch.from_numpy(np.array(a)) for a in arrays]
+
+
+def torch_layouts(*arrays: np.ndarray) -> dict[str, list[Any]]:
+    """The N x H x W x C ``arrays`` as N x C x H x W tensors in both memory formats; empty without PyTorch."""
+    tensors = torch_tensors(*arrays)
+    if tensors is None:
         return {}
-    strided = [torch.from_numpy(np.array(a)).permute(0, 3, 1, 2) for a in arrays]
+    import torch
+
+    strided = [t.permute(0, 3, 1, 2) for t in tensors]
     return {
         "NCHW": [t.contiguous() for t in strided],
         "NHWC": [t.contiguous(memory_format=torch.channels_last) for t in strided],
     }
+
+
+def torch_matrices(*arrays: np.ndarray) -> dict[str, list[Any]]:
+    """The N x H x W x C ``arrays`` as matrices with a row for each pixel; empty without PyTorch."""
+    tensors = torch_tensors(*arrays)
+    return {"matrix": [t.reshape(-1, t.shape[3]) for t in tensors]} if tensors is not None else {}

@@ -18,7 +18,10 @@ SECONDS_PER_SAMPLE = 0.004
 
 @dataclass(frozen=True)
 class Result:
-    """Milliseconds for one op; ``ratio`` is PyTorch's time over ours, from neighbouring samples."""
+    """Milliseconds for one op; ``ratio`` is PyTorch's time over ours, from neighbouring samples.
+
+    PyTorch's time is that of its fastest layout, ``torch_layout``; ``torch_layouts_ms`` has the medians of all.
+    """
 
     median_ms: float
     p20_ms: float
@@ -28,6 +31,7 @@ class Result:
     ratio: float | None
     ratio_p20: float | None
     ratio_p80: float | None
+    torch_layouts_ms: dict[str, float]
 
 
 QUIET_SECONDS = 0.02
@@ -40,12 +44,11 @@ def _settle(call: Callable[[], Any]) -> None:
 
 
 def _ours(case: Case, repeats: int, device: Device) -> float:
+    """Each op is waited for, as PyTorch waits in each call, so that both write their results to memory just freed."""
     started = time.perf_counter()
-    commands = CommandBuffer(device)
     for _ in range(repeats):
-        case.encode(commands)
-    commands.commit()
-    commands.wait_until_completed()
+        with CommandBuffer(device) as commands:
+            case.encode(commands)
     return (time.perf_counter() - started) / repeats
 
 
@@ -80,13 +83,14 @@ def measure(case: Case, device: Device, samples: int) -> Result:
         for layout in layouts:
             _settle(case.torch_calls[layout])
             torch_times[layout].append(_theirs(case.torch_calls[layout], torch_repeats[layout]))
-    p20, median, p80 = np.percentile(times, (20, 50, 80)) * 1e3
+    p20, median, p80 = (float(t) * 1e3 for t in np.percentile(times, (20, 50, 80)))
     if not layouts:
-        return Result(median, p20, p80, None, None, None, None, None)
-    best = min(layouts, key=lambda layout: float(np.median(torch_times[layout])))
+        return Result(median, p20, p80, None, None, None, None, None, {})
+    medians = {layout: float(np.median(torch_times[layout])) * 1e3 for layout in layouts}
+    best = min(layouts, key=lambda layout: medians[layout])
     ratios = np.array(torch_times[best]) / np.array(times)
     low, middle, high = (float(r) for r in np.percentile(ratios, (20, 50, 80)))
-    return Result(median, p20, p80, float(np.median(torch_times[best])) * 1e3, best, middle, low, high)
+    return Result(median, p20, p80, medians[best], best, middle, low, high, medians)
 
 
 def copy_bandwidth(device: Device, samples: int, megabytes: int = 64) -> float:

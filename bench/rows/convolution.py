@@ -10,7 +10,7 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case
-from bench.inputs import image, random_array, torch_layouts
+from bench.inputs import image, random_array, torch_layouts, torch_tensors
 from mpsgrad import reference
 from mpsgrad.accuracy import assert_within, error_bound
 
@@ -113,6 +113,7 @@ def _cases(row: Row, dtype: str, device: mg.Device) -> Iterator[Case]:
     operations = 2 * g.size * weights[0].size
     parameter_bytes = weights.nbytes + biases.nbytes
     layouts = torch_layouts(x, g, weights.astype(dtype))
+    torch_biases = torch_tensors(biases.astype(dtype)) or []
     option = mg.ConvolutionGradientOption
     for op, nbytes, encode, check, call in (
         ("convolution", x.nbytes + parameter_bytes + g.nbytes, encode_forward, check_forward, _forward),
@@ -139,17 +140,17 @@ def _cases(row: Row, dtype: str, device: mg.Device) -> Iterator[Case]:
             encode,
             check,
             operations,
-            {layout: partial(call, row, *tensors) for layout, tensors in layouts.items()},
+            {layout: partial(call, row, *tensors, *torch_biases) for layout, tensors in layouts.items()},
         )
 
 
-def _forward(row: Row, x, g, weights):  # type: ignore[no-untyped-def]
+def _forward(row: Row, x, g, weights, biases):  # type: ignore[no-untyped-def]
     import torch
 
-    return torch.nn.functional.conv2d(x, weights, None, row.stride, row.padding, 1, row.groups)
+    return torch.nn.functional.conv2d(x, weights, biases, row.stride, row.padding, 1, row.groups)
 
 
-def _backward(row: Row, x, g, weights, mask):  # type: ignore[no-untyped-def]
+def _backward(row: Row, x, g, weights, biases, mask):  # type: ignore[no-untyped-def]
     import torch
 
     return torch.ops.aten.convolution_backward(

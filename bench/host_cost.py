@@ -1,0 +1,122 @@
+"""What one encode costs the host: Python's part, and everything up to the end of the wait, on a tiny image."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import mpsgrad as mg
+
+REPEATS = 20
+SHAPE = (1, 2, 2, 4)
+
+
+@dataclass(frozen=True)
+class HostCost:
+    """Microseconds, medians. ``encode``: one call of a kernel's encode. ``run``: encode, commit and wait, alone."""
+
+    encode: float
+    run: float
+
+
+def host_cost(encode: Callable[[mg.CommandBuffer], Any], device: mg.Device, samples: int) -> HostCost:
+    """The cost of ``encode``, which adds one op on a tiny image to a command buffer."""
+    encodes, runs = [], []
+    for _ in range(samples + 1):
+        commands = mg.CommandBuffer(device)
+        started = time.perf_counter()
+        for _ in range(REPEATS):
+            encode(commands)
+        encodes.append((time.perf_counter() - started) / REPEATS)
+        commands.commit()
+        commands.wait_until_completed()
+        started = time.perf_counter()
+        for _ in range(REPEATS):
+            with mg.CommandBuffer(device) as commands:
+                encode(commands)
+        runs.append((time.perf_counter() - started) / REPEATS)
+    return HostCost(float(np.median(encodes[1:])) * 1e6, float(np.median(runs[1:])) * 1e6)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[tuple[str, Callable[[mg.CommandBuffer], Any]]]:
+    """The name of each kernel class, and a call that encodes it on a tiny image."""
+    source = mg.Image.from_array(np.ones(SHAPE, np.float32), device)
+    channels = SHAPE[3]
+    window = {"kernel_width": 2, "kernel_height": 2, "device": device}
+    weights = np.ones((channels, 1, 1, channels), np.float32)
+    data = mg.ConvolutionDataSource.from_arrays(weights, np.ones(channels, np.float32))
+    whole = np.ones((channels, *SHAPE[1:]), np.float32)
+    fully = mg.ConvolutionDataSource.from_arrays(whole, np.ones(channels, np.float32))
+    descriptor = mg.NeuronDescriptor(mg.NeuronType.SIGMOID)
+    for forward, gradient in (
+        (mg.SoftMax(device=device), mg.SoftMaxGradient(device=device)),
+        (mg.LogSoftMax(device=device), mg.LogSoftMaxGradient(device=device)),
+        (mg.PoolingMax(record_maxima=True, **window), mg.PoolingMaxGradient(**window)),
+        (mg.DilatedPoolingMax(**window), mg.DilatedPoolingMaxGradient(**window)),
+        (mg.PoolingAverage(**window), mg.PoolingAverageGradient(**window)),
+        (mg.PoolingL2Norm(**window), mg.PoolingL2NormGradient(**window)),
+        (mg.Neuron(descriptor, device=device), mg.NeuronGradient(descriptor, device=device)),
+        (mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device)),
+        (mg.FullyConnected(fully, device=device), mg.FullyConnectedGradient(fully, device=device)),
+    ):
+        yield type(forward).__name__, _Call(forward.encode, source)
+        with mg.CommandBuffer(device) as commands:
+            result, state = forward.encode(commands, source, return_state=True)
+        second = result if isinstance(forward, mg.SoftMax) else source
+        yield type(gradient).__name__, _Call(gradient.encode, mg.Image(result.descriptor, device), second, state)
+    yield from _batch_normalization(source, device)
+    yield from _loss_and_optimizer(source, device)
+
+
+class _Call:
+    """A call of ``function`` with a command buffer and these arguments."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        self.function, self.arguments, self.named = function, arguments, named
+
+    def __call__(self, commands: mg.CommandBuffer) -> Any:
+        return self.function(commands, *self.arguments, **self.named)
+
+
+def _batch_normalization(
+    source: mg.Image, device: mg.Device
+) -> Iterator[tuple[str, Callable[[mg.CommandBuffer], Any]]]:
+    channels = source.feature_channels
+    data = mg.BatchNormalizationDataSource.from_arrays(np.ones(channels, np.float32), np.ones(channels, np.float32))
+    forward = mg.BatchNormalization(data, device=device)
+    statistics = mg.BatchNormalizationStatistics(device=device)
+    sums = mg.BatchNormalizationStatisticsGradient(device=device)
+    state = forward.result_state(source)
+    images = source.batch_representation()
+    gradient = mg.BatchNormalizationGradient(device=device)
+    with mg.CommandBuffer(device) as commands:
+        statistics.encode_batch(commands, images, state)
+        sums.encode_batch(commands, images, images, state)
+    yield "BatchNormalizationStatistics", _Call(statistics.encode_batch, images, state)
+    yield "BatchNormalization", _Call(forward.encode, source, batch_normalization_state=state)
+    yield "BatchNormalizationStatisticsGradient", _Call(sums.encode_batch, images, images, state)
+    yield "BatchNormalizationGradient", _Call(gradient.encode, source, source, state)
+
+
+def _loss_and_optimizer(
+    source: mg.Image, device: mg.Device
+) -> Iterator[tuple[str, Callable[[mg.CommandBuffer], Any]]]:
+    loss = mg.Loss(mg.LossDescriptor("softmax_cross_entropy"), device=device)
+    yield "Loss", _Call(loss.encode, source, mg.LossLabels.from_images(source))
+    optimizer = mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(), device=device)
+    vectors = {
+        "input_gradient_vector": mg.Vector(4, device),
+        "input_values_vector": mg.Vector(4, device),
+        "input_momentum_vector": mg.Vector(4, device),
+        "result_values_vector": mg.Vector(4, device),
+    }
+    yield "OptimizerStochasticGradientDescent", _Call(optimizer.encode, **vectors)
+
+
+def host_costs(device: mg.Device, samples: int) -> dict[str, HostCost]:
+    """The cost of each kernel class."""
+    return {name: host_cost(encode, device, samples) for name, encode in tiny_ops(device)}
