@@ -1,8 +1,8 @@
 """Saving and restoring kernels: a versioned safetensors file, the counterpart of ``NSSecureCoding``.
 
-The file is in the safetensors format. Its metadata holds ``mpsgrad.archive``, the version of this layout, and
-``kernel``, a JSON object with
+The file is in the safetensors format. Its metadata holds ``mpsgrad.archive``, a JSON object with
 
+* ``version``: that of this layout;
 * ``class``: the kernel's class name;
 * ``arguments``: the keyword arguments of its constructor;
 * ``properties``: the properties that were set after construction.
@@ -10,7 +10,7 @@ The file is in the safetensors format. Its metadata holds ``mpsgrad.archive``, t
 JSON values that are no plain JSON are objects with one key that starts with ``$``: ``{"$tuple": [...]}``,
 ``{"$array": name}`` for a tensor of the file, and ``{"$object": [class, fields]}`` for enums, data sources, descriptors
 and padding policies. Only kernel classes and classes marked ``archivable`` are ever instantiated, so a file cannot run
-other code. The allocator of results is not saved.
+other code. Equal kernels give equal bytes. The allocator of results is not saved.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from mpsgrad.kernel import BaseKernel, KernelOptions
 from mpsgrad.padding import DefaultPadding, ExplicitPadding, PaddingMethod, TensorflowAveragePooling
 
 VERSION = 1
+
+_ENTRY = "mpsgrad.archive"
 
 AnyType = TypeVar("AnyType", bound=type)
 
@@ -87,6 +89,7 @@ def to_bytes(kernel: BaseKernel) -> bytes:
     arrays: dict[str, np.ndarray] = {}
     names = [name for name in inspect.signature(cls).parameters if name not in ("device", "label")]
     header = {
+        "version": VERSION,
         "class": cls.__name__,
         "label": kernel.label,
         "arguments": {name: _encode(getattr(kernel, name), f"{cls.__name__}.{name}", arrays) for name in names},
@@ -96,7 +99,8 @@ def to_bytes(kernel: BaseKernel) -> bytes:
             if name != "destination_image_allocator"
         },
     }
-    return safetensors.numpy.save(arrays, {"mpsgrad.archive": str(VERSION), "kernel": json.dumps(header)})
+    # One entry: safetensors writes several in no fixed order.
+    return safetensors.numpy.save(arrays, {_ENTRY: json.dumps(header)})
 
 
 def from_bytes(data: bytes, device: Device | None = None) -> Any:
@@ -110,13 +114,12 @@ def from_bytes(data: bytes, device: Device | None = None) -> Any:
 
     try:
         length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
-        version, text = metadata["mpsgrad.archive"], metadata["kernel"]
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_ENTRY])
+        version = header["version"]
         arrays = safetensors.numpy.load(data)
-        header = json.loads(text)
     except (safetensors.SafetensorError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ArchiveError(f"not an archive of a kernel, or damaged: {error}") from error
-    if version != str(VERSION):
+    if version != VERSION:
         raise ArchiveError(f"the archive has version {version}; this package reads version {VERSION}")
     try:
         cls = BaseKernel.classes[header["class"]]
