@@ -1,4 +1,4 @@
-"""Tools to test kernels with: error bounds, fenced destinations, and Hypothesis strategies for geometry and values.
+"""Tools to test kernels with: a check of gradients, error bounds, fenced destinations, and Hypothesis strategies.
 
 Needs Hypothesis (``pip install 'mpsgrad[test]'``).
 """
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mpsgrad.accuracy import assert_within, error_bound
 from mpsgrad.devices import Device, default_device
+from mpsgrad.gradient_check import check_gradient
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 
 _CANARY = 0x5A
@@ -24,6 +25,7 @@ __all__ = [
     "batch_sizes",
     "channel_counts",
     "channel_formats",
+    "check_gradient",
     "error_bound",
     "values",
     "window_geometries",

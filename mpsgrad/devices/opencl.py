@@ -456,7 +456,7 @@ class OpenCLDevice(Device):
         buffer = self.allocate(4 * count)
         kernel.set_args(buffer.handle)
         cl.enqueue_nd_range_kernel(self._queue, kernel, (1,), (1,)).wait()
-        return tuple(int(size) for size in buffer.read(0, 4 * count).view(np.uint32))
+        return tuple(buffer.read(0, 4 * count).view(np.uint32).tolist())
 
     def _from_binary(self, binary: bytes | None) -> pyopencl.Program | None:
         if binary is None:

@@ -40,7 +40,7 @@ class BoundArguments:
         where = f"{self.owner}: argument {len(self.buffers)} ({declared(argument)})"
         if isinstance(value, (Buffer, Vector, Image)):
             self.buffers.append(self._device_memory(where, argument, size, value))
-        elif isinstance(value, np.ndarray) and (value.ndim or argument.is_writable):
+        elif isinstance(value, np.ndarray) and not _is_value(argument, value):
             self.buffers.append(self._array(where, argument, size, value))
         elif argument.is_writable:
             raise FormatError(
@@ -107,6 +107,15 @@ class BoundArguments:
                 array.reshape(-1).view(np.uint8)[...] = data
 
 
+def _is_value(argument: Argument, array: np.ndarray) -> bool:
+    """Whether an array stands for one number or one vector that is only read."""
+    if argument.is_writable:
+        return False
+    element = element_type(argument.type)
+    lanes = element.lanes if element is not None and argument.is_reference else 1
+    return array.ndim == 0 or (lanes > 1 and array.shape == (lanes,))
+
+
 def _address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
@@ -153,6 +162,8 @@ def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> n
         if data.dtype.hasobject or not data.dtype.isnative:
             raise FormatError(f"{where} is {_shown(value)}; it has to hold numbers in native byte order")
         _require_size(where, argument, None, size, data.nbytes)
+        if size is not None and data.ndim == 0 and data.nbytes != size:
+            raise FormatError(f"{where} has {data.nbytes} bytes, but a {argument.type} has {size}")
         return data
     if not isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence)):
         raise FormatError(f"{where} is {_shown(value)}; it has to be a {argument.type}")
