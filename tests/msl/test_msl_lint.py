@@ -12,8 +12,9 @@ from mpsgrad.msl.lint import RULES, lint
 HEAD = "kernel void f(device float* x [[buffer(0)]]"
 
 
-def findings(source: str) -> list[tuple[int, int]]:
-    return [(found.rule, found.line - 2) for found in lint(LIBRARY + source, filename="k.metal")]
+GRID = "uint i [[thread_position_in_grid]]"
+# Rules that are about metalcompute, or say more where it is meant.
+METALCOMPUTE = {19, 41, 50, 51}
 
 
 # Rule, source that breaks it on its last line, Apple's words, and the near miss that keeps it.
@@ -66,24 +67,198 @@ CASES = [
     (45, "float g(float x) { return sqrtf(x); }", "use of undeclared identifier 'sqrtf'", "float g(float x) { return sqrt(x); }"),
     (50, f"{HEAD}, threadgroup float* t [[threadgroup(0)]]) {{}}", "metalcompute cannot pass", f"{HEAD}) {{ threadgroup float t[4]; t[0] = 1; }}"),
     (50, "constant bool flag [[function_constant(0)]];", "metalcompute cannot pass", "constant bool flag = true;"),
+    (3, "float g(threadgroup float* t) { return *(device float*)t; }", "C-style cast from 'threadgroup float *' to 'device float *' converts between mismatching", "float g(threadgroup float4* t) { return *(threadgroup float*)t; }"),
+    (3, f"{HEAD}) {{ threadgroup float t[4]; device float* p = reinterpret_cast<device float*>(t); }}", "reinterpret_cast from 'threadgroup float *' to 'device float *' is not allowed",
+     f"{HEAD}) {{ threadgroup float t[4]; threadgroup uint* p = reinterpret_cast<threadgroup uint*>(&t[1]); p[0] = 1; }}"),
+    (3, "void g(device float* x) { thread float* p = x; }", "cannot initialize a variable of type 'thread float *' with an expression of type 'device float *'",
+     "void g(device float* x) { float v = x[0]; thread float* p = &v; device float* q = x + 1; q[0] = *p; }"),
+    (3, "struct S { float v; };\nfloat g(constant S& s) { return *(device float*)&s.v; }", "mismatching address spaces", "struct S { float v; };\nfloat g(constant S& s) { return *(constant int*)&s.v; }"),
+    (5, "constant float k[2] = {1, 2};\nvoid g() { k[0] = 3; }", "read-only variable is not assignable", "constant float k[2] = {1, 2};\nfloat g() { float v = k[0]; v = 3; return v; }"),
+    (5, "kernel void f(constant float& n, device float* x) { n += 1; }", "read-only variable is not assignable", "kernel void f(constant float& n, device float* x) { x[0] = n; }"),
+    (5, "void g(const device float* x, int n) { x[n] = 1; }", "read-only variable is not assignable", "void g(device float* const x, const device float* y, int n) { x[n] = 1; y = y + 1; y++; }"),
+    (5, "struct S { int n; float v[2]; };\nvoid g(constant S& s) { s.v[1] = 2; }", "read-only variable", "struct S { int n; device float* v; };\nvoid g(constant S& s) { s.v[1] = 2; }"),
+    (7, "float g(threadgroup float t) { return t; }", "parameter may not be qualified with an address space", "float g(threadgroup float& t, threadgroup float (&u)[4]) { return t + u[0]; }"),
+    (11, "int g(int n) { return n < 2 ? n : g(n - 1) + g(n - 2); }", "'g' calls itself: recursion is not supported; it needs Metal 2.4", "int g(int n) { return n; } int g(int n, int m) { return g(n); } int h(int n) { return g(n, n); }"),
+    (11, "int h(int n); int g(int n) { return h(n); } int h(int n) { return g(n); }", "recursion is not supported", "template <int N> int g(int n) { return N ? g<N - 1>(n) : n; }"),
+    (11, "int g(int n) {\n    return g(n); }", "recursion is not supported", "float max(float a, float b, float c) { return max(a, max(b, c)); }"),
+    (14, "struct A { int n; };\nstruct B : public A {};", "derived classes", "template <typename T> struct is_small : metal::false_type {};\ntemplate <> struct is_small<char> : metal::true_type {};"),
+    (16, "int main() { return 0; }", "non-qualified function cannot be called 'main'", "int main_sum() { return 0; } struct S { int main() { return 1; } };"),
+    (16, "kernel int f() { return 1; }", "invalid return type 'int' for kernel function", "kernel void f() {}"),
+    (16, "struct S { kernel void f() {} };", "kernel function cannot be a member function", "struct S { void kernel_f() {} };"),
+    (16, "kernel void f(device float* x) {}\nkernel void f(device int* x) {}", "'f' cannot be overloaded", "namespace a { kernel void f(device float* x) {} }\nnamespace b { kernel void f(device int* x) {} }"),
+    (16, "kernel void f(device float* x) {}\nkernel void g(device float* x) { f(x); }", "kernel function 'f' cannot be called", "kernel void f(device float* x) {}\nvoid h(device float* x) {} kernel void g(device float* x) { h(x); }"),
+    (16, "int g(int n, ...) { return n; }", "variadic functions", "template <typename... T> int g(T... n) { return sizeof...(n); }"),
+    (17, "#include <vector>", "C++ standard library header", "#include <metal_math>"),
+    (18, "kernel void f(texture2d<float> t [[texture(128)]]) {}", "must be between 0 and 127", "kernel void f(texture2d<float> t [[texture(127)]], sampler s [[sampler(15)]]) {}"),
+    (18, "kernel void f(sampler s [[sampler(16)]]) {}", "must be between 0 and 15", "kernel void f(texture2d<float> t [[texture(0)]], device float* x [[buffer(0)]]) {}"),
+    (20, "kernel void f(threadgroup float* t [[buffer(0)]]) {}", "invalid address space qualification for buffer pointee type", "kernel void f(threadgroup float* t [[threadgroup(0)]]) {}"),
+    (20, "struct P { int n; };\nkernel void f(P p [[buffer(0)]]) {}", "type 'P' is not valid", "struct P { int n; };\nkernel void f(constant P& p [[buffer(0)]]) {}"),
+    (23, "kernel void f(device texture2d<float>* t [[buffer(0)]]) {}", "type 'texture2d<float>' cannot be used in buffer pointee type", "kernel void f(texture2d<float> t [[texture(0)]]) {}"),
+    (26, f"{HEAD}, uint i [[thread_postion_in_grid]]) {{}}", "unknown attribute 'thread_postion_in_grid'", f"{HEAD}, uint i [[thread_index_in_threadgroup]]) {{}}"),
+    (26, "uint i [[thread_position_in_grid]];", "requires Metal language standard macos-metal3.1", "constant uint i = 0;"),
+    (27, "template <typename T> kernel void f(device T* x) {}\n" + 'template [[host_name("a")]] kernel void f<float>(device float*);\ntemplate [[host_name("a")]] kernel void f<half>(device half*);', "host_name 'a' is taken",
+     "template <typename T> kernel void f(device T* x) {}\n" + 'template [[host_name("a")]] kernel void f<float>(device float*);\ntemplate [[host_name("b")]] kernel void f<half>(device half*);'),
+    (27, "void f();\n" + 'template [[host_name("a")]] kernel void f<float>(device float*);', "does not refer to a kernel function template", "template <typename T> kernel void f(device T* x) {}\n" + 'template [[host_name("a")]] kernel void f<float>(device float*);'),
+    (28, "void g(int4 n) { float4 v = n; }", "cannot initialize a variable of type 'float4' with an expression of type 'int4'", "void g(int4 n, packed_float4 p) { float4 v = float4(n), w = 2, u = p; packed_float4 q = w; }"),
+    (28, "void g(float4 v) { float x = v * 2; }", "cannot initialize a variable of type 'float'", "void g(float4 v) { float x = v.x * 2, y = v[1], z = dot(v, v); bool b = any(v > 0); }"),
+    (28, "float2 g(float3 v) { return v.xyz; }", "cannot initialize return object of type 'float2'", "float2 g(float3 v) { return v.zy; }"),
+    (28, "void g(device half4* x, float4 v) { x[0] = v; }", "assigning to 'half4' from incompatible type 'float4'", "void g(device half4* x, float4 v) { x[0] = half4(v); x[1] = 0.5; x[2].xy = x[3].zw; }"),
+    (28, "float4 g(float4 v, float3 w) { return v + w; }", "vector values of different size ('float4' and 'float3')", "float4 g(float4 v, float3 w) { return v + w.xyzz * 2 - w.x; }"),
+    (28, "float4 g(float4 v, half4 w) { return v * w; }", "invalid operands to binary expression ('float4' and 'half4')", "float4 g(float4 v, half4 w) { return v * float4(w) * 2.0h; }"),
+    (29, "float g(float2 v) { return v.z; }", "vector component access exceeds type 'float2'", "float g(float2 v) { return v.y + v.g + v.yx.x; }"),
+    (29, "float g(float4 v) { return v.q; }", "illegal vector component name 'q'", "struct S { float q; };\nfloat g(thread S& v) { return v.q; }"),
+    (29, "float2 g(float4 v) { return v.xg; }", "it mixes xyzw and rgba", "float2 g(float4 v) { return v.rg; }"),
+    (29, "void g(float4 v) { v.xx = float2(1); }", "duplicate components", "void g(float4 v) { v.xy = v.xx; }"),
+    (29, "void h(thread float* p);\nvoid g(float4 v) { h(&v.x); }", "address of vector element requested", "void h(thread float4* p);\nvoid g(float4 v, packed_float3 u) { h(&v); bool b = 3 & v.x > 0; }"),
+    (29, "float4 g(float2 v) { return float4(v, 1); }", "too few elements in vector initialization (expected 4 elements, have 3)", "float4 g(float2 v) { return float4(v, 1, 2) + float4(1) + float4(v, v); }"),
+    (29, "float3 g(float2 v) { return float3(v, v.xy); }", "too many elements in vector initialization (expected 3 elements, have 4)", "float3 g(float2 v) { return float3(v, v.x); }"),
+    (30, "int g(half h) { return as_type<int>(h); }", "as_type cast from 'half' to 'int' is not allowed", "int g(half2 h, float3 v) { float4 w = as_type<float4>(v); return as_type<int>(h) + as_type<short>(h.x); }"),
+    (30, "uint g(device int* p) { return as_type<uint>(p); }", "as_type cast from 'device int *' to 'uint'", "uint g(device int* p) { return as_type<uint>(p[0]); }"),
+    (30, "float g() { return as_type<float>(1L); }", "as_type cast from 'long' to 'float'", "float g() { return as_type<float>(0x3f800000); }"),
+    (32, f"{HEAD}) {{ threadgroup half4x4 t[8]; }}", "no matching constructor for initialization of 'half4x4'", f"{HEAD}) {{ threadgroup half4 t[32]; half4x4 m[2]; threadgroup half4x4* p = (threadgroup half4x4*)t; }}"),
+    (33, "float4 g(float4 a, float4 b) { return a < b ? a : b; }", "must be a scalar, not 'bool4'", "float4 g(float4 a, float4 b) { return any(a < b) ? a : select(b, a, a < b); }"),
+    (36, "void g(device int* x) { atomic_fetch_add_explicit(x, 1, memory_order_relaxed); }", "no matching function for call to 'atomic_fetch_add_explicit'",
+     "void g(device int* x) { atomic_fetch_add_explicit((device atomic_int*)x, 1, memory_order_relaxed); }"),
+    (36, "void g(device uint* x, uint i) { atomic_store_explicit(&x[i], 1u, memory_order_relaxed); }", "no matching function", "void g(device atomic_uint* x, uint i) { atomic_store_explicit(&x[i], 1u, memory_order_relaxed); }"),
+    (37, "ulong g(ulong v) { return simd_sum(v); }", "no matching function for call to 'simd_sum': it does not take 'ulong'", "uint2 g(ulong v) { return simd_shuffle(as_type<uint2>(v), 3) + simd_sum(uint(v)); }"),
+    (37, "bool g(float v) { return simd_max(v > 0); }", "it does not take 'bool'", "bool g(float v) { return simd_any(v > 0) || simd_max(v) > 0; }"),
+    (38, "void g() { simdgroup_matrix<int, 8, 8> m; }", "8x8 of half or float", "void g() { simdgroup_matrix<half, 8, 8> m; }"),
+    (38, "void g() { simdgroup_float4x4 m; }", "8x8 of half or float", "constant int N = 8; void g() { simdgroup_float8x8 m; simdgroup_matrix<float, N, N> n; }"),
+    (44, "int g(int a, uint b) { return min(a, b); }", "call to 'min' is ambiguous: its arguments are int, uint", "int g(int a, uint b) { return min(a, int(b)) + min(b, 4u); }"),
+    (44, "float g(float a) { return max(a, 0); }", "call to 'max' is ambiguous", "float g(float a, short s) { return max(a, 0.0) + max(s, 0); }"),
+    (44, "float g(device float* a) { return clamp(a[2], 0, 1); }", "call to 'clamp' is ambiguous", "float g(device float* a) { return clamp(a[2], 0.0, 1.0); }"),
+    (44, "float g(int a) { return sqrt(a); }", "neither half nor float", "float g(int a) { return sqrt(float(a)) + pow(2.0, a); }"),
+    (47, "float g() { float vertex = 1; return 2; }", "expected unqualified-id: 'vertex' is a keyword", "float g() { float vertices = 1; return vertices; }"),
+    (47, "void g(device packed_bool2* x) {}", "unknown type name 'packed_bool2'", "void g(device packed_char2* x) {}"),
+    (48, "void g() { int a[2] = {1, 2.5}; }", "type 'float' cannot be narrowed to 'int' in initializer list", "void g() { int a[2] = {1, int(2.5)}; float b[] = {1, 2}; }"),
+    (48, "void g() { uint n{-1}; }", "constant expression evaluates to -1 which cannot be narrowed to type 'uint'", "void g() { uint n = -1; int m{-1}; }"),
+    (48, "void g() { float a[0]; }", "zero-length arrays", "void g() { float a[1]; }"),
+    (48, "struct { int n; };", "anonymous structs and unions must be class members", "struct S { union { int n; float v; }; struct { int m; }; };"),
+    (49, "struct S { int n; int get() { return n; } };\nint g(device S* s) { return s->get(); }", "no matching member function for call to 'get'", "struct S { int n; int get() const device { return n; } };\nint g(device S* s) { return s[1].get(); }"),
+    (49, "struct S { int n; int get() const { return n; } };\nint g(constant S& s) { return s.get(); }", "the object is in 'constant' address space", "struct S { int n; int get() const { return n; } };\nint g(constant S& s) { S t = s; return t.get(); }"),
+    (50, f"{HEAD}, texture2d<float> t) {{}}", "metalcompute cannot pass textures", f"{HEAD}) {{ float texture = 1; x[0] = texture; }}"),
+]  # fmt: skip
+
+# The same for what compiles and bites.
+WARNINGS = [
+    (12, "void g(float (*h)(float)) {}", "run on Apple GPUs only", "void g(thread float (*h)[2]) { (*h)[0] = 1; }"),
+    (22, f"{HEAD}, constant size_t& n) {{}}", "'size_t' is not specified for kernel arguments", f"{HEAD}, constant ulong& n) {{ size_t m = n; }}"),
+    (24, "void h(device float* restrict a, const device float* b) { a[0] = b[0]; }\nvoid g(device float* x) { h(x, x); }", "'x' is passed twice to 'h'",
+     "void h(device float* restrict a, const device float* b) { a[0] = b[0]; }\nvoid g(device float* x, device float* y) { h(x, y); }"),
+    (27, "template <typename T> kernel void f(device T* x) {}", "is never instantiated", "template <typename T> kernel void f(device T* x) {}\n" + 'template [[host_name("f")]] kernel void f<float>(device float*);'),
+    (34, "int g(int n) { return n / 0; }", "division by zero is undefined", "float g(float n) { return n / 0.5; }"),
+    (34, "int g(int n) { return n % -3; }", "% with a negative operand", "int g(int n) { return n % 3 - 3; }"),
+    (34, "uint g(uint n) { return n >> 32; }", "shift count 32 of 'uint' counts modulo 32, so it shifts by 0", "ulong g(ulong n, uint m) { return (n >> 32) + (m >> 31); }"),
+    (34, f"{HEAD}, constant uint& n, {GRID}) {{ x[i] = 1024 / n; }}", "division by 'n', which may be zero", f"{HEAD}, constant uint& n, {GRID}) {{ if (i < n) x[i] = 1024 / n; }}"),
+    (34, f"struct P {{ int n; }};\n{HEAD}, constant P& p, {GRID}) {{ x[i] = 1024 % p.n; }}", "division by 'p.n'", f"struct P {{ int n; float v; }};\n{HEAD}, constant P& p, {GRID}) {{ x[i] = i / p.n + 2 / p.v + (p.n > 0 ? 8 / p.n : 0); }}"),
+    (39, f"{HEAD}, uint l [[thread_position_in_threadgroup]]) {{\n if (l < 16) {{ x[l] = 1; threadgroup_barrier(mem_flags::mem_device); }} }}", "differs between the threads",
+     f"{HEAD}, uint l [[thread_position_in_threadgroup]], uint n [[threads_per_threadgroup]]) {{\n for (uint s = n / 2; s > 0; s /= 2) {{ if (l < s) x[l] += x[l + s]; threadgroup_barrier(mem_flags::mem_device); }} }}"),
+    (39, f"{HEAD}, {GRID}, constant uint& n) {{ if (i >= n) return; x[i] = 1;\n threadgroup_barrier(mem_flags::mem_device); }}", "behind the return in line",
+     f"{HEAD}, uint i [[threadgroup_position_in_grid]], constant uint& n) {{ if (i >= n) return; x[i] = 1;\n threadgroup_barrier(mem_flags::mem_device); }}"),
+    (40, f"{HEAD}) {{ threadgroup float4 a[16][128]; threadgroup half b[2]; }}", "'f' declares 32772 bytes of threadgroup memory", f"constant int N = 128;\n{HEAD}) {{ threadgroup float4 a[16][N]; }}"),
+    (42, "bool g(float v) { return isnan(v); }", "'isnan' may be folded away", "bool isnan(float v) { return as_type<uint>(v) > 0x7f800000u; } bool g(float v) { return isnan(v); }"),
+    (42, "bool g(float v) { return v == -INFINITY; }", "comparison with INFINITY", "float g(float v) { float m = -INFINITY; return max(m, v); }"),
+    (42, "bool g(float v) { return v != v; }", "'v != v' may be folded away", "bool g(int v, float w, float u) { return v != v || w != u; }"),
+    (51, f"{HEAD}, {GRID}) {{ x[i] = 1; }}", "'x' is written without a bounds check of 'i'", f"{HEAD}, constant uint& n, {GRID}) {{ if (i >= n) return; x[i] = 1; }}"),
+    (51, f"{HEAD}, {GRID}) {{ uint j = i * 2; x[j + 1] += 1; }}", "without a bounds check", f"{HEAD}, {GRID}) {{ uint j = min(i, 7u); x[j] += 1; }}"),
+]  # fmt: skip
+
+# Rule, source, the words, the version that still refuses it, the version that does not.
+VERSIONS = [
+    (4, "device int counter;", "'device' needs Metal 3.2", "3.1", "3.2"),
+    (9, "float g(bfloat b) { return b; }", "needs Metal 3.1", "3.0", "3.1"),
+    (10, "int g() { auto h = [](int n) { return n; }; return h(1); }", "needs Metal 3.2", "3.1", "3.2"),
+    (11, "int g(int n) { return n < 1 ? 0 : g(n - 1); }", "needs Metal 2.4", "2.3", "2.4"),
+    (12, "void g(float (*h)(float)) {}", "pointers to functions are not allowed", "2.2", None),
+    (13, "void g() noexcept {}", "'noexcept'", "2.4", "3.0"),
+    (14, "struct A {};\nstruct B : A {};", "derived classes", "2.4", "3.0"),
+    (21, "kernel void f(device ulong* x) {}", "type 'ulong' cannot be used in buffer pointee type", "2.2", "2.3"),
+    (26, "[[kernel]] void f(device float* x) {}", "'kernel' attribute requires Metal language standard macos-metal2.3 or higher", "2.2", "2.3"),
+    (26, f"[[max_total_threads_per_threadgroup(64)]] {HEAD}) {{}}", "macos-metal2.1", "2.0", "2.1"),
+    (26, "template <typename T> kernel void f(device T* x) {}\n" + 'template [[host_name("a")]] kernel void f<float>(device float*);', "macos-metal2.2", "2.1", "2.2"),
+    (35, "void g(device atomic_float* a) {}", "unknown type name 'atomic_float': it needs Metal 3.0", "2.4", "3.0"),
+    (35, "void g(device atomic<int>* a) {}", "needs Metal 2.4", "2.3", "2.4"),
+    (37, "float g(float v) { return simd_shuffle_and_fill_down(v, v, 1); }", "needs Metal 2.4", "2.3", "2.4"),
+    (38, "void g() { simdgroup_matrix<bfloat, 8, 8> m; }", "8x8 of half or float", "3.0", "3.1"),
+    (38, "void g() { simdgroup_half8x8 m; }", "needs Metal 2.3", "2.2", "2.3"),
+    (45, "void g() { os_log_default.log(\"x\"); }", "needs Metal 3.2", "3.1", "3.2"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("rule", "broken", "words", "near_miss"), CASES, ids=lambda v: f"rule{v}" if isinstance(v, int) else ""
-)
+def ids(value: object) -> str:
+    return f"rule{value}" if isinstance(value, int) else ""
+
+
+@pytest.mark.parametrize(("rule", "broken", "words", "near_miss"), CASES, ids=ids)
 def test_rule(rule: int, broken: str, words: str, near_miss: str) -> None:
-    found = [finding for finding in lint(LIBRARY + broken, filename="k.metal") if finding.rule == rule]
-    assert found, lint(LIBRARY + broken)
+    check(rule, broken, words, near_miss, "error")
+
+
+@pytest.mark.parametrize(("rule", "broken", "words", "near_miss"), WARNINGS, ids=ids)
+def test_warning(rule: int, broken: str, words: str, near_miss: str) -> None:
+    check(rule, broken, words, near_miss, "warning")
+
+
+def check(rule: int, broken: str, words: str, near_miss: str, severity: str) -> None:
+    metalcompute = rule in METALCOMPUTE
+    everything = lint(LIBRARY + broken, filename="k.metal", metalcompute=metalcompute)
+    found = [finding for finding in everything if finding.rule == rule]
+    assert found, everything
     assert words in found[0].message
-    assert (found[0].file, found[0].severity) == ("k.metal", "error")
-    assert found[0].line == 2 + len(broken.split("\n"))
+    assert (found[0].file, found[0].severity) == ("k.metal", severity)
+    assert found[-1].line == 2 + len(broken.split("\n"))
     assert found[0].column is not None
-    assert lint(LIBRARY + near_miss) == []
+    assert lint(LIBRARY + near_miss, metalcompute=metalcompute) == []
+
+
+@pytest.mark.parametrize(("rule", "source", "words", "refused", "accepted"), VERSIONS, ids=ids)
+def test_version(rule: int, source: str, words: str, refused: str, accepted: str | None) -> None:
+    found = [f for f in lint(LIBRARY + source, language_version=refused) if f.rule == rule and f.severity == "error"]
+    assert found and words in found[0].message
+    if accepted is not None:
+        assert [f for f in lint(LIBRARY + source, language_version=accepted) if f.rule == rule] == []
+
+
+@pytest.mark.parametrize("include", ["#include <metal_stdlib>\n", "#import <metal_math>\n"])
+def test_names_of_the_library_need_their_namespace(include: str) -> None:
+    kernel = "kernel void f(device float* x) {{ x[0] = {}exp(x[0]); }}"
+    found = lint(include + kernel.format(""), filename="k.metal")
+    assert [(f.rule, f.message) for f in found] == [
+        (46, "use of undeclared identifier 'exp'; did you mean 'metal::exp'?")
+    ]
+    assert lint(include + kernel.format("metal::")) == []
+    assert lint(include + "using metal::exp;\n" + kernel.format("")) == []
+    assert lint(include + "float exp(float x) { return x; }\n" + kernel.format("")) == []
+
+
+def test_safe_math_silences_the_warnings_about_fast_math() -> None:
+    source = "bool g(float v) { return isnan(v); }"
+    assert lint("#pragma METAL fp math_mode(safe)\n" + LIBRARY + source) == []
+
+
+def test_rules_of_metalcompute_are_silent_without_it() -> None:
+    for rule, broken, _, _ in CASES + WARNINGS:
+        if rule in METALCOMPUTE:
+            assert [f for f in lint(LIBRARY + broken) if f.rule == rule and rule != 41] == []
+
+
+def test_an_unknown_version_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"language_version is '2.9' but must be one of 2.0, "):
+        lint("", language_version="2.9")
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {case[0] for case in CASES} == set(RULES)
+    tested = {case[0] for case in (*CASES, *WARNINGS, *VERSIONS)} | {46}
+    assert tested == {number for number, rule in RULES.items() if rule.check is not None}
+    assert set(RULES) == set(range(1, 52))
+
+
+def test_every_rule_says_why_in_one_sentence() -> None:
+    for number, rule in RULES.items():
+        assert rule.number == number
+        assert rule.why.endswith(".") and len(rule.why) > 20
+        assert rule.check is not None or rule.limits
+    assert len({rule.name for rule in RULES.values()}) == len(RULES)
 
 
 def test_source_that_cannot_be_read_is_rule_zero() -> None:

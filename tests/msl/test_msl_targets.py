@@ -52,7 +52,7 @@ kernel void f(device const float4* x [[buffer(0)]], device float* out [[buffer(1
 @pytest.mark.parametrize(("family", "dtype"), SHADERS, ids=lambda v: v if isinstance(v, str) else v.name)
 def test_own_shaders_keep_the_rules(family, dtype) -> None:
     source = family.source(cpu(), dtype)
-    assert [str(finding) for finding in lint(source, filename=family.file)] == []
+    assert [str(finding) for finding in lint(source, filename=family.file, metalcompute=True)] == []
 
 
 @cache

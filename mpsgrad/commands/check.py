@@ -1,0 +1,241 @@
+"""``mpsgrad check``: what Apple's compiler would refuse in Metal files, without a Mac."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl.lint import LANGUAGE_VERSIONS, RULES, Finding, lint
+
+STANDARD_INPUT = "-"
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*(?:include|import)[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
+_DEEPEST_INCLUDE = 50
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Declares the subcommand."""
+    parser = subparsers.add_parser(
+        "check",
+        help="find what Apple's compiler would refuse in Metal files",
+        description="Checks Metal compute sources against Apple's rules, without a Mac and without a GPU.",
+        epilog="Exit status: 0 without errors (there may be warnings), 1 with errors, 2 for wrong usage or a file that "
+        "cannot be read.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs="*", help="a Metal source; - reads standard input")
+    parser.add_argument("--explain", metavar="N", type=int, help="say what rule N is about, and check nothing")
+    parser.add_argument("--json", action="store_true", help="print the findings as a JSON array")
+    parser.add_argument(
+        "--metalcompute", action="store_true", help="also report what the metalcompute package cannot launch"
+    )
+    parser.add_argument(
+        "--language-version",
+        choices=LANGUAGE_VERSIONS,
+        default="2.3",
+        metavar="VERSION",
+        help=f"the version of the language: {', '.join(LANGUAGE_VERSIONS)} (default: 2.3, metalcompute's)",
+    )
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="also compile for this machine's OpenCL CPU device and report that compiler's errors",
+    )
+    parser.add_argument(
+        "-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of included files"
+    )
+    parser.add_argument(
+        "-D", dest="macros", metavar="NAME[=VALUE]", action="append", default=[], help="a macro, 1 without a value"
+    )
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the findings and gives the exit status."""
+    if arguments.explain is not None:
+        return _explain(arguments.explain)
+    if not arguments.files:
+        print("mpsgrad check: no FILE given; - reads standard input", file=sys.stderr)
+        return 2
+    definitions = {}
+    for macro in arguments.macros:
+        name, equals, value = macro.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            print(f"mpsgrad check: -D {macro}: '{name}' cannot name a macro", file=sys.stderr)
+            return 2
+        definitions[name] = value if equals else "1"
+    unreadable = False
+    findings: list[tuple[Finding, str]] = []
+    for file in arguments.files:
+        name = "<stdin>" if file == STANDARD_INPUT else file
+        try:
+            source = _read(file)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text: {error.reason}"
+            print(f"mpsgrad check: {name}: {reason}", file=sys.stderr)
+            unreadable = True
+            continue
+        resolve = _resolver(Path(file).parent if file != STANDARD_INPUT else Path(), arguments.folders)
+        found = lint(
+            source,
+            filename=name,
+            language_version=arguments.language_version,
+            metalcompute=arguments.metalcompute,
+            resolve=resolve,
+            definitions=definitions,
+        )
+        if arguments.compile and not any(finding.severity == "error" for finding in found):
+            try:
+                found += _compile(source, name, resolve, definitions)
+            except _NoCompilerError as error:
+                print(f"mpsgrad check: --compile: {error}", file=sys.stderr)
+                return 2
+        texts = {name: source.splitlines()}
+        findings += [(finding, _line(texts, finding)) for finding in found]
+    if arguments.json:
+        print(json.dumps([_as_object(finding) for finding, _ in findings], indent=2))
+    else:
+        for finding, line in findings:
+            print(_as_text(finding, line))
+        _summarise([finding for finding, _ in findings])
+    if unreadable:
+        return 2
+    return int(any(finding.severity == "error" for finding, _ in findings))
+
+
+def _read(file: str) -> str:
+    data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+    return data.decode("utf-8-sig").replace("\r\n", "\n")
+
+
+def _resolver(base: Path, folders: Sequence[str]) -> Callable[[str, bool], tuple[str, str] | None]:
+    """Finds included files beside the source, then in ``folders``."""
+
+    def resolve(name: str, quoted: bool) -> tuple[str, str] | None:
+        for folder in (base, *(Path(folder) for folder in folders)):
+            path = folder / name
+            try:
+                return _read(str(path)), str(path)
+            except (OSError, ValueError):
+                continue
+        return None
+
+    return resolve
+
+
+def _line(texts: dict[str, list[str]], finding: Finding) -> str:
+    """The text of the finding's line, empty where the file is not there."""
+    if finding.file not in texts:
+        try:
+            texts[finding.file] = _read(finding.file).splitlines()
+        except (OSError, ValueError):
+            texts[finding.file] = []
+    lines = texts[finding.file]
+    return lines[finding.line - 1] if 1 <= finding.line <= len(lines) else ""
+
+
+def _as_text(finding: Finding, line: str) -> str:
+    text = f"{finding} [rule {finding.rule}]" if finding.rule else str(finding)
+    if line.strip():
+        text += f"\n    {line.rstrip()}"
+        if finding.column is not None and finding.column <= len(line) + 1:
+            lead = "".join(letter if letter == "\t" else " " for letter in line[: finding.column - 1])
+            text += f"\n    {lead}^"
+    return text
+
+
+def _as_object(finding: Finding) -> dict[str, str | int | None]:
+    rule = RULES.get(finding.rule)
+    return {
+        "file": finding.file,
+        "line": finding.line,
+        "column": finding.column,
+        "severity": finding.severity,
+        "rule": finding.rule or None,
+        "name": rule.name if rule else None,
+        "message": finding.message,
+    }
+
+
+def _summarise(findings: Sequence[Finding]) -> None:
+    counts = []
+    for severity in ("error", "warning"):
+        count = sum(finding.severity == severity for finding in findings)
+        if count:
+            counts.append(f"{count} {severity}{'s' if count > 1 else ''}")
+    if counts:
+        numbers = sorted({finding.rule for finding in findings if finding.rule})
+        hint = f"; 'mpsgrad check --explain {numbers[0]}' says why" if numbers else ""
+        print(f"{' and '.join(counts)}{hint}", file=sys.stderr)
+
+
+def _explain(number: int) -> int:
+    rule = RULES.get(number)
+    if rule is None:
+        known = f"1 to {max(RULES)}"
+        print(f"mpsgrad check: --explain {number}: there is no such rule, only {known}", file=sys.stderr)
+        return 2
+    print(f"rule {rule.number}, {rule.name} ({rule.severity if rule.check else 'not decided from the source'})")
+    print(f"  {rule.why}")
+    if rule.words:
+        print(f'  Apple\'s words: "{rule.words}"')
+    if rule.limits:
+        print(f"  {rule.limits}")
+    return 0
+
+
+class _NoCompilerError(Exception):
+    """There is no device to compile for; the text says what to install."""
+
+
+def _compile(
+    source: str,
+    name: str,
+    resolve: Callable[[str, bool], tuple[str, str] | None],
+    definitions: dict[str, str],
+) -> list[Finding]:
+    """The errors of the OpenCL compiler, at the places of the Metal source."""
+    from mpsgrad.devices import opencl
+    from mpsgrad.msl import parse_compiler_log, translate
+
+    devices = opencl.devices()
+    if not devices:
+        raise _NoCompilerError(opencl.unavailable_reason() or "no OpenCL device was found")
+    macros = "".join(f"#define {macro} {value}\n" for macro, value in definitions.items())
+    complete = f'{macros}#line 1 "{name}"\n{_inlined(source, name, resolve, set(), 0)}'
+    try:
+        devices[0].compile(complete, name=name)
+    except ShaderError as error:
+        entries = []
+        if error.__cause__ is not None:
+            translation = translate(complete, "opencl", filename=name)
+            entries = parse_compiler_log(str(error.__cause__), "opencl", translation)
+        errors = [Finding(e.file, e.line, e.column, "error", e.message) for e in entries if e.severity == "error"]
+        if errors:
+            return list(dict.fromkeys(errors))
+        severity = "warning" if "not supported" in error.message else "error"
+        return [Finding(error.file, error.line or 1, error.column, severity, error.message)]  # type: ignore[arg-type]
+    return []
+
+
+def _inlined(
+    text: str, name: str, resolve: Callable[[str, bool], tuple[str, str] | None], once: set[str], depth: int
+) -> str:
+    """``text`` with included files in the place of their directives, for a compiler that has no files."""
+
+    def replace(found: re.Match[str]) -> str:
+        included = resolve(found[1], True)
+        if included is None or depth >= _DEEPEST_INCLUDE:
+            return found[0]
+        body, path = included
+        number = text.count("\n", 0, found.start()) + 2
+        if path in once:
+            return ""
+        if re.search(r"^\s*#\s*pragma\s+once", body, re.MULTILINE):
+            once.add(path)
+        return f'#line 1 "{path}"\n{_inlined(body, path, resolve, once, depth + 1)}\n#line {number} "{name}"'
+
+    return _INCLUDE.sub(replace, text)

@@ -1,0 +1,299 @@
+"""Rules 1 to 7: every pointer, reference and variable at program scope says where its object lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mpsgrad.msl.declarations import ADDRESS_SPACES
+from mpsgrad.msl.lint.expressions import Expressions
+from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.lint.source import Source
+from mpsgrad.msl.lint.types import Type, read_type
+from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle
+
+
+def _declarators(source: Source, mark: str) -> Iterator[int]:
+    """The indices of ``*`` or ``&`` that make a pointer or reference type without an address space."""
+    tokens = source.tokens
+    for index, token in enumerate(tokens):
+        if token.text != mark or token.kind != PUNCTUATION or index == 0:
+            continue
+        position = index - 1
+        seen_space = False
+        while position >= 0 and tokens[position].text in ("const", "volatile", *ADDRESS_SPACES):
+            seen_space = seen_space or tokens[position].text in ADDRESS_SPACES
+            position -= 1
+        if tokens[position].text == "*" and position < index - 1:
+            if not seen_space and tokens[position + 1].text == "const":
+                continue
+        if tokens[position].text == ">":
+            depth = 0
+            while position >= 0 and index - position < 100:
+                depth += (tokens[position].text == ">") - (tokens[position].text == "<")
+                position -= 1
+                if depth == 0:
+                    break
+        if position < 0 or not source.is_type(position) or tokens[position].text == "auto":
+            continue
+        alias = source.aliases.get(tokens[position].text)
+        if alias is not None and alias.space is not None:
+            continue
+        before = position - 1
+        while before >= 0 and (
+            tokens[before].text in ("const", "volatile", "static", "inline", "constexpr", "typename", "struct", "::")
+            or tokens[before].text in ("unsigned", "signed", "long", "metal", "extern")
+            or tokens[before].text in ADDRESS_SPACES
+        ):
+            seen_space = seen_space or tokens[before].text in ADDRESS_SPACES
+            before -= 1
+        # In "a * b" the left side is no type; a type name behind a value would be one all the same.
+        if before >= 0 and tokens[before].text in (".", "->", "::"):
+            continue
+        if source.variable(tokens[position].text, position) is not None:
+            continue
+        if not seen_space:
+            yield index
+
+
+@rule(
+    1,
+    "pointer-address-space",
+    words="pointer type must have explicit address space qualifier",
+    why="Metal has no generic address space, so the type must say which memory a pointer points to.",
+)
+def pointers_have_an_address_space(source: Source) -> Iterator[Found]:
+    for index in _declarators(source, "*"):
+        yield source.tokens[index], "pointer type must have explicit address space qualifier"
+
+
+@rule(
+    2,
+    "reference-address-space",
+    words="reference type must have explicit address space qualifier",
+    why="A reference is a pointer to the compiler, so it needs an address space as well.",
+)
+def references_have_an_address_space(source: Source) -> Iterator[Found]:
+    for index in _declarators(source, "&"):
+        yield source.tokens[index], "reference type must have explicit address space qualifier"
+
+
+def _casts(source: Source) -> Iterator[tuple[Token, str, Type, int, int]]:
+    """Casts to pointers: the place, how it is written, the type, and the range of the operand."""
+    tokens = source.tokens
+    for index, token in enumerate(tokens):
+        if token.text == "(":
+            close = source.close(index)
+            read = read_type(tokens, index + 1, close, source.aliases, source.members) if close > index + 2 else None
+            before = source.text(index - 1)
+            if read is None or read[1] != close or not read[0].pointers or source.text(close - 1) != "*":
+                continue
+            if source.kind(index - 1) == IDENTIFIER and before not in ("return", "else", "do", "case"):
+                continue
+            end = close + 1
+            if source.text(end) == "(" and source.close(end) > 0:
+                end = source.close(end) + 1
+            else:
+                end += source.text(end) == "&"
+                end += 1
+                while source.text(end) in (".", "->", "[") and source.text(end + 1) != "[":
+                    end = source.close(end) + 1 if source.text(end) == "[" and source.close(end) > 0 else end + 2
+            yield token, "C-style cast", read[0], close + 1, end
+        elif token.text in ("reinterpret_cast", "static_cast") and source.text(index + 1) == "<":
+            angle = matching_angle(tokens, index + 1)
+            if angle is None or source.text(angle + 1) != "(" or source.close(angle + 1) < 0:
+                continue
+            read = read_type(tokens, index + 2, angle, source.aliases, source.members)
+            if read is not None and read[1] == angle and read[0].pointers:
+                yield token, token.text, read[0], angle + 2, source.close(angle + 1)
+
+
+@rule(
+    3,
+    "address-space-cast",
+    words="C-style cast from 'int *' to 'device int *' converts between mismatching address spaces",
+    why="The memories are separate, so an address in one means nothing in another.",
+)
+def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
+    """Sees casts and initialisations of pointers whose own spaces are written; not those of template types."""
+    expressions = Expressions(source)
+    for token, written, target, start, end in _casts(source):
+        operand = expressions.type_of(start, end)
+        if operand is None or operand.pointers != target.pointers or target.space is None:
+            continue
+        if operand.space is not None and operand.space != target.space:
+            if written == "C-style cast":
+                words = f"C-style cast from '{operand}' to '{target}' converts between mismatching address spaces"
+            else:
+                words = f"{written} from '{operand}' to '{target}' is not allowed"
+            yield token, words
+    for variables in source.variables.values():
+        for variable in variables:
+            if variable.initialiser is None or variable.type is None or variable.is_reference or variable.extents:
+                continue
+            target = variable.type
+            if target.pointers != 1 or target.space is None:
+                continue
+            operand = expressions.type_of(*variable.initialiser)
+            if operand is not None and operand.pointers == 1 and operand.space not in (None, target.space):
+                words = f"cannot initialize a variable of type '{target}' with an expression of type '{operand}'"
+                yield source.tokens[variable.place], words
+
+
+def _program_variables(source: Source) -> Iterator[list[Token]]:
+    for start, stop in source.program.variables:
+        tokens = [token for token in source.tokens[start:stop] if token.kind != "pragma"]
+        if len(tokens) > 1:
+            yield tokens
+
+
+def _declared(tokens: list[Token]) -> list[Token]:
+    """The tokens of a declaration before its initialiser, attributes left out."""
+    before: list[Token] = []
+    for index, token in enumerate(tokens):
+        if token.text in ("=", "{", "(") or token.text == "[" and tokens[index + 1 : index + 2][0:1] == ["["]:
+            break
+        before.append(token)
+    return before
+
+
+@rule(
+    4,
+    "program-scope-constant",
+    words="program scope variable must reside in constant address space",
+    why="Before Metal 3.2 nothing that lives longer than a kernel can be written, so all there may be is constants.",
+)
+def program_scope_variables_are_constant(source: Source) -> Iterator[Found]:
+    for tokens in _program_variables(source):
+        before = _declared(tokens)
+        texts = {token.text for token in before}
+        names = [token for token in before if token.kind == IDENTIFIER]
+        if "constant" in texts or len(names) < 2:
+            continue
+        if "device" in texts:
+            if source.version < (3, 2):
+                yield (
+                    names[-1],
+                    "program scope variable must reside in constant address space: 'device' needs Metal 3.2",
+                )
+            continue
+        if any(token.text == "[" for token in before) and "thread_position_in_grid" in texts:
+            continue
+        yield names[-1], "program scope variable must reside in constant address space"
+
+
+def _written(source: Source, index: int) -> bool:
+    """Whether what begins with the name at ``index`` is assigned to; through a pointer is the pointee meant."""
+    position = index + 1
+    while True:
+        text = source.text(position)
+        if text == "[" and source.close(position) > 0:
+            position = source.close(position) + 1
+        elif text in (".", "->") and source.kind(position + 1) == IDENTIFIER:
+            position += 2
+        else:
+            break
+    assigned = text in ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--")
+    return assigned or source.text(index - 1) in ("++", "--") and source.kind(index - 2) != IDENTIFIER
+
+
+@rule(
+    5,
+    "constant-initialised",
+    words="variable in constant address space must be initialized",
+    why="Constant memory is filled when the program is built; a kernel can only read it.",
+)
+def constants_are_initialised_and_never_written(source: Source) -> Iterator[Found]:
+    """Writes are seen through names whose type is written; whether an initialiser is a core constant is not."""
+    for tokens in _program_variables(source):
+        texts = [token.text for token in tokens]
+        if "constant" in texts and not {"=", "{", "(", "function_constant", "extern"} & set(texts):
+            names = [token for token in tokens if token.kind == IDENTIFIER]
+            yield names[-1], "variable in constant address space must be initialized"
+    for index, token in enumerate(source.tokens):
+        if token.kind != IDENTIFIER or token.text not in source.variables or not source.in_body(index):
+            continue
+        if source.text(index - 1) in (".", "->", "::") or not _written(source, index):
+            continue
+        variable = source.variable(token.text, index)
+        if variable is None or variable.place == index or variable.type is None:
+            continue
+        kind = variable.type
+        subscripts = 0
+        position = index + 1
+        through_member = False
+        while source.text(position) in ("[", ".", "->"):
+            if source.text(position) == "[":
+                subscripts += 1
+                position = source.close(position) + 1
+                if position <= 0:
+                    break
+            else:
+                through_member = through_member or subscripts < kind.pointers and source.text(position) == "."
+                subscripts += source.text(position) == "->"
+                position += 2
+        if through_member or subscripts < kind.pointers or kind.pointers > 1 + len(variable.extents):
+            continue
+        if any(source.text(p) in (".", "->") for p in range(index + 1, position)) and not _plain_members(
+            source, index, position
+        ):
+            continue
+        if kind.space == "constant" or kind.const:
+            yield token, "read-only variable is not assignable"
+
+
+def _plain_members(source: Source, index: int, position: int) -> bool:
+    """Whether no member on the way is a pointer, whose pointee may be writable."""
+    names = {source.text(p) for p in range(index + 1, position) if source.kind(p) == IDENTIFIER}
+    for members in source.members.values():
+        for name, (kind, extents) in members.items():
+            if name in names and kind is not None and kind.pointers > len(extents):
+                return False
+    return True
+
+
+@rule(
+    6,
+    "static-local",
+    words="variables in function scope cannot be declared static",
+    why="A static local would be state shared by all threads, which no address space at this version can hold.",
+)
+def no_static_locals(source: Source) -> Iterator[Found]:
+    """``static constexpr constant`` members and program-scope constants are meant to be static and are let pass."""
+    for index in source.words("static"):
+        if source.in_body(index) and "constant" not in (source.text(index + 1), source.text(index + 2)):
+            yield source.tokens[index], "variables in function scope cannot be declared static"
+
+
+@rule(
+    7,
+    "threadgroup-variable",
+    words="automatic variable qualified with an address space",
+    why="Threadgroup memory is laid out once per kernel, so only a kernel function's own scope can declare it.",
+)
+def threadgroup_variables_stand_in_kernels(source: Source) -> Iterator[Found]:
+    for start, end, is_kernel in source.bodies:
+        for index in range(start, end):
+            if source.text(index) not in ("threadgroup", "device", "constant"):
+                continue
+            if source.text(index - 1) not in (";", "{", "}"):
+                continue
+            if is_kernel and source.text(index) == "threadgroup":
+                continue
+            position = index
+            while position < end and source.text(position) not in (";", "=", "*", "&", "(", ")", "{"):
+                position += 1
+            alias = any(
+                (kind := source.aliases.get(source.text(p))) is not None and kind.pointers
+                for p in range(index, position)
+            )
+            if source.text(position) not in ("*", "&", ")", "(") and not alias:
+                yield source.tokens[index], "automatic variable qualified with an address space"
+    for function in source.functions:
+        for first, last in source.arguments(function.opening):
+            parts = [token.text for token in source.tokens[first:last]]
+            spaces = {"device", "constant", "threadgroup"} & set(parts)
+            read = read_type(source.tokens, first, last, source.aliases, source.members)
+            if not spaces or {"*", "&", "&&", "["} & set(parts) or read is None or read[0].pointers:
+                continue
+            if function.kernel is None and read[0].known:
+                yield source.tokens[first], "parameter may not be qualified with an address space"

@@ -1,0 +1,127 @@
+"""Rules 35 to 38: atomics, and functions and matrices of simdgroups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mpsgrad.msl.lint.expressions import Expressions
+from mpsgrad.msl.lint.rule import Found, needs, rule
+from mpsgrad.msl.lint.source import Source
+from mpsgrad.msl.lint.types import SIZES, built_in
+from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, split_commas
+
+_LATER_ATOMICS = {
+    "atomic_float": (3, 0),
+    "atomic_bool": (2, 4),
+    "atomic_ulong": (2, 4),
+    "atomic_long": (2, 4),
+    "atomic_thread_fence": (3, 2),
+}
+
+
+@rule(
+    35,
+    "atomic-version",
+    words="unknown type name 'atomic_float'",
+    why="At Metal 2.3 atomics are int and uint with relaxed order; others came later.",
+)
+def atomics_are_relaxed_integers(source: Source) -> Iterator[Found]:
+    for index in source.words(*_LATER_ATOMICS):
+        name = source.text(index)
+        since = _LATER_ATOMICS[name]
+        if source.version < since and name not in source.declared_functions and name not in source.aliases:
+            version = f"{since[0]}.{since[1]}"
+            kind = "unknown type name" if name != "atomic_thread_fence" else "use of undeclared identifier"
+            yield source.tokens[index], f"{kind} '{name}': {needs(version)}"
+    if source.version < (2, 4):
+        for index in source.words("atomic"):
+            if source.text(index + 1) == "<" and source.text(index - 1) not in ("struct", "class"):
+                yield source.tokens[index], f"no template named 'atomic': {needs('2.4')}"
+    if source.version >= (3, 2):
+        return
+    for index in source.words(
+        "memory_order_acquire", "memory_order_release", "memory_order_acq_rel", "memory_order_seq_cst"
+    ):
+        yield source.tokens[index], "an atomic operation's memory order must be memory_order_relaxed"
+
+
+@rule(
+    36,
+    "atomic-object",
+    words="no matching function for call to 'atomic_fetch_add_explicit'",
+    why="Atomic functions take pointers to atomic types; a plain object must be cast to one.",
+)
+def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
+    """Sees first arguments whose type is written out."""
+    expressions = Expressions(source)
+    for index in source.calls(re.compile(r"atomic_\w+_explicit$")):
+        ranges = source.arguments(index + 1)
+        if not ranges or source.text(index) in source.declared_functions:
+            continue
+        kind = expressions.type_of(*ranges[0])
+        if kind is None or not kind.known or kind.base not in SIZES:
+            continue
+        name = source.text(index)
+        message = f"no matching function for call to '{name}': '{kind}' is no pointer to an atomic type"
+        yield source.tokens[index], message
+
+
+_LATER_SIMD = re.compile(r"(?:simd|quad)_shuffle_and_fill_(?:up|down)$")
+_ARITHMETIC_SIMD = re.compile(
+    r"(?:simd|quad)_(?:sum|product|min|max|and|or|xor|shuffle(?:_up|_down|_xor|_rotate_up|_rotate_down)?"
+    r"|broadcast(?:_first)?|prefix_(?:in|ex)clusive_(?:sum|product))$"
+)
+
+
+@rule(
+    37,
+    "simd-function",
+    words="no matching function for call to 'simd_sum'",
+    why="Simdgroup functions carry 8-, 16- and 32-bit numbers; a 64-bit value goes as uint2, a bool as a number.",
+)
+def simd_functions_take_what_they_can(source: Source) -> Iterator[Found]:
+    """Sees arguments whose type is written out; reading an inactive lane is not seen."""
+    if source.version < (2, 4):
+        for index in source.calls(_LATER_SIMD):
+            if source.text(index) not in source.declared_functions:
+                yield source.tokens[index], f"use of undeclared identifier '{source.text(index)}': {needs('2.4')}"
+    expressions = Expressions(source)
+    for index in source.calls(_ARITHMETIC_SIMD):
+        ranges = source.arguments(index + 1)
+        if not ranges or source.text(index) in source.declared_functions:
+            continue
+        kind = expressions.type_of(*ranges[0])
+        if kind is not None and not kind.pointers and kind.base in ("bool", "long", "ulong"):
+            words = f"no matching function for call to '{source.text(index)}': it does not take '{kind}'"
+            yield source.tokens[index], words
+
+
+@rule(
+    38,
+    "simdgroup-matrix",
+    words="static assertion failed: simdgroup_matrix supports half and float, 8x8",
+    why="The hardware multiplies matrices of 8 by 8 half or float elements, and no others.",
+)
+def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
+    """That control flow is uniform around them is not seen, nor is reliance on the lanes' elements."""
+    allowed = {"half", "float"} | ({"bfloat"} if source.version >= (3, 1) else set())
+    for index, token in enumerate(source.tokens):
+        if token.kind != IDENTIFIER or source.text(index - 1) in ("struct", "class"):
+            continue
+        named = re.fullmatch(r"simdgroup_(\w+?)(\d+)x(\d+)", token.text)
+        if named and built_in(named[1]) is not None:
+            if named[1] not in allowed or (named[2], named[3]) != ("8", "8"):
+                yield token, f"unknown type name '{token.text}': simdgroup matrices are 8x8 of half or float"
+            elif source.version < (2, 3):
+                yield token, f"unknown type name '{token.text}': {needs('2.3')}"
+        if token.text not in ("simdgroup_matrix", "make_filled_simdgroup_matrix") or source.text(index + 1) != "<":
+            continue
+        close = matching_angle(source.tokens, index + 1)
+        parts = split_commas(source.tokens[index + 2 : close]) if close is not None else []
+        if len(parts) != 3 or any(not part for part in parts):
+            continue
+        element = built_in(parts[0][0].text) if len(parts[0]) == 1 else None
+        sizes = [source.integer(part) for part in parts[1:]]
+        if element is not None and (str(element) not in allowed or any(size not in (8, None) for size in sizes)):
+            yield token, "simdgroup matrices are 8x8 of half or float"

@@ -1,0 +1,118 @@
+"""Which values of a kernel differ between threads, and what guards them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpsgrad.msl.declarations import Kernel
+from mpsgrad.msl.lint.source import Source
+from mpsgrad.msl.tokens import IDENTIFIER
+
+_THREAD = frozenset(
+    {
+        "thread_position_in_grid", "thread_position_in_threadgroup", "thread_index_in_threadgroup",
+        "thread_index_in_simdgroup", "thread_index_in_quadgroup", "simdgroup_index_in_threadgroup",
+        "quadgroup_index_in_threadgroup",
+    }
+)  # fmt: skip
+_COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
+_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadNames:
+    """``follows`` are names of all values computed from a thread's position; ``differs`` the places of the variables
+    that surely differ between the threads of a threadgroup."""
+
+    follows: frozenset[str]
+    differs: frozenset[int]
+
+
+def thread_names(source: Source, kernel: Kernel) -> ThreadNames:
+    """The names in a kernel whose values follow from the thread's position."""
+    follows = {
+        parameter.name
+        for parameter in kernel.parameters
+        if any(attribute.name in _THREAD for attribute in parameter.attributes)
+    }
+    differs = {variable.place for name in follows if (variable := source.variable(name, kernel.body_open)) is not None}
+    follows |= {p.name for p in kernel.parameters if p.attribute("threadgroup_position_in_grid")}
+    for _ in range(2):
+        for index in range(kernel.body_open, kernel.body_close):
+            if source.text(index) not in _ASSIGNMENTS or source.kind(index - 1) != IDENTIFIER:
+                continue
+            if source.text(index - 2) in (".", "->"):
+                continue
+            end = index + 1
+            while end < kernel.body_close and source.text(end) not in (";", "{", "}"):
+                end += 1
+            words = {source.text(position) for position in range(index + 1, end)}
+            if words & follows:
+                follows.add(source.text(index - 1))
+            if words & {"/", "-", ">>", "[", "(", "&", "?", "*"}:
+                continue
+            variables = [source.variable(source.text(position), position) for position in range(index + 1, end)]
+            target = source.variable(source.text(index - 1), index - 1)
+            if target is not None and any(v is not None and v.place in differs for v in variables):
+                differs.add(target.place)
+    return ThreadNames(frozenset(follows), frozenset(differs))
+
+
+def has_guard(source: Source, kernel: Kernel, names: ThreadNames, before: int) -> bool:
+    """Whether something before the token ``before`` bounds a value that follows from the thread's position."""
+    for index in range(kernel.body_open, before):
+        text = source.text(index)
+        if text in ("min", "clamp", "max", "select") and source.close(index + 1) > 0:
+            words = {source.text(position) for position in range(index + 2, source.close(index + 1))}
+            if words & names.follows:
+                return True
+        elif text == "%" and source.text(index - 1) in names.follows:
+            return True
+        elif text in _COMPARISONS:
+            if names.follows & set(_neighbours(source, index)):
+                return True
+        elif text in ("if", "while", "?") and source.text(index + 1) == "(" and source.close(index + 1) > 0:
+            words = {source.text(position) for position in range(index + 2, source.close(index + 1))}
+            if words & names.follows:
+                return True
+    return False
+
+
+def _neighbours(source: Source, index: int) -> list[str]:
+    """The words on both sides of a comparison, up to the brackets or the statement's ends."""
+    words = []
+    for step in (-1, 1):
+        position = index + step
+        while source.text(position) not in (";", "{", "}", "&&", "||", ""):
+            words.append(source.text(position))
+            position += step
+            if abs(position - index) > 40:
+                break
+    return words
+
+
+def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tuple[int, int]]:
+    """The conditions of the ``if``, ``for`` and ``while`` statements of ``kernel`` that hold the token at ``index``."""
+    found = []
+    for position in range(kernel.body_open, index):
+        if source.text(position) not in ("if", "for", "while") or source.text(position + 1) != "(":
+            continue
+        close = source.close(position + 1)
+        if close < 0 or close > index:
+            continue
+        body = close + 1
+        last = source.close(body) if source.text(body) == "{" else body
+        while source.text(body) != "{" and last < kernel.body_close and source.text(last) != ";":
+            last = source.close(last) + 1 if source.close(last) > last else last + 1
+        while source.text(position) == "if" and source.text(last + 1) == "else":
+            last += 2
+            while source.text(last) == "if" and source.close(last + 1) > 0:
+                last = source.close(last + 1) + 1
+            if source.text(last) == "{":
+                last = source.close(last)
+            else:
+                while last < kernel.body_close and source.text(last) != ";":
+                    last += 1
+        if body <= index <= last:
+            found.append((position + 2, close))
+    return found

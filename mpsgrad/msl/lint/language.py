@@ -1,0 +1,276 @@
+"""Rules 8 to 17, 46 and 47: what of C++ Metal leaves out, and the names that it keeps for itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
+from mpsgrad.msl.lint.rule import Found, needs, rule
+from mpsgrad.msl.lint.source import Function, Source
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER
+
+
+@rule(
+    8,
+    "no-double",
+    words="'double' is not supported in Metal",
+    why="Apple GPUs have no 64-bit floating arithmetic, and a literal without suffix is a float.",
+)
+def no_double(source: Source) -> Iterator[Found]:
+    for index, token in enumerate(source.tokens):
+        if token.kind == IDENTIFIER and re.fullmatch(r"double[234]?|double\dx\d", token.text):
+            name = "long double" if source.text(index - 1) == "long" else token.text
+            yield token, f"'{name}' is not supported in Metal"
+        elif token.text == "long" and source.text(index + 1) == "long":
+            yield token, "'long long' is not supported in Metal"
+        elif token.kind == NUMBER and re.fullmatch(r"[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]", token.text):
+            if "." in token.text or "e" in token.text.lower():
+                yield token, "'long double' is not supported in Metal"
+
+
+@rule(
+    9,
+    "no-bfloat",
+    words="unknown type name 'bfloat'",
+    why="The type came with Metal 3.1.",
+)
+def no_bfloat(source: Source) -> Iterator[Found]:
+    if source.version >= (3, 1):
+        return
+    for index, token in enumerate(source.tokens):
+        if token.kind == IDENTIFIER and re.fullmatch(r"(?:packed_)?bfloat[234]?", token.text):
+            if source.text(index - 1) in ("struct", "class", "union") or token.text in source.aliases:
+                return
+            if source.text(index - 1) not in (".", "->"):
+                yield token, f"unknown type name '{token.text}': {needs('3.1')}"
+
+
+@rule(
+    10,
+    "no-lambda",
+    words="lambda expressions are not supported in Metal",
+    why="They came with Metal 3.2.",
+)
+def no_lambdas(source: Source) -> Iterator[Found]:
+    if source.version >= (3, 2):
+        return
+    for index, token in enumerate(source.tokens):
+        if token.text != "[" or source.text(index + 1) == "[" or source.text(index - 1) == "[":
+            continue
+        before = source.tokens[index - 1] if index else None
+        if before is not None and (
+            before.text in (")", "]", ">") or before.kind == IDENTIFIER and before.text != "return"
+        ):
+            continue
+        if source.text(source.close(index) + 1) in ("(", "{"):
+            yield token, f"lambda expressions are not supported in Metal: {needs('3.2')}"
+
+
+@rule(
+    11,
+    "no-recursion",
+    why="Before Metal 2.4 calls are inlined, so the compiler must see how deep they go.",
+)
+def no_recursion(source: Source) -> Iterator[Found]:
+    """Follows calls by name, so it leaves out overloaded functions, templates, members and names of the library."""
+    if source.version >= (2, 4):
+        return
+    plain: dict[str, Function] = {}
+    for name, functions in source.functions_by_name.items():
+        function = functions[0]
+        if len(functions) == 1 and not function.is_template and function.owner is None and function.kernel is None:
+            if name not in LIBRARY_FUNCTIONS and len(source.program.functions.get(name, ())) <= 1:
+                plain[name] = function
+    calls: dict[str, list[tuple[int, str]]] = {}
+    for name, function in plain.items():
+        count = len(source.arguments(function.opening))
+        calls[name] = []
+        for index in range(function.body_open, function.body_close):
+            called = source.text(index)
+            if called not in plain or source.text(index + 1) != "(" or source.text(index - 1) in (".", "->", "::"):
+                continue
+            if source.variable(called, index) is None and (called != name or _arity(source, index) == count):
+                calls[name].append((index, called))
+    for name in plain:
+        reached: set[str] = set()
+        todo = [called for _, called in calls[name]]
+        while todo:
+            called = todo.pop()
+            if called not in reached:
+                reached.add(called)
+                todo += [further for _, further in calls[called]]
+        if name in reached:
+            place = next(
+                (index for index, called in calls[name] if called == name or name in _reach(calls, called)), None
+            )
+            if place is not None:
+                yield source.tokens[place], f"'{name}' calls itself: recursion is not supported; {needs('2.4')}"
+
+
+def _arity(source: Source, index: int) -> int:
+    return len(source.arguments(index + 1))
+
+
+def _reach(calls: dict[str, list[tuple[int, str]]], start: str) -> set[str]:
+    reached = {start}
+    todo = [start]
+    while todo:
+        for _, called in calls[todo.pop()]:
+            if called not in reached:
+                reached.add(called)
+                todo.append(called)
+    return reached
+
+
+@rule(
+    12,
+    "function-pointer",
+    words="pointers to functions are not allowed",
+    severity="warning",
+    why="Legal on Apple GPUs from Metal 2.3, but not in OpenCL C++, so such a kernel runs on Apple GPUs only.",
+)
+def function_pointers_stay_on_apple(source: Source) -> Iterator[Found]:
+    for index, token in enumerate(source.tokens):
+        if token.text != "(" or source.text(index + 1) != "*" or source.close(index) < 0:
+            continue
+        close = source.close(index)
+        if source.text(close + 1) != "(" or not (source.is_type(index - 1) or source.text(index - 1) == "*"):
+            continue
+        if close - index > 3 or (close == index + 3 and source.kind(index + 2) != IDENTIFIER):
+            continue
+        if source.text(index - 1) == "*" and not source.is_type(index - 2):
+            continue
+        if source.version < (2, 3):
+            yield source.tokens[index + 1], "pointers to functions are not allowed", "error"
+        else:
+            yield source.tokens[index + 1], "pointers to functions run on Apple GPUs only: they cannot be translated"
+
+
+_FORBIDDEN = ("dynamic_cast", "typeid", "new", "delete", "virtual", "try", "catch", "throw", "thread_local")
+
+
+@rule(
+    13,
+    "forbidden-construct",
+    words="'new' is not supported in Metal",
+    why="A GPU has no heap, no exceptions and no run-time types, and its threads must follow structured control flow.",
+)
+def no_forbidden_constructs(source: Source) -> Iterator[Found]:
+    """From Metal 3.0 on 'noexcept' is let pass: sources in use have it."""
+    later = ("noexcept",) if source.version < (3, 0) else ()
+    for index in source.words(*_FORBIDDEN, *later):
+        if source.text(index) == "delete" and source.text(index - 1) == "=":
+            continue
+        if source.text(index) == "virtual":
+            yield source.tokens[index], "virtual member functions are not supported in Metal"
+        else:
+            yield source.tokens[index], f"'{source.text(index)}' is not supported in Metal"
+    for index in source.words("asm", "__asm__", "__asm"):
+        yield source.tokens[index], "illegal asm statement"
+    for index in source.words("register"):
+        yield source.tokens[index], "Metal does not support the 'register' storage class specifier"
+    for index in source.words("goto"):
+        yield source.tokens[index], "'goto' is not supported in Metal"
+    for index, token in enumerate(source.tokens):
+        if token.kind == IDENTIFIER and source.text(index + 1) == ":" and source.text(index - 1) in (";", "{", "}"):
+            if token.text not in ("default", "public", "private", "protected") and source.in_body(index):
+                yield token, "labeled statements are not supported in Metal"
+
+
+_TRAITS = re.compile(r"(?:bool_constant|integral_constant|true_type|false_type|is_\w+)$")
+
+
+@rule(
+    14,
+    "no-derived-class",
+    words="derived classes are not supported in Metal",
+    why="Apple's compiler takes base classes only from Metal 3.0 on; a member does the same work.",
+)
+def no_derived_classes(source: Source) -> Iterator[Found]:
+    """The library's type traits are let pass as bases: they hold no data."""
+    if source.version >= (3, 0):
+        return
+    for index in source.words("struct", "class"):
+        if source.kind(index + 1) != IDENTIFIER:
+            continue
+        position = index + 2
+        if source.text(position) == "<":
+            while position < len(source.tokens) and source.text(position) not in (":", "{", ";", "("):
+                position += 2 if source.text(position + 1) == "::" else 1
+        if source.text(position) != ":" or source.text(index - 1) == "enum":
+            continue
+        position += 1
+        while source.text(position) in ("public", "private", "protected", "metal", "::"):
+            position += 1
+        if not _TRAITS.match(source.text(position)):
+            yield source.tokens[index + 1], "derived classes are not supported in Metal"
+
+
+@rule(
+    17,
+    "no-standard-library",
+    words="use of undeclared identifier 'std'",
+    why="Metal has its own library in <metal_stdlib>; the headers and names of C++'s do not exist there.",
+)
+def no_standard_library(source: Source) -> Iterator[Found]:
+    for index in source.words("std"):
+        if source.text(index + 1) == "::":
+            yield source.tokens[index], "use of undeclared identifier 'std'"
+
+
+_INCLUDES_LIBRARY = re.compile(r"^\s*#\s*(?:include|import)\s*<metal_", re.MULTILINE)
+
+
+@rule(
+    46,
+    "library-namespace",
+    words="use of undeclared identifier",
+    why="The library's names live in namespace metal: 'using namespace metal;' or 'metal::' must bring them in.",
+)
+def library_names_are_qualified(source: Source) -> Iterator[Found]:
+    """Looks at called functions in a source that has kernels and includes the library; any 'using namespace metal' is
+    taken to reach everywhere."""
+    if source.is_header or not source.program.kernels or not _INCLUDES_LIBRARY.search(source.written):
+        return
+    texts = [token.text for token in source.tokens]
+    for index, text in enumerate(texts):
+        if text == "using" and texts[index + 1 : index + 3] == ["namespace", "metal"]:
+            return
+        if text == "using" and texts[index + 1 : index + 4] == ["namespace", "::", "metal"]:
+            return
+        if text == "namespace" and texts[index + 1 : index + 2] == ["metal"]:
+            return
+    brought = {
+        texts[i + 3] for i, t in enumerate(texts[:-3]) if t == "using" and texts[i + 1 : i + 3] == ["metal", "::"]
+    }
+    for index in source.calls():
+        name = texts[index]
+        if name not in LIBRARY_FUNCTIONS or name in source.declared_functions or name in brought:
+            continue
+        if source.text(index - 1) != "::" and source.variable(name, index) is None and source.in_body(index):
+            yield source.tokens[index], f"use of undeclared identifier '{name}'; did you mean 'metal::{name}'?"
+
+
+_KEYWORDS = frozenset({"kernel", "vertex", "fragment", "device", "constant", "thread", "threadgroup", "half"})
+
+
+@rule(
+    47,
+    "reserved-name",
+    words="expected unqualified-id",
+    why="Metal's keywords cannot name variables, and there are no packed vectors of bool.",
+)
+def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
+    for index, token in enumerate(source.tokens):
+        if token.kind != IDENTIFIER:
+            continue
+        if re.fullmatch(r"packed_bool[234]", token.text):
+            yield token, f"unknown type name '{token.text}'"
+        elif token.text in _KEYWORDS and source.is_type(index - 1) and source.text(index - 1) not in ("void", "auto"):
+            following = source.text(index + 1)
+            is_name = (
+                following in ("=", ";") or following == "," and token.text in ("kernel", "vertex", "fragment", "half")
+            )
+            if is_name and source.text(index - 2) not in ("using", "sizeof", "("):
+                yield token, f"expected unqualified-id: '{token.text}' is a keyword"

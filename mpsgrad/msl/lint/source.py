@@ -1,0 +1,522 @@
+"""What the rules look at: the tokens after preprocessing, the outline of the program, and its scopes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
+from mpsgrad.msl.declarations import Attribute, Kernel, Parameter, Program, integer_value
+from mpsgrad.msl.lint.types import Type, built_in, read_type, size_and_alignment, skip_attributes
+from mpsgrad.msl.tokens import IDENTIFIER, OPENING, PUNCTUATION, Token, matching_angle, split_commas
+
+BUILT_IN_TYPE = re.compile(
+    r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|float|size_t|ptrdiff_t|unsigned|signed|u?int(?:8|16|32|64)_t"
+    r"|atomic_u?int|float\dx\d|half\dx\d)[234]?$"
+)
+_STATEMENT_WORDS = frozenset(
+    "return else do case goto new delete throw using typedef template typename break continue if for while switch"
+    " struct class union enum operator sizeof public private protected namespace default static_assert".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable, its type (None where the rules cannot tell), its array's extents, and where its name means it.
+
+    ``initialiser`` is the range of tokens behind ``=`` that an ``auto`` takes its type from.
+    """
+
+    name: str
+    place: int
+    type: Type | None
+    first: int
+    last: int
+    extents: tuple[int | None, ...] = ()
+    is_reference: bool = False
+    initialiser: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function's definition; ``start`` is where its return type begins. ``owner`` is its class, if it is a member."""
+
+    name: str
+    start: int
+    opening: int
+    closing: int
+    body_open: int
+    body_close: int
+    kernel: Kernel | None
+    is_template: bool
+    owner: str | None
+
+
+class Source:
+    """One preprocessed source. ``version`` is the language version that it is checked against, ``(2, 3)`` for 2.3."""
+
+    def __init__(
+        self,
+        tokens: list[Token],
+        program: Program,
+        version: tuple[int, int],
+        metalcompute: bool,
+        text: str,
+        filename: str,
+    ) -> None:
+        self.tokens = tokens
+        self.program = program
+        self.version = version
+        self.metalcompute = metalcompute
+        self.written = text
+        self.filename = filename
+        self.partners = _partners(tokens)
+
+    @property
+    def is_header(self) -> bool:
+        """Whether the file is made to be included, so that others complete it."""
+        return self.filename.endswith((".h", ".hpp"))
+
+    def text(self, index: int) -> str:
+        return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
+
+    def kind(self, index: int) -> str:
+        return self.tokens[index].kind if 0 <= index < len(self.tokens) else ""
+
+    def close(self, index: int) -> int:
+        """The index of the bracket that closes the one at ``index``, or -1."""
+        return self.partners[index]
+
+    def words(self, *names: str) -> Iterator[int]:
+        """The indices of the identifiers called one of ``names``, members of other objects left out."""
+        for index, token in enumerate(self.tokens):
+            if token.kind == IDENTIFIER and token.text in names and self.text(index - 1) not in (".", "->"):
+                yield index
+
+    def calls(self, names: re.Pattern[str] | None = None) -> Iterator[int]:
+        """The indices of the names of free functions that are called."""
+        for index, token in enumerate(self.tokens):
+            if token.kind != IDENTIFIER or self.text(index + 1) != "(" or self.text(index - 1) in (".", "->"):
+                continue
+            if names is None or names.match(token.text):
+                yield index
+
+    def arguments(self, opening: int) -> list[tuple[int, int]]:
+        """The ranges of the arguments in the brackets that open at ``opening``."""
+        closing = self.close(opening)
+        if closing < 0:
+            return []
+        ranges = []
+        start = opening + 1
+        for part in split_commas(self.tokens[opening + 1 : closing]):
+            ranges.append((start, start + len(part)))
+            start += len(part) + 1
+        return ranges
+
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """Names of types: the language's, and those that the program declares."""
+        names = {"void", "auto"} | self.aliases.keys()
+        for index, token in enumerate(self.tokens[:-1]):
+            following = self.tokens[index + 1]
+            if following.kind != IDENTIFIER:
+                continue
+            if token.text in ("struct", "class", "union", "enum", "typename"):
+                names.add(following.text)
+        return frozenset(names)
+
+    def is_type(self, index: int) -> bool:
+        text = self.text(index)
+        return BUILT_IN_TYPE.match(text) is not None or text in self.types
+
+    @cached_property
+    def bodies(self) -> list[tuple[int, int, bool]]:
+        """The bodies of functions, and whether each is a kernel's."""
+        found = [(start, end, False) for ranges in self.program.functions.values() for start, end in ranges]
+        found += [(kernel.body_open, kernel.body_close, True) for kernel in self.program.kernels]
+        return sorted(found)
+
+    def in_body(self, index: int) -> bool:
+        return any(start < index < end for start, end, _ in self.bodies)
+
+    @cached_property
+    def constants(self) -> dict[str, int]:
+        """Integer constants by name; a name with two values is left out."""
+        values: dict[str, int] = {}
+        ambiguous: set[str] = set()
+        tokens = self.tokens
+        for index in range(1, len(tokens) - 2):
+            if tokens[index].text != "=" or tokens[index - 1].kind != IDENTIFIER:
+                continue
+            before = {self.text(index - offset) for offset in range(2, 6)}
+            end = index + 1
+            while end < len(tokens) and tokens[end].text not in (";", ",", "}", "{") and end - index < 24:
+                end += 1
+            try:
+                value = integer_value(tokens[index + 1 : end], tokens[index], values)
+            except ShaderError:
+                ambiguous.add(tokens[index - 1].text)
+                continue
+            name = tokens[index - 1].text
+            if not before & {"const", "constexpr", "constant", "enum", "{", ","}:
+                ambiguous.add(name)
+            if values.setdefault(name, value) != value:
+                ambiguous.add(name)
+        return {name: value for name, value in values.items() if name not in ambiguous}
+
+    def integer(self, tokens: Sequence[Token]) -> int | None:
+        """The value of an integer constant expression, or None where the source alone does not tell."""
+        try:
+            return integer_value(tokens, tokens[0], self.constants) if tokens else None
+        except ShaderError:
+            return None
+
+    # Types that the program declares.
+
+    @cached_property
+    def aliases(self) -> dict[str, Type | None]:
+        """Names from ``using`` and ``typedef``; None where the rules cannot tell what they stand for."""
+        found: dict[str, Type | None] = {}
+        tokens = self.tokens
+        for index, token in enumerate(tokens):
+            name, read = "", None
+            if token.text == "using" and self.text(index + 2) == "=" and self.kind(index + 1) == IDENTIFIER:
+                name = self.text(index + 1)
+                read = read_type(tokens, index + 3, min(len(tokens), index + 60), found, {})
+                if read is not None and self.text(read[1]) != ";":
+                    read = None
+            elif token.text == "typedef":
+                end = index
+                while end < len(tokens) and tokens[end].text not in (";", "(", "{"):
+                    end += 1
+                if self.text(end) == "{" and self.close(end) > 0:
+                    name = self.text(self.close(end) + 1)
+                elif self.text(end) == ";" and tokens[end - 1].kind == IDENTIFIER:
+                    name = self.text(end - 1)
+                    read = read_type(tokens, index + 1, end - 1, found, {})
+                    if read is not None and read[1] != end - 1:
+                        read = None
+            if name:
+                kind = read[0] if read is not None and (read[0].known or read[0].pointers) else None
+                found[name] = kind if found.get(name, kind) == kind else None
+        return found
+
+    @cached_property
+    def _struct_bodies(self) -> dict[str, list[tuple[int, int, bool]]]:
+        """Where each struct's body is, and whether the struct is a template."""
+        found: dict[str, list[tuple[int, int, bool]]] = {}
+        for index, token in enumerate(self.tokens):
+            if token.text not in ("struct", "class") or self.text(index - 1) in ("<", ",", "enum"):
+                continue
+            position = skip_attributes(self.tokens, index + 1, len(self.tokens))
+            name = self.text(position)
+            is_template = self.text(index - 1) == ">"
+            if self.kind(position) != IDENTIFIER or self.text(position + 1) not in ("{", ":", "<", "final"):
+                continue
+            while position < len(self.tokens) and self.text(position) not in ("{", ";", "("):
+                position += 1
+            if self.text(position) == "{" and self.close(position) > 0:
+                found.setdefault(name, []).append((position, self.close(position), is_template))
+        return found
+
+    @cached_property
+    def members(self) -> dict[str, dict[str, tuple[Type | None, tuple[int | None, ...]]]]:
+        """The data members of each struct that is no template and has no base."""
+        known: dict[str, dict[str, tuple[Type | None, tuple[int | None, ...]]]] = {}
+        for name, bodies in self._struct_bodies.items():
+            start, end, is_template = bodies[0]
+            if len(bodies) > 1 or is_template or self.text(start - 1) != name:
+                continue
+            known[name] = {}
+            for variable in self._read_declarations(start, end, depth_limit=True):
+                known[name][variable.name] = (variable.type, variable.extents)
+        return known
+
+    @cached_property
+    def layouts(self) -> dict[str, list[tuple[Type | None, int]]]:
+        """The members of each struct in order, with how many elements each has; None for a type that is not known."""
+        found: dict[str, list[tuple[Type | None, int]]] = {}
+        for name, members in self.members.items():
+            found[name] = []
+            for kind, extents in members.values():
+                count = 1
+                for extent in extents:
+                    count *= extent or 1
+                    kind = None if extent is None else kind
+                found[name].append((_element(kind, extents), count))
+        return found
+
+    def size(self, kind: Type) -> int | None:
+        """Bytes of an object of this type."""
+        found = size_and_alignment(kind, self.layouts)
+        return found[0] if found else None
+
+    @cached_property
+    def methods(self) -> dict[str, dict[str, list[tuple[int, frozenset[str]]]]]:
+        """For each struct its member functions: the name's index and the words behind the parameters."""
+        found: dict[str, dict[str, list[tuple[int, frozenset[str]]]]] = {}
+        for name, bodies in self._struct_bodies.items():
+            for start, end, _ in bodies:
+                index = start + 1
+                while index < end:
+                    if self.text(index) == "(" and self.kind(index - 1) == IDENTIFIER:
+                        position = self.close(index) + 1
+                        words = set()
+                        while position < end and self.kind(position) == IDENTIFIER:
+                            words.add(self.text(position))
+                            position += 1
+                        if self.text(position) in ("{", ";"):
+                            entry = (index - 1, frozenset(words))
+                            found.setdefault(name, {}).setdefault(self.text(index - 1), []).append(entry)
+                    if self.text(index) in OPENING and self.close(index) > index:
+                        index = self.close(index)
+                    index += 1
+        return found
+
+    # Functions and variables.
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        found = []
+        for start, opening, end in self.program.function_heads:
+            found.append(self._function(start, opening, end, None, None))
+        for owner, start, opening, end in self.program.member_heads:
+            name = next((n for n, b in self._struct_bodies.items() if any(s < opening < e for s, e, _ in b)), "")
+            if any(head[1] == opening for head in self.program.function_heads):
+                continue
+            found.append(self._function(max(start, owner), opening, end, None, name))
+        for kernel in self.program.kernels:
+            function = self._function(kernel.start, kernel.parameters_open, kernel.body_close + 1, kernel, None)
+            found.append(replace(function, body_open=kernel.body_open))
+        return sorted(found, key=lambda function: function.start)
+
+    def _function(self, start: int, opening: int, end: int, kernel: Kernel | None, owner: str | None) -> Function:
+        is_template = self.text(start) == "template"
+        while self.text(start) == "template" and self.text(start + 1) == "<":
+            close = matching_angle(self.tokens, start + 1, opening)
+            if close is None:
+                break
+            start = close + 1
+        closing = self.close(opening)
+        body_open = closing + 1
+        while body_open < end and self.text(body_open) != "{":
+            body_open += 1
+        name = self.text(opening - 1)
+        return Function(name, start, opening, closing, body_open, end - 1, kernel, is_template, owner)
+
+    @cached_property
+    def functions_by_name(self) -> dict[str, list[Function]]:
+        found: dict[str, list[Function]] = {}
+        for function in self.functions:
+            found.setdefault(function.name, []).append(function)
+        return found
+
+    @cached_property
+    def declared_functions(self) -> frozenset[str]:
+        """Names of functions that the program defines or declares: a type stands before the name."""
+        names = set(self.program.functions)
+        for index in range(1, len(self.tokens) - 1):
+            token = self.tokens[index]
+            if token.kind == IDENTIFIER and self.text(index + 1) == "(":
+                before = self.tokens[index - 1]
+                is_word = before.kind == IDENTIFIER and before.text not in _STATEMENT_WORDS
+                if is_word or before.text in (">", "&", "*") and self.is_type(index - 2):
+                    names.add(token.text)
+        return frozenset(names)
+
+    def return_type(self, function: Function) -> Type | None:
+        if function.is_template or function.owner is not None:
+            return None
+        read = read_type(self.tokens, function.start, function.opening, self.aliases, self.members)
+        return read[0] if read is not None and read[1] == function.opening - 1 and read[0].known else None
+
+    @cached_property
+    def variables(self) -> dict[str, list[Variable]]:
+        """Every variable by name."""
+        found: dict[str, list[Variable]] = {}
+        end = len(self.tokens)
+        for start, stop in self.program.variables:
+            for variable in self._declaration(start, stop, end):
+                found.setdefault(variable.name, []).append(replace(variable, first=start, last=end))
+        for function in self.functions:
+            for variable in self._parameters(function):
+                found.setdefault(variable.name, []).append(variable)
+            for variable in self._read_declarations(function.body_open, function.body_close):
+                found.setdefault(variable.name, []).append(variable)
+        for name, bodies in self._struct_bodies.items():
+            # Inside a struct its members hide what is outside.
+            for start, close, _ in bodies:
+                for variable in self._read_declarations(start, close, depth_limit=True):
+                    kind = variable.type if name in self.members else None
+                    found.setdefault(variable.name, []).append(replace(variable, type=kind, first=start, last=close))
+        return found
+
+    def variable(self, name: str, index: int) -> Variable | None:
+        """The variable that ``name`` means at ``index``."""
+        best = None
+        for variable in self.variables.get(name, ()):
+            if variable.first <= index < variable.last and (best is None or variable.first >= best.first):
+                best = variable
+        return best
+
+    def _parameters(self, function: Function) -> Iterator[Variable]:
+        for start, end in self.arguments(function.opening):
+            read = read_type(self.tokens, start, end, self.aliases, self.members)
+            if read is None:
+                continue
+            kind, index = read
+            is_reference = any(token.text in ("&", "&&") for token in self.tokens[start:index])
+            while index < end and self.text(index) == "&&":
+                index += 1
+            if index >= end or self.kind(index) != IDENTIFIER:
+                continue
+            known: Type | None = kind if kind.known or kind.pointers else None
+            if self.text(index + 1) == "[" and self.text(index + 2) != "[":
+                known = replace(kind, pointers=kind.pointers + 1)
+            yield Variable(self.text(index), index, known, function.opening, function.body_close, (), is_reference)
+
+    def _read_declarations(self, start: int, end: int, depth_limit: bool = False) -> Iterator[Variable]:
+        """The variables declared between two braces; with ``depth_limit`` none in inner ones."""
+        scopes = [(start, end)]
+        index = start + 1
+        while index < end:
+            text = self.text(index)
+            before = self.text(index - 1)
+            if text == "{":
+                if depth_limit:
+                    index = max(self.close(index), index) + 1
+                    continue
+                scopes.append((index, self.close(index)))
+            elif text == "}":
+                if len(scopes) > 1:
+                    scopes.pop()
+            begins = before in (";", "{", "}", ":") or self.kind(index - 1) == "pragma" or before in (")", "else", "do")
+            begins = begins or (before == "(" and self.text(index - 2) in ("for", "if", "while", "switch"))
+            begins = begins or before == "]" and self.text(index - 2) == "]"
+            token = self.tokens[index]
+            if begins and token.kind == IDENTIFIER and text not in _STATEMENT_WORDS:
+                last = scopes[-1][1]
+                if before == "(":
+                    last = self._statement_end(self.close(index - 1) + 1, last)
+                stop = self._find_end(index, min(last, end))
+                yield from self._declaration(index, stop, last)
+            index += 1
+
+    def _find_end(self, index: int, limit: int) -> int:
+        """The index of the ``;`` that ends the statement at ``index``, or of the bracket that ends what it is in."""
+        while index < limit and self.text(index) not in (";", ")", "}"):
+            close = self.close(index) if self.text(index) in OPENING else -1
+            index = close + 1 if close > 0 else index + 1
+        return index
+
+    def _statement_end(self, index: int, limit: int) -> int:
+        """The index behind the statement at ``index``."""
+        for _ in range(64):
+            if self.text(index) == "{":
+                return max(self.close(index), index) + 1
+            if self.text(index) in ("for", "if", "while", "switch") and self.text(index + 1) == "(":
+                index = max(self.close(index + 1), index) + 1
+                continue
+            break
+        return self._find_end(index, limit) + 1
+
+    def _declaration(self, start: int, stop: int, last: int) -> Iterator[Variable]:
+        """The variables that the statement from ``start`` to ``stop`` declares; nothing if it is no declaration."""
+        tokens = self.tokens
+        read = read_type(tokens, start, stop, self.aliases, self._struct_bodies)
+        if read is None:
+            return
+        kind, index = read
+        is_reference = any(token.text == "&" for token in tokens[start:index])
+        is_auto = kind.base == "auto" and not kind.pointers
+        while index < stop and tokens[index].kind == IDENTIFIER:
+            name = index
+            following = self.text(index + 1)
+            if following not in ("=", ";", ",", "[", "(", "{", ":") and index + 1 < stop:
+                return
+            if following == "(" and start == name - 1 and built_in(self.text(start)) is None and not kind.known:
+                return
+            index += 1
+            extents: list[int | None] = []
+            while self.text(index) == "[" and self.text(index + 1) != "[" and self.close(index) > 0:
+                extents.append(self.integer(tokens[index + 1 : self.close(index)]))
+                index = self.close(index) + 1
+            initialiser = None
+            if self.text(index) in ("(", "{"):
+                index = max(self.close(index), index) + 1
+            elif self.text(index) in ("=", ":"):
+                begin = index + 1
+                index = self._comma_or_end(begin, stop)
+                if self.text(begin - 1) == "=":
+                    initialiser = (begin, index)
+            known: Type | None = kind if kind.known or kind.pointers else None
+            if known is not None and kind.base in self._struct_bodies and kind.base not in self._plain_structs:
+                known = known if kind.pointers else None
+            if known is not None and extents:
+                known = replace(known, pointers=known.pointers + len(extents), known=known.known)
+            if is_auto:
+                known = None
+            yield Variable(
+                self.text(name),
+                name,
+                known,
+                name,
+                last,
+                tuple(extents),
+                is_reference,
+                initialiser,
+            )
+            if self.text(index) != ",":
+                return
+            index += 1
+            # Each further declarator has its own stars.
+            stars = 0
+            while self.text(index) in ("*", "&", "const"):
+                stars += self.text(index) == "*"
+                index += 1
+            kind = replace(kind, pointers=stars)
+
+    @cached_property
+    def _plain_structs(self) -> frozenset[str]:
+        return frozenset(name for name, bodies in self._struct_bodies.items() if not bodies[0][2] and len(bodies) == 1)
+
+    def _comma_or_end(self, index: int, stop: int) -> int:
+        parts = split_commas(self.tokens[index:stop])
+        return index + len(parts[0]) if parts else stop
+
+    # Kernels' parameters.
+
+    def attribute_value(self, attribute: Attribute | None) -> int | None:
+        return self.integer(attribute.arguments) if attribute is not None else None
+
+
+def position_attribute(parameter: Parameter) -> Attribute | None:
+    return parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
+
+
+def is_buffer(parameter: Parameter) -> bool:
+    space = parameter.address_space
+    return (parameter.is_pointer or parameter.is_reference) and space is not None and space.text != "threadgroup"
+
+
+def _element(kind: Type | None, extents: Sequence[int | None]) -> Type | None:
+    return replace(kind, pointers=kind.pointers - len(extents)) if kind is not None else None
+
+
+def _partners(tokens: Sequence[Token]) -> list[int]:
+    """For each bracket the index of its partner, -1 for one without and for every other token."""
+    partners = [-1] * len(tokens)
+    stack: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.kind != PUNCTUATION:
+            continue
+        if token.text in OPENING:
+            stack.append(index)
+        elif token.text in (")", "]", "}"):
+            if stack and OPENING[tokens[stack[-1]].text] == token.text:
+                partners[stack[-1]] = index
+                partners[index] = stack.pop()
+    return partners

@@ -1,0 +1,343 @@
+"""Rules 28 to 33, 48 and 49: conversions, vectors, matrices and objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mpsgrad.msl.lint.expressions import SWIZZLES, Expressions
+from mpsgrad.msl.lint.rule import Found, rule, undecided
+from mpsgrad.msl.lint.source import Source
+from mpsgrad.msl.lint.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
+from mpsgrad.msl.tokens import IDENTIFIER, matching_angle
+
+_ASSIGNMENT = re.compile(r"[-+*/%&|^]?=|<<=|>>=")
+
+
+def _converts(target: Type, value: Type) -> bool:
+    """Whether ``value`` converts to ``target`` without a cast; True where it is not certain."""
+    if target.pointers or value.pointers or target.base not in SIZES or value.base not in SIZES:
+        return True
+    if target.columns or value.columns:
+        if target.columns and value.columns:
+            return (target.base, target.width, target.columns) == (value.base, value.width, value.columns)
+        return False
+    if value.is_scalar or "bool" in (target.base, value.base):
+        return not (target.is_scalar and value.is_vector)
+    return (target.base, target.width) == (value.base, value.width)
+
+
+@rule(
+    28,
+    "vector-conversion",
+    words="cannot initialize a variable of type 'float4' with an lvalue of type 'int4'",
+    why="Only a scalar converts to a vector by itself; from vector to vector the conversion must be written.",
+)
+def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
+    """Sees initialisations, plain assignments, returned values and operators whose types are written out or follow
+    from such; templates, overloads and arguments of functions are left to the compiler."""
+    expressions = Expressions(source)
+    mismatches: dict[int, tuple[Type, Type]] = {}
+    expressions.on_mismatch = lambda index, left, right: mismatches.setdefault(index, (left, right)) and None
+    for variables in source.variables.values():
+        for variable in variables:
+            target = variable.type
+            if variable.initialiser is None:
+                continue
+            value = expressions.type_of(*variable.initialiser)
+            if target is None or value is None or variable.extents or variable.is_reference:
+                continue
+            if not _converts(target, value):
+                message = f"cannot initialize a variable of type '{target}' with an expression of type '{value}'"
+                yield source.tokens[variable.place], message
+    for index, token in enumerate(source.tokens):
+        if token.text in ("=", "+=", "-=", "*=", "/=") and source.in_body(index):
+            start = _operand_start(source, index)
+            end = _statement_end(source, index + 1)
+            if start is None:
+                continue
+            target = expressions.type_of(start, index)
+            value = expressions.type_of(index + 1, end)
+            if target is None or value is None or target.columns or value.columns:
+                continue
+            if not _converts(target, value):
+                yield token, f"assigning to '{target}' from incompatible type '{value}'"
+        elif token.text == "return" and source.text(index + 1) != ";":
+            value = expressions.type_of(index + 1, _statement_end(source, index + 1))
+            function = next((f for f in source.functions if f.body_open < index < f.body_close), None)
+            if function is None or value is None:
+                continue
+            target = source.return_type(function)
+            if target is not None and not target.pointers and not _converts(target, value):
+                yield token, f"cannot initialize return object of type '{target}' with an expression of type '{value}'"
+    for index, (left, right) in mismatches.items():
+        if left.width != right.width:
+            message = f"cannot convert between vector values of different size ('{left}' and '{right}')"
+        else:
+            message = f"invalid operands to binary expression ('{left}' and '{right}')"
+        yield source.tokens[index], message
+
+
+def _operand_start(source: Source, index: int) -> int | None:
+    """Where the left side of the assignment at ``index`` begins, if it begins a statement."""
+    position = index - 1
+    while position >= 0:
+        text = source.text(position)
+        if text in (")", "]") and source.close(position) >= 0:
+            position = source.close(position)
+        elif text in (";", "{", "}"):
+            break
+        elif not (source.kind(position) == IDENTIFIER or text in (".", "->", "*")):
+            return None
+        position -= 1
+    start = position + 1
+    first = source.text(start)
+    if (
+        source.kind(start) == IDENTIFIER
+        and source.kind(start + 1) == IDENTIFIER
+        or first in ("if", "for", "while", "else")
+    ):
+        return None
+    return start if start < index else None
+
+
+def _statement_end(source: Source, index: int) -> int:
+    while index < len(source.tokens) and source.text(index) not in (";", ")", "}", ","):
+        index = source.close(index) + 1 if source.close(index) > index else index + 1
+    return index
+
+
+@rule(
+    29,
+    "swizzle",
+    words="illegal vector component name 'x'",
+    why="Components are named x y z w or r g b a, as many as the vector has, and each once where it is written.",
+)
+def components_exist(source: Source) -> Iterator[Found]:
+    """Sees components of declared variables and the constructors of vectors from scalars and vectors whose types can
+    be told."""
+    expressions = Expressions(source)
+    for index, token in enumerate(source.tokens):
+        if token.text != "." or source.kind(index + 1) != IDENTIFIER:
+            continue
+        kind = _object_before(source, expressions, index)
+        if kind is None or not kind.is_vector or kind.base not in SIZES or source.text(index + 2) == "(":
+            continue
+        name = source.text(index + 1)
+        place = source.tokens[index + 1]
+        unknown = next((letter for letter in name if letter not in "xyzwrgba"), None)
+        if unknown is not None:
+            yield place, f"illegal vector component name '{unknown}'"
+        elif not any(set(name) <= set(letters) for letters in SWIZZLES):
+            yield place, f"illegal vector component name '{name}': it mixes xyzw and rgba"
+        elif not any(set(name) <= set(letters[: kind.width]) for letters in SWIZZLES) or len(name) > 4:
+            yield place, f"vector component access exceeds type '{kind}'"
+        elif source.text(index + 2) in ("=", "+=", "-=", "*=", "/=") and len(set(name)) < len(name):
+            yield place, "vector is not assignable (contains duplicate components)"
+        elif source.text(index - 2) == "&" and not kind.packed and source.kind(index - 1) == IDENTIFIER:
+            before = source.text(index - 3)
+            if before in ("(", ",", "=") or before == "return":
+                yield place, "address of vector element requested"
+    for index in source.calls():
+        target = built_in(source.text(index))
+        if target is None or not target.is_vector or not source.in_body(index) or target.packed:
+            continue
+        ranges = source.arguments(index + 1)
+        kinds = [expressions.type_of(start, end) for start, end in ranges]
+        if len(kinds) < 2 or any(kind is None or kind.pointers or kind.columns for kind in kinds):
+            continue
+        if any(kind is not None and kind.base not in SIZES for kind in kinds):
+            continue
+        count = sum(kind.width for kind in kinds if kind is not None)
+        if count != target.width:
+            few = "few" if count < target.width else "many"
+            message = f"too {few} elements in vector initialization (expected {target.width} elements, have {count})"
+            yield source.tokens[index], message
+
+
+def _object_before(source: Source, expressions: Expressions, dot: int) -> Type | None:
+    """The type of the variable, subscript or member chain that ends before the ``.`` at ``dot``."""
+    position = dot - 1
+    while position > 0:
+        text = source.text(position)
+        if text == "]" and source.close(position) > 0:
+            position = source.close(position) - 1
+        elif source.kind(position) == IDENTIFIER and source.text(position - 1) in (".", "->"):
+            position -= 2
+        else:
+            break
+    if source.kind(position) != IDENTIFIER or source.text(position - 1) == "::":
+        return None
+    return expressions.type_of(position, dot)
+
+
+@rule(
+    30,
+    "as-type-size",
+    words="as_type cast from 'X' to 'Y' is not allowed",
+    why="as_type keeps the bits, so both types must have the same size, and neither may be a pointer.",
+)
+def as_type_keeps_the_size(source: Source) -> Iterator[Found]:
+    """Sees operands whose type is written out; what integer promotion widens is let pass."""
+    expressions = Expressions(source)
+    for index in source.words("as_type"):
+        close = matching_angle(source.tokens, index + 1) if source.text(index + 1) == "<" else None
+        if close is None or source.text(close) != ">" or source.text(close + 1) != "(" or source.close(close + 1) < 0:
+            continue
+        read = read_type(source.tokens, index + 2, close, source.aliases, source.members)
+        if read is None or read[1] != close:
+            continue
+        target = read[0]
+        start, end = close + 2, source.close(close + 1)
+        value = expressions.type_of(start, end)
+        if target.pointers or value is not None and value.pointers:
+            written = value if value is not None else "value"
+            yield source.tokens[index], f"as_type cast from '{written}' to '{target}' is not allowed"
+            continue
+        if value is None or value.base not in SIZES or target.base not in SIZES or not target.known:
+            continue
+        sizes = source.size(value.value), source.size(target.value)
+        operators = {source.text(position) for position in range(start, end)} & {
+            "|",
+            "&",
+            "^",
+            "+",
+            "-",
+            "<<",
+            ">>",
+            "~",
+        }
+        if sizes[0] != sizes[1] and not (operators and value.base == "int"):
+            yield source.tokens[index], f"as_type cast from '{value}' to '{target}' is not allowed"
+
+
+undecided(
+    31,
+    "size-and-alignment",
+    why="float3 takes 16 bytes and packed_float3 12; a host that packs a struct otherwise gives wrong numbers.",
+    limits="No source breaks this rule: it binds the translation and the host's data, and is kept by assertions there.",
+)
+
+
+@rule(
+    32,
+    "threadgroup-matrix",
+    words="no matching constructor for initialization of 'half4x4'",
+    why="A matrix has no default constructor that works in threadgroup memory; an array of vectors does the same.",
+)
+def threadgroup_memory_holds_no_matrices(source: Source) -> Iterator[Found]:
+    for variables in source.variables.values():
+        for variable in variables:
+            kind = variable.type
+            place = variable.place - 1
+            while place > 0 and source.text(place) not in (";", "{", "}", "("):
+                place -= 1
+            declared = {source.text(position) for position in range(place, variable.place)}
+            if kind is None or not kind.columns or variable.initialiser is not None or "threadgroup" not in declared:
+                continue
+            is_array = len(variable.extents) == kind.pointers
+            if is_array and source.text(place) != "(" and not variable.is_reference and source.in_body(place + 1):
+                name = str(Type(kind.base, kind.width, kind.columns))
+                yield source.tokens[variable.place], f"no matching constructor for initialization of '{name}'"
+
+
+@rule(
+    33,
+    "scalar-condition",
+    why="The conditional operator evaluates one side only, so its condition is one bool; select() takes vectors.",
+)
+def conditions_are_scalar(source: Source) -> Iterator[Found]:
+    """Sees conditions whose type is written out or follows from such."""
+    expressions = Expressions(source)
+    for index, token in enumerate(source.tokens):
+        if token.text != "?" or not source.in_body(index):
+            continue
+        start = index - 1
+        while start > 0:
+            text = source.text(start)
+            if text in (")", "]") and source.close(start) >= 0:
+                start = source.close(start)
+            elif text in (";", "{", "}", "(", "[", ",", "?", ":", "return") or (_ASSIGNMENT.fullmatch(text)):
+                break
+            start -= 1
+        kind = expressions.type_of(start + 1, index)
+        if kind is not None and kind.is_vector and kind.base in SIZES:
+            yield token, f"the condition of '?:' must be a scalar, not '{kind}'; select() chooses by component"
+
+
+@rule(
+    48,
+    "narrowing",
+    words="type 'float' cannot be narrowed to 'int' in initializer list",
+    why="Braces refuse conversions that can lose a value, and an array has at least one element.",
+)
+def braces_do_not_narrow(source: Source) -> Iterator[Found]:
+    """Sees floating values and negative literals in the braces of integer variables, and arrays of length zero."""
+    expressions = Expressions(source)
+    tokens = source.tokens
+    for variables in source.variables.values():
+        for variable in variables:
+            kind = variable.type
+            if kind is None or not kind.known or kind.base not in SIZES:
+                continue
+            if 0 in variable.extents:
+                yield tokens[variable.place], "zero-length arrays are not permitted in C++"
+            if kind.base not in INTEGERS or kind.pointers > len(variable.extents):
+                continue
+            opening = _brace_after(source, variable.place)
+            for start, end in source.arguments(opening) if opening is not None else ():
+                value = expressions.type_of(start, end)
+                target = Type(kind.base)
+                if value is not None and value.is_scalar and value.base in FLOATS:
+                    yield tokens[start], f"type '{value}' cannot be narrowed to '{target}' in initializer list"
+                elif end == start + 2 and source.text(start) == "-" and kind.base.startswith("u"):
+                    constant = source.integer(tokens[start:end])
+                    if constant is not None and constant < 0:
+                        message = (
+                            f"constant expression evaluates to {constant} which cannot be narrowed to type '{target}'"
+                        )
+                        yield tokens[start], message
+    for index in source.words("struct", "union"):
+        close = source.close(index + 1) if source.text(index + 1) == "{" else -1
+        inside = any(start < index < end for bodies in source._struct_bodies.values() for start, end, _ in bodies)
+        if close > 0 and source.text(close + 1) == ";" and not inside and source.text(index - 1) in (";", "}", ""):
+            if not any(source.text(p) in ("struct", "union") and source.close(p + 1) > close for p in range(index)):
+                yield tokens[index], "anonymous structs and unions must be class members"
+
+
+def _brace_after(source: Source, name: int) -> int | None:
+    """The index of the brace that opens the initialiser of the variable at ``name``."""
+    index = name + 1
+    while source.text(index) == "[" and source.close(index) > 0:
+        index = source.close(index) + 1
+    index += source.text(index) == "="
+    return index if source.text(index) == "{" else None
+
+
+@rule(
+    49,
+    "member-function-space",
+    words="no matching member function for call to 'f'",
+    why="Inside a member function 'this' has an address space; without a qualifier behind its parameters it is thread.",
+)
+def member_functions_match_their_object(source: Source) -> Iterator[Found]:
+    """Sees calls on variables and elements whose struct is no template and has one function of that name."""
+    expressions = Expressions(source)
+    for index, token in enumerate(source.tokens):
+        if token.text not in (".", "->") or source.kind(index + 1) != IDENTIFIER or source.text(index + 2) != "(":
+            continue
+        kind = _object_before(source, expressions, index)
+        if kind is None or kind.space in (None, "thread") or kind.base not in source.members:
+            continue
+        if kind.pointers != int(token.text == "->"):
+            continue
+        entries = source.methods.get(kind.base, {}).get(source.text(index + 1), [])
+        if len(entries) != 1:
+            continue
+        place, words = entries[0]
+        spaces = words & {"device", "constant", "threadgroup", "thread"}
+        before = {source.text(position) for position in range(max(0, place - 8), place)}
+        if kind.space not in spaces and "static" not in before:
+            name = source.text(index + 1)
+            message = f"no matching member function for call to '{name}': the object is in '{kind.space}' address space"
+            yield source.tokens[index + 1], message
