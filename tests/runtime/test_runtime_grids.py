@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mpsgrad as mg
@@ -120,6 +120,9 @@ def grids(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @pytest.mark.parametrize("kernel", ["plain", "simdgroups"])
 @given(shapes=grids())
+@example(shapes=((9, 7, 5), (4, 3, 2)))
+@example(shapes=((70, 5, 3), (32, 4, 8)))
+@example(shapes=((100,), (8, 8)))
 def test_every_thread_runs_once_and_knows_its_place(library: mg.KernelLibrary, kernel: str, shapes: Any) -> None:
     grid, threadgroup = shapes
     found = run(library, kernel, grid, threadgroup)
