@@ -62,12 +62,14 @@ class Parameter:
 
 @dataclass(slots=True)
 class TemplateParameter:
-    """``kind`` holds the tokens before the name (``typename``, ``int``, ...), ``default`` those after ``=``."""
+    """``kind`` holds the tokens before the name (``typename``, ``int``, ...), of a function its whole declaration;
+    ``default`` those after ``=``."""
 
     kind: list[Token]
     name: str
     default: list[Token] | None
     is_type: bool
+    is_function: bool = False
 
 
 @dataclass(slots=True)
@@ -513,6 +515,11 @@ def _read_template(tokens: Sequence[Token]) -> list[TemplateParameter]:
             raise error("a kernel function with a parameter pack is not supported", part[0])
         if any(token.text == "template" for token in part):
             raise error("a kernel function with a template template parameter is not supported", part[0])
+        pointer = next((i for i, token in enumerate(part) if i and token.text == "*" and part[i - 1].text == "("), None)
+        if pointer is not None and _text(part, pointer + 2) == ")" and _text(part, pointer + 3) == "(":
+            name = part[pointer + 1].text
+            parameters.append(TemplateParameter(part, name, default, is_type=False, is_function=True))
+            continue
         if not part or part[-1].kind != IDENTIFIER:
             raise error("expected a template parameter's name", part[-1] if part else tokens[0])
         is_type = part[0].text in ("typename", "class") and len(part) <= 2

@@ -526,6 +526,9 @@ class _Translator:
             value = instantiation.arguments[position] if position < len(instantiation.arguments) else parameter.default
             if value is None:
                 raise error(f"template argument '{parameter.name}' of '{name.text}' is missing", name)
+            if parameter.is_function:
+                message = f"a function as template argument '{parameter.name}' of a kernel is not supported"
+                raise error(message, name)
             substitution[parameter.name] = spell(
                 [t for v in value for t in [v.replaced(substitution.get(v.text, v.text))]]
             )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.lint.source import Function, Source
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
 
 
 @rule(
@@ -131,6 +131,10 @@ def _reach(calls: dict[str, list[tuple[int, str]]], start: str) -> set[str]:
     why="Legal on Apple GPUs from Metal 2.3, but not in OpenCL C++, so such a kernel runs on Apple GPUs only.",
 )
 def function_pointers_stay_on_apple(source: Source) -> Iterator[Found]:
+    """A function as a template's parameter is let pass: no pointer is left of it."""
+    tokens = source.tokens
+    heads = (i + 1 for i, token in enumerate(tokens) if token.text == "template" and source.text(i + 1) == "<")
+    templates = [(i, matching_angle(tokens, i) or i) for i in heads]
     for index, token in enumerate(source.tokens):
         if token.text != "(" or source.text(index + 1) != "*" or source.close(index) < 0:
             continue
@@ -140,6 +144,8 @@ def function_pointers_stay_on_apple(source: Source) -> Iterator[Found]:
         if close - index > 3 or (close == index + 3 and source.kind(index + 2) != IDENTIFIER):
             continue
         if source.text(index - 1) == "*" and not source.is_type(index - 2):
+            continue
+        if any(start < index < end for start, end in templates):
             continue
         if source.version < (2, 3):
             yield source.tokens[index + 1], "pointers to functions are not allowed", "error"
