@@ -20,6 +20,7 @@ from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State
 
 THREADS = 256
+PIXELS_PER_SIMDGROUP = 4
 
 
 @archivable
@@ -77,6 +78,7 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS, REDUCTION_PARAMETERS),
     {
         "threads": THREADS,
+        "pixels": PIXELS_PER_SIMDGROUP,
         "mean": int(LossReductionType.MEAN),
         "non_zero": int(LossReductionType.SUM_BY_NON_ZERO_WEIGHTS),
     },
@@ -441,17 +443,18 @@ class Loss(Kernel):
                 value_stride=labels.loss_image.layout[3],
             )
         )
-        losses = self.device.allocate(4 * pixels * images)
-        counts = self.device.allocate(4 * pixels * images)
+        losses, counts, largest, sums = (self.device.allocate(4 * pixels * images) for _ in range(4))
         scales = self.device.allocate(4 * images)
         sources = (source.buffer, labels.labels_image.buffer, (weights or labels.labels_image).buffer)
-        threadgroups = -(-pixels * images // (THREADS // 32))
+        threadgroups = -(-pixels * images // (PIXELS_PER_SIMDGROUP * (THREADS // 32)))
         command_buffer.add_dispatch(
             FAMILY.function(self.device, "loss_soft_max_cross_entropy", dtype),
             threadgroups,
             *sources,
             losses,
             counts,
+            largest,
+            sums,
             labels.loss_image.buffer,
             parameters,
         )
@@ -468,6 +471,8 @@ class Loss(Kernel):
             FAMILY.function(self.device, "loss_soft_max_cross_entropy_gradient", dtype),
             threadgroups,
             *sources,
+            largest,
+            sums,
             scales,
             destination.buffer,
             parameters,

@@ -19,6 +19,7 @@ from mpsgrad.state import State
 from mpsgrad.vector import Vector
 
 THREADS = 256
+ELEMENTS_PER_SIMDGROUP = 2048
 
 
 @archivable
@@ -45,7 +46,12 @@ PARAMETERS = ParameterStruct(
 FAMILY = ShaderFamily(
     "optimizer",
     (PARAMETERS,),
-    {"threads": THREADS, "l1": int(RegularizationType.L1), "l2": int(RegularizationType.L2)},
+    {
+        "threads": THREADS,
+        "elements": ELEMENTS_PER_SIMDGROUP,
+        "l1": int(RegularizationType.L1),
+        "l2": int(RegularizationType.L2),
+    },
     dtypes=("float",),
 )
 
@@ -225,7 +231,8 @@ class OptimizerStochasticGradientDescent(Optimizer):
         )
         function = FAMILY.function(self.device, name, "float")
         constants = self.device.constant_buffer(parameters)
-        command_buffer.add_dispatch(function, -(-count // THREADS), *buffers, constants)
+        elements = ELEMENTS_PER_SIMDGROUP * (THREADS // 32)
+        command_buffer.add_dispatch(function, -(-count // elements), *buffers, constants)
         result_values_vector._writer = command_buffer
 
     # objc: -encodeToCommandBuffer:convolutionGradientState:convolutionSourceState:inputMomentumVectors:resultState:
