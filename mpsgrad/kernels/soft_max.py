@@ -21,6 +21,8 @@ IN_REGISTERS = ((32, 4), (64, 4), (128, 2))
 ELEMENTS_PER_SIMDGROUP = {"cpu": 16384}
 """On a CPU one core runs the simdgroups one after another: long chunks cost fewer starts."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
+ASSUMED_COMPUTE_UNITS = 40
+"""Of a device that does not tell: as many as a large Apple GPU has cores."""
 
 PARAMETERS = ParameterStruct(
     "SoftMaxParameters",
@@ -34,7 +36,8 @@ FAMILY = ShaderFamily("soft_max", (IMAGE_LAYOUT, PARAMETERS), {"threads": THREAD
 
 def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
     longest = ELEMENTS_PER_SIMDGROUP.get(device.family, 512) // channels
-    simdgroups = device.compute_units * FEWEST_THREADGROUPS_PER_UNIT * (THREADS // 32)
+    units = device.compute_units or ASSUMED_COMPUTE_UNITS
+    simdgroups = units * FEWEST_THREADGROUPS_PER_UNIT * (THREADS // 32)
     return max(1, min(longest, -(-rows // simdgroups)))
 
 
