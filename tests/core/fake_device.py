@@ -41,6 +41,10 @@ class FakeLibrary(Library):
     def __init__(self, source: str, name: str) -> None:
         self.kernels = translate(source, "opencl", filename=name).kernels
 
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        return tuple(self.kernels)
+
     def function(self, name: str) -> FakeFunction:
         return FakeFunction(name, self.kernels[name])
 
