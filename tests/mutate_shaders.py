@@ -48,16 +48,11 @@ TESTS = {
     "batch_normalization": ("tests/kernels/test_batch_normalization.py",),
     "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "convolution_parameters": (
-        "tests/kernels/test_convolution_variants.py",
-        "tests/kernels/test_convolution_parameters.py",
-    ),
-    "convolution_weights": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
-    "convolution_parameters": (
         "tests/kernels/test_convolution.py",
         "tests/kernels/test_convolution_parameters.py",
         "tests/kernels/test_convolution_variants.py",
     ),
-    "convolution_weights": ("tests/kernels/test_convolution.py", "tests/kernels/test_fully_connected.py"),
+    "convolution_weights": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
     "loss": ("tests/kernels/test_loss.py",),
     "lib/neuron_functions": ("tests/kernels/test_neuron.py", "tests/kernels/test_batch_normalization.py"),
