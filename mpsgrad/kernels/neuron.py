@@ -34,7 +34,7 @@ from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.vector import Vector
 
 THREADS = 256
-ELEMENTS = 2048
+ELEMENTS = 4096
 
 PARAMETERS = ParameterStruct(
     "NeuronParameters",
