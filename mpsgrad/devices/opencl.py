@@ -175,7 +175,9 @@ class _Memory:
         import pyopencl as cl
 
         self.size = size
-        mapping = mmap.mmap(-1, size)
+        # Python's default is a shared mapping, which Linux does not back by huge pages.
+        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+        mapping = mmap.mmap(-1, size, **private)
         if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):
                 mapping.madvise(mmap.MADV_HUGEPAGE)
