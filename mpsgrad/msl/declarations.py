@@ -257,7 +257,7 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
     template: tuple[int, int] | None = None
     if tokens[index].text == "template" and _text(tokens, index + 1) == "<":
         while index < end and tokens[index].text == "template" and _text(tokens, index + 1) == "<":
-            close = matching_angle(tokens, index + 1, end)
+            close = matching_angle(tokens, index + 1, end, certain=True)
             if close is None:
                 raise error("expected '>' to end the template parameters", tokens[index + 1])
             template = (index + 2, close)
@@ -461,6 +461,7 @@ def _read_parameter(tokens: list[Token], place: Token) -> Parameter:
     rest, attributes = _take_attributes(tokens)
     if not rest:
         raise error("expected a parameter before its attribute", tokens[0])
+    rest = _array_as_pointer(rest)
     for index, token in enumerate(rest):
         if token.text == "=":
             raise error("a kernel's parameter cannot have a default value", rest[index])
@@ -489,6 +490,16 @@ def _read_parameter(tokens: list[Token], place: Token) -> Parameter:
         is_reference=bool(markers) and rest[markers[-1]].text == "&",
         is_pointer=bool(markers) and rest[markers[-1]].text == "*",
     )
+
+
+def _array_as_pointer(tokens: list[Token]) -> list[Token]:
+    """``T name[n]`` as ``T* name``, which is what it means for a parameter; other tokens as they are."""
+    opening = next((index for index, token in enumerate(tokens) if token.text == "["), None)
+    if opening is None or opening < 2 or tokens[opening - 1].kind != IDENTIFIER:
+        return tokens
+    if matching(tokens, opening) != len(tokens) - 1 or any(token.text in ("*", "&", "(") for token in tokens):
+        return tokens
+    return [*tokens[: opening - 1], tokens[opening].replaced("*"), tokens[opening - 1]]
 
 
 _NEVER_NAMES = frozenset({"const", "volatile", "restrict", "__restrict", *ADDRESS_SPACES})

@@ -138,10 +138,13 @@ def matching(tokens: Sequence[Token], start: int, end: int | None = None) -> int
     raise error(f"expected '{OPENING[opening.text]}' to match this '{opening.text}'", opening)
 
 
-def matching_angle(tokens: Sequence[Token], start: int, end: int | None = None) -> int | None:
+def matching_angle(
+    tokens: Sequence[Token], start: int, end: int | None = None, *, certain: bool = False
+) -> int | None:
     """The index of the ``>`` that closes the ``<`` at ``start``, or None if it is no template bracket.
 
-    ``>>`` counts as two; where its first half closes, its index is returned too, so callers split it beforehand.
+    ``certain`` says that it is one, as behind ``template``, though ``&&`` or ``||`` may stand in it. ``>>`` counts as
+    two; where its first half closes, its index is returned too, so callers split it beforehand.
     """
     depth = 0
     index = start
@@ -163,7 +166,7 @@ def matching_angle(tokens: Sequence[Token], start: int, end: int | None = None) 
                 index = matching(tokens, index, stop)
             except ShaderError:
                 return None
-        elif text in (";", "{", "}", ")", "]", "&&", "||"):
+        elif text in (";", "{", "}", ")", "]") or text in ("&&", "||") and not certain:
             return None
         index += 1
     return None

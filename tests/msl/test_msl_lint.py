@@ -173,6 +173,8 @@ VERSIONS = [
     (13, "void g() noexcept {}", "'noexcept'", "2.4", "3.0"),
     (14, "struct A {};\nstruct B : A {};", "derived classes", "2.4", "3.0"),
     (21, "kernel void f(device ulong* x) {}", "type 'ulong' cannot be used in buffer pointee type", "2.2", "2.3"),
+    (26, "uint i [[thread_position_in_grid]];", "macos-metal3.1", "3.0", "3.1"),
+    (4, "uint i;", "must reside in constant address space", "3.2", None),
     (26, "[[kernel]] void f(device float* x) {}", "'kernel' attribute requires Metal language standard macos-metal2.3 or higher", "2.2", "2.3"),
     (26, f"[[max_total_threads_per_threadgroup(64)]] {HEAD}) {{}}", "macos-metal2.1", "2.0", "2.1"),
     (26, "template <typename T> kernel void f(device T* x) {}\n" + 'template [[host_name("a")]] kernel void f<float>(device float*);', "macos-metal2.2", "2.1", "2.2"),

@@ -226,6 +226,8 @@ struct complex64_t {
 constexpr complex64_t operator*(complex64_t a, complex64_t b) {
   return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
 }
+template <typename T, typename = metal::enable_if_t<metal::is_same_v<T, float> && !metal::is_same_v<T, int>>>
+constexpr complex64_t operator+(complex64_t a, T b) { return {a.real + b, a.imag}; }
 inline bool operator<(complex64_t a, complex64_t b) { return (a.real < b.real) || (a.real == b.real && a.imag < b.imag); }
 template <> struct metal::numeric_limits<complex64_t> { static constexpr constant bool is_specialized = true; };
 namespace fft {
@@ -235,10 +237,10 @@ METAL_FUNC metal::float2 twiddle(int k, int n) {
 }
 }
 [[kernel]] void fft_step(const device complex64_t* in, device complex64_t* out, constant int& n,
-                         metal::uint2 pos [[thread_position_in_grid]]) {
+                         constant const int64_t strides[2] [[buffer(3)]], metal::uint2 pos [[thread_position_in_grid]]) {
   if (int(pos.x) >= n) { return; }
   metal::float2 w = fft::twiddle(pos.x, n);
-  complex64_t t = in[pos.x];
+  complex64_t t = in[pos.x * strides[0]];
   out[pos.x] = t * complex64_t(w.x, w.y);
 }
 """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
+from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.declarations import ADDRESS_SPACES
 from mpsgrad.msl.lint.expressions import Expressions
 from mpsgrad.msl.lint.rule import Found, rule
@@ -149,8 +151,8 @@ def _program_variables(source: Source) -> Iterator[list[Token]]:
 def _declared(tokens: list[Token]) -> list[Token]:
     """The tokens of a declaration before its initialiser, attributes left out."""
     before: list[Token] = []
-    for index, token in enumerate(tokens):
-        if token.text in ("=", "{", "(") or token.text == "[" and tokens[index + 1 : index + 2][0:1] == ["["]:
+    for token, following in zip_longest(tokens, tokens[1:]):
+        if token.text in ("=", "{", "(") or token.text == "[" and following is not None and following.text == "[":
             break
         before.append(token)
     return before
@@ -171,12 +173,10 @@ def program_scope_variables_are_constant(source: Source) -> Iterator[Found]:
             continue
         if "device" in texts:
             if source.version < (3, 2):
-                yield (
-                    names[-1],
-                    "program scope variable must reside in constant address space: 'device' needs Metal 3.2",
-                )
+                message = "program scope variable must reside in constant address space: 'device' needs Metal 3.2"
+                yield names[-1], message
             continue
-        if any(token.text == "[" for token in before) and "thread_position_in_grid" in texts:
+        if any(token.text in POSITION_ATTRIBUTES | INDEX_ATTRIBUTES for token in tokens):
             continue
         yield names[-1], "program scope variable must reside in constant address space"
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES, position_dimensions
-from mpsgrad.msl.declarations import Parameter
+from mpsgrad.msl.declarations import Kernel, Parameter
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.source import Source, position_attribute
 from mpsgrad.msl.tokens import spell
@@ -81,9 +81,8 @@ def positions_agree(source: Source) -> Iterator[Found]:
                 yield second[3].place, f"'{first[0]}' and '{second[0]}' must have the same type"
 
 
-def _is_template_type(kernel: object, parameter: Parameter) -> bool:
-    template = getattr(kernel, "template", None) or []
-    names = {entry.name for entry in template}
+def _is_template_type(kernel: Kernel, parameter: Parameter) -> bool:
+    names = {entry.name for entry in kernel.template or ()}
     return any(token.text in names for token in parameter.type)
 
 

@@ -9,7 +9,7 @@ from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.lint.expressions import Expressions
 from mpsgrad.msl.lint.flow import enclosing_conditions, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule, undecided
-from mpsgrad.msl.lint.source import Source, _element
+from mpsgrad.msl.lint.source import Source, element_of
 from mpsgrad.msl.lint.types import INTEGERS, SIZES
 from mpsgrad.msl.tokens import IDENTIFIER
 
@@ -221,7 +221,7 @@ def threadgroup_memory_fits(source: Source) -> Iterator[Found]:
                     continue
                 if variable.type.pointers > len(variable.extents) or None in variable.extents:
                     continue
-                kind = _element(variable.type, variable.extents)
+                kind = element_of(variable.type, variable.extents)
                 size = source.size(kind) if kind is not None else None
                 count = 1
                 for extent in variable.extents:

@@ -1,4 +1,4 @@
-"""Rules 11, 15, 16 and 20 to 27: functions, and what a kernel function takes."""
+"""Rules 15, 16, 20 to 23 and 27: kernel functions, and what they take."""
 
 from __future__ import annotations
 

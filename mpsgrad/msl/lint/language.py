@@ -1,4 +1,4 @@
-"""Rules 8 to 17, 46 and 47: what of C++ Metal leaves out, and the names that it keeps for itself."""
+"""Rules 8 to 14, 17, 46 and 47: what of C++ Metal leaves out, and the names that it keeps for itself."""
 
 from __future__ import annotations
 

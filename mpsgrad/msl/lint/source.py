@@ -205,7 +205,7 @@ class Source:
         return found
 
     @cached_property
-    def _struct_bodies(self) -> dict[str, list[tuple[int, int, bool]]]:
+    def struct_bodies(self) -> dict[str, list[tuple[int, int, bool]]]:
         """Where each struct's body is, and whether the struct is a template."""
         found: dict[str, list[tuple[int, int, bool]]] = {}
         for index, token in enumerate(self.tokens):
@@ -226,7 +226,7 @@ class Source:
     def members(self) -> dict[str, dict[str, tuple[Type | None, tuple[int | None, ...]]]]:
         """The data members of each struct that is no template and has no base."""
         known: dict[str, dict[str, tuple[Type | None, tuple[int | None, ...]]]] = {}
-        for name, bodies in self._struct_bodies.items():
+        for name, bodies in self.struct_bodies.items():
             start, end, is_template = bodies[0]
             if len(bodies) > 1 or is_template or self.text(start - 1) != name:
                 continue
@@ -246,7 +246,7 @@ class Source:
                 for extent in extents:
                     count *= extent or 1
                     kind = None if extent is None else kind
-                found[name].append((_element(kind, extents), count))
+                found[name].append((element_of(kind, extents), count))
         return found
 
     def size(self, kind: Type) -> int | None:
@@ -258,7 +258,7 @@ class Source:
     def methods(self) -> dict[str, dict[str, list[tuple[int, frozenset[str]]]]]:
         """For each struct its member functions: the name's index and the words behind the parameters."""
         found: dict[str, dict[str, list[tuple[int, frozenset[str]]]]] = {}
-        for name, bodies in self._struct_bodies.items():
+        for name, bodies in self.struct_bodies.items():
             for start, end, _ in bodies:
                 index = start + 1
                 while index < end:
@@ -284,7 +284,7 @@ class Source:
         for start, opening, end in self.program.function_heads:
             found.append(self._function(start, opening, end, None, None))
         for owner, start, opening, end in self.program.member_heads:
-            name = next((n for n, b in self._struct_bodies.items() if any(s < opening < e for s, e, _ in b)), "")
+            name = next((n for n, b in self.struct_bodies.items() if any(s < opening < e for s, e, _ in b)), "")
             if any(head[1] == opening for head in self.program.function_heads):
                 continue
             found.append(self._function(max(start, owner), opening, end, None, name))
@@ -346,7 +346,7 @@ class Source:
                 found.setdefault(variable.name, []).append(variable)
             for variable in self._read_declarations(function.body_open, function.body_close):
                 found.setdefault(variable.name, []).append(variable)
-        for name, bodies in self._struct_bodies.items():
+        for name, bodies in self.struct_bodies.items():
             # Inside a struct its members hide what is outside.
             for start, close, _ in bodies:
                 for variable in self._read_declarations(start, close, depth_limit=True):
@@ -426,7 +426,7 @@ class Source:
     def _declaration(self, start: int, stop: int, last: int) -> Iterator[Variable]:
         """The variables that the statement from ``start`` to ``stop`` declares; nothing if it is no declaration."""
         tokens = self.tokens
-        read = read_type(tokens, start, stop, self.aliases, self._struct_bodies)
+        read = read_type(tokens, start, stop, self.aliases, self.struct_bodies)
         if read is None:
             return
         kind, index = read
@@ -453,7 +453,7 @@ class Source:
                 if self.text(begin - 1) == "=":
                     initialiser = (begin, index)
             known: Type | None = kind if kind.known or kind.pointers else None
-            if known is not None and kind.base in self._struct_bodies and kind.base not in self._plain_structs:
+            if known is not None and kind.base in self.struct_bodies and kind.base not in self._plain_structs:
                 known = known if kind.pointers else None
             if known is not None and extents:
                 known = replace(known, pointers=known.pointers + len(extents), known=known.known)
@@ -481,7 +481,7 @@ class Source:
 
     @cached_property
     def _plain_structs(self) -> frozenset[str]:
-        return frozenset(name for name, bodies in self._struct_bodies.items() if not bodies[0][2] and len(bodies) == 1)
+        return frozenset(name for name, bodies in self.struct_bodies.items() if not bodies[0][2] and len(bodies) == 1)
 
     def _comma_or_end(self, index: int, stop: int) -> int:
         parts = split_commas(self.tokens[index:stop])
@@ -494,15 +494,18 @@ class Source:
 
 
 def position_attribute(parameter: Parameter) -> Attribute | None:
+    """The attribute that makes a kernel's parameter a position, an index or a size of the grid."""
     return parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
 
 
 def is_buffer(parameter: Parameter) -> bool:
+    """Whether a kernel's parameter is device or constant memory."""
     space = parameter.address_space
     return (parameter.is_pointer or parameter.is_reference) and space is not None and space.text != "threadgroup"
 
 
-def _element(kind: Type | None, extents: Sequence[int | None]) -> Type | None:
+def element_of(kind: Type | None, extents: Sequence[int | None]) -> Type | None:
+    """The type of an array's element."""
     return replace(kind, pointers=kind.pointers - len(extents)) if kind is not None else None
 
 

@@ -38,7 +38,11 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
     from such; templates, overloads and arguments of functions are left to the compiler."""
     expressions = Expressions(source)
     mismatches: dict[int, tuple[Type, Type]] = {}
-    expressions.on_mismatch = lambda index, left, right: mismatches.setdefault(index, (left, right)) and None
+
+    def note(index: int, left: Type, right: Type) -> None:
+        mismatches[index] = (left, right)
+
+    expressions.on_mismatch = note
     for variables in source.variables.values():
         for variable in variables:
             target = variable.type
@@ -299,7 +303,7 @@ def braces_do_not_narrow(source: Source) -> Iterator[Found]:
                         yield tokens[start], message
     for index in source.words("struct", "union"):
         close = source.close(index + 1) if source.text(index + 1) == "{" else -1
-        inside = any(start < index < end for bodies in source._struct_bodies.values() for start, end, _ in bodies)
+        inside = any(start < index < end for bodies in source.struct_bodies.values() for start, end, _ in bodies)
         if close > 0 and source.text(close + 1) == ";" and not inside and source.text(index - 1) in (";", "}", ""):
             if not any(source.text(p) in ("struct", "union") and source.close(p + 1) > close for p in range(index)):
                 yield tokens[index], "anonymous structs and unions must be class members"
