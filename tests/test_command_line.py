@@ -150,7 +150,7 @@ def test_render_suggests_a_name_and_lists_what_there_is(capsys: pytest.CaptureFi
         assert output.out == ""
         lines = output.err.splitlines()
         assert lines[0] == f"mpsgrad render: there is no {wrong!r}; did you mean {right!r}?"
-        assert "  soft_max: soft_max, soft_max_gradient, log_soft_max, log_soft_max_gradient" in lines
+        assert any(line.startswith("  soft_max: ") and "log_soft_max_gradient" in line for line in lines)
     assert cli.main(["render", "zzzzz"]) == 2
     assert capsys.readouterr().err.startswith("mpsgrad render: there is no 'zzzzz'\n")
 
