@@ -68,8 +68,8 @@ def _row(case: Case, device: mg.Device, samples: int, copy_gbps: float) -> dict[
 
 def _table(rows: list[dict[str, Any]], title: str) -> Table:
     table = Table(title=title)
-    for column in ("op", "shape", "dtype"):
-        table.add_column(column)
+    for column in ("op", "shape"):
+        table.add_column(column, no_wrap=True)
     for column in ("ms", "p20-p80", "GB/s", "of copy", "GFLOP/s", "PyTorch ms", "layout", "ratio", "p20-p80"):
         table.add_column(column, justify="right")
     table.add_column("other layouts ms")
@@ -79,7 +79,6 @@ def _table(rows: list[dict[str, Any]], title: str) -> Table:
         table.add_row(
             row["op"],
             row["shape"],
-            row["dtype"],
             f"{row['median_ms']:.3f}",
             f"{row['p20_ms']:.3f}-{row['p80_ms']:.3f}",
             f"{row['gbps']:.1f}",
@@ -142,9 +141,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not rows:
         console.print(f"no op contains {' or '.join(options.ops)}")
         return 2
-    console.print(
-        _table(rows, f"{device.name}, {device.compute_units} units, copy {copy_gbps:.1f} GB/s; ratio = PyTorch / ours")
-    )
+    title = f"{device.name}, {device.compute_units} units, copy {copy_gbps:.1f} GB/s, {rows[0]['dtype']}"
+    console.print(_table(rows, f"{title}; ratio = PyTorch / ours"))
     disturbed = [row["op"] for row in rows if (row["other_cores"] or 0) > TOLERABLE_CORES]
     if disturbed:
         console.print(

@@ -99,10 +99,13 @@ def _cases(row: Row, dtype: str, device: mg.Device) -> Iterator[Case]:
         assert_within(np.asarray(actual)[first], exact, bound)
 
     def check_weights(state: mg.ConvolutionGradientState) -> None:
-        gradient_of = partial(reference.convolution_gradient_weights, kernel=weights.shape[1:3], **geometry)
-        exact, terms = gradient_of(g, x), g[..., 0].size
-        bound = error_bound(np.dtype("float32"), terms, gradient_of(np.abs(g), np.abs(x)), exact)
-        assert_within(state.gradient_for_weights, exact, bound)
+        few, groups = min(4, row.outputs), min(4, row.groups)
+        some_g, some_x = g[..., :few], x[..., : groups * channels]
+        few_geometry = {**geometry, "groups": groups}
+        gradient_of = partial(reference.convolution_gradient_weights, kernel=weights.shape[1:3], **few_geometry)
+        exact, terms = gradient_of(some_g, some_x), g[..., 0].size
+        bound = error_bound(np.dtype("float32"), terms, gradient_of(np.abs(some_g), np.abs(some_x)), exact)
+        assert_within(state.gradient_for_weights[:few], exact, bound)
         sums = np.abs(g).sum((0, 1, 2), np.float64)
         assert_within(
             state.gradient_for_biases,
