@@ -15,7 +15,7 @@ from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset, Size, integer, integers, real
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor
-from mpsgrad.kernel import IMAGE_LAYOUT, Kernel, Regions, require_batch, require_state_batch
+from mpsgrad.kernel import IMAGE_LAYOUT, Kernel, Regions, overlap, require_batch, require_state_batch
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State
 
@@ -335,6 +335,12 @@ class Loss(Kernel):
         self._require_labels(source_image, labels)
         if destination_image is not None:
             self._require_instances(destination_image=destination_image)
+            for name in ("labels_image", "weights_image", "loss_image"):
+                image = getattr(labels, name)
+                if image is not None and image._root is destination_image._root and overlap(image, destination_image):
+                    raise GeometryError(
+                        f"Loss: the destination shares memory with {name}; the destination may not alias a source"
+                    )
             if destination_image.shape != source_image.shape:
                 raise GeometryError(
                     f"Loss: destination_image is {destination_image.descriptor.shape_text} but source_image is "
