@@ -1,0 +1,374 @@
+"""SoftMax and LogSoftMax with their gradients against the float64 references, and the laws that are theirs alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mpsgrad as mg
+from mpsgrad import archive, reference
+from mpsgrad.testing import (
+    FencedImage,
+    assert_within,
+    batch_sizes,
+    channel_counts,
+    channel_formats,
+    error_bound,
+    values,
+)
+
+EXP_ULPS = 8
+"""What ``exp`` and ``log`` may be off, in units of the last place of float32; Metal grants 3 + |2x|."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A forward kernel with its gradient, their references, and how far results may be off."""
+
+    forward: type
+    gradient: type
+    name: str
+
+    def reference(self, x):
+        return getattr(reference, self.name)(x)
+
+    def reference_gradient(self, g, y):
+        return getattr(reference, f"{self.name}_gradient")(g, y)
+
+    def bound(self, x, result, dtype):
+        """exp(x - m) is off by the rounding of x - m besides its own error; the sum has one term for each channel."""
+        x = np.asarray(x, np.float64)
+        spread = np.abs(x - x.max(-1, keepdims=True)).max()
+        magnitude = result if self.name == "soft_max" else 1 + spread + np.log(x.shape[-1])
+        return error_bound(dtype, x.shape[-1], magnitude, result, function_ulps=EXP_ULPS + spread)
+
+    def gradient_bound(self, g, y, result, dtype):
+        g, y = np.abs(np.asarray(g, np.float64)), np.asarray(y, np.float64)
+        if self.name == "soft_max":
+            magnitude = np.abs(y) * (g + (g * np.abs(y)).sum(-1, keepdims=True))
+        else:
+            magnitude = g + np.exp(y) * g.sum(-1, keepdims=True)
+        return error_bound(dtype, y.shape[-1], magnitude, result, function_ulps=EXP_ULPS + np.abs(y).max())
+
+
+KINDS = {
+    "soft_max": Kind(mg.SoftMax, mg.SoftMaxGradient, "soft_max"),
+    "log_soft_max": Kind(mg.LogSoftMax, mg.LogSoftMaxGradient, "log_soft_max"),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
+sizes = st.tuples(st.integers(1, 5), st.integers(1, 6))
+row_lengths = st.one_of(channel_counts(), st.sampled_from([127, 128, 129, 200, 511, 1000]))
+
+
+def run(kernel: Any, x: np.ndarray) -> tuple[mg.Image, np.ndarray, Any]:
+    """The source image, the result of a manual encode into a fenced image, and the filled state."""
+    source = mg.Image.from_array(x)
+    fenced = FencedImage.of(source.descriptor)
+    state = kernel.result_state(source, destination_image=fenced.image)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=fenced.image, destination_state=state)
+    return source, fenced.check(), state
+
+
+def run_gradient(kernel: Any, g: np.ndarray, y: np.ndarray, state: Any) -> np.ndarray:
+    fenced = FencedImage.of(mg.Image.from_array(y).descriptor)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(
+            commands, mg.Image.from_array(g), mg.Image.from_array(y), state, destination_gradient=fenced.image
+        )
+    return fenced.check()
+
+
+@each_kind
+@given(data=st.data())
+def test_forward_and_gradient_match_the_reference(kind, data):
+    dtype = data.draw(channel_formats()).dtype
+    shape = (data.draw(batch_sizes()), *data.draw(sizes), data.draw(row_lengths))
+    scale = data.draw(st.sampled_from([0.01, 1.0, 10.0]))
+    x = data.draw(values(shape, dtype, scale=scale, ties=data.draw(st.booleans())))
+    _, y, state = run(kind.forward(), x)
+    expected = kind.reference(x)
+    assert_within(y, expected, kind.bound(x, expected, dtype))
+
+    g = data.draw(values(shape, dtype))
+    dx = run_gradient(kind.gradient(), g, y, state)
+    expected = kind.reference_gradient(g, y)
+    assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
+
+
+def test_the_worked_cases():
+    x, g = (np.float32(v).reshape(1, 1, 1, 3) for v in ([1, 2, 4], [1, 0, -2]))
+    for kind, y, dx in (
+        (KINDS["soft_max"], [0.04201, 0.114195, 0.843795], [0.111141, 0.187917, -0.299058]),
+        (KINDS["log_soft_max"], [-3.169846, -2.169846, -0.169846], [1.04201, 0.114195, -1.156205]),
+    ):
+        _, result, state = run(kind.forward(), x)
+        np.testing.assert_allclose(result.ravel(), y, rtol=1e-5)
+        np.testing.assert_allclose(run_gradient(kind.gradient(), g, result, state).ravel(), dx, rtol=1e-5)
+
+
+# laws
+
+
+@each_dtype
+@pytest.mark.parametrize("channels", [1, 3, 32, 100, 1000])
+def test_probabilities_add_up_to_one_and_their_gradients_to_zero(dtype, channels):
+    generator = np.random.default_rng(channels)
+    x, g = (generator.standard_normal((2, 3, 4, channels)).astype(dtype) for _ in range(2))
+    _, y, state = run(mg.SoftMax(), x)
+    storage = np.finfo(dtype)
+    slack = 0.5 * float(storage.eps) + channels * float(storage.smallest_subnormal) + (channels + 20) * 2.0**-23
+    assert (np.abs(y.astype(np.float64).sum(-1) - 1) <= slack).all()
+    assert (y >= 0).all() and (y <= 1).all()
+    if dtype is np.float32:
+        dx = run_gradient(mg.SoftMaxGradient(), g, y, state)
+        total = np.abs(dx.astype(np.float64).sum(-1))
+        assert (total <= (2 * channels + 10) * 2.0**-23 * (np.abs(g) * y).sum(-1) * 4).all()
+
+
+@each_kind
+@each_dtype
+def test_equal_channels_share_equally(kind, dtype):
+    for channels in (1, 7, 32, 33, 130):
+        x = np.full((1, 2, 2, channels), 3, dtype)
+        _, y, _ = run(kind.forward(), x)
+        expected = 1 / channels if kind.name == "soft_max" else -np.log(channels)
+        assert (y == y.ravel()[0]).all()
+        np.testing.assert_allclose(y.astype(np.float64), expected, rtol=4 * np.finfo(dtype).eps, atol=1e-6)
+
+
+@each_kind
+@each_dtype
+def test_large_values_do_not_overflow(kind, dtype):
+    largest = float(np.finfo(dtype).max)
+    x = np.array([[largest, 0, -largest], [largest, largest, 0], [-largest] * 3, [largest] * 3], dtype)
+    _, y, _ = run(kind.forward(), x.reshape(1, 1, 4, 3))
+    rows = y.reshape(4, 3).astype(np.float64)
+    if kind.name == "soft_max":
+        expected = [[1, 0, 0], [0.5, 0.5, 0], [1 / 3] * 3, [1 / 3] * 3]
+        np.testing.assert_allclose(rows, expected, rtol=2 * float(np.finfo(dtype).eps))
+    else:
+        np.testing.assert_allclose(rows[2:], -np.log(3), rtol=2e-3)
+        assert rows[0, 0] == 0 and (rows[0, 1:] <= -float(largest) / 2).all()
+
+
+@each_kind
+def test_a_shift_of_all_channels_changes_nothing_that_is_exact(kind):
+    x = np.random.default_rng(4).integers(-3, 4, (2, 3, 3, 70)).astype(np.float32)
+    np.testing.assert_array_equal(run(kind.forward(), x)[1], run(kind.forward(), x + 1024)[1])
+
+
+def test_the_logarithm_of_softmax_is_log_softmax():
+    x = np.random.default_rng(5).standard_normal((2, 3, 3, 45)).astype(np.float32)
+    y, logs = run(mg.SoftMax(), x)[1], run(mg.LogSoftMax(), x)[1]
+    np.testing.assert_allclose(np.log(y.astype(np.float64)), logs, atol=60 * 2.0**-23)
+
+
+@each_kind
+def test_the_order_of_channels_of_a_pixel_does_not_mix_pixels(kind):
+    """Pixels are independent: the result of an image is that of its pixels alone."""
+    x = np.random.default_rng(6).standard_normal((2, 3, 4, 37)).astype(np.float32)
+    _, y, _ = run(kind.forward(), x)
+    for n, row, column in np.ndindex(2, 3, 4):
+        alone = run(kind.forward(), x[n : n + 1, row : row + 1, column : column + 1].copy())[1]
+        np.testing.assert_array_equal(alone[0, 0, 0], y[n, row, column])
+
+
+# geometry
+
+
+def shifted(x: np.ndarray, offset: tuple[int, int], size: tuple[int, int], edge: str) -> np.ndarray:
+    """The pixels that a pointwise kernel reads for a result of ``size`` (y, x); zeros outside, or the nearest."""
+    rows, columns = (np.arange(n) + o for n, o in zip(size, offset, strict=True))
+    inside = ((rows >= 0) & (rows < x.shape[1]))[:, None] & ((columns >= 0) & (columns < x.shape[2]))[None]
+    read = x[:, np.clip(rows, 0, x.shape[1] - 1)][:, :, np.clip(columns, 0, x.shape[2] - 1)]
+    return read if edge == "clamp" else read * inside[None, :, :, None]
+
+
+@each_kind
+@given(data=st.data())
+def test_offset_clip_rectangle_edge_and_channel_ranges(kind, data):
+    dtype = data.draw(channel_formats()).dtype
+    generator = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    height, width, images = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
+    size = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 7))
+    offset = data.draw(st.integers(-3, 7)), data.draw(st.integers(-3, 7))
+    edge = data.draw(st.sampled_from(["zero", "clamp"]))
+    origin = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2)), data.draw(st.integers(0, 1))
+    first, channels = data.draw(st.sampled_from([0, 4])), data.draw(st.integers(1, 9))
+    target = data.draw(st.sampled_from([0, 8]))
+
+    x = generator.standard_normal((images + 1, height, width, 14)).astype(dtype)
+    kernel = kind.forward()
+    kernel.offset = mg.Offset(offset[1], offset[0], 1)
+    kernel.edge_mode = mg.EdgeMode.CLAMP if edge == "clamp" else mg.EdgeMode.ZERO
+    kernel.clip_rect = mg.Region(mg.Origin(origin[1], origin[0], origin[2]), mg.Size(size[1], size[0], images))
+    kernel.source_feature_channel_offset, kernel.source_feature_channel_max_count = first, channels
+    kernel.destination_feature_channel_offset = target
+    shape = (images + origin[2], size[0] + origin[0] + 1, size[1] + origin[1] + 1, 18)
+    before = generator.standard_normal(shape).astype(dtype)
+    source, result = mg.Image.from_array(x), mg.Image.from_array(before)
+    state = kernel.result_state(source, destination_image=result)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=result, destination_state=state)
+    part = np.index_exp[
+        origin[2] : origin[2] + images,
+        origin[0] : origin[0] + size[0],
+        origin[1] : origin[1] + size[1],
+        target : target + channels,
+    ]
+    read = shifted(x[1:, :, :, first : first + channels], offset, size, edge)
+    y, expected = np.array(result), kind.reference(read)
+    assert_within(y[part], expected, kind.bound(read, expected, dtype))
+    kept = y.copy()
+    kept[part] = before[part]
+    np.testing.assert_array_equal(kept, before)
+
+    g = generator.standard_normal(shape).astype(dtype)
+    reads_outside = min(offset) < 0 or offset[0] + size[0] > height or offset[1] + size[1] > width
+    with mg.CommandBuffer() as commands:
+        if edge == "clamp" and reads_outside:
+            with pytest.raises(NotImplementedError, match=f"{kind.gradient.__name__}: .*CLAMP"):
+                kind.gradient().encode(commands, mg.Image.from_array(g), result, state)
+            return
+        dx = kind.gradient().encode(commands, mg.Image.from_array(g), result, state)
+    of_read = kind.reference_gradient(g[part], y[part])
+    slack = kind.gradient_bound(g[part], y[part], of_read, dtype)
+    expected, bound = np.zeros(x.shape), np.zeros(x.shape)
+    for row, column in np.ndindex(*size):
+        there = row + offset[0], column + offset[1]
+        if 0 <= there[0] < height and 0 <= there[1] < width:
+            expected[1:, there[0], there[1], first : first + channels] = of_read[:, row, column]
+            bound[1:, there[0], there[1], first : first + channels] = slack[:, row, column]
+    assert_within(dx, expected, bound, name="gradient")
+
+
+# the same bits
+
+
+@each_kind
+@each_dtype
+def test_every_run_gives_the_same_bits(kind, dtype):
+    generator = np.random.default_rng(8)
+    x, g = (generator.standard_normal((3, 7, 5, 130)).astype(dtype) for _ in range(2))
+    source, y, state = run(kind.forward(), x)
+    dx = run_gradient(kind.gradient(), g, y, state)
+    for _ in range(20):
+        np.testing.assert_array_equal(run(kind.forward(), x)[1], y)
+        np.testing.assert_array_equal(run_gradient(kind.gradient(), g, y, state), dx)
+
+
+@each_kind
+@pytest.mark.parametrize("channels", [3, 32, 100, 300])
+def test_batches_and_encode_forms_give_the_same_bits(kind, channels):
+    generator = np.random.default_rng(9)
+    x, g = (generator.standard_normal((4, 3, 5, channels)).astype(np.float32) for _ in range(2))
+    _, y, state = run(kind.forward(), x)
+    dx = run_gradient(kind.gradient(), g, y, state)
+    with mg.CommandBuffer() as commands:
+        automatic, made = kind.forward().encode(commands, mg.Image.from_array(x), return_state=True)
+        automatic_dx = kind.gradient().encode(commands, mg.Image.from_array(g), automatic, made)
+        separate = [mg.Image.from_array(one) for one in x]
+        results, states = kind.forward().encode_batch(commands, separate, return_state=True)
+        batch_dx = kind.gradient().encode_batch(commands, [mg.Image.from_array(one) for one in g], results, states)
+    for result, expected in ((automatic, y), (results, y), (automatic_dx, dx), (batch_dx, dx)):
+        np.testing.assert_array_equal(np.asarray(result), expected)
+
+
+@each_kind
+def test_views_of_channels_are_read_and_written(kind):
+    generator = np.random.default_rng(10)
+    x = generator.standard_normal((2, 3, 4, 40)).astype(np.float32)
+    before = generator.standard_normal((2, 3, 4, 80)).astype(np.float32)
+    parent = mg.Image.from_array(before)
+    with mg.CommandBuffer() as commands:
+        kind.forward().encode(
+            commands, mg.Image.from_array(x).sub_image(4, 36), destination_image=parent.sub_image(40, 36)
+        )
+    expected = before.copy()
+    expected[..., 40:76] = run(kind.forward(), x[..., 4:].copy())[1]
+    np.testing.assert_array_equal(np.asarray(parent), expected)
+
+
+@each_kind
+def test_a_kernel_from_an_archive_gives_the_same_bits(kind):
+    x = np.random.default_rng(11).standard_normal((2, 4, 4, 6)).astype(np.float32)
+    kernel, gradient = kind.forward(label="y"), kind.gradient(label="dx")
+    kernel.offset, kernel.edge_mode = mg.Offset(1, -1), mg.EdgeMode.ZERO
+    restored = archive.from_bytes(archive.to_bytes(kernel))
+    restored_gradient = archive.from_bytes(archive.to_bytes(gradient))
+    assert (restored.label, restored_gradient.label) == ("y", "dx")
+    _, y, state = run(kernel, x)
+    np.testing.assert_array_equal(run(restored, x)[1], y)
+    np.testing.assert_array_equal(run_gradient(restored_gradient, x, y, state), run_gradient(gradient, x, y, state))
+
+
+# states and bad input
+
+
+def test_the_gradient_takes_the_result_and_not_the_source():
+    """The state remembers the size of the forward result, which ``source_image`` has to have."""
+    x = mg.Image.from_array(np.zeros((1, 4, 5, 8), np.float32))
+    kernel = mg.SoftMax()
+    kernel.source_feature_channel_max_count = 4
+    with mg.CommandBuffer() as commands:
+        y, state = kernel.encode(commands, x, return_state=True)
+        with pytest.raises(mg.GeometryError, match="source_image is 1x4x5x8 but gradient_state was made for 1x4x5x4"):
+            mg.SoftMaxGradient().encode(commands, y, x, state)
+        dx = mg.SoftMaxGradient().encode(commands, y, y, state)
+    assert dx.shape == x.shape
+    assert (np.asarray(dx)[..., 4:] == 0).all()
+
+
+def _gradient(kind: Kind, made_by: Kind, shape: tuple[int, ...] = (1, 2, 2, 4)) -> None:
+    x = mg.Image.from_array(np.zeros((1, 2, 2, 4), np.float32))
+    commands = mg.CommandBuffer()
+    y, state = made_by.forward().encode(commands, x, return_state=True)
+    kind.gradient().encode(commands, mg.Image.from_array(np.zeros(shape, np.float32)), y, state)
+
+
+SOFT, LOG = KINDS.values()
+BAD_INPUT = {
+    "the state of the other kernel": (
+        lambda: _gradient(SOFT, LOG), mg.StateError, "gradient_state was made by LogSoftMax; it has to be made by So"),
+    "and the other way round": (
+        lambda: _gradient(LOG, SOFT), mg.StateError, "gradient_state was made by SoftMax; it has to be made by LogS"),
+    "a gradient of another size": (
+        lambda: _gradient(SOFT, SOFT, (1, 2, 3, 4)), mg.GeometryError, "source_gradient is 1x2x3x4 but SoftMax of a"),
+    "a gradient of fewer channels": (
+        lambda: _gradient(LOG, LOG, (1, 2, 2, 3)), mg.GeometryError, "source_gradient is 1x2x2x3 but LogSoftMax of a"),
+    "a mirrored edge": (
+        lambda: _mirrored(), NotImplementedError, "SoftMax: edge_mode is MIRROR; it supports ZERO and CLAMP"),
+}  # fmt: skip
+
+
+def _mirrored() -> None:
+    kernel = mg.SoftMax()
+    kernel.edge_mode = mg.EdgeMode.MIRROR
+    kernel.encode(mg.CommandBuffer(), mg.Image.from_array(np.zeros((1, 2, 2, 4), np.float32)))
+
+
+@pytest.mark.parametrize(("build", "error", "words"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_named(build, error, words):
+    with pytest.raises(error) as raised:
+        build()
+    assert words in str(raised.value)
+
+
+def test_a_destination_of_other_extents_takes_what_there_is():
+    """A manual encode writes the destination that it is given, with zeros read beyond the source."""
+    x = np.random.default_rng(12).standard_normal((1, 2, 2, 5)).astype(np.float32)
+    source = mg.Image.from_array(x)
+    fenced = FencedImage.of(replace(source.descriptor, width=4, height=3))
+    with mg.CommandBuffer() as commands:
+        mg.SoftMax().encode(commands, source, destination_image=fenced.image)
+    y = fenced.check()
+    np.testing.assert_array_equal(y[:, :2, :2], run(mg.SoftMax(), x)[1])
+    np.testing.assert_allclose(y[:, 2:], 0.2, rtol=1e-6)
+    np.testing.assert_allclose(y[:, :, 2:], 0.2, rtol=1e-6)
