@@ -110,6 +110,7 @@ class _Encoder:
         self.channels = channels
         self.mean, self.variance, self.gamma, self.beta = mean, variance, gamma, beta
         self.epsilon = epsilon
+        self.slopes = () if neuron.data is None else (neuron.slope_table(self.device, channels),)
 
     def add(
         self,
@@ -150,7 +151,6 @@ class _Encoder:
         """The table of coefficients for the columns of ``work``; with ``gradients`` also those of the data gradient."""
         columns = work.columns
         table = self.scratch((5 + (self.neuron.data is not None)) * columns)
-        slopes = () if self.neuron.data is None else (self.neuron.slope_table(self.device, self.channels),)
         self.add(
             "normalization_coefficients",
             -(-columns // 32),
@@ -160,7 +160,7 @@ class _Encoder:
             self.gamma,
             self.beta,
             *(gradients or (self.mean, self.variance)),
-            *slopes,
+            *self.slopes,
             table,
             pixels=pixels,
             needs_gradients=int(gradients is not None),
@@ -721,7 +721,6 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
             if part is None:
                 continue
             work = chunked_rows(("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels))
-            table = encoder.coefficients(work)
             sums, products = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
             encoder.add(
                 "normalization_gradient_sums",
@@ -729,7 +728,11 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
                 work,
                 gradient.buffer,
                 source.buffer,
-                table,
+                encoder.mean,
+                encoder.variance,
+                encoder.gamma,
+                encoder.beta,
+                *encoder.slopes,
                 sums,
                 products,
             )
