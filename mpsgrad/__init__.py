@@ -81,8 +81,8 @@ from mpsgrad.kernels.pooling import (
 )
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, ExplicitPadding, PaddingMethod
+from mpsgrad.precompile import compile_at_import
 from mpsgrad.runtime import KernelFunction, KernelLibrary, KernelRun, compile
-from mpsgrad.shader import compile_at_import
 from mpsgrad.state import BinaryGradientState, GradientState, State, StateBatch
 from mpsgrad.vector import Vector
 

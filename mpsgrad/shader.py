@@ -7,13 +7,8 @@ declaration. Rendered source carries ``#line`` directives, so that every compile
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import os
 import re
 import struct
-import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache as once
@@ -23,16 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpsgrad.devices import Device, Function, Library, cache, default_device
-from mpsgrad.errors import MPSGradError, ShaderError
+from mpsgrad.devices import Device, Function, Library
+from mpsgrad.errors import ShaderError
 
 if TYPE_CHECKING:
     import jinja2
 
 DTYPES = ("float", "half")
-PROGRESS_AFTER_SECONDS = 1.0
-
-_DRIVER_DISTRIBUTIONS = ("metalcompute", "cuda-core", "pyopencl", "intel-opencl-rt")
 
 _METAL_TYPES = {"int": ("i", np.int32), "uint": ("I", np.uint32), "float": ("f", np.float32)}
 
@@ -313,85 +305,3 @@ def _column(message: str, line: str) -> int | None:
         if found:
             return found.start() + 1
     return None
-
-
-def compile_library(device: Device | None = None) -> float:
-    """Compiles what the cache on disk does not hold yet, with a progress line when that takes more than a second.
-
-    Returns the seconds it took. A shader that the device's compiler refuses raises at its first use, not here. Raises
-    ``DeviceNotFoundError`` without a device.
-    """
-    device = device or default_device()
-    started = time.perf_counter()
-    waiting = [
-        (family, dtype)
-        for family in FAMILIES.values()
-        if family.ahead_of_time
-        for dtype in family.dtypes
-        if not _is_compiled(family, dtype, device)
-    ]
-    if waiting:
-        from concurrent.futures import ThreadPoolExecutor
-
-        done = 0
-        with ThreadPoolExecutor(max_workers=max(2, min(8, device.compute_units))) as pool:
-            for _ in pool.map(lambda task: _compile_or_leave(*task, device), waiting):
-                done += 1
-                if time.perf_counter() - started > PROGRESS_AFTER_SECONDS:
-                    _progress(f"mpsgrad: compiling Metal shaders for {device.name}: {done}/{len(waiting)}")
-        if time.perf_counter() - started > PROGRESS_AFTER_SECONDS:
-            _progress(f"mpsgrad: compiled {done} shader libraries in {time.perf_counter() - started:.1f} s", end="\n")
-    return time.perf_counter() - started
-
-
-def _is_compiled(family: ShaderFamily, dtype: str, device: Device) -> bool:
-    try:
-        return device.is_compiled(family.source(device, dtype), name=family.path)
-    except ShaderError:
-        return False
-
-
-def _compile_or_leave(family: ShaderFamily, dtype: str, device: Device) -> None:
-    with contextlib.suppress(ShaderError):
-        family.library(device, dtype)
-
-
-def _progress(text: str, end: str = "") -> None:
-    if sys.stderr is not None:
-        lead = "\r\x1b[K" if sys.stderr.isatty() else ""
-        if lead or end:
-            print(f"{lead}{text}", end=end, file=sys.stderr, flush=True)
-
-
-def _import_stamp() -> str:
-    """A name for the state of everything that compiled shaders depend on, found without loading a driver.
-
-    Files count by size and time of change, packages by version.
-    """
-    package = Path(__file__).parent
-    files = [*package.rglob("*.py"), *package.rglob("*.h"), *shader_directory().rglob("*.j2")]
-    marks = []
-    for file in sorted(files):
-        status = file.stat()
-        marks.append(f"{file}:{status.st_size}:{status.st_mtime_ns}")
-    for name in _DRIVER_DISTRIBUTIONS:
-        try:
-            marks.append(f"{name}=={importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return "import-" + cache.key(*marks, os.environ.get("MPSGRAD_DEVICE", ""), cache.processor())
-
-
-def compile_at_import() -> None:
-    """What ``import mpsgrad`` does: compiles for the default device, or finds that this was done before.
-
-    Without a device, or where the device fails, the first use says what is wrong.
-    """
-    stamp = _import_stamp()
-    if cache.contains(stamp):
-        return
-    try:
-        compile_library()
-    except MPSGradError:
-        return
-    cache.store(stamp, b"")

@@ -16,7 +16,8 @@ import pytest
 import mpsgrad as mg
 from mpsgrad.devices import Dispatch, best_device, find_device, metal, unavailable
 from mpsgrad.kernels import soft_max
-from mpsgrad.shader import FAMILIES, compile_library, shader_directory
+from mpsgrad.precompile import compile_library
+from mpsgrad.shader import FAMILIES, shader_directory
 
 registry: Any = importlib.import_module("mpsgrad.devices")
 

@@ -1,0 +1,152 @@
+"""Compiling the shader library when the package is imported, on every core, and finding that it was done before."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from mpsgrad.devices import Device, cache, default_device, find_device
+from mpsgrad.errors import MPSGradError, ShaderError
+from mpsgrad.shader import FAMILIES, ShaderFamily, shader_directory
+
+PROGRESS_AFTER_SECONDS = 1.0
+
+_HELPERS_AT_MOST = 3
+_HELPER_MARK = "MPSGRAD_COMPILES_FOR_ANOTHER"
+_DRIVER_DISTRIBUTIONS = ("metalcompute", "cuda-core", "pyopencl", "intel-opencl-rt")
+
+Part = tuple[ShaderFamily, str]
+
+
+def compile_library(device: Device | None = None) -> float:
+    """Compiles what the cache on disk does not hold yet, with a progress line when that takes more than a second.
+
+    Returns the seconds it took. A shader that the device's compiler refuses raises at its first use, not here. Raises
+    ``DeviceNotFoundError`` without a device.
+    """
+    device = device or default_device()
+    started = time.perf_counter()
+    waiting = _waiting(device)
+    with _helpers(device, len(waiting)):
+        for done, (family, dtype) in enumerate(waiting, 1):
+            with contextlib.suppress(ShaderError):
+                family.library(device, dtype)
+            if time.perf_counter() - started > PROGRESS_AFTER_SECONDS:
+                _progress(f"mpsgrad: compiling Metal shaders for {device.name}: {done}/{len(waiting)}")
+    seconds = time.perf_counter() - started
+    if waiting and seconds > PROGRESS_AFTER_SECONDS:
+        _progress(f"mpsgrad: compiled {len(waiting)} shader libraries in {seconds:.1f} s", end="\n")
+    return seconds
+
+
+def _waiting(device: Device) -> list[Part]:
+    return [
+        (family, dtype)
+        for family in FAMILIES.values()
+        if family.ahead_of_time
+        for dtype in family.dtypes
+        if not _is_compiled(family, dtype, device)
+    ]
+
+
+def _is_compiled(family: ShaderFamily, dtype: str, device: Device) -> bool:
+    try:
+        return device.is_compiled(family.source(device, dtype), name=family.path)
+    except ShaderError:
+        return False
+
+
+@contextlib.contextmanager
+def _helpers(device: Device, count: int) -> Iterator[None]:
+    """Processes that compile parts of the library into the cache on disk while the block runs.
+
+    Intel's compiler builds one program at a time in a process, so threads would not help. Each process goes round the
+    parts from a place of its own and passes over those that the cache holds by then, as the block does. Without them,
+    or if they fail, the block compiles everything itself.
+    """
+    helpers: list[subprocess.Popen[bytes]] = []
+    cores = min(device.compute_units, os.cpu_count() or 1)
+    if sys.executable and count > 1:
+        for index in range(1, min(cores, count, _HELPERS_AT_MOST + 1)):
+            command = [sys.executable, "-m", "mpsgrad.precompile", device.identifier, str(index / cores)]
+            with contextlib.suppress(OSError):
+                helpers.append(
+                    subprocess.Popen(
+                        command,
+                        env={**os.environ, _HELPER_MARK: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
+                )
+    try:
+        yield
+    finally:
+        for helper in helpers:
+            helper.terminate()
+        for helper in helpers:
+            helper.wait()
+
+
+def _help(identifier: str, start: float) -> None:
+    """What such a process does: ``start`` is its first part's place in the list, from 0 to 1."""
+    device = find_device(identifier)
+    parts = _waiting(device)
+    first = int(start * len(parts))
+    for family, dtype in parts[first:] + parts[:first]:
+        if not _is_compiled(family, dtype, device):
+            with contextlib.suppress(ShaderError):
+                family.library(device, dtype)
+
+
+def _progress(text: str, end: str = "") -> None:
+    if sys.stderr is not None:
+        lead = "\r\x1b[K" if sys.stderr.isatty() else ""
+        if lead or end:
+            print(f"{lead}{text}", end=end, file=sys.stderr, flush=True)
+
+
+def _import_stamp() -> str:
+    """A name for the state of everything that compiled shaders depend on, found without loading a driver.
+
+    Files count by size and time of change, packages by version.
+    """
+    package = Path(__file__).parent
+    files = [*package.rglob("*.py"), *package.rglob("*.h"), *shader_directory().rglob("*.j2")]
+    marks = []
+    for file in sorted(files):
+        status = file.stat()
+        marks.append(f"{file}:{status.st_size}:{status.st_mtime_ns}")
+    for name in _DRIVER_DISTRIBUTIONS:
+        try:
+            marks.append(f"{name}=={importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "import-" + cache.key(*marks, os.environ.get("MPSGRAD_DEVICE", ""), cache.processor())
+
+
+def compile_at_import() -> None:
+    """What ``import mpsgrad`` does: compiles for the default device, or finds that this was done before.
+
+    Without a device, or where the device fails, the first use says what is wrong.
+    """
+    if _HELPER_MARK in os.environ:
+        return
+    stamp = _import_stamp()
+    if cache.contains(stamp):
+        return
+    try:
+        compile_library()
+    except MPSGradError:
+        return
+    cache.store(stamp, b"")
+
+
+if __name__ == "__main__":
+    _help(sys.argv[1], float(sys.argv[2]))
