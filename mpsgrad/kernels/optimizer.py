@@ -95,6 +95,7 @@ class OptimizerDescriptor:
                 f"{self.gradient_clip_max}"
             )
 
+
 class Optimizer(BaseKernel):
     """The base of the optimizers. Source: ``MPSNNOptimizer``. All arithmetic is in float32."""
 
@@ -255,7 +256,8 @@ class OptimizerStochasticGradientDescent(Optimizer):
         )
 
     # objc: -encodeToCommandBuffer:batchNormalizationState:inputMomentumVectors:resultState:
-    # objc: -encodeToCommandBuffer:batchNormalizationGradientState:batchNormalizationSourceState:inputMomentumVectors:resultState:
+    # objc: -encodeToCommandBuffer:batchNormalizationGradientState:batchNormalizationSourceState:
+    # objc:     inputMomentumVectors:resultState:
     def encode_batch_normalization(
         self,
         command_buffer: CommandBuffer,
@@ -281,15 +283,15 @@ class OptimizerStochasticGradientDescent(Optimizer):
         result_state: Any,
     ) -> None:
         owner = type(self).__name__
+        self._require_command_buffer(command_buffer, "encode")
         for name, state, attribute in (
             ("gradient state", gradient_state, "gradient_vectors"),
             ("source state", source_state, "parameter_vectors"),
             ("result_state", result_state, "parameter_vectors"),
         ):
-            if not isinstance(state, State) or not hasattr(state, attribute):
+            if not isinstance(state, State) or not hasattr(type(state), attribute):
                 raise FormatError(f"{owner}: the {name} is {type(state).__name__}; it has to be a state of parameters")
-            state._require_readable(owner, f"the {name}")
-        self._require_command_buffer(command_buffer, "encode")
+            self._require_usable(command_buffer, f"the {name}", state)
         if momentum_vectors is not None and (isinstance(momentum_vectors, Vector) or not momentum_vectors):
             raise FormatError(f"{owner}: input_momentum_vectors is {momentum_vectors!r}; it has to be 1 or 2 vectors")
         gradients, values, results = (
