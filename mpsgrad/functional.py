@@ -108,7 +108,7 @@ def _gradient(forward: Kernel, gradient: GradientKernel, source_gradient: Any, s
     return _like(result, source), state
 
 
-def _window(kernel: Pair, stride: Pair) -> dict[str, int]:
+def _window(kernel: Pair, stride: Pair) -> dict[str, Any]:
     (height, width), (stride_y, stride_x) = _pair("kernel", kernel), _pair("stride", stride)
     return {
         "kernel_width": width,
@@ -118,7 +118,7 @@ def _window(kernel: Pair, stride: Pair) -> dict[str, int]:
     }
 
 
-def _dilated(kernel: Pair, stride: Pair, dilation: Pair) -> dict[str, int]:
+def _dilated(kernel: Pair, stride: Pair, dilation: Pair) -> dict[str, Any]:
     y, x = _pair("dilation", dilation)
     return {**_window(kernel, stride), "dilation_rate_x": x, "dilation_rate_y": y}
 

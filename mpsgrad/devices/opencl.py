@@ -288,7 +288,8 @@ class OpenCLSubmission(Submission):
 
     def __init__(self, dispatches: Sequence[Dispatch], events: list[pyopencl.Event], label: str | None) -> None:
         self._held: Sequence[Dispatch] | None = dispatches
-        self._first, self._last = (events[0], events[-1]) if events else (None, None)
+        self._first: pyopencl.Event | None = events[0] if events else None
+        self._last: pyopencl.Event | None = events[-1] if events else None
         self._label = label
 
     def wait(self) -> None:
@@ -446,7 +447,7 @@ class OpenCLDevice(Device):
             program = self._build(translation, source, name, build_options)
             import pyopencl as cl
 
-            cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])
+            cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
         return program
 
     def _pointee_sizes(self, kernel: pyopencl.Kernel, count: int) -> tuple[int, ...]:
@@ -479,7 +480,7 @@ class OpenCLDevice(Device):
         program = cl.Program(self._context, translation.source)
         try:
             with _without_compiler_warnings:
-                return program.build(options=list(build_options), cache_dir=False)
+                return program.build(options=list(build_options), cache_dir=False)  # type: ignore[arg-type]
         except cl.Error as error:
             raise _shader_error(str(error), translation, source, name) from error
 

@@ -412,7 +412,7 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
                     "train with a kernel of its own instead"
                 )
 
-    def encode(
+    def encode(  # type: ignore[override]
         self,
         command_buffer: CommandBuffer,
         source_gradient: Image,

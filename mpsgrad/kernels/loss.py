@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -272,7 +272,7 @@ class Loss(Kernel):
             raise FormatError(f"Loss: loss_descriptor is {loss_descriptor!r}; it has to be a LossDescriptor")
         if loss_descriptor.loss_type is not LossType.SOFTMAX_CROSS_ENTROPY:
             raise NotImplementedError(
-                f"Loss: loss_type is {LossType(loss_descriptor.loss_type).name}; so far there is SOFTMAX_CROSS_ENTROPY"
+                f"Loss: loss_type is {loss_descriptor.loss_type!r}; so far there is SOFTMAX_CROSS_ENTROPY"
             )
         self._loss_descriptor = loss_descriptor
         self._gradient_follows_reduction = bool(gradient_follows_reduction)
@@ -287,11 +287,11 @@ class Loss(Kernel):
 
     @property
     def loss_type(self) -> LossType:
-        return LossType(self._loss_descriptor.loss_type)
+        return cast(LossType, self._loss_descriptor.loss_type)
 
     @property
     def reduction_type(self) -> LossReductionType:
-        return LossReductionType(self._loss_descriptor.reduction_type)
+        return cast(LossReductionType, self._loss_descriptor.reduction_type)
 
     @property
     def weight(self) -> float:

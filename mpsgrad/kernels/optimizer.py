@@ -256,7 +256,8 @@ class OptimizerStochasticGradientDescent(Optimizer):
         )
 
     # objc: -encodeToCommandBuffer:batchNormalizationState:inputMomentumVectors:resultState:
-    # objc: -encodeToCommandBuffer:batchNormalizationGradientState:batchNormalizationSourceState:inputMomentumVectors:resultState:
+    # objc: -encodeToCommandBuffer:batchNormalizationGradientState:batchNormalizationSourceState:
+    # objc:     inputMomentumVectors:resultState:
     def encode_batch_normalization(
         self,
         command_buffer: CommandBuffer,

@@ -114,7 +114,7 @@ class PoolingMaxLayer(_KernelPair):
     """Max pooling over windows of ``size`` pixels side by side, with recorded maxima."""
 
     def __init__(self, name: str, size: int) -> None:
-        window = {
+        window: dict[str, Any] = {
             "kernel_width": size,
             "kernel_height": size,
             "stride_in_pixels_x": size,
@@ -154,12 +154,9 @@ class BatchNormalizationLayer:
     def __init__(self, name: str, channels: int) -> None:
         self.name = name
         self.step: Step | None = None
+        zeros, ones = np.zeros(channels, np.float32), np.ones(channels, np.float32)
         data_source = BatchNormalizationDataSource.from_arrays(
-            np.ones(channels, np.float32),
-            np.zeros(channels, np.float32),
-            np.zeros(channels, np.float32),
-            np.ones(channels, np.float32),
-            epsilon=BATCH_NORMALIZATION_EPSILON,
+            gamma=ones, beta=zeros, mean=zeros, variance=ones, epsilon=BATCH_NORMALIZATION_EPSILON
         )
         self.kernel = BatchNormalization(data_source)
         self._statistics = BatchNormalizationStatistics()
@@ -167,7 +164,7 @@ class BatchNormalizationLayer:
         self._gradient = BatchNormalizationGradient()
         self._channels = channels
         self._momenta = [Vector(channels), Vector(channels)]
-        self._running = NormalizationMeanAndVarianceState.from_arrays(data_source.mean, data_source.variance)
+        self._running = NormalizationMeanAndVarianceState.from_arrays(zeros, ones)
         # v + rate * (batch - v): a step of rate -rate on the "gradient" batch - v, which L2 with scale -1 gives.
         self._average = OptimizerStochasticGradientDescent(
             OptimizerDescriptor(
@@ -176,7 +173,7 @@ class BatchNormalizationLayer:
                 regularization_scale=-1.0,
             )
         )
-        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(data_source.gamma, data_source.beta)
+        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(ones, zeros)
 
     @property
     def epsilon(self) -> float:

@@ -84,6 +84,7 @@ def write_loss_plot(folder: Path, epochs: Sequence[Epoch]) -> None:
     """``loss.png``: the loss of each epoch on a logarithmic axis, and the test accuracy."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -97,5 +98,5 @@ def write_loss_plot(folder: Path, epochs: Sequence[Epoch]) -> None:
     accuracy.plot(numbers, [epoch.test_accuracy for epoch in epochs], color="tab:orange", marker=".")
     accuracy.set_ylabel("test accuracy", color="tab:orange")
     loss.set_title("Handwritten digits")
-    loss.xaxis.get_major_locator().set_params(integer=True)
+    loss.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(folder / "loss.png", dpi=150)
