@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -196,22 +195,20 @@ def _template_lines(file: str) -> list[str]:
     return (path if path.is_file() else shader_directory() / "lib" / name).read_text().splitlines()
 
 
-CASES = [
-    (name, dtype, device_family)
-    for name in sorted(FAMILIES)
-    for dtype, device_family in product(FAMILIES[name].dtypes, ("cpu", "apple", "nvidia"))
-]
+CASES = [(name, dtype) for name in sorted(FAMILIES) for dtype in FAMILIES[name].dtypes]
 
 
-@pytest.mark.parametrize(("name", "dtype", "device_family"), CASES, ids=["-".join(case) for case in CASES])
-def test_every_family_renders_to_legal_metal(name, dtype, device_family):
+@pytest.mark.parametrize(("name", "dtype"), CASES, ids=["-".join(case) for case in CASES])
+def test_every_family_renders_to_legal_metal(name, dtype):
+    """For every family of devices; most render the same for all."""
     family = FAMILIES[name]
-    rendering = family.render(dtype, device_family)
-    errors = [f for f in lint(rendering.with_line_directives(), filename=family.path) if f.severity == "error"]
-    assert errors == []
-    assert "{{" not in rendering.source and "{%" not in rendering.source
-    assert not re.search(r"[ \t]$", rendering.source, re.MULTILINE), "trailing blanks"
-    assert "\n\n\n" not in rendering.source, "two empty lines"
+    renderings = {r.source: r for r in (family.render(dtype, device) for device in ("cpu", "apple", "nvidia"))}
+    for source, rendering in renderings.items():
+        found = lint(rendering.with_line_directives(), filename=family.path)
+        assert [finding for finding in found if finding.severity == "error"] == []
+        assert "{{" not in source and "{%" not in source
+        assert not re.search(r"[ \t]$", source, re.MULTILINE), "trailing blanks"
+        assert "\n\n\n" not in source, "two empty lines"
 
 
 def test_a_family_takes_the_tunables_of_its_device(tmp_path):
