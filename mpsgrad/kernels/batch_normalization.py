@@ -187,7 +187,9 @@ class _Encoder:
                 image.buffer if part is not None else self.device.constant_buffer(bytes(4 * self.channels))
                 for image, part in zip(images, piece.operands, strict=True)
             ]
-            work = chunked_rows((*names, "destination"), layouts, _streaming_pixels_per_row(self.channels))
+            work = chunked_rows(
+                (*names, "destination"), layouts, _streaming_pixels_per_row(self.channels), self.device.family
+            )
             if work.columns not in tables:
                 tables[work.columns] = self.coefficients(work, gradients, pixels)
             table = tables[work.columns]
@@ -576,7 +578,9 @@ class BatchNormalizationStatistics(Kernel):
             images = source.number_of_images
             pixels = source.width * source.height * images
             layout = source_layout(source, self.source_feature_channel_offset, encoder.channels, 0, images)
-            work = chunked_rows(("source",), (layout,), summing_pixels_per_row(encoder.channels))
+            work = chunked_rows(
+                ("source",), (layout,), summing_pixels_per_row(encoder.channels), self.device.family
+            )
             means, deviations = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
             encoder.add("batch_statistics", work.threadgroups(THREADS), work, source.buffer, means, deviations)
             encoder.add(
@@ -720,7 +724,9 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
             part = piece.operands[0]
             if part is None:
                 continue
-            work = chunked_rows(("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels))
+            work = chunked_rows(
+                ("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels), self.device.family
+            )
             sums, products = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
             encoder.add(
                 "normalization_gradient_sums",

@@ -34,7 +34,8 @@ from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.vector import Vector
 
 THREADS = 256
-ELEMENTS = 4096
+_ELEMENTS_PER_SIMDGROUP = {"cpu": 4096}
+_ELEMENTS_PER_SIMDGROUP_OF_GPUS = 512
 
 PARAMETERS = ParameterStruct(
     "NeuronParameters",
@@ -51,7 +52,8 @@ SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, cha
 FAMILY = ShaderFamily(
     "neuron",
     (IMAGE_LAYOUT, NEURON, PARAMETERS, SLOPE_SUM_PARAMETERS),
-    {"threads": THREADS, "elements": ELEMENTS, "neuron_types": NEURON_TYPE_NAMES},
+    {"threads": THREADS, "elements": _ELEMENTS_PER_SIMDGROUP_OF_GPUS, "neuron_types": NEURON_TYPE_NAMES},
+    {family: {"elements": count} for family, count in _ELEMENTS_PER_SIMDGROUP.items()},
 )
 
 
@@ -97,6 +99,7 @@ def _add_dispatches(
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the forward source."""
     descriptor, device = kernel.neuron_descriptor, kernel.device
     function = FAMILY.function(device, function_name, destination.channel_format.metal_type)
+    elements = _ELEMENTS_PER_SIMDGROUP.get(device.family, _ELEMENTS_PER_SIMDGROUP_OF_GPUS)
     channels = layout[6]
     slopes: tuple[Buffer, ...] = ()
     if descriptor.neuron_type is NeuronType.PRELU:
@@ -109,8 +112,8 @@ def _add_dispatches(
             for (image, _), part in zip(operands, piece.operands, strict=True)
         ]
         _, _, _, _, width, height, run, count = target
-        chunks = -(-run // ELEMENTS)
-        pixels_per_simdgroup = max(1, ELEMENTS // run)
+        chunks = -(-run // elements)
+        pixels_per_simdgroup = max(1, elements // run)
         simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
         parameters = PARAMETERS.pack(
             gradient=parts[0],
@@ -473,7 +476,9 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
             part = piece.operands[0]
             if part is None:
                 continue
-            work = chunked_rows(("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels))
+            work = chunked_rows(
+                ("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels), self.device.family
+            )
             sums = self.device.allocate(4 * work.chunks * work.columns)
             parameters = self.device.constant_buffer(
                 SLOPE_SUM_PARAMETERS.pack(**work.parameters, channels=channels, accumulates=int(accumulates))

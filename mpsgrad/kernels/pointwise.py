@@ -115,8 +115,17 @@ CHUNKED_ROWS: dict[str, str | ParameterStruct] = {
 }
 """The fields of ``ChunkedRows.parameters``, for the parameter structs of kernels that work on rows."""
 
-ELEMENTS_PER_CHUNK = 32768
-LEAST_CHUNKS = 16
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How large chunks are: few long ones keep a CPU's caches busy, many short ones a GPU's simdgroups."""
+
+    elements: int
+    least_chunks: int
+    most_chunks: int
+
+
+_CHUNKING = {"cpu": Chunking(32768, 16, 2**31)}
+_CHUNKING_OF_GPUS = Chunking(4096, 16, 2048)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +146,14 @@ class ChunkedRows:
 
 
 @lru_cache(maxsize=512)
-def chunked_rows(names: tuple[str, ...], layouts: tuple[Layout, ...], pixels_per_row: int) -> ChunkedRows:
+def chunked_rows(
+    names: tuple[str, ...], layouts: tuple[Layout, ...], pixels_per_row: int, device_family: str
+) -> ChunkedRows:
     """``layouts``, called ``names`` in the parameters, as rows of up to ``pixels_per_row`` pixels each.
 
     Rows have one pixel unless pixels follow each other in all images.
     """
+    chunking = _CHUNKING.get(device_family, _CHUNKING_OF_GPUS)
     merged = merge_pixels(layouts)
     _, _, _, _, width, height, channels, images = merged[0]
     fold = 1
@@ -149,7 +161,8 @@ def chunked_rows(names: tuple[str, ...], layouts: tuple[Layout, ...], pixels_per
         fold = min(pixels_per_row, width)
     length, columns = width // fold, channels * fold
     rows = length * height * images
-    rows_per_chunk = max(1, min(ELEMENTS_PER_CHUNK // columns, -(-rows // LEAST_CHUNKS)))
+    rows_per_chunk = max(1, min(chunking.elements // columns, -(-rows // chunking.least_chunks)))
+    rows_per_chunk = max(rows_per_chunk, -(-rows // chunking.most_chunks))
     chunks = -(-rows // rows_per_chunk)
     folded = {}
     for name, (start, pixel, row, image, *_) in zip(names, merged, strict=True):
