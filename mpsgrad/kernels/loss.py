@@ -61,6 +61,7 @@ PARAMETERS = ParameterStruct(
     weight="float",
     label_scale="float",
     label_shift="float",
+    scale="float",
 )
 REDUCTION_PARAMETERS = ParameterStruct(
     "LossReductionParameters",
@@ -423,6 +424,8 @@ class Loss(Kernel):
         dtype = source.channel_format.metal_type
         pixels = source.width * source.height
         images = source.number_of_images
+        across_batch = self.reduce_across_batch and not unreduced
+        is_mean = self.reduction_type is LossReductionType.MEAN and self.gradient_follows_reduction
         parameters = self.device.constant_buffer(
             PARAMETERS.pack(
                 source=source.layout,
@@ -435,6 +438,7 @@ class Loss(Kernel):
                 weight=self.weight,
                 label_scale=1.0 - smoothing,
                 label_shift=smoothing / self.number_of_classes,
+                scale=1.0 / (pixels * (images if across_batch else 1)) if is_mean else 1.0,
             )
         )
         reduction = self.device.constant_buffer(
@@ -442,7 +446,7 @@ class Loss(Kernel):
                 pixels=pixels,
                 images=images,
                 reduction=int(self.reduction_type),
-                across_batch=int(self.reduce_across_batch and not unreduced),
+                across_batch=int(across_batch),
                 scales_gradient=int(self.gradient_follows_reduction),
                 writes_values=int(not unreduced),
                 first_value=labels.loss_image.layout[0],
@@ -452,37 +456,39 @@ class Loss(Kernel):
         losses, counts, largest, sums = (self.device.allocate(4 * pixels * images) for _ in range(4))
         scales = self.device.allocate(4 * images)
         sources = (source.buffer, labels.labels_image.buffer, (weights or labels.labels_image).buffer)
+        results = (losses, counts, labels.loss_image.buffer)
         threadgroups = -(-pixels * images // (PIXELS_PER_SIMDGROUP * (THREADS // 32)))
+        counts_first = (
+            self.reduction_type is LossReductionType.SUM_BY_NON_ZERO_WEIGHTS and self.gradient_follows_reduction
+        )
         command_buffer.add_dispatch(
-            FAMILY.function(self.device, "loss_soft_max_cross_entropy", dtype),
+            FAMILY.function(
+                self.device, f"loss_soft_max_cross_entropy{'' if counts_first else '_and_gradient'}", dtype
+            ),
             threadgroups,
             *sources,
-            losses,
-            counts,
-            largest,
-            sums,
-            labels.loss_image.buffer,
+            *results,
+            *((largest, sums) if counts_first else (destination.buffer,)),
             parameters,
         )
         command_buffer.add_dispatch(
             FAMILY.function(self.device, "loss_reduce", dtype),
-            images,
-            losses,
-            counts,
-            labels.loss_image.buffer,
+            1 if across_batch else images,
+            *results,
             scales,
             reduction,
         )
-        command_buffer.add_dispatch(
-            FAMILY.function(self.device, "loss_soft_max_cross_entropy_gradient", dtype),
-            threadgroups,
-            *sources,
-            largest,
-            sums,
-            scales,
-            destination.buffer,
-            parameters,
-        )
+        if counts_first:
+            command_buffer.add_dispatch(
+                FAMILY.function(self.device, "loss_soft_max_cross_entropy_gradient", dtype),
+                threadgroups,
+                *sources,
+                largest,
+                sums,
+                scales,
+                destination.buffer,
+                parameters,
+            )
         labels.loss_image._written_by(command_buffer)
         for image in {id(i): i for i in (labels.labels_image, weights) if i is not None}.values():
             image._read_once()
