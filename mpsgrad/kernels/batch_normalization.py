@@ -40,8 +40,6 @@ from mpsgrad.kernels.pointwise import (
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State, StateBatch
 
-THREADS = 256
-
 PARAMETERS = ParameterStruct(
     "NormalizationParameters",
     **CHUNKED_ROWS,
@@ -61,7 +59,8 @@ def _family(name: str) -> ShaderFamily:
     return ShaderFamily(
         "batch_normalization" if name == "none" else f"batch_normalization_{name}",
         (IMAGE_LAYOUT, NEURON, PARAMETERS, COPY_PARAMETERS),
-        {"threads": THREADS, "rows": 64, "neuron": name, "neuron_types": (name,)},
+        {"threads": 256, "rows": 64, "neuron": name, "neuron_types": (name,)},
+        {"cpu": {"threads": 64}},
         template="batch_normalization",
         ahead_of_time=common,
     )
@@ -112,75 +111,44 @@ class _Encoder:
         self.epsilon = epsilon
         self.slopes = () if neuron.data is None else (neuron.slope_table(self.device, channels),)
 
-    def add(
-        self,
-        function_name: str,
-        threadgroups: int,
-        work: ChunkedRows,
-        *buffers: Buffer,
-        pixels: int = 0,
-        previous: int = 0,
-        needs_gradients: int = 0,
-    ) -> None:
-        """Adds one run of ``function_name`` with ``buffers`` and the parameters of ``work``."""
-        parameters = PARAMETERS.pack(
-            **work.parameters,
-            channels=self.channels,
-            pixels=pixels,
-            previous=previous,
-            needs_gradients=needs_gradients,
-            epsilon=self.epsilon,
-            neuron=self.neuron.shader_parameters,
+    def parameters(self, work: ChunkedRows, *, pixels: int = 0, previous: int = 0, needs_gradients: int = 0) -> Buffer:
+        """What all kernels that run over ``work`` take as their last argument."""
+        return self.device.constant_buffer(
+            PARAMETERS.pack(
+                **work.parameters,
+                channels=self.channels,
+                pixels=pixels,
+                previous=previous,
+                needs_gradients=needs_gradients,
+                epsilon=self.epsilon,
+                neuron=self.neuron.shader_parameters,
+            )
         )
-        self.command_buffer.add_dispatch(
-            FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type),
-            threadgroups,
-            *buffers,
-            self.device.constant_buffer(parameters),
-        )
+
+    def add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
+        """Adds one run of ``function_name`` over at least ``threads`` threads."""
+        function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
+        self.command_buffer.add_dispatch(function, -(-threads // function.threadgroup_size), *buffers)
 
     def scratch(self, count: int) -> Buffer:
         return self.device.allocate(4 * count)
 
-    def coefficients(
-        self,
-        work: ChunkedRows,
-        gradients: tuple[Buffer, Buffer] | None = None,
-        pixels: int = 0,
-    ) -> Buffer:
-        """The table of coefficients for the columns of ``work``; with ``gradients`` also those of the data gradient."""
-        columns = work.columns
-        table = self.scratch((5 + (self.neuron.data is not None)) * columns)
-        self.add(
-            "normalization_coefficients",
-            -(-columns // 32),
-            work,
-            self.mean,
-            self.variance,
-            self.gamma,
-            self.beta,
-            *(gradients or (self.mean, self.variance)),
-            *self.slopes,
-            table,
-            pixels=pixels,
-            needs_gradients=int(gradients is not None),
-        )
-        return table
-
     def stream(
         self,
         function_name: str,
-        names: Sequence[str],
+        names: tuple[str, ...],
         images: Sequence[Image],
-        operands: Sequence[Operand],
+        operands: tuple[Operand, ...],
         destination: Image,
         layout: Layout,
         gradients: tuple[Buffer, Buffer] | None = None,
         pixels: int = 0,
     ) -> None:
-        """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros."""
-        tables: dict[int, Buffer] = {}
-        for piece in pieces(layout, tuple(operands)):
+        """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros.
+
+        Before it the table of coefficients for the columns is made, with ``gradients`` also those of the data gradient.
+        """
+        for piece in pieces(layout, operands):
             zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
             layouts = (*(part or zeros for part in piece.operands), piece.destination)
             buffers = [
@@ -190,10 +158,21 @@ class _Encoder:
             work = chunked_rows(
                 (*names, "destination"), layouts, _streaming_pixels_per_row(self.channels), self.device.family
             )
-            if work.columns not in tables:
-                tables[work.columns] = self.coefficients(work, gradients, pixels)
-            table = tables[work.columns]
-            self.add(function_name, work.threadgroups(THREADS), work, *buffers, table, destination.buffer)
+            parameters = self.parameters(work, pixels=pixels, needs_gradients=int(gradients is not None))
+            table = self.scratch((5 + len(self.slopes)) * work.columns)
+            self.add(
+                "normalization_coefficients",
+                work.columns,
+                self.mean,
+                self.variance,
+                self.gamma,
+                self.beta,
+                *(gradients or (self.mean, self.variance)),
+                *self.slopes,
+                table,
+                parameters,
+            )
+            self.add(function_name, work.threads, *buffers, table, destination.buffer, parameters)
 
 
 class BatchNormalization(Kernel):
@@ -501,7 +480,7 @@ class BatchNormalization(Kernel):
             epsilon=self._epsilon,
         )
         operand = Operand(regions.sources[0], self.offset.x, self.offset.y, self.edge_mode is EdgeMode.CLAMP)
-        encoder.stream("normalize", ["source"], [source], [operand], destination, regions.destination)
+        encoder.stream("normalize", ("source",), [source], (operand,), destination, regions.destination)
 
 
 class BatchNormalizationStatistics(Kernel):
@@ -582,18 +561,17 @@ class BatchNormalizationStatistics(Kernel):
                 ("source",), (layout,), summing_pixels_per_row(encoder.channels), self.device.family
             )
             means, deviations = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
-            encoder.add("batch_statistics", work.threadgroups(THREADS), work, source.buffer, means, deviations)
+            parameters = encoder.parameters(work, pixels=pixels, previous=previous)
+            encoder.add("batch_statistics", work.threads, source.buffer, means, deviations, parameters)
             encoder.add(
                 "merge_batch_statistics",
-                -(-encoder.channels // 32),
-                work,
+                encoder.channels,
                 source.buffer,
                 means,
                 deviations,
                 encoder.mean,
                 encoder.variance,
-                pixels=pixels,
-                previous=previous,
+                parameters,
             )
             state.add_statistics(command_buffer, pixels)
             previous += pixels
@@ -728,10 +706,10 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
                 ("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels), self.device.family
             )
             sums, products = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
+            parameters = encoder.parameters(work, previous=previous + added)
             encoder.add(
                 "normalization_gradient_sums",
-                work.threadgroups(THREADS),
-                work,
+                work.threads,
                 gradient.buffer,
                 source.buffer,
                 encoder.mean,
@@ -741,17 +719,17 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
                 *encoder.slopes,
                 sums,
                 products,
+                parameters,
             )
             encoder.add(
                 "merge_normalization_gradient_sums",
-                -(-channels // 32),
-                work,
+                channels,
                 sums,
                 products,
                 encoder.variance,
                 state.resource(4),
                 state.resource(5),
-                previous=previous + added,
+                parameters,
             )
             _, _, _, _, width, height, _, count = piece.destination
             added += width * height * count
@@ -836,9 +814,9 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
         source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
         encoder.stream(
             "normalization_gradient",
-            ["gradient", "source"],
+            ("gradient", "source"),
             [source_gradient, source_image],
-            [gradient, source],
+            (gradient, source),
             destination,
             regions.destination,
             (state.resource(4), state.resource(5)),

@@ -485,7 +485,7 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
             )
             command_buffer.add_dispatch(
                 FAMILY.function(self.device, "prelu_slope_sums", metal_type),
-                work.threadgroups(THREADS),
+                -(-work.threads // THREADS),
                 source_gradient.buffer,
                 source_image.buffer,
                 sums,

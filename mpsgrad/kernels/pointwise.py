@@ -140,9 +140,10 @@ class ChunkedRows:
     chunks: int
     parameters: dict[str, Any]
 
-    def threadgroups(self, threads: int) -> int:
-        """How many threadgroups of ``threads`` threads give each chunk a simdgroup."""
-        return -(-self.chunks // (threads // 32))
+    @property
+    def threads(self) -> int:
+        """Enough to give each chunk a simdgroup."""
+        return 32 * self.chunks
 
 
 @lru_cache(maxsize=512)
