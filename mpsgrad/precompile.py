@@ -1,4 +1,4 @@
-"""Compiling the shader library when the package is imported, on every core, and finding that it was done before."""
+"""Compiling the float32 kernels when the package is imported, on every core, and finding that it was done before."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from mpsgrad.errors import MPSGradError, ShaderError
 from mpsgrad.shader import FAMILIES, ShaderFamily, shader_directory
 
 PROGRESS_AFTER_SECONDS = 1.0
+DTYPES_AT_IMPORT = ("float",)
+"""Kernels for float16 images are compiled at their first use, which halves the first import."""
 
 _HELPERS_AT_MOST = 3
 _HELPER_MARK = "MPSGRAD_COMPILES_FOR_ANOTHER"
@@ -51,7 +53,7 @@ def _waiting(device: Device) -> list[Part]:
         for family in FAMILIES.values()
         if family.ahead_of_time
         for dtype in family.dtypes
-        if not _is_compiled(family, dtype, device)
+        if dtype in DTYPES_AT_IMPORT and not _is_compiled(family, dtype, device)
     ]
 
 
