@@ -45,7 +45,6 @@ PARAMETERS = ParameterStruct(
     chunks="int",
     pixels_per_simdgroup="int",
     slope_count="int",
-    slope_step="int",
     neuron=NEURON,
 )
 SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, channels="int", accumulates="int")
@@ -122,7 +121,6 @@ def _add_dispatches(
             chunks=chunks,
             pixels_per_simdgroup=pixels_per_simdgroup,
             slope_count=channels,
-            slope_step=32 % channels,
             neuron=descriptor.shader_parameters,
         )
         command_buffer.add_dispatch(
