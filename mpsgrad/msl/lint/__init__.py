@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.lint import (
     address_spaces,
@@ -25,7 +26,6 @@ from mpsgrad.msl.lint import (
     values,
 )
 from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
-from mpsgrad.msl.lint.source import Source
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.tokens import Token
 

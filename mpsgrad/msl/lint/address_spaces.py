@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
+from mpsgrad.msl.analysis.expressions import Expressions
+from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.declarations import ADDRESS_SPACES
-from mpsgrad.msl.lint.expressions import Expressions
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.lint.source import Source
-from mpsgrad.msl.lint.types import Type, read_type
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle
 
 

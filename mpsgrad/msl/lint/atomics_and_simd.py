@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mpsgrad.msl.lint.expressions import Expressions
+from mpsgrad.msl.analysis.expressions import Expressions
+from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.types import SIZES, built_in
 from mpsgrad.msl.lint.rule import Found, needs, rule
-from mpsgrad.msl.lint.source import Source
-from mpsgrad.msl.lint.types import SIZES, built_in
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, split_commas
 
 _LATER_ATOMICS = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from mpsgrad.msl.analysis.expressions import Expressions
+from mpsgrad.msl.analysis.source import Source, element_of
+from mpsgrad.msl.analysis.types import INTEGERS, SIZES
 from mpsgrad.msl.declarations import Kernel
-from mpsgrad.msl.lint.expressions import Expressions
 from mpsgrad.msl.lint.flow import enclosing_conditions, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule, undecided
-from mpsgrad.msl.lint.source import Source, element_of
-from mpsgrad.msl.lint.types import INTEGERS, SIZES
 from mpsgrad.msl.tokens import IDENTIFIER
 
 THREADGROUP_BYTES = 32768

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from mpsgrad.msl.analysis.source import Source, is_buffer
+from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.declarations import Parameter
 from mpsgrad.msl.lint.rule import Found, needs, rule, undecided
-from mpsgrad.msl.lint.source import Source, is_buffer
-from mpsgrad.msl.lint.types import Type, read_type
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, spell
 
 

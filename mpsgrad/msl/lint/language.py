@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
-from mpsgrad.msl.lint.source import Function, Source
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
 
 

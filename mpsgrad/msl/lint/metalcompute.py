@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpsgrad.msl.analysis.source import Source, is_buffer
+from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import POSITION_ATTRIBUTES
 from mpsgrad.msl.lint.flow import ThreadNames, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.lint.source import Source, is_buffer
-from mpsgrad.msl.lint.types import built_in
 
 
 @rule(

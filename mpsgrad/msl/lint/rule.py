@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.diagnostics import Diagnostic
-from mpsgrad.msl.lint.source import Source
 from mpsgrad.msl.tokens import Token
 
 Severity = Literal["error", "warning"]

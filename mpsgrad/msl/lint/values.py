@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mpsgrad.msl.lint.expressions import SWIZZLES, Expressions
+from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions
+from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.lint.rule import Found, rule, undecided
-from mpsgrad.msl.lint.source import Source
-from mpsgrad.msl.lint.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle
 
 _ASSIGNMENT = re.compile(r"[-+*/%&|^]?=|<<=|>>=")

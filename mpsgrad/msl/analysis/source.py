@@ -1,4 +1,4 @@
-"""What the rules look at: the tokens after preprocessing, the outline of the program, and its scopes."""
+"""A preprocessed source for analysis: its tokens, the outline of the program, and its scopes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment, skip_attributes
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.declarations import Attribute, Kernel, Parameter, Program, integer_value
-from mpsgrad.msl.lint.types import Type, built_in, read_type, size_and_alignment, skip_attributes
 from mpsgrad.msl.tokens import IDENTIFIER, OPENING, PUNCTUATION, Token, matching_angle, split_commas
 
 BUILT_IN_TYPE = re.compile(
@@ -25,7 +25,7 @@ _STATEMENT_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable, its type (None where the rules cannot tell), its array's extents, and where its name means it.
+    """A variable, its type (None where that cannot be told), its array's extents, and where its name means it.
 
     ``initialiser`` is the range of tokens behind ``=`` that an ``auto`` takes its type from.
     """
@@ -178,7 +178,7 @@ class Source:
 
     @cached_property
     def aliases(self) -> dict[str, Type | None]:
-        """Names from ``using`` and ``typedef``; None where the rules cannot tell what they stand for."""
+        """Names from ``using`` and ``typedef``; None where that cannot be told what they stand for."""
         found: dict[str, Type | None] = {}
         tokens = self.tokens
         for index, token in enumerate(tokens):

@@ -1,4 +1,4 @@
-"""The types of Metal as far as the rules need them: names, sizes and what converts to what."""
+"""The types of Metal as far as analysis needs them: names, sizes and what converts to what."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Type:
     """A type: ``base`` is a scalar or the name of a struct; a matrix has ``columns`` of ``width`` rows.
 
     ``space`` and ``const`` are those of the pointee of a pointer, else those of the object. ``known`` is False where
-    ``base`` is a name that the rules know nothing of.
+    ``base`` is a name that nothing is known of.
     """
 
     base: str

@@ -1,6 +1,6 @@
 """The types of expressions, as far as they can be told from the source without a C++ front end.
 
-Whatever is not certain (templates, overloads, unknown names) has no type here, and a rule then says nothing.
+Whatever is not certain (templates, overloads, unknown names) has no type here.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from mpsgrad.msl.analysis.source import Source, Variable
+from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.backend import floating_literal
-from mpsgrad.msl.lint.source import Source, Variable
-from mpsgrad.msl.lint.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching_angle
 
 _PRECEDENCE = {
