@@ -8,12 +8,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, require_device
+from mpsgrad.devices import Buffer, Device, Dispatch, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, integer
-from mpsgrad.image import Image, ImageBatch, RegularImageAllocator
+from mpsgrad.image import Image, ImageBatch, RegularImageAllocator, TemporaryImageAllocator
 from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingProperty, RegionProperty
 from mpsgrad.padding import SAME, PaddingMethod
+from mpsgrad.repeated_encode import (
+    REMEMBERED_ENCODES,
+    DispatchPattern,
+    RememberedEncode,
+    Remembers,
+    image_token,
+    patterns,
+    token,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import GradientState, State, StateBatch
 
@@ -70,6 +79,9 @@ class BaseKernel:
 
     supported_edge_modes: ClassVar[tuple[EdgeMode, ...]] = (EdgeMode.ZERO, EdgeMode.CLAMP)
 
+    remembers: ClassVar[Remembers] = Remembers.NOTHING
+    """How much of an encode its key decides."""
+
     clip_rect = RegionProperty(
         NO_CLIP,
         "The region of the destination that is written; all other pixels keep their value. It is cut to the image.",
@@ -92,6 +104,8 @@ class BaseKernel:
         self.label = label
         self.options = KernelOptions.NONE
         self._values: dict[str, Any] = {}
+        self._values_token = 0
+        self._encodes: dict[tuple[Any, ...], RememberedEncode] = {}
         self._configured_by_hand = False
         self._window = (1, 1, 1, 1, 1, 1)
 
@@ -270,7 +284,133 @@ class BaseKernel:
 
     def _configure(self, **values: Any) -> None:
         """Sets properties to values that need no check, without marking the kernel as configured by hand."""
-        self._values.update(values)
+        now = self._values
+        if any(name not in now or now[name] != value for name, value in values.items()):
+            self._values = {**now, **values}
+            self._values_token = 0
+
+    def _encode_key(
+        self,
+        command_buffer: Any,
+        sources: Sequence[Any],
+        destination: Any,
+        state: Any,
+        options: tuple[Any, ...] = (),
+    ) -> tuple[Any, ...] | None:
+        """What decides the outcome of an encode, or None if it is to be looked at from scratch.
+
+        None also where something is wrong that the key says nothing of.
+        """
+        device = self.device
+        if (
+            self.remembers is Remembers.NOTHING
+            or not isinstance(command_buffer, CommandBuffer)
+            or command_buffer.device is not device
+            or not command_buffer.is_open
+        ):
+            return None
+        if self._values_token == 0:
+            try:
+                self._values_token = token(frozenset(self._values.items()))
+            except TypeError:
+                return None
+        key: list[Any] = [self._values_token, self._configured_by_hand, options]
+        buffers = []
+        for item in sources if destination is None else (*sources, destination):
+            if not isinstance(item, Image) or item.device is not device or not _is_usable(item, command_buffer):
+                return None
+            key.append(item._token or image_token(item))
+            buffers.append(item.buffer)
+        if destination is not None and buffers.index(buffers[-1]) < len(sources):
+            return None
+        key.append(len(sources) == 2 and buffers[0] is buffers[1])
+        if state is not None:
+            if not isinstance(state, GradientState) or state.device is not device:
+                return None
+            if not _is_usable(state, command_buffer):
+                return None
+            key.append(state._encode_key(self))
+        return tuple(key)
+
+    def _remember(
+        self,
+        key: tuple[Any, ...] | None,
+        command_buffer: CommandBuffer,
+        dispatches_before: int,
+        scratch_before: int,
+        sources: Sequence[Image],
+        destination: Image,
+        state: State | None,
+        regions: Regions | None,
+        is_filled: bool,
+    ) -> None:
+        """Keeps what the encode with ``key`` found out, where the next one can rely on it."""
+        if key is None or regions is None or self._is_custom():
+            return
+        if type(self.destination_image_allocator) not in (RegularImageAllocator, TemporaryImageAllocator):
+            return
+        if self._values_token == 0:
+            try:
+                self._values_token = token(frozenset(self._values.items()))
+            except TypeError:
+                return
+        if len(self._encodes) >= REMEMBERED_ENCODES:
+            self._encodes.clear()
+        scratch = command_buffer._scratch[scratch_before:]
+        pattern: tuple[DispatchPattern, ...] | None = None
+        resources: tuple[int, ...] = ()
+        constants: tuple[Buffer, ...] = ()
+        if self.remembers is Remembers.DISPATCHES:
+            dispatches = command_buffer._dispatches[dispatches_before:]
+            used = {id(buffer) for dispatch in dispatches for buffer in dispatch.buffers}
+            own = {i: buffer for i, buffer in enumerate(state._buffers) if id(buffer) in used} if state else {}
+            resources = tuple(own)
+            given = [*(image.buffer for image in (*sources, destination)), *filter(None, own.values())]
+            pattern, constants = patterns(dispatches, given, scratch)
+        self._encodes[key] = RememberedEncode(
+            self._values,
+            self._values_token,
+            destination.descriptor,
+            is_filled,
+            regions,
+            pattern,
+            resources,
+            tuple(buffer.nbytes for buffer in scratch),
+            constants,
+        )
+
+    def _encode_again(
+        self,
+        remembered: RememberedEncode,
+        command_buffer: CommandBuffer,
+        sources: Sequence[Image],
+        destination: Image,
+        state: Any,
+    ) -> None:
+        """Adds the dispatches of an encode whose key is that of ``remembered``."""
+        if remembered.dispatches is None:
+            if remembered.is_filled:
+                fill_with_zeros(command_buffer, destination)
+            self._dispatch(command_buffer, *sources, destination, remembered.regions, state)
+        else:
+            buffers = [image.buffer for image in sources]
+            buffers.append(destination.buffer)
+            buffers += [state.resource(index) for index in remembered.resources]
+            buffers += [self.device.allocate(size) for size in remembered.scratch_sizes]
+            buffers += remembered.constants
+            command_buffer._dispatches += [
+                Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers))
+                for dispatch in remembered.dispatches
+            ]
+        self._note_encode(state, remembered.regions)
+        destination._written_by(command_buffer)
+
+    def _dispatch(self, command_buffer: CommandBuffer, *arguments: Any) -> None:
+        """Adds the dispatches of one encode: of the sources, the destination, their ``Regions`` and the state."""
+        raise NotImplementedError
+
+    def _note_encode(self, state: Any, regions: Regions) -> None:
+        """Called after each encode: notes in the state what it has become, besides the contents of its buffers."""
 
     def _archived_properties(self) -> dict[str, Any]:
         """Further properties that an archive keeps, besides the checked ones."""
@@ -286,6 +426,12 @@ class BaseKernel:
         stride = f" stride {stride_x}x{stride_y}" if (stride_x, stride_y) != (1, 1) else ""
         dilation = f" dilation {dilation_x}x{dilation_y}" if (dilation_x, dilation_y) != (1, 1) else ""
         return f"<{type(self).__name__}{name}{window}{stride}{dilation} on {self.device.identifier}>"
+
+
+def _is_usable(item: Image | State, command_buffer: CommandBuffer) -> bool:
+    """Whether ``item`` is regular, or temporary on ``command_buffer`` with reads left."""
+    home = item.command_buffer
+    return home is None or (home is command_buffer and item.read_count > 0)
 
 
 def overlap(a: Image, b: Image) -> bool:

@@ -32,12 +32,19 @@ class CommandBuffer:
         self.device = require_device("CommandBuffer", device)
         self.label = label
         self._dispatches: list[Dispatch] = []
+        self._scratch: list[Buffer] = []
         self._submission: Submission | None = None
         self._handlers: list[Callable[[CommandBuffer], Any]] = []
         self._error: MPSGradError | None = None
         self._finished = False
         self._discarded = False
         self._free_buffers: dict[int, list[Buffer]] = {}
+
+    def scratch(self, nbytes: int) -> Buffer:
+        """A new buffer for dispatches of one encode, of which nothing outlives the command buffer."""
+        buffer = self.device.allocate(nbytes)
+        self._scratch.append(buffer)
+        return buffer
 
     def add_dispatch(self, function: Function, threadgroups: int, *buffers: Buffer) -> None:
         """Appends one run of ``function`` over ``threadgroups`` threadgroups with ``buffers`` as its arguments.
@@ -77,6 +84,7 @@ class CommandBuffer:
             self._finished = True
             raise
         self._free_buffers.clear()
+        self._scratch.clear()
 
     def wait_until_completed(self) -> None:
         """Blocks until the work has run, then calls the handlers once.
@@ -175,6 +183,7 @@ class CommandBuffer:
         if error is not None:
             if self.is_open:
                 self._dispatches = []
+                self._scratch.clear()
                 self._discarded = True
             return
         if self.is_open:

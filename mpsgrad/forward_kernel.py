@@ -22,6 +22,7 @@ from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
+from mpsgrad.repeated_encode import RememberedEncode, image_token
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 
 
@@ -49,10 +50,6 @@ class ForwardKernel(BaseKernel):
 
     def _require_state(self, state: Any, *arguments: Any, **_: Any) -> None:
         """Checks ``state``, given as ``destination_state`` with the sources and the destination."""
-
-    def _dispatch(self, command_buffer: CommandBuffer, *arguments: Any, **_: Any) -> None:
-        """Adds the dispatches of one encode: of the sources, the destination, their ``Regions`` and the state."""
-        raise NotImplementedError
 
     def destination_image_descriptor(
         self, source_images: Sequence[Image], source_states: Sequence[State] | None = None
@@ -101,7 +98,21 @@ class ForwardKernel(BaseKernel):
         state_is_temporary: bool,
     ) -> Any:
         owner = type(self).__name__
+        options = (destination_state is None, return_state)
+        key = self._encode_key(command_buffer, sources, destination_image, destination_state, options)
+        remembered = self._encodes.get(key) if key is not None else None
+        if remembered is not None:
+            return self._encode_forward_again(
+                remembered,
+                command_buffer,
+                sources,
+                destination_image,
+                destination_state,
+                return_state,
+                state_is_temporary,
+            )
         self._require_images(command_buffer, dict(zip(self.source_names, sources, strict=True)), None)
+        dispatches, scratch = len(command_buffer._dispatches), len(command_buffer._scratch)
         self._validate(*sources)
         if destination_image is not None:
             if return_state:
@@ -113,7 +124,10 @@ class ForwardKernel(BaseKernel):
                 self._require_instances(destination_image=destination_image)
                 self._require_state(destination_state, *sources, destination_image)
                 self._require_usable(command_buffer, "destination_state", destination_state)
-            self._run(command_buffer, *sources, destination_image, destination_state)
+            regions = self._run(command_buffer, *sources, destination_image, destination_state)
+            self._remember(
+                key, command_buffer, dispatches, scratch, sources, destination_image, destination_state, regions, False
+            )
             return None
         if destination_state is not None:
             raise FormatError(f"{owner}: destination_state without destination_image; use return_state=True")
@@ -123,9 +137,36 @@ class ForwardKernel(BaseKernel):
         if return_state:
             state = self._make_state(*sources, destination, command_buffer if state_is_temporary else None)
         with command_buffer._all_or_nothing():
-            self._fill_what_is_clipped(command_buffer, destination)
-            self._run(command_buffer, *sources, destination, state)
+            is_filled = self._fill_what_is_clipped(command_buffer, destination)
+            regions = self._run(command_buffer, *sources, destination, state)
+        self._remember(key, command_buffer, dispatches, scratch, sources, destination, state, regions, is_filled)
         return (destination, state) if return_state else destination
+
+    def _encode_forward_again(
+        self,
+        remembered: RememberedEncode,
+        command_buffer: CommandBuffer,
+        sources: tuple[Image, ...],
+        destination: Image | None,
+        state: Any,
+        return_state: bool,
+        state_is_temporary: bool,
+    ) -> Any:
+        self._values, self._values_token = remembered.values, remembered.values_token
+        made = destination
+        if made is None:
+            made = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
+        if return_state:
+            state = self._make_state(*sources, made, command_buffer if state_is_temporary else None)
+        with command_buffer._all_or_nothing():
+            self._encode_again(remembered, command_buffer, sources, made, state)
+        if state is not None:
+            state._written_by(command_buffer)
+        for source in sources if len(sources) == 1 or sources[0] is not sources[1] else sources[:1]:
+            source._read_once()
+        if destination is not None:
+            return None
+        return (made, state) if return_state else made
 
     def _encode_batch(
         self,
@@ -188,10 +229,12 @@ class ForwardKernel(BaseKernel):
         """The first images that are read of the sources."""
         raise NotImplementedError
 
-    def _fill_what_is_clipped(self, command_buffer: CommandBuffer, destination: Image) -> None:
+    def _fill_what_is_clipped(self, command_buffer: CommandBuffer, destination: Image) -> bool:
         """A new image has no values of its own to keep outside the clip rectangle: it gets zeros there."""
-        if self.clip_rect != NO_CLIP:
-            fill_with_zeros(command_buffer, destination)
+        if self.clip_rect == NO_CLIP:
+            return False
+        fill_with_zeros(command_buffer, destination)
+        return True
 
     def _make_state_batch(
         self, batches: Sequence[ImageBatch], destinations: ImageBatch, command_buffer: CommandBuffer | None
@@ -245,19 +288,22 @@ class ForwardKernel(BaseKernel):
                     states[index] if states is not None else None,
                 )
 
-    def _run(self, command_buffer: CommandBuffer, *arguments: Any) -> None:
-        """One encode of the sources, the destination and the state."""
+    def _run(self, command_buffer: CommandBuffer, *arguments: Any) -> Regions | None:
+        """One encode of the sources, the destination and the state; the regions unless they are empty."""
         *sources, destination, state = arguments
         images = dict(zip(self.source_names, sources, strict=True))
         self._require_images(command_buffer, {**images, "destination_image": destination}, written=destination)
         regions = self._regions(sources, destination)
-        if regions.width and regions.height and regions.images:
+        is_empty = not (regions.width and regions.height and regions.images)
+        if not is_empty:
             self._dispatch(command_buffer, *sources, destination, regions, state)
+            self._note_encode(state, regions)
         destination._written_by(command_buffer)
         if state is not None:
             state._written_by(command_buffer)
         for source in {id(image): image for image in sources}.values():
             source._read_once()
+        return None if is_empty else regions
 
     def _result_state_batch(self, source_batches: Sequence[Any], destination_images: Any) -> StateBatch | None:
         owner = type(self).__name__
@@ -300,6 +346,7 @@ class Kernel(ForwardKernel):
     """
 
     source_names = ("source_image",)
+    _last_snapshot: tuple[tuple[int, ...], ForwardSnapshot] | None = None
 
     offset = OffsetProperty(
         Offset(), "The source pixel under the centre tap of the first pixel written; z is the first source image."
@@ -406,7 +453,15 @@ class Kernel(ForwardKernel):
         return self._make_state(source_image, destination_image, command_buffer)
 
     def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
-        return GradientState(self._snapshot(source, destination), (), self.device, command_buffer=command_buffer)
+        return GradientState(self._shared_snapshot(source, destination), (), self.device, command_buffer=command_buffer)
+
+    def _shared_snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
+        """The properties as they are now, in the same object as long as neither they nor the images' extents change."""
+        extents = (self._values_token, image_token(source), image_token(destination))
+        if self._values_token == 0 or self._last_snapshot is None or self._last_snapshot[0] != extents:
+            snapshot = self._snapshot(source, destination)
+            self._last_snapshot = ((self._values_token, *extents[1:]), snapshot)
+        return self._last_snapshot[1]
 
     def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
         return ForwardSnapshot(

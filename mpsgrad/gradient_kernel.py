@@ -97,18 +97,6 @@ class GradientKernel(BinaryKernel):
     def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
         """Checks that only the concrete kernel can make."""
 
-    def _dispatch(
-        self,
-        command_buffer: CommandBuffer,
-        source_gradient: Image,
-        source_image: Image,
-        destination: Image,
-        regions: Regions,
-        state: Any,
-    ) -> None:
-        """Adds the dispatches of one encode; ``regions.sources`` are the layouts of gradient and source."""
-        raise NotImplementedError
-
     # objc: -destinationImageDescriptorForSourceImages:sourceStates:
     def destination_image_descriptor(
         self, source_images: Sequence[Image], source_states: Sequence[State] | None = None
@@ -150,9 +138,22 @@ class GradientKernel(BinaryKernel):
 
         Raises ``GeometryError``, ``FormatError`` or ``StateError`` before anything is dispatched.
         """
+        sources = (source_gradient, source_image)
+        key = self._encode_key(command_buffer, sources, destination_gradient, gradient_state)
+        remembered = self._encodes.get(key) if key is not None else None
+        if remembered is not None:
+            self._values, self._values_token = remembered.values, remembered.values_token
+            made = destination_gradient
+            if made is None:
+                made = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
+            with command_buffer._all_or_nothing():
+                self._encode_again(remembered, command_buffer, sources, made, gradient_state)
+            self._count_reads(source_gradient, source_image, gradient_state)
+            return made if destination_gradient is None else None
         self._require_images(
             command_buffer, {"source_gradient": source_gradient, "source_image": source_image}, None
         )
+        dispatches, scratch = len(command_buffer._dispatches), len(command_buffer._scratch)
         self._require_gradient_state(gradient_state, source_image)
         if destination_gradient is not None:
             if not self._configured_by_hand:
@@ -160,7 +161,10 @@ class GradientKernel(BinaryKernel):
                     [source_gradient, source_image], [gradient_state], self, source_image.descriptor
                 )
                 self._require_gradient_size(source_gradient, gradient_state)
-            self._run(command_buffer, source_gradient, source_image, gradient_state, destination_gradient)
+            regions = self._run(command_buffer, *sources, gradient_state, destination_gradient)
+            self._remember(
+                key, command_buffer, dispatches, scratch, sources, destination_gradient, gradient_state, regions, False
+            )
             return None
         descriptor = self.destination_image_descriptor([source_gradient, source_image], [gradient_state])
         self._validate(source_gradient, source_image, gradient_state)
@@ -168,10 +172,23 @@ class GradientKernel(BinaryKernel):
         destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
         snapshot = gradient_state.snapshot
         with command_buffer._all_or_nothing():
-            if snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images:
+            is_filled = (
+                snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images
+            )
+            if is_filled:
                 fill_with_zeros(command_buffer, destination)
-            self._run(command_buffer, source_gradient, source_image, gradient_state, destination)
+            regions = self._run(command_buffer, *sources, gradient_state, destination)
+        self._remember(
+            key, command_buffer, dispatches, scratch, sources, destination, gradient_state, regions, is_filled
+        )
         return destination
+
+    @staticmethod
+    def _count_reads(source_gradient: Image, source_image: Image, state: State) -> None:
+        source_gradient._read_once()
+        if source_image is not source_gradient:
+            source_image._read_once()
+        state._read_once()
 
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:destinationGradients:
@@ -271,7 +288,7 @@ class GradientKernel(BinaryKernel):
         source_image: Image,
         state: Any,
         destination: Image,
-    ) -> None:
+    ) -> Regions | None:
         owner = type(self).__name__
         self._require_usable(command_buffer, "gradient_state", state)
         self._require_images(
@@ -302,6 +319,7 @@ class GradientKernel(BinaryKernel):
                 "clip_rect.size.depth says how many to process"
             )
         layout, width, height, images = self._destination_region(destination, channels, min(gradients, sources))
+        regions = None
         if width and height and images:
             regions = Regions(
                 (
@@ -318,7 +336,7 @@ class GradientKernel(BinaryKernel):
                 images,
             )
             self._dispatch(command_buffer, source_gradient, source_image, destination, regions, state)
+            self._note_encode(state, regions)
         destination._written_by(command_buffer)
-        for item in {id(i): i for i in (source_gradient, source_image)}.values():
-            item._read_once()
-        state._read_once()
+        self._count_reads(source_gradient, source_image, state)
+        return regions

@@ -109,6 +109,9 @@ class Image:
     share the storage of their ``parent``. Source: ``MPSImage``.
     """
 
+    command_buffer: CommandBuffer | None = None
+    """The command buffer that a temporary image lives on."""
+
     def __init__(self, descriptor: ImageDescriptor, device: Device | None = None, *, label: str | None = None) -> None:
         if not isinstance(descriptor, ImageDescriptor):
             raise FormatError(f"Image: descriptor is {descriptor!r}; it has to be an ImageDescriptor")
@@ -121,6 +124,7 @@ class Image:
         self._strides = _dense_strides(descriptor)
         self._writer: CommandBuffer | None = None
         self._layout: tuple[int, ...] | None = None
+        self._token = 0
 
     @classmethod
     def from_array(cls, array: Any, device: Device | None = None, *, label: str | None = None) -> Image:
@@ -381,6 +385,8 @@ class TemporaryImage(Image):
     Views are temporary images too: each counts as one read of its parent until it has been read as often as it may be.
     Source: ``MPSTemporaryImage``.
     """
+
+    command_buffer: CommandBuffer
 
     def __init__(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor, *, label: str | None = None) -> None:
         if not isinstance(command_buffer, CommandBuffer):

@@ -25,7 +25,7 @@ class KernelProperty:
         return self if kernel is None else kernel._values.get(self.name, self.default)
 
     def __set__(self, kernel: Any, value: Any) -> None:
-        kernel._values[self.name] = self.check(type(kernel).__name__, value)
+        kernel._configure(**{self.name: self.check(type(kernel).__name__, value)})
         if self.configures:
             kernel._configured_by_hand = True
 

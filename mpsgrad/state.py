@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -15,7 +16,7 @@ from mpsgrad.geometry import EdgeMode, Offset, Region, integer
 from mpsgrad.image import Image, ImageDescriptor, increment_read_counts
 
 if TYPE_CHECKING:
-    from mpsgrad.kernel import BaseKernel
+    from mpsgrad.base_kernel import BaseKernel
 
 
 class State:
@@ -161,6 +162,13 @@ class ForwardSnapshot:
     source: ImageDescriptor
     destination: ImageDescriptor
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
     def of_one_image(self) -> ForwardSnapshot:
         """The same for one of the images."""
         return replace(
@@ -255,6 +263,10 @@ class GradientState(ForwardState):
 
     def _keep_one_image(self) -> None:
         self.snapshot = self.snapshot.of_one_image()
+
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        """What an encode of ``kernel`` depends on in this state, apart from the contents of its buffers."""
+        return self.snapshot
 
     @property
     def source_width(self) -> int:

@@ -14,7 +14,7 @@ from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image
-from mpsgrad.kernel import EnumProperty, GradientKernel, Kernel, Regions, clip_layout
+from mpsgrad.kernel import EnumProperty, GradientKernel, Kernel, Regions, Remembers, clip_layout
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource, load_parameters
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import (
@@ -230,6 +230,8 @@ class Convolution(_WeightedKernel, Kernel):
     Raises ``StateError`` if the data source cannot load.
     """
 
+    remembers = Remembers.REGIONS
+
     accumulator_precision_option = EnumProperty(
         ConvolutionAccumulatorPrecisionOption.FLOAT, "Kept for ported code: sums are always in float32."
     )
@@ -308,7 +310,7 @@ class Convolution(_WeightedKernel, Kernel):
     def _make_state(
         self, source: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> ConvolutionGradientState:
-        return ConvolutionGradientState(self, self._snapshot(source, destination), command_buffer=command_buffer)
+        return ConvolutionGradientState(self, self._shared_snapshot(source, destination), command_buffer=command_buffer)
 
     def _require_state(self, state: Any, source: Image, destination: Image) -> None:
         super()._require_state(state, source, destination)
@@ -366,6 +368,8 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
     descriptor are not differentiated: a descriptor that has one raises ``NotImplementedError``. Use kernels of their
     own.
     """
+
+    remembers = Remembers.REGIONS
 
     forward_kernels = ("Convolution",)
 

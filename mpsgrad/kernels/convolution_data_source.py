@@ -209,7 +209,6 @@ def load_parameters(owner: str, data_source: Any) -> LoadedParameters:
         if not loaded:
             raise StateError(f"{owner}: the data source {data_source.label!r} could not load (load() gave {loaded!r})")
         descriptor = copy.copy(require_descriptor(owner, data_source.descriptor))
-        descriptor._values = dict(descriptor._values)
         weights, biases = data_source.weights, data_source.bias_terms
         _check_weights(owner, descriptor, weights, data_source.data_type)
         _check_biases(owner, descriptor, biases)

@@ -65,6 +65,10 @@ class ConvolutionDescriptor:
         if batch_normalization_parameters is not None:
             self.set_batch_normalization_parameters_for_inference(*batch_normalization_parameters)
 
+    def _configure(self, **values: Any) -> None:
+        """Sets checked properties; a copy of the descriptor keeps its own."""
+        self._values = {**self._values, **values}
+
     @property
     def fused_neuron_descriptor(self) -> NeuronDescriptor | None:
         """The neuron applied to the result, or None. Setting raises ``FormatError`` for anything else."""

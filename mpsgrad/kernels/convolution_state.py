@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from mpsgrad.state import ForwardSnapshot, GradientState, State
 from mpsgrad.vector import Vector
 
 if TYPE_CHECKING:
+    from mpsgrad.kernel import BaseKernel
     from mpsgrad.kernels.convolution import Convolution
 
 FLOAT_BYTES = 4
@@ -210,6 +211,7 @@ class ConvolutionGradientState(GradientState):
         command_buffer: CommandBuffer | None = None,
     ) -> None:
         descriptor = convolution.descriptor
+        self._geometry = descriptor.geometry
         self._shapes = (descriptor.weights_shape, (descriptor.output_feature_channels,))
         sizes = [FLOAT_BYTES * int(np.prod(shape)) for shape in self._shapes]
         super().__init__(snapshot, sizes, convolution.device, command_buffer=command_buffer)
@@ -262,6 +264,9 @@ class ConvolutionGradientState(GradientState):
             Vector.of_buffer(self.resource(index), self._sizes[index] // FLOAT_BYTES) for index in (0, 1)
         )
         return weights, biases
+
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        return (self.snapshot, self._geometry, self.has_gradients, self.convolution is kernel)
 
     @property
     def has_gradients(self) -> bool:

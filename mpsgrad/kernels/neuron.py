@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,15 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError, StateError
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
-from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions, fill_buffer_with_zeros
+from mpsgrad.kernel import (
+    IMAGE_LAYOUT,
+    BaseKernel,
+    GradientKernel,
+    Kernel,
+    Regions,
+    Remembers,
+    fill_buffer_with_zeros,
+)
 from mpsgrad.kernels.accumulation import Accumulation
 from mpsgrad.kernels.neuron_descriptor import (
     NEURON,
@@ -153,6 +161,9 @@ class NeuronGradientState(GradientState):
         self.neuron_descriptor = neuron_descriptor
         self._slope_sums = Accumulation("gradients for the slopes")
 
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        return (self.snapshot, self.neuron_descriptor)
+
     @property
     def gradient_for_slopes(self) -> np.ndarray | None:
         """``sum over images and pixels with x < 0 of g x``: float32, one value for each channel, a copy.
@@ -183,6 +194,8 @@ class Neuron(_NeuronProperties, Kernel):
     slopes than channels are processed.
     """
 
+    remembers = Remembers.DISPATCHES
+
     # objc: -initWithDevice:neuronDescriptor:
     def __init__(
         self, neuron_descriptor: NeuronDescriptor, *, device: Device | None = None, label: str | None = None
@@ -197,7 +210,10 @@ class Neuron(_NeuronProperties, Kernel):
 
     def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
         return NeuronGradientState(
-            self.neuron_descriptor, self._snapshot(source, destination), self.device, command_buffer=command_buffer
+            self.neuron_descriptor,
+            self._shared_snapshot(source, destination),
+            self.device,
+            command_buffer=command_buffer,
         )
 
     def _dispatch(
@@ -409,6 +425,10 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
                 f"{owner}: computes_gradient_for_slopes is True but {self.neuron_type.name} has no slopes; only PRELU "
                 "has"
             )
+
+    @property
+    def remembers(self) -> Remembers:  # type: ignore[override]
+        return Remembers.NOTHING if self._computes_gradient_for_slopes else Remembers.DISPATCHES
 
     @property
     def computes_gradient_for_slopes(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -15,10 +15,12 @@ from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import (
     IMAGE_LAYOUT,
     WINDOW,
+    BaseKernel,
     GradientKernel,
     IntegerProperty,
     Kernel,
     Regions,
+    Remembers,
     SizeProperty,
 )
 from mpsgrad.padding import PaddingMethod
@@ -152,6 +154,11 @@ class PoolingGradientState(GradientState):
         """Whether the state has room for the winning taps."""
         return self.resource_count == 1
 
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        recorded = self._recorded_images
+        images = len(recorded) if len(recorded) == self.number_of_images else frozenset(recorded)
+        return (self.snapshot, self.zero_pad_size, self._index, self.records_maxima, images)
+
     def _record_layout(self) -> tuple[int, ...]:
         destination = self.snapshot.destination
         _, pixel, row, image, width, height, channels, images = _dense_layout(
@@ -169,6 +176,8 @@ class Pooling(Kernel):
     ``kernel_width`` and ``kernel_height`` count taps; the strides are in source pixels. All are at least 1, else
     ``GeometryError`` is raised. Source: ``MPSCNNPooling``.
     """
+
+    remembers = Remembers.DISPATCHES
 
     def __init__(
         self,
@@ -195,7 +204,7 @@ class Pooling(Kernel):
         self, source: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> PoolingGradientState:
         return PoolingGradientState(
-            self._snapshot(source, destination),
+            self._shared_snapshot(source, destination),
             self._zero_pad_size,
             self._records_maxima,
             self.device,
@@ -289,7 +298,10 @@ class _MaximumPooling(Pooling):
             state.resource(0),
             **parameters,
         )
-        state._recorded_images.update(state._images(origin.z, regions.images))
+
+    def _note_encode(self, state: Any, regions: Regions) -> None:
+        if state is not None and state.records_maxima:
+            state._recorded_images.update(state._images(self.clip_rect.origin.z, regions.images))
 
 
 class PoolingMax(_MaximumPooling):
@@ -429,6 +441,8 @@ class PoolingGradient(GradientKernel):
     or rows is set by hand, the rule of MPS holds: its first pixel is ``dx`` of the first source pixel of the first
     window that lies inside the image, ``max(0, secondary_offset - floor(extent / 2))`` along each axis.
     """
+
+    remembers = Remembers.DISPATCHES
 
     source_size = SizeProperty(
         Size(), "How many gradient pixels have windows, from primary_offset on; depth is not used.", configures=True
@@ -635,7 +649,7 @@ class PoolingMaxGradient(PoolingGradient):
             tap_type = "uchar" if self.kernel_width * self.kernel_height <= LARGEST_RECORDED_WINDOW else "uint"
             *_, width, height, channels, images = parameters["windows"]
             elements = width * height * channels * images
-            taps = self.device.allocate(max(1, elements) * (1 if tap_type == "uchar" else 4))
+            taps = command_buffer.scratch(max(1, elements) * (1 if tap_type == "uchar" else 4))
             if elements:
                 _add_dispatch(
                     self.device,
@@ -782,7 +796,7 @@ class PoolingL2NormGradient(PoolingGradient):
         metal_type = source_gradient.channel_format.metal_type
         *_, width, height, channels, images = parameters["windows"]
         elements = width * height * channels * images
-        ratios = self.device.allocate(4 * max(1, elements))
+        ratios = command_buffer.scratch(4 * max(1, elements))
         if elements:
             _add_dispatch(
                 self.device,

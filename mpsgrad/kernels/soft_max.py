@@ -9,7 +9,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
+from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions, Remembers
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import Operand, merge_pixels, pieces
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -83,6 +83,8 @@ class SoftMax(Kernel):
     with ``EdgeMode.CLAMP`` as the nearest one inside.
     """
 
+    remembers = Remembers.DISPATCHES
+
     _function: ClassVar[str] = "soft_max"
 
     def _dispatch(
@@ -105,6 +107,8 @@ class SoftMaxGradient(GradientKernel):
     gradient kernels for which that is so. A forward result that was read from beyond the edge of its source with
     ``EdgeMode.CLAMP`` has no gradient here: ``encode`` raises ``NotImplementedError``.
     """
+
+    remembers = Remembers.DISPATCHES
 
     forward_kernels = ("SoftMax",)
     _function: ClassVar[str] = "soft_max_gradient"
