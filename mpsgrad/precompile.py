@@ -1,4 +1,8 @@
-"""Compiling the float32 kernels when the package is imported, on every core, and finding that it was done before."""
+"""Compiling the float32 kernels when the package is imported, on every core, and finding that it was done before.
+
+``import mpsgrad`` compiles them. Importing a module inside the package, as ``import mpsgrad.metalcompute`` and the
+``mpsgrad`` command do, compiles nothing: kernels are then compiled at their first use, or by ``compile_once``.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ DTYPES_AT_IMPORT = ("float",)
 
 _HELPERS_AT_MOST = 3
 _HELPER_MARK = "MPSGRAD_COMPILES_FOR_ANOTHER"
+_IMPORT_SYSTEM = ("importlib._bootstrap", "_frozen_importlib", "runpy")
 _DRIVER_DISTRIBUTIONS = ("metalcompute", "cuda-core", "pyopencl", "intel-opencl-rt")
 
 Part = tuple[ShaderFamily, str]
@@ -114,7 +119,7 @@ def _progress(text: str, end: str = "") -> None:
             print(f"{lead}{text}", end=end, file=sys.stderr, flush=True)
 
 
-def _import_stamp() -> str:
+def _stamp(device: Device | None) -> str:
     """A name for the state of everything that compiled shaders depend on, found without loading a driver.
 
     Files count by size and time of change, packages by version.
@@ -130,24 +135,42 @@ def _import_stamp() -> str:
             marks.append(f"{name}=={importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return "import-" + cache.key(*marks, os.environ.get("MPSGRAD_DEVICE", ""), cache.processor())
+    chosen = device.identifier if device is not None else os.environ.get("MPSGRAD_DEVICE", "")
+    return "compiled-" + cache.key(*marks, chosen, cache.processor())
+
+
+def compile_once(device: Device | None = None) -> None:
+    """``compile_library``, unless the cache on disk says that this was done before for ``device``."""
+    stamp = _stamp(device)
+    if not cache.contains(stamp):
+        compile_library(device)
+        cache.store(stamp, b"")
+
+
+def _is_for_a_module_inside() -> bool:
+    """Whether the package is being imported because one of its modules is.
+
+    Python runs a package's ``__init__`` first and does not tell it what for; the import system's own calls, further
+    down the stack, do. Where they do not, the answer is no.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _IMPORT_SYSTEM:
+            wanted = frame.f_locals.get("mod_name") or frame.f_locals.get("name")
+            if isinstance(wanted, str) and wanted.startswith(f"{__package__}."):
+                return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def compile_at_import() -> None:
-    """What ``import mpsgrad`` does: compiles for the default device, or finds that this was done before.
+    """What ``import mpsgrad`` does, unless it is only for a module inside: ``compile_once`` for the default device.
 
     Without a device, or where the device fails, the first use says what is wrong.
     """
-    if _HELPER_MARK in os.environ:
-        return
-    stamp = _import_stamp()
-    if cache.contains(stamp):
-        return
-    try:
-        compile_library()
-    except MPSGradError:
-        return
-    cache.store(stamp, b"")
+    if _HELPER_MARK not in os.environ and not _is_for_a_module_inside():
+        with contextlib.suppress(MPSGradError):
+            compile_once()
 
 
 if __name__ == "__main__":

@@ -30,10 +30,12 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from mpsgrad.devices import default_device, find_device, set_default_device
+    from mpsgrad.precompile import compile_once
     from mpsgrad.training.loop import train_digits
 
     device = find_device(arguments.device) if arguments.device else default_device()
     set_default_device(device)
+    compile_once(device)
     verifications = train_digits(
         epochs=arguments.epochs,
         batch_size=arguments.batch_size,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from functools import cache as once
 from types import ModuleType
 
@@ -46,9 +47,9 @@ def _devices_of(name: str) -> tuple[Device, ...]:
     return tuple(driver(name).devices())
 
 
-def available_devices() -> list[Device]:
-    """Every device that can run Metal kernels, the best first."""
-    return [device for name in DRIVERS for device in _devices_of(name)]
+def available_devices(drivers: Sequence[str] = DRIVERS) -> list[Device]:
+    """Every device of ``drivers`` that can run Metal kernels, the best first."""
+    return [device for name in drivers for device in _devices_of(name)]
 
 
 def unavailable() -> dict[str, str]:

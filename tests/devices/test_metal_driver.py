@@ -1,23 +1,24 @@
-"""The Metal driver from end to end over a stand-in for ``metalcompute``, and the stand-in's own semantics."""
+"""The Metal driver from end to end over ``mpsgrad.metalcompute``, which takes the place of ``metalcompute``."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import metalcompute_stand_in
 import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import Dispatch, best_device, find_device, metal, unavailable
+import mpsgrad.metalcompute
+from mpsgrad.devices import Dispatch, best_device, find_device, metal, opencl, unavailable
 from mpsgrad.kernels import soft_max
 from mpsgrad.precompile import compile_library
 from mpsgrad.shader import FAMILIES, shader_directory
+from mpsgrad.testing import assert_within, error_bound
 
 registry: Any = importlib.import_module("mpsgrad.devices")
 
@@ -32,34 +33,58 @@ kernel void scale(device const float* source [[buffer(0)]], device float* destin
 """
 
 
-@contextmanager
-def metal_installed(module: Any = metalcompute_stand_in) -> Iterator[None]:
-    """``metalcompute`` is ``module`` inside the block, where the registry asks the Metal driver anew.
+def machine(*names: str) -> list[mg.Device]:
+    """CPUs under the names of other devices."""
+    found = []
+    for name in names:
+        (device,) = opencl.devices()
+        device.name = name
+        found.append(device)
+    return found
 
-    The registry's other devices stay the objects that they are: kernels compiled for them belong to them.
+
+@contextmanager
+def metal_installed(module: Any = mpsgrad.metalcompute, names: Sequence[str] = ("Apple M2",)) -> Iterator[None]:
+    """``metalcompute`` is ``module`` inside the block, on a machine with these devices.
+
+    The registry asks the Metal driver anew; its other devices stay the objects that they are, since kernels compiled
+    for them belong to them.
     """
     with pytest.MonkeyPatch.context() as patch:
         known = registry._devices_of
+        devices = machine(*names)
         patch.setitem(sys.modules, "metalcompute", module)
+        patch.setattr(registry, "available_devices", lambda drivers: devices)
         patch.setattr(
             registry, "_devices_of", cache(lambda name: tuple(metal.devices()) if name == "metal" else known(name))
         )
         patch.delenv("MPSGRAD_DEVICE", raising=False)
-        patch.setattr(metalcompute_stand_in, "device_names", ["Apple stand-in"])
-        patch.setattr(metalcompute_stand_in, "largest_threadgroup", 1024)
-        patch.setattr(metalcompute_stand_in, "compiled", [])
         yield
 
 
 @pytest.fixture
 def metalcompute() -> Iterator[Any]:
     with metal_installed():
-        yield metalcompute_stand_in
+        yield mpsgrad.metalcompute
 
 
 @pytest.fixture
 def gpu(metalcompute: Any) -> mg.Device:
     return find_device("metal")
+
+
+@pytest.fixture
+def compiled(metalcompute: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each source that ``metalcompute`` compiles."""
+    sources: list[str] = []
+    kernel = metalcompute.Device.kernel
+
+    def recorded(device: Any, source: str) -> Any:
+        sources.append(source)
+        return kernel(device, source)
+
+    monkeypatch.setattr(metalcompute.Device, "kernel", recorded)
+    return sources
 
 
 def floats(device: mg.Device, values: Any) -> Any:
@@ -76,15 +101,15 @@ def test_the_registry_finds_the_gpu_first(metalcompute: Any) -> None:
     device = mg.available_devices()[0]
     assert device is find_device("metal") is find_device("metal:0")
     assert best_device() is device
-    assert (device.identifier, device.name, device.driver) == ("metal:0", "Apple stand-in", "metalcompute")
+    assert (device.identifier, device.name, device.driver) == ("metal:0", "Apple M2", "metalcompute")
     assert (device.family, device.unified_memory, device.simd_width) == ("apple", True, 32)
-    assert device.memory_bytes == 1 << 34
+    assert device.memory_bytes == find_device("opencl").memory_bytes
     assert "gpu_time" not in device.features
     assert "metal" not in unavailable()
     assert metal.unavailable_reason() is None
 
 
-def test_the_stand_in_leaves_nothing_behind() -> None:
+def test_nothing_of_it_is_left_behind() -> None:
     before = mg.available_devices()
     with metal_installed():
         assert len(mg.available_devices()) == len(before) + 1
@@ -106,21 +131,22 @@ def test_without_the_package_the_reason_says_what_to_install(monkeypatch: pytest
             find_device("metal")
 
 
-def test_other_gpus_are_refused_with_the_reason(metalcompute: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metalcompute, "device_names", ["AMD Radeon Pro 5500M", "Apple M4"])
-    found = metal.devices()
-    assert [(device.identifier, device.name) for device in found] == [("metal:0", "Apple M4")]
-    assert str(found[0]._handle) == "metalcompute.Device(Apple M4)"
-    assert metal.refused() == ["AMD Radeon Pro 5500M: is no Apple GPU, so its simdgroups need not have 32 threads"]
-    monkeypatch.setattr(metalcompute, "device_names", ["AMD Radeon Pro 5500M"])
-    assert metal.devices() == []
-    assert metal.unavailable_reason() == metal.refused()[0]
+def test_other_gpus_are_refused_with_the_reason() -> None:
+    reason = "AMD Radeon Pro 5500M: is no Apple GPU, so its simdgroups need not have 32 threads"
+    with metal_installed(names=["AMD Radeon Pro 5500M", "Apple M4"]):
+        found = metal.devices()
+        assert [(device.identifier, device.name) for device in found] == [("metal:0", "Apple M4")]
+        assert str(found[0]._handle) == "metalcompute.Device(Apple M4)"
+        assert metal.refused() == [reason]
+    with metal_installed(names=["AMD Radeon Pro 5500M"]):
+        assert metal.devices() == []
+        assert metal.unavailable_reason() == reason
 
 
 def test_a_machine_without_metal_devices(metalcompute: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metalcompute, "device_names", [])
-    assert metal.devices() == []
-    assert "macOS lists no Metal device" in str(metal.unavailable_reason())
+    with metal_installed(names=[]):
+        assert metal.devices() == []
+        assert "macOS lists no Metal device" in str(metal.unavailable_reason())
 
     def fails() -> None:
         raise metalcompute.error("Cannot create device")
@@ -136,20 +162,20 @@ def test_a_device_that_cannot_be_opened_is_left_out(metalcompute: Any, monkeypat
 
     monkeypatch.setattr(metalcompute, "Device", fails)
     assert metal.devices() == []
-    assert metal.refused() == ["Apple stand-in: Cannot create command queue"]
+    assert metal.refused() == ["Apple M2: Cannot create command queue"]
 
 
 # Kernels.
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(
     ("forward", "backward"), [("SoftMax", "SoftMaxGradient"), ("LogSoftMax", "LogSoftMaxGradient")]
 )
-def test_kernels_give_the_bits_of_the_opencl_device(gpu: mg.Device, forward: str, backward: str, dtype: Any) -> None:
+def test_kernels_give_what_the_opencl_device_gives(gpu: mg.Device, forward: str, backward: str) -> None:
+    """Within rounding: ``metalcompute`` compiles with fast math, the package's own kernels are compiled without."""
     gpu.family = "cpu"  # the rendering that the OpenCL device gets
     generator = np.random.default_rng(7)
-    values, gradients = (generator.standard_normal((2, 3, 5, 7, 37)) * [[[[[4]]]], [[[[1]]]]]).astype(dtype)
+    values, gradients = (generator.standard_normal((2, 3, 5, 7, 37)) * [[[[[4]]]], [[[[1]]]]]).astype(np.float32)
     results = []
     for device in (gpu, find_device("opencl")):
         with mg.CommandBuffer(device) as commands:
@@ -161,9 +187,9 @@ def test_kernels_give_the_bits_of_the_opencl_device(gpu: mg.Device, forward: str
         assert commands.status is mg.CommandBufferStatus.COMPLETED
         assert (commands.gpu_time is None) == (device is gpu)
         results.append((np.array(result), np.array(gradient)))
-    assert np.isfinite(results[0]).all()
     assert np.any(results[0][1])
-    np.testing.assert_array_equal(*results)
+    for ours, theirs in zip(*results, strict=True):
+        assert_within(ours, theirs, error_bound(np.float32, values.shape[-1], np.abs(theirs).max(), theirs))
 
 
 def test_every_shader_can_be_dispatched(gpu: mg.Device, metalcompute: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,18 +202,18 @@ def test_every_shader_can_be_dispatched(gpu: mg.Device, metalcompute: Any, monke
     assert len(given) == sum(len(family.dtypes) for family in families) > 0
 
 
-def test_importing_compiles_nothing(gpu: mg.Device, metalcompute: Any) -> None:
+def test_importing_compiles_nothing(gpu: mg.Device, compiled: list[str]) -> None:
     assert gpu.is_compiled(SCALE, name="scale.metal")
     compile_library(gpu)
-    assert metalcompute.compiled == []
+    assert compiled == []
 
 
-def test_metal_gets_no_line_directives(gpu: mg.Device, metalcompute: Any) -> None:
+def test_metal_gets_no_line_directives(gpu: mg.Device, compiled: list[str]) -> None:
     rendering = soft_max.FAMILY.render("float", "apple")
     source = rendering.with_line_directives()
     assert "#line" in source
     gpu.compile(source, name="shaders/soft_max.metal.j2")
-    assert metalcompute.compiled == [rendering.source]
+    assert compiled == [rendering.source]
     assert gpu.translate(source, name="shaders/soft_max.metal.j2") == rendering.source
 
 
@@ -209,7 +235,7 @@ def test_compile_errors_point_at_the_template(gpu: mg.Device, directive: str, pl
     error = caught.value
     assert (error.file, error.line, error.column) == (*place, statement.index("factr") + 1)
     assert error.source_line == statement
-    assert isinstance(error.__cause__, metalcompute_stand_in.error)
+    assert isinstance(error.__cause__, mpsgrad.metalcompute.error)
 
 
 def test_errors_without_a_place_and_in_other_files(
@@ -318,7 +344,7 @@ def test_empty_and_impossible_buffers(gpu: mg.Device) -> None:
     assert (empty.nbytes, empty.memory.size) == (0, 0)
     for nbytes in (1 << 60, 1 << 70):
         with pytest.raises(
-            mg.DeviceError, match=f"metal:0: cannot allocate {nbytes} bytes; the device has 17179869184"
+            mg.DeviceError, match=f"metal:0: cannot allocate {nbytes} bytes; the device has {gpu.memory_bytes} in all"
         ):
             gpu.allocate(nbytes)
 
@@ -362,72 +388,17 @@ def test_a_refused_dispatch_waits_for_those_before_it(
 ) -> None:
     small = gpu.compile(SCALE, name="user.metal").function("scale")
     large = gpu.compile(SCALE.replace("(64)", "(1024)"), name="user.metal").function("scale")
-    monkeypatch.setattr(metalcompute, "largest_threadgroup", 896)
+    device = gpu._handle._device  # type: ignore[attr-defined]
+    submit = device.submit
+
+    def refuses_large_threadgroups(dispatches: Sequence[Dispatch], label: str) -> Any:
+        if dispatches[0].function.threadgroup_size > 896:
+            raise mg.DeviceError("out of registers")
+        return submit(dispatches, label)
+
+    monkeypatch.setattr(device, "submit", refuses_large_threadgroups)
     ones, zeros, two = floats(gpu, np.ones(64)), floats(gpu, np.zeros(64)), floats(gpu, [2])
     dispatches = [Dispatch(small, 1, (ones, zeros, two)), Dispatch(large, 1, (ones, zeros, two))]
     with pytest.raises(mg.DeviceError, match=r"scale: the device refused the dispatch: .*pipeline.*\(1024\)"):
         gpu.submit(dispatches)
     np.testing.assert_array_equal(zeros.memory.view(np.float32), np.full(64, 2))
-
-
-# The stand-in keeps metalcompute's semantics.
-
-
-def test_stray_threads_run(metalcompute: Any) -> None:
-    device = metalcompute.Device()
-    scale = device.kernel(SCALE).function("scale")
-    destination = device.buffer(256 * 4)
-    result = np.frombuffer(destination, np.float32)
-    scale(65, np.ones(256, np.float32), destination, np.float32(3))
-    np.testing.assert_array_equal(result, [3] * 128 + [0] * 128)
-
-
-def test_python_buffers_are_copied_when_called_and_releasing_blocks(metalcompute: Any) -> None:
-    device = metalcompute.Device(0)
-    scale = device.kernel(SCALE).function("scale")
-    source, factor = np.ones(64, np.float32), np.full(1, 2, np.float32)
-    middle, last = device.buffer(256), device.buffer(256)
-    first = scale(64, source, middle, factor)
-    second = scale(64, middle, last, factor)
-    source[:] = factor[:] = 9
-    assert not np.frombuffer(last, np.float32).any()
-    del second
-    np.testing.assert_array_equal(np.frombuffer(last, np.float32), np.full(64, 4))
-    del first
-    np.testing.assert_array_equal(np.frombuffer(middle, np.float32), np.full(64, 2))
-
-
-def test_buffer_counts_are_not_validated(metalcompute: Any) -> None:
-    device = metalcompute.Device()
-    scale = device.kernel(SCALE).function("scale")
-    destination = device.buffer(np.ones(64, np.float32))
-    scale(64, np.ones(64, np.float32), destination, np.float32(3), b"extra")
-    np.testing.assert_array_equal(np.frombuffer(destination, np.float32), np.full(64, 3))
-    scale(64, np.ones(64, np.float32), destination)
-    np.testing.assert_array_equal(np.frombuffer(destination, np.float32), np.zeros(64))
-
-
-def test_the_words_of_its_errors(metalcompute: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = metalcompute.Device()
-    kernel = device.kernel(SCALE)
-    scale = kernel.function("scale")
-    for words, fails in [
-        ("Could not make buffer", lambda: device.buffer(0)),
-        ("Could not make buffer", lambda: scale(64, b"", b"", b"")),
-        ("Unsupported input format", lambda: device.buffer(None)),
-        ("Buffer not found", lambda: scale(64)),
-        ("Buffer not found", lambda: scale(64, metalcompute.Device().buffer(4))),
-        ("First argument should be an integer kernel count", lambda: scale(b"64", b"1234")),
-        ("Function not found", lambda: kernel.function("skale")),
-        ("Cannot create device", lambda: metalcompute.Device(1)),
-        ("program_source:8:22: error: ", lambda: device.kernel('#line 90 "x"\n' + SCALE.replace("r * s", "rs * s"))),
-    ]:
-        with pytest.raises(metalcompute.error, match=words):
-            fails()
-    assert memoryview(device.buffer(np.int64(3))).nbytes == 8
-    for use in (len, iter, lambda buffer: buffer[0]):
-        with pytest.raises(TypeError, match="buffer protocol"):
-            use(device.buffer(4))
-    too_small = device.kernel(SCALE.replace("(64)", "(16)")).function("scale")
-    with pytest.raises(metalcompute.ProcessAborted):
-        too_small(64, b"1234", b"1234", b"1234")

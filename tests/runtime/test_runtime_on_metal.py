@@ -1,14 +1,14 @@
-"""A user's kernels through the Metal driver over its stand-in: what metalcompute can dispatch, and what it cannot."""
+"""A user's kernels through the Metal driver over ``mpsgrad.metalcompute``: what metalcompute can dispatch, and what it cannot."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import metalcompute_stand_in
 import numpy as np
 import pytest
 
 import mpsgrad as mg
+import mpsgrad.metalcompute
 from mpsgrad.devices import metal
 
 SOURCE = """#include <metal_stdlib>
@@ -20,7 +20,7 @@ kernel void scale(device float* x, constant float& factor, uint i [[thread_posit
 
 @pytest.fixture
 def gpu() -> mg.Device:
-    return metal.MetalDevice(metalcompute_stand_in, 0, metalcompute_stand_in.get_devices()[0], 0)
+    return metal.MetalDevice(mpsgrad.metalcompute, 0, mpsgrad.metalcompute.get_devices()[0], 0)
 
 
 def test_whole_threadgroups_in_a_row(gpu: mg.Device) -> None:
