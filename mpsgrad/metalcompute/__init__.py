@@ -33,7 +33,7 @@ What differs:
 * An access far outside a buffer can end the process, as on any CPU.
 """
 
-from mpsgrad.metalcompute.error import error
+from mpsgrad.metalcompute.exception import error
 from mpsgrad.metalcompute.objects import Device, get_devices
 from mpsgrad.metalcompute.procedural import compile, init, release, rerun, run
 

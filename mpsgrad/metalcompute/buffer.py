@@ -9,7 +9,7 @@ import numpy as np
 
 from mpsgrad import devices
 from mpsgrad.errors import DeviceError
-from mpsgrad.metalcompute.error import error
+from mpsgrad.metalcompute.exception import error
 
 LEAST_SLACK_BYTES = 1 << 16
 """Enough for the stray threads of a threadgroup to write 64 bytes each."""
@@ -95,7 +95,7 @@ class Buffer(np.ndarray[tuple[int], np.dtype[np.uint8]]):
     _mirror: Mirror | None
     _length: int
 
-    __array_ufunc__ = None
+    __array_ufunc__ = None  # type: ignore[assignment]
 
     @classmethod
     def _make(cls, owner: Any, device: devices.Device, length_or_buffer: Any) -> Buffer:

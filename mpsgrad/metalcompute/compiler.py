@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpsgrad import devices
 from mpsgrad.errors import ShaderError
-from mpsgrad.metalcompute.error import error
+from mpsgrad.metalcompute.exception import error
 from mpsgrad.msl import shader_error
 from mpsgrad.msl.lint import lint
 

@@ -11,7 +11,7 @@ from mpsgrad.devices.contract import LARGEST_THREADGROUP, Dispatch, Submission
 from mpsgrad.errors import DeviceError, DeviceNotFoundError, FormatError
 from mpsgrad.metalcompute.buffer import Buffer, Mirror, allocate, allocate_for
 from mpsgrad.metalcompute.compiler import compile_source
-from mpsgrad.metalcompute.error import error
+from mpsgrad.metalcompute.exception import error
 from mpsgrad.runtime.grid import LARGEST_GRID
 
 SIMD_WIDTH = 32

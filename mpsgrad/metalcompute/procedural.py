@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.metalcompute.buffer import Buffer
-from mpsgrad.metalcompute.error import error
+from mpsgrad.metalcompute.exception import error
 from mpsgrad.metalcompute.objects import Device, Function, Kernel, require_string
 
 _FORMATS = ("f", "B")

@@ -169,6 +169,30 @@ def test_importing_where_nothing_can_be_kept(tmp_path):
     assert float(out) == 18
 
 
+@pytest.mark.parametrize(
+    ("arguments", "compiles"),
+    [
+        (["-c", "import mpsgrad"], True),
+        (["-c", "from mpsgrad import Image"], True),
+        (["-c", "import mpsgrad.metalcompute, mpsgrad"], False),
+        (["-c", "from mpsgrad.cli import main"], False),
+        (["-c", "import importlib; importlib.import_module('mpsgrad.msl.lint')"], False),
+        (["-m", "mpsgrad", "render", "soft_max"], False),
+        (["-m", "mpsgrad", "check", "--explain", "1"], False),
+    ],
+)
+def test_only_the_import_of_the_package_itself_compiles(tmp_path, arguments, compiles):
+    """The first that compiling does is to ask for devices, here of a driver that ends the process."""
+    (tmp_path / "metalcompute.py").write_text("import os\ndef get_devices():\n    os._exit(77)\n")
+    root = str(Path(mg.__file__).parent.parent)
+    variables = {
+        **os.environ, "PYTHONPATH": os.pathsep.join([root, str(tmp_path)]), "MPSGRAD_CACHE": str(tmp_path / "cache"),
+        "MPSGRAD_DEVICE": "",
+    }  # fmt: skip
+    process = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=variables, timeout=300)
+    assert process.returncode == (77 if compiles else 0), process.stderr
+
+
 WITHOUT_PYOPENCL = "import sys\nsys.modules['pyopencl'] = None\n"
 HIDDEN = "import sys\nsys.modules['metalcompute'] = None\nsys.modules['cuda'] = None\nsys.modules['pyopencl'] = None\n"
 FIRST_USE = """

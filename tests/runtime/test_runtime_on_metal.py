@@ -1,4 +1,4 @@
-"""A user's kernels through the Metal driver over ``mpsgrad.metalcompute``: what metalcompute can dispatch, and what it cannot."""
+"""A user's kernels through the Metal driver over ``mpsgrad.metalcompute``: what can be dispatched, and what cannot."""
 
 from __future__ import annotations
 
