@@ -105,6 +105,20 @@ class Backend(ABC):
         """A numeric literal in the target's spelling: floating literals without suffix are ``float`` in Metal."""
 
 
+def swizzles(members: Collection[str], width: int, vector: str, element: str) -> str:
+    """The members of a vector of ``width`` components for the swizzles among ``members``.
+
+    ``vector`` is the type of ``{}`` components of type ``element``.
+    """
+    found = []
+    for name in sorted(members):
+        for letters in ("xyzw", "rgba"):
+            if 2 <= len(name) <= 4 and set(name) <= set(letters[:width]):
+                places = ", ".join(str(letters.index(letter)) for letter in name)
+                found.append(f"swizzle_mtl<{vector.format(len(name))}, {element}, {width}, {places}> {name};")
+    return " ".join(found)
+
+
 _FLOATING = re.compile(
     r"(?:[0-9][0-9']*\.[0-9']*(?:[eE][+-]?[0-9']+)?|\.[0-9][0-9']*(?:[eE][+-]?[0-9']+)?|[0-9][0-9']*[eE][+-]?[0-9']+"
     r"|0[xX][0-9a-fA-F']*\.?[0-9a-fA-F']*[pP][+-]?[0-9]+)(?P<suffix>[fFhH]?)$"

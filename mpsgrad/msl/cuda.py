@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from mpsgrad.msl.backend import Backend, floating_literal
+from mpsgrad.msl.backend import Backend, floating_literal, swizzles
 from mpsgrad.msl.cuda_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
@@ -50,6 +50,7 @@ _VECTOR_FUNCTIONS = {
         rhadd mul24""",
     "3": "clamp extract_bits fma mix smoothstep min3 max3 median3 fmin3 fmax3 fmedian3 madhi mad24",
     "TEST": "isnan isinf isfinite isnormal signbit",
+    "TEST_2": "isordered isunordered",
 }
 _FUNCTION_KINDS = {name: kind for kind, names in _VECTOR_FUNCTIONS.items() for name in names.split()}
 _GEOMETRIC = frozenset(
@@ -64,17 +65,6 @@ def _vector_function(name: str) -> str:
     return f"VECTOR_{name}_MTL" if name in _GEOMETRIC else ""
 
 
-def _swizzles(members: Collection[str], width: int) -> str:
-    """The members of a vector of ``width`` components for the swizzles among ``members``."""
-    found = []
-    for name in sorted(members):
-        for letters in ("xyzw", "rgba"):
-            if 2 <= len(name) <= 4 and set(name) <= set(letters[:width]):
-                places = ", ".join(str(letters.index(letter)) for letter in name)
-                found.append(f"swizzle_mtl<vec_mtl<T, {len(name)}>, T, {width}, {places}> {name};")
-    return " ".join(found)
-
-
 class CUDABackend(Backend):
     target = "cuda"
     address_spaces = {"device": "", "constant": "const", "threadgroup": "", "thread": ""}
@@ -86,7 +76,7 @@ class CUDABackend(Backend):
     def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
         lines = []
         for width in (2, 3, 4):
-            lines.append(f"#define SWIZZLES_{width}_MTL {_swizzles(members, width)}\n")
+            lines.append(f"#define SWIZZLES_{width}_MTL {swizzles(members, width, 'vec_mtl<T, {}>', 'T')}\n")
         functions = [_vector_function(name) for name in sorted(library_names)]
         lines.append(f"#define VECTOR_FUNCTIONS_MTL {' '.join(text for text in functions if text)}\n")
         return "".join(lines)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from mpsgrad.msl.backend import Backend, floating_literal
+from mpsgrad.msl.backend import Backend, floating_literal, swizzles
 from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.signature import Argument, Launch
@@ -105,7 +105,12 @@ class OpenCLBackend(Backend):
     has_native_constructors = False
 
     def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
-        return '#pragma clang diagnostic ignored "-Wc++11-narrowing"\n'
+        lines = ['#pragma clang diagnostic ignored "-Wc++11-narrowing"\n']
+        for width in (2, 3, 4):
+            for name, vector, element in (("", "vec_mtl<T, {}>", "T"), ("BOOL_", "bool_vector_mtl<{}>", "bool")):
+                found = swizzles(members, width, vector, element)
+                lines.append(f"#define {name}SWIZZLES_{width}_MTL {found}\n")
+        return "".join(lines)
 
     def vector_type(self, name: str) -> str:
         return name
@@ -148,9 +153,12 @@ class OpenCLBackend(Backend):
         text = f"template <typename E> {maker}(E x) {{ return ({type_name})(({element})x); }}\n"
         convert = f"{{ return __builtin_convertvector(x, {type_name}); }}"
         text += f"template <typename E> {maker}(vec_mtl<E, {width}> x) {convert}\n"
+        text += f"template <int N> {maker}(bool_vector_mtl<N> x) {{ return x.template convert<{element}>(); }}\n"
         if packed:
             unpack = f"{{ return make_{type_name}_mtl(unpack_mtl(x)); }}"
             text += f"template <typename E> {maker}(packed_vector_mtl<E, {width}> x) {unpack}\n"
+        view = f"{{ return make_{type_name}_mtl(x.operator V()); }}"
+        text += f"template <typename V, typename E, int M, int... I> {maker}(swizzle_mtl<V, E, M, I...> x) {view}\n"
         return text
 
     def number(self, text: str) -> str:

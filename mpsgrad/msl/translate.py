@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.backend import (
     INDEX_ATTRIBUTES,
     POSITION_ATTRIBUTES,
@@ -38,6 +39,7 @@ from mpsgrad.msl.signature import Argument, KernelSignature, Launch, Target, Tra
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,
+    OPENING,
     PUNCTUATION,
     STRING,
     Token,
@@ -47,6 +49,7 @@ from mpsgrad.msl.tokens import (
     spell,
     split_commas,
 )
+from mpsgrad.msl.vector_operators import VectorOperators
 
 LAST_BUFFER_INDEX = 30
 SIZES_SUFFIX = "_sizes_mtl"
@@ -156,6 +159,9 @@ class _Translator:
         self._aliases = _aliases(program.tokens)
         self._signatures: dict[str, KernelSignature] = {}
         self._entry_points: set[str] = set()
+        # By the identity of a token: what stands before it, and the left side of a compound assignment that converts.
+        self._before: dict[int, str] = {}
+        self._converted: dict[int, tuple[int, int]] = {}
         self._place = program.tokens[0] if program.tokens else Token(PUNCTUATION, ";", filename, 1, 1)
 
     @cached_property
@@ -174,6 +180,8 @@ class _Translator:
         self._refuse_unsupported()
         if self._backend.has_native_constructors:
             self._compose_swizzles()
+        else:
+            self._lift_operators()
         output: list[Token] = []
         pieces: list[tuple[int, int, Callable[[], list[Token]]]] = []
         templates: dict[tuple[tuple[str, ...], str], Kernel] = {}
@@ -240,6 +248,26 @@ class _Translator:
                             tokens[index + 2].text = second.text = ""
             index -= 1
 
+    def _lift_operators(self) -> None:
+        """Makes operators of vectors mean what they do in Metal."""
+        tokens = self._tokens
+        found = VectorOperators(Source(tokens, self._program, (2, 3), False, "", self._filename))
+        for index, text in found.texts.items():
+            tokens[index].text = text
+            self._used.add("lift_mtl")
+        for index, (left, end) in found.assignments.items():
+            self._converted[id(tokens[index])] = left
+            self._before[id(tokens[end])] = ")" + self._before.get(id(tokens[end]), "")
+        for (start, end), element in found.conversions.items():
+            self._before[id(tokens[start])] = self._before.get(id(tokens[start]), "") + f"({element})("
+            self._before[id(tokens[end])] = ")" + self._before.get(id(tokens[end]), "")
+
+    def _converted_assignment(self, token: Token) -> Token:
+        """A compound assignment whose right side, which a bracket ends, converts to what stands on its left."""
+        left = " ".join(each.text for each in self._rewrite(self._tokens[slice(*self._converted[id(token)])]))
+        self._used.add("convert_operand_mtl")
+        return token.replaced(f"{token.text} convert_operand_mtl<decltype(value_mtl({left}))>(")
+
     @cached_property
     def _declared(self) -> frozenset[str]:
         """Names that stand where variables and members are declared."""
@@ -256,6 +284,8 @@ class _Translator:
     def _rewrite(self, tokens: Sequence[Token]) -> list[Token]:
         output: list[Token] = []
         appended: dict[int, str] = {}
+        prefixed: dict[int, str] = {}
+        bracketed: dict[int, tuple[str, str]] = {}
         backend = self._backend
         library_ = self._library
         index = 0
@@ -263,7 +293,13 @@ class _Translator:
         while index < count:
             token = tokens[index]
             kind = token.kind
+            if id(token) in self._before:
+                output.append(token.replaced(self._before[id(token)], PUNCTUATION))
             if kind == PUNCTUATION:
+                if id(token) in self._converted:
+                    output.append(self._converted_assignment(token))
+                    index += 1
+                    continue
                 if token.text == "(" and index + 3 < count and tokens[index + 2].text == ")":
                     vector = VECTOR_TYPE.match(tokens[index + 1].text)
                     if (
@@ -271,7 +307,7 @@ class _Translator:
                         and not backend.has_native_constructors
                         and _begins_operand(tokens, index, index + 3)
                     ):
-                        self._used.update(("cast", tokens[index + 1].text))
+                        self._used.update(("cast_mtl", tokens[index + 1].text))
                         output.append(token.replaced(f"cast{RENAMED_SUFFIX}<{tokens[index + 1].text}>()->*"))
                         index += 3
                         continue
@@ -280,6 +316,8 @@ class _Translator:
                     if tokens[close - 1].text == "]":
                         index = close + 1
                         continue
+                if index in prefixed:
+                    output.append(token.replaced(prefixed[index]))
                 if index in appended:
                     token = token.replaced(token.text + appended[index])
                 output.append(token)
@@ -296,6 +334,15 @@ class _Translator:
                 continue
             text = token.text
             following = tokens[index + 1].text if index + 1 < count else ""
+            if index in bracketed:
+                output.append(token.replaced(self._spelling(text)))
+                opening, closer = bracketed[index]
+                closing = matching(tokens, index + 1)
+                self._unpack(split_commas(tokens[index + 2 : closing]), index + 1, prefixed, appended)
+                output.append(tokens[index + 1].replaced(f" = {opening}" + appended.pop(index + 1, "")))
+                appended[closing] = appended.get(closing, "") + closer[1:]
+                index += 2
+                continue
             if following == "::" and text in ("metal", "precise", "fast", "simd"):
                 index = self._qualified(tokens, index, output)
                 continue
@@ -320,6 +367,7 @@ class _Translator:
                     arguments = split_commas(tokens[index + 2 : closing])
                     if len(arguments) > 1 or (arguments and tokens[closing - 1].text == ","):
                         output.append(token.replaced("(" + backend.vector_cast(text)))
+                        self._unpack(arguments, index + 1, prefixed, appended)
                         appended[closing] = appended.get(closing, "") + ")"
                     elif arguments and not _declares(arguments[0], tokens, closing):
                         self._used.add("make:" + text)
@@ -328,13 +376,7 @@ class _Translator:
                         output.append(token)
                     index += 1
                     continue
-                if self._initialised_in_brackets(tokens, index):
-                    closing = matching(tokens, index + 2)
-                    output += [token, tokens[index + 1].replaced(self._spelling(tokens[index + 1].text))]
-                    output.append(tokens[index + 2].replaced(f" = ({backend.vector_cast(text)}("))
-                    appended[closing] = appended.get(closing, "") + ")"
-                    index += 3
-                    continue
+                self._note_declarators(tokens, index + 1, f"({backend.vector_cast(text)}(", "))", bracketed)
                 output.append(token)
                 index += 1
                 continue
@@ -346,17 +388,28 @@ class _Translator:
             ):
                 closing = matching(tokens, index + 1)
                 if len(split_commas(tokens[index + 2 : closing])) > 1:
-                    self._used.add("construct")
+                    self._used.add("construct_mtl")
                     output.append(token.replaced(f"construct{RENAMED_SUFFIX}<{self._spelling(text)}>"))
                     index += 1
                     continue
+            if not backend.has_native_constructors and text in self._aliases:
+                maker = f"construct{RENAMED_SUFFIX}<{self._spelling(text)}>("
+                noted = len(bracketed)
+                self._note_declarators(tokens, index + 1, maker, ")", bracketed)
+                if len(bracketed) > noted:
+                    self._used.add("construct_mtl")
+            if text == "vec" and following == "<" and self._is_vector_of_bool(tokens, index):
+                self._used.add("bool_vector_mtl")
+                output += [token.replaced("bool_vector_mtl"), tokens[index + 1]]
+                index += 4
+                continue
             if text == "vec" and following == "<" and not backend.has_native_constructors:
                 close_angle = matching_angle(tokens, index + 1)
                 if close_angle is not None and close_angle + 1 < count and tokens[close_angle + 1].text == "(":
                     closing = matching(tokens, close_angle + 1)
                     several = len(split_commas(tokens[close_angle + 2 : closing])) > 1
                     maker = "construct" if several else "construct_one"
-                    self._used.update(("vec", maker))
+                    self._used.update(("vec", maker + RENAMED_SUFFIX))
                     output.append(token.replaced(f"{maker}{RENAMED_SUFFIX}<{self._spelling(text)}"))
                     appended[close_angle] = appended.get(close_angle, "") + " >"
                     index += 1
@@ -368,14 +421,52 @@ class _Translator:
             index += 1
         return output
 
+    def _unpack(
+        self, arguments: Sequence[Sequence[Token]], opening: int, prefixed: dict[int, str], appended: dict[int, str]
+    ) -> None:
+        """Wraps a vector constructor's arguments where they may be packed vectors: the compiler takes only its own."""
+        if not self._uses_packed:
+            return
+        position = opening
+        for argument in arguments:
+            appended[position] = f" unpack{RENAMED_SUFFIX}("
+            position += len(argument) + 1
+            prefixed[position] = ")" + prefixed.get(position, "")
+
+    @cached_property
+    def _uses_packed(self) -> bool:
+        return any(token.text.startswith("packed_") for token in self._tokens)
+
+    def _is_vector_of_bool(self, tokens: Sequence[Token], index: int) -> bool:
+        """Whether ``vec<bool, n>`` stands at ``index``, and means a class of the library."""
+        following = tokens[index + 2 : index + 4]
+        return not self._backend.has_native_constructors and [token.text for token in following] == ["bool", ","]
+
+    def _note_declarators(
+        self, tokens: Sequence[Token], index: int, opening: str, closing: str, found: dict[int, tuple[str, str]]
+    ) -> None:
+        """Notes the variables ``v(a, b, ...)`` of a declaration whose type ends before ``index``: they are to be
+        initialised by what ``opening`` and ``closing`` stand around."""
+        while index < len(tokens):
+            if tokens[index].text in ("*", "&", "const"):
+                index += 1
+                continue
+            if tokens[index].kind != IDENTIFIER or index + 1 >= len(tokens):
+                return
+            if tokens[index + 1].text == "(" and self._has_several_values(tokens, index + 1):
+                found[index] = (opening, closing)
+            elif tokens[index + 1].text not in (",", "=", "[", "{", "("):
+                return
+            while index < len(tokens) and tokens[index].text not in (",", ";", ")", "}", ":"):
+                index = matching(tokens, index) + 1 if tokens[index].text in OPENING else index + 1
+            if index >= len(tokens) or tokens[index].text != ",":
+                return
+            index += 1
+
     @staticmethod
-    def _initialised_in_brackets(tokens: Sequence[Token], index: int) -> bool:
-        """Whether ``float4 v(a, b, ...)`` stands at ``index``: a variable with several components, and no function."""
-        if index + 2 >= len(tokens) or tokens[index + 1].kind != IDENTIFIER or tokens[index + 2].text != "(":
-            return False
-        arguments = split_commas(tokens[index + 3 : matching(tokens, index + 2)])
-        if len(arguments) < 2:
-            return False
+    def _has_several_values(tokens: Sequence[Token], opening: int) -> bool:
+        """Whether the brackets hold several values, and not the parameters of a function."""
+        arguments = split_commas(tokens[opening + 1 : matching(tokens, opening)])
         for argument in arguments:
             words = [token for token in argument if token.text not in ("*", "&")]
             if not words or words[0].text in ADDRESS_SPACES or words[0].text == "const":
@@ -384,7 +475,7 @@ class _Translator:
                 return False
             if len(words) == 1 and _TYPE_NAME.match(words[0].text):
                 return False
-        return True
+        return len(arguments) > 1
 
     def _spelling(self, name: str) -> str:
         """``name`` in the target, with the suffix where the target means something else by it."""

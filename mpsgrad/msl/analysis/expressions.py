@@ -22,6 +22,8 @@ _COMPARISONS = frozenset({"==", "!=", "<", ">", "<=", ">=", "&&", "||"})
 _RANK = {"int": 0, "uint": 1, "long": 2, "ulong": 3, "half": 4, "bfloat": 4, "float": 5}
 _DEEPEST = 60
 
+Range = tuple[int, int]
+
 _SAME_AS_ARGUMENTS = re.compile(
     r"(?:abs|fabs|a?(?:sin|cos|tan)h?|exp(?:2|10)?|log(?:2|10)?|r?sqrt|floor|ceil|round|rint|trunc|fract|saturate|sign"
     r"|normalize|pow|powr|fmod|fma|fmin|fmax|min|max|clamp|mix|step|smoothstep|cross|reflect|atan2|copysign)$"
@@ -68,7 +70,8 @@ def arithmetic(operator: str, left: Type, right: Type) -> Type | None:
 class Expressions:
     """Tells the types of expressions of one source.
 
-    ``on_mismatch(index, left, right)`` is told of binary operators between vectors of different types.
+    ``on_binary(index, left, right)`` is told of every binary operator that is read, ``on_choice(yes, yes_range, no,
+    no_range)`` of every ``?:``; a type is None where it is not certain.
     """
 
     def __init__(self, source: Source) -> None:
@@ -77,7 +80,9 @@ class Expressions:
         self._depth = 0
         self._end = 0
         self._index = 0
-        self.on_mismatch: Callable[[int, Type, Type], None] | None = None
+        self._auto: dict[int, Type | None] = {}
+        self.on_binary: Callable[[int, Type | None, Type | None], None] | None = None
+        self.on_choice: Callable[[Type | None, Range, Type | None, Range], None] | None = None
 
     def type_of(self, start: int, end: int) -> Type | None:
         """The type of the expression in ``tokens[start:end]``, or None where it is not certain."""
@@ -100,12 +105,14 @@ class Expressions:
         ):
             if self._depth > _DEEPEST:
                 return None
-            self._depth += 1
-            try:
-                kind = self.type_of(*variable.initialiser)
-            finally:
-                self._depth -= 1
-            return kind.value if kind is not None else None
+            if variable.place not in self._auto:
+                self._depth += 1
+                try:
+                    kind = self.type_of(*variable.initialiser)
+                finally:
+                    self._depth -= 1
+                self._auto[variable.place] = kind.value if kind is not None else None
+            return self._auto[variable.place]
         return variable.type
 
     def _text(self, offset: int = 0) -> str:
@@ -127,10 +134,14 @@ class Expressions:
             if self._text() != "?":
                 return condition
             self._next()
+            first = self._index
             yes = self._ternary()
             if self._next().text != ":":
                 raise _NotUnderstood
+            second = self._index
             no = self._ternary()
+            if self.on_choice is not None:
+                self.on_choice(yes, (first, second - 1), no, (second, self._index))
             if yes is None or no is None:
                 return None
             if yes.is_scalar and no.is_scalar:
@@ -145,12 +156,11 @@ class Expressions:
             place = self._index
             operator = self._next().text
             right = self._binary(precedence + 1)
+            if self.on_binary is not None:
+                self.on_binary(place, left, right)
             if left is None or right is None:
                 left = Type("bool") if operator in ("&&", "||") else None
                 continue
-            if left.is_vector and right.is_vector and self.on_mismatch is not None:
-                if (left.base, left.width) != (right.base, right.width) and "bool" not in (left.base, right.base):
-                    self.on_mismatch(place, left, right)
             left = arithmetic(operator, left, right)
         return left
 

@@ -341,6 +341,8 @@ class Source:
         for start, stop in self.program.variables:
             for variable in self._declaration(start, stop, end):
                 found.setdefault(variable.name, []).append(replace(variable, first=start, last=end))
+        for variable in self._template_values():
+            found.setdefault(variable.name, []).append(variable)
         for function in self.functions:
             for variable in self._parameters(function):
                 found.setdefault(variable.name, []).append(variable)
@@ -361,6 +363,25 @@ class Source:
             if variable.first <= index < variable.last and (best is None or variable.first >= best.first):
                 best = variable
         return best
+
+    def _template_values(self) -> Iterator[Variable]:
+        """The parameters of templates that are values of a scalar type."""
+        for index, token in enumerate(self.tokens):
+            if token.text != "template" or self.text(index + 1) != "<":
+                continue
+            close = matching_angle(self.tokens, index + 1, certain=True)
+            if close is None:
+                continue
+            last = close
+            while last < len(self.tokens) and self.text(last) not in ("{", ";"):
+                last = max(self.close(last), last) + 1
+            last = max(self.close(last), last) if last < len(self.tokens) else last
+            start = index + 2
+            for part in split_commas(self.tokens[start:close]):
+                read = read_type(self.tokens, start, start + len(part), self.aliases, {})
+                if read is not None and read[0].is_scalar and self.kind(read[1]) == IDENTIFIER:
+                    yield Variable(self.text(read[1]), read[1], read[0], index, last)
+                start += len(part) + 1
 
     def _parameters(self, function: Function) -> Iterator[Variable]:
         for start, end in self.arguments(function.opening):

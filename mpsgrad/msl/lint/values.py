@@ -39,10 +39,12 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
     expressions = Expressions(source)
     mismatches: dict[int, tuple[Type, Type]] = {}
 
-    def note(index: int, left: Type, right: Type) -> None:
-        mismatches[index] = (left, right)
+    def note(index: int, left: Type | None, right: Type | None) -> None:
+        if left is not None and right is not None and left.is_vector and right.is_vector:
+            if (left.base, left.width) != (right.base, right.width) and "bool" not in (left.base, right.base):
+                mismatches[index] = (left, right)
 
-    expressions.on_mismatch = note
+    expressions.on_binary = note
     for variables in source.variables.values():
         for variable in variables:
             target = variable.type

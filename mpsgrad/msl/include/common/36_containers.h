@@ -18,57 +18,91 @@ template <typename T, size_t N> struct array {
   constexpr bool empty() const { return N == 0; }
 };
 
-//@ packed_vector_mtl : construct
-template <typename T, int N> struct packed_vector_mtl;
-template <typename T> struct packed_vector_mtl<T, 2> {
-  T x, y;
-  packed_vector_mtl() = default;
-  packed_vector_mtl(T a) : x(a), y(a) {}
-  packed_vector_mtl(T a, T b) : x(a), y(b) {}
-  packed_vector_mtl(vec_mtl<T, 2> v) : x(v.x), y(v.y) {}
-  operator vec_mtl<T, 2>() const { return construct_mtl<vec_mtl<T, 2>>(x, y); }
-  T operator[](int i) const { return (&x)[i]; }
-  T &operator[](int i) { return (&x)[i]; }
+//@ packed_vector_mtl packed_vec : construct_mtl components_mtl swizzle_mtl lift_mtl
+template <typename T, int N> struct packed_storage_mtl;
+template <typename T> struct packed_storage_mtl<T, 2> {
+  union { T v[2]; struct { T x, y; }; struct { T r, g; }; SWIZZLES_2_MTL };
+  packed_storage_mtl() = default;
+  constexpr packed_storage_mtl(components_mtl<T, 2> c) : v{c.v[0], c.v[1]} {}
 };
-template <typename T> struct packed_vector_mtl<T, 3> {
-  T x, y, z;
-  packed_vector_mtl() = default;
-  packed_vector_mtl(T a) : x(a), y(a), z(a) {}
-  packed_vector_mtl(T a, T b, T c) : x(a), y(b), z(c) {}
-  packed_vector_mtl(vec_mtl<T, 3> v) : x(v.x), y(v.y), z(v.z) {}
-  operator vec_mtl<T, 3>() const { return construct_mtl<vec_mtl<T, 3>>(x, y, z); }
-  T operator[](int i) const { return (&x)[i]; }
-  T &operator[](int i) { return (&x)[i]; }
+template <typename T> struct packed_storage_mtl<T, 3> {
+  union { T v[3]; struct { T x, y, z; }; struct { T r, g, b; }; SWIZZLES_3_MTL };
+  packed_storage_mtl() = default;
+  constexpr packed_storage_mtl(components_mtl<T, 3> c) : v{c.v[0], c.v[1], c.v[2]} {}
 };
-template <typename T> struct packed_vector_mtl<T, 4> {
-  T x, y, z, w;
-  packed_vector_mtl() = default;
-  packed_vector_mtl(T a) : x(a), y(a), z(a), w(a) {}
-  packed_vector_mtl(T a, T b, T c, T d) : x(a), y(b), z(c), w(d) {}
-  packed_vector_mtl(vec_mtl<T, 4> v) : x(v.x), y(v.y), z(v.z), w(v.w) {}
-  operator vec_mtl<T, 4>() const { return construct_mtl<vec_mtl<T, 4>>(x, y, z, w); }
-  T operator[](int i) const { return (&x)[i]; }
-  T &operator[](int i) { return (&x)[i]; }
+template <typename T> struct packed_storage_mtl<T, 4> {
+  union { T v[4]; struct { T x, y, z, w; }; struct { T r, g, b, a; }; SWIZZLES_4_MTL };
+  packed_storage_mtl() = default;
+  constexpr packed_storage_mtl(components_mtl<T, 4> c) : v{c.v[0], c.v[1], c.v[2], c.v[3]} {}
 };
+template <typename T, int N> struct packed_vector_mtl : packed_storage_mtl<T, N> {
+  typedef packed_storage_mtl<T, N> base;
+  using base::v;
+  packed_vector_mtl() = default;
+  constexpr packed_vector_mtl(const packed_vector_mtl &o) : base(components_mtl<T, N>(o.v)) {}
+  template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr packed_vector_mtl(A a) : base(splat((T)a)) {}
+  template <typename A, typename B, typename... C> constexpr packed_vector_mtl(A a, B b, C... c) : base(components_mtl<T, N>(a, b, c...)) {}
+  constexpr packed_vector_mtl(vec_mtl<T, N> o) : base(components_mtl<T, N>(o)) {}
+  template <typename E> explicit constexpr packed_vector_mtl(vec_mtl<E, N> o) : base(components_mtl<T, N>(o)) {}
+  template <typename E> explicit constexpr packed_vector_mtl(packed_vector_mtl<E, N> o) : base(components_mtl<T, N>(o)) {}
+  template <typename V, int M, int... I> constexpr packed_vector_mtl(swizzle_mtl<V, T, M, I...> o) : base(components_mtl<T, N>(o)) {}
+  packed_vector_mtl &operator=(const packed_vector_mtl &o) { for (int i = 0; i < N; i++) v[i] = o.v[i]; return *this; }
+  operator vec_mtl<T, N>() const { return unpacked(places<N>()); }
+  constexpr T operator[](int i) const { return v[i]; }
+  T &operator[](int i) { return v[i]; }
+ private:
+  template <int> struct places {};
+  vec_mtl<T, N> unpacked(places<2>) const { return construct_mtl<vec_mtl<T, N>>(v[0], v[1]); }
+  vec_mtl<T, N> unpacked(places<3>) const { return construct_mtl<vec_mtl<T, N>>(v[0], v[1], v[2]); }
+  vec_mtl<T, N> unpacked(places<4>) const { return construct_mtl<vec_mtl<T, N>>(v[0], v[1], v[2], v[3]); }
+  static constexpr components_mtl<T, N> splat(T a) { components_mtl<T, N> c{}; for (int i = 0; i < N; i++) c.v[i] = a; return c; }
+};
+template <typename T, int N> using packed_vec = packed_vector_mtl<T, N>;
+template <typename A> struct is_packed_mtl { static constexpr bool value = false; };
+template <typename T, int N> struct is_packed_mtl<packed_vector_mtl<T, N>> { static constexpr bool value = true; };
+template <typename A> struct is_operand_mtl { static constexpr bool value = is_scalar_mtl<A>::value || is_packed_mtl<A>::value; };
+template <typename T, int N> struct is_operand_mtl<vec_mtl<T, N>> { static constexpr bool value = true; };
 template <typename T, int N> inline vec_mtl<T, N> unpack_mtl(packed_vector_mtl<T, N> p) { return p; }
-template <typename T, int N> inline vec_mtl<T, N> unpack_mtl(vec_mtl<T, N> p) { return p; }
-template <typename T> inline T unpack_mtl(T p) { return p; }
+#ifdef __OPENCL_VERSION__
+// There a view of some components converts to a vector that has no operators for classes.
+template <typename T, int M, typename U, int N, int... I> struct is_packed_mtl<swizzle_mtl<vec_mtl<T, M>, U, N, I...>> { static constexpr bool value = true; };
+template <typename T, int M, typename U, int N, int... I> inline vec_mtl<T, M> unpack_mtl(swizzle_mtl<vec_mtl<T, M>, U, N, I...> s) { return s; }
+#define UNPACKED_MTL(op) unpack_mtl(a) op lift_mtl() op unpack_mtl(b)
+#else
+#define UNPACKED_MTL(op) unpack_mtl(a) op unpack_mtl(b)
+#endif
 #define PACKED_OPERATOR_MTL(op) \
-  template <typename T, int N, typename B> inline vec_mtl<T, N> operator op(packed_vector_mtl<T, N> a, B b) { return unpack_mtl(a) op unpack_mtl(b); } \
-  template <typename T, int N, typename A> inline vec_mtl<T, N> operator op(A a, packed_vector_mtl<T, N> b) { return unpack_mtl(a) op unpack_mtl(b); } \
-  template <typename T, int N> inline vec_mtl<T, N> operator op(packed_vector_mtl<T, N> a, packed_vector_mtl<T, N> b) { return unpack_mtl(a) op unpack_mtl(b); }
-PACKED_OPERATOR_MTL(+)
-PACKED_OPERATOR_MTL(-)
-PACKED_OPERATOR_MTL(*)
-PACKED_OPERATOR_MTL(/)
+  template <typename A, typename B, typename require_mtl<(is_packed_mtl<A>::value || is_packed_mtl<B>::value) && is_operand_mtl<A>::value && is_operand_mtl<B>::value>::type = 0> \
+  inline auto operator op(A a, B b) { return UNPACKED_MTL(op); }
+#define PACKED_ASSIGNMENT_MTL(op) \
+  PACKED_OPERATOR_MTL(op) \
+  template <typename T, int N, typename B> inline packed_vector_mtl<T, N> &operator op##=(packed_vector_mtl<T, N> &a, B b) { return a = packed_vector_mtl<T, N>(UNPACKED_MTL(op)); }
+PACKED_ASSIGNMENT_MTL(+)
+PACKED_ASSIGNMENT_MTL(-)
+PACKED_ASSIGNMENT_MTL(*)
+PACKED_ASSIGNMENT_MTL(/)
+PACKED_ASSIGNMENT_MTL(%)
+PACKED_ASSIGNMENT_MTL(&)
+PACKED_ASSIGNMENT_MTL(|)
+PACKED_ASSIGNMENT_MTL(^)
+PACKED_OPERATOR_MTL(==)
+PACKED_OPERATOR_MTL(!=)
+PACKED_OPERATOR_MTL(<)
+PACKED_OPERATOR_MTL(>)
+PACKED_OPERATOR_MTL(<=)
+PACKED_OPERATOR_MTL(>=)
+#undef PACKED_ASSIGNMENT_MTL
 #undef PACKED_OPERATOR_MTL
-template <typename T, int N> inline vec_mtl<T, N> operator-(packed_vector_mtl<T, N> a) { return -unpack_mtl(a); }
-template <typename T, int N, typename B> inline packed_vector_mtl<T, N> &operator+=(packed_vector_mtl<T, N> &a, B b) { return a = packed_vector_mtl<T, N>(a + b); }
-template <typename T, int N, typename B> inline packed_vector_mtl<T, N> &operator-=(packed_vector_mtl<T, N> &a, B b) { return a = packed_vector_mtl<T, N>(a - b); }
-template <typename T, int N, typename B> inline packed_vector_mtl<T, N> &operator*=(packed_vector_mtl<T, N> &a, B b) { return a = packed_vector_mtl<T, N>(a * b); }
-template <typename T, int N, typename B> inline packed_vector_mtl<T, N> &operator/=(packed_vector_mtl<T, N> &a, B b) { return a = packed_vector_mtl<T, N>(a / b); }
+#define PACKED_SHIFT_MTL(op) \
+  template <typename A, typename B, typename require_mtl<is_packed_mtl<A>::value && is_operand_mtl<B>::value>::type = 0> inline auto operator op(A a, B b) { return unpack_mtl(a) op unpack_mtl(b); } \
+  template <typename T, int N, typename B> inline packed_vector_mtl<T, N> &operator op##=(packed_vector_mtl<T, N> &a, B b) { return a = packed_vector_mtl<T, N>(unpack_mtl(a) op unpack_mtl(b)); }
+PACKED_SHIFT_MTL(<<)
+PACKED_SHIFT_MTL(>>)
+#undef PACKED_SHIFT_MTL
+template <typename A, typename require_mtl<is_packed_mtl<A>::value>::type = 0> inline auto operator-(A a) { return -unpack_mtl(a); }
+template <typename A, typename require_mtl<is_packed_mtl<A>::value>::type = 0> inline auto operator~(A a) { return ~unpack_mtl(a); }
 
-//@ packed_float2 packed_float3 packed_float4 packed_half2 packed_half3 packed_half4 packed_int2 packed_int3 packed_int4 packed_uint2 packed_uint3 packed_uint4 packed_char2 packed_char3 packed_char4 packed_uchar2 packed_uchar3 packed_uchar4 packed_short2 packed_short3 packed_short4 packed_ushort2 packed_ushort3 packed_ushort4 : packed_vector_mtl
+//@ packed_float2 packed_float3 packed_float4 packed_half2 packed_half3 packed_half4 packed_int2 packed_int3 packed_int4 packed_uint2 packed_uint3 packed_uint4 packed_char2 packed_char3 packed_char4 packed_uchar2 packed_uchar3 packed_uchar4 packed_short2 packed_short3 packed_short4 packed_ushort2 packed_ushort3 packed_ushort4 packed_long2 packed_long3 packed_long4 packed_ulong2 packed_ulong3 packed_ulong4 : packed_vector_mtl
 #define PACKED_TYPES_MTL(t) \
   typedef packed_vector_mtl<t, 2> packed_##t##2; \
   typedef packed_vector_mtl<t, 3> packed_##t##3; \
@@ -81,6 +115,8 @@ PACKED_TYPES_MTL(short)
 PACKED_TYPES_MTL(ushort)
 PACKED_TYPES_MTL(char)
 PACKED_TYPES_MTL(uchar)
+PACKED_TYPES_MTL(long)
+PACKED_TYPES_MTL(ulong)
 #undef PACKED_TYPES_MTL
 
 //@ MAXHALF

@@ -1,5 +1,5 @@
 // <metal_matrix>: columns of vectors.
-//@ matrix : construct_one
+//@ matrix : construct_one_mtl scalar_mtl
 template <typename T, int C, int R> struct matrix {
   vec_mtl<T, R> columns[C];
   matrix() = default;
@@ -38,10 +38,16 @@ template <typename T, int C, int R, int K> inline matrix<T, C, R> operator*(matr
   for (int c = 0; c < C; c++) r.columns[c] = a * b.columns[c];
   return r;
 }
-template <typename T, int C, int R> inline matrix<T, C, R> operator*(matrix<T, C, R> m, T s) { for (int c = 0; c < C; c++) m.columns[c] *= s; return m; }
-template <typename T, int C, int R> inline matrix<T, C, R> operator*(T s, matrix<T, C, R> m) { return m * s; }
+#define MATRIX_SCALAR_MTL typename S, typename require_mtl<is_scalar_mtl<S>::value>::type = 0
+template <typename T, int C, int R, MATRIX_SCALAR_MTL> inline matrix<T, C, R> operator*(matrix<T, C, R> m, S s) { for (int c = 0; c < C; c++) m.columns[c] *= (T)s; return m; }
+template <typename T, int C, int R, MATRIX_SCALAR_MTL> inline matrix<T, C, R> operator*(S s, matrix<T, C, R> m) { return m * s; }
+template <typename T, int C, int R, MATRIX_SCALAR_MTL> inline matrix<T, C, R> &operator*=(matrix<T, C, R> &m, S s) { return m = m * s; }
+template <typename T, int C, int R> inline matrix<T, C, R> &operator*=(matrix<T, C, R> &m, matrix<T, C, C> n) { return m = m * n; }
+#undef MATRIX_SCALAR_MTL
 template <typename T, int C, int R> inline matrix<T, C, R> operator+(matrix<T, C, R> a, matrix<T, C, R> b) { for (int c = 0; c < C; c++) a.columns[c] += b.columns[c]; return a; }
 template <typename T, int C, int R> inline matrix<T, C, R> operator-(matrix<T, C, R> a, matrix<T, C, R> b) { for (int c = 0; c < C; c++) a.columns[c] -= b.columns[c]; return a; }
+template <typename T, int C, int R> inline matrix<T, C, R> &operator+=(matrix<T, C, R> &a, matrix<T, C, R> b) { return a = a + b; }
+template <typename T, int C, int R> inline matrix<T, C, R> &operator-=(matrix<T, C, R> &a, matrix<T, C, R> b) { return a = a - b; }
 template <typename T, int C, int R> inline matrix<T, C, R> operator-(matrix<T, C, R> a) { for (int c = 0; c < C; c++) a.columns[c] = -a.columns[c]; return a; }
 template <typename T, int C, int R> inline matrix<T, R, C> transpose(matrix<T, C, R> m) {
   matrix<T, R, C> r;

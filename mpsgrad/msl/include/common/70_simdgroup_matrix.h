@@ -1,5 +1,5 @@
 // <metal_simdgroup_matrix>: 8x8, two neighbouring elements of a row per lane, in the layout that Apple's GPUs use.
-//@ simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_load simdgroup_store simdgroup_multiply_accumulate simdgroup_multiply make_filled_simdgroup_matrix : simd_shuffle construct construct_one fma
+//@ simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_load simdgroup_store simdgroup_multiply_accumulate simdgroup_multiply make_filled_simdgroup_matrix : simd_shuffle construct_mtl construct_one_mtl fma
 inline uint matrix_row_mtl(uint lane) { return ((lane >> 4) & 1) * 4 + ((lane >> 1) & 3); }
 inline uint matrix_column_mtl(uint lane) { return ((lane >> 3) & 1) * 4 + (lane & 1) * 2; }
 inline uint matrix_lane_mtl(uint row, uint column) { return ((row >> 2) << 4) | ((column >> 2) << 3) | ((row & 3) << 1) | ((column >> 1) & 1); }

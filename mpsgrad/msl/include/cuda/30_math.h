@@ -166,6 +166,10 @@ inline bool isfinite_mtl(float x) { return (__float_as_uint(x) & 0x7f800000u) !=
 inline bool isnormal_mtl(float x) { uint e = __float_as_uint(x) & 0x7f800000u; return e != 0x7f800000u && e != 0; }
 inline bool signbit_mtl(float x) { return __float_as_uint(x) >> 31; }
 
+//@ isordered isunordered : isnan
+inline bool isordered_mtl(float x, float y) { return !isnan_mtl(x) && !isnan_mtl(y); }
+inline bool isunordered_mtl(float x, float y) { return isnan_mtl(x) || isnan_mtl(y); }
+
 //@ clz
 inline int clz_mtl(int x) { return __clz(x); }
 inline uint clz_mtl(uint x) { return __clz((int)x); }

@@ -1,6 +1,8 @@
 // Vectors with the swizzles and functions that the program uses, and what moves between types.
 //@ *
 template <typename T, int N> struct vec_mtl;
+template <typename T, int N> struct packed_vector_mtl;
+template <typename A> constexpr inline const A &unpack_mtl(const A &a) { return a; }
 
 // v.xz and its like: a view of some components, which reads as a vector and can be assigned.
 template <typename V, typename T, int N, int... I> struct swizzle_mtl {
@@ -61,7 +63,9 @@ template <typename T, int N> struct components_mtl {
   template <typename A> constexpr void put(const A &a) { v[n++] = (T)a; }
   template <typename A, int M> constexpr void put(const vec_mtl<A, M> &a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
   template <typename V, typename A, int M, int... I> constexpr void put(const swizzle_mtl<V, A, M, I...> &a) { put(a.operator V()); }
+  template <typename A, int M> constexpr void put(const packed_vector_mtl<A, M> &a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
   template <typename... A> constexpr components_mtl(const A &...a) { (put(a), ...); }
+  constexpr components_mtl(const T (&a)[N]) { for (int i = 0; i < N; i++) v[i] = a[i]; }
 };
 
 #define EACH_MTL for (int i = 0; i < N; i++)
@@ -76,6 +80,7 @@ template <typename T, int N> struct components_mtl {
 #define FUNCTION_2_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i], b.v[i]); return r; }
 #define FUNCTION_3_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, const vec_mtl &c) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i], b.v[i], c.v[i]); return r; }
 #define FUNCTION_TEST_MTL(f) friend vec_mtl<bool, N> f(const vec_mtl &a) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = f(a.v[i]); return r; }
+#define FUNCTION_TEST_2_MTL(f) friend vec_mtl<bool, N> f(const vec_mtl &a, const vec_mtl &b) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
 
 #define VECTOR_dot_MTL friend T dot_mtl(const vec_mtl &a, const vec_mtl &b) { T s = (T)(a.v[0] * b.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * b.v[i]); return s; }
 #define VECTOR_length_squared_MTL friend T length_squared_mtl(const vec_mtl &a) { T s = (T)(a.v[0] * a.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return s; }
@@ -156,9 +161,9 @@ template <typename T, typename U> inline T as_type(const U &x) {
   return r;
 }
 
-//@ construct
+//@ construct_mtl
 template <typename T, typename... A> inline T construct_mtl(const A &...a) { return T(a...); }
-//@ construct_one
+//@ construct_one_mtl
 template <typename T, typename A> inline T construct_one_mtl(const A &a) { return T(a); }
 
 //@ any all

@@ -5,68 +5,204 @@ inline uint local_position_mtl(size_t x) { __builtin_assume(x <= 1024); return (
 inline uint lane_mtl(uint x) { __builtin_assume(x <= 32); return x; }
 inline uint lane_index_mtl() { return lane_mtl(get_sub_group_local_id()); }
 template <typename T, int N> using vec_mtl = T __attribute__((ext_vector_type(N)));
+template <int N> struct bool_vector_mtl;
+template <typename T, int N> struct packed_vector_mtl;
+template <typename V, typename T, int N, int... I> struct swizzle_mtl;
+template <typename A> constexpr inline A unpack_mtl(A a) { return a; }
 
 //@ vec
 // vec_mtl is always there; this names it.
 
-//@ bool2 bool3 bool4
-// The truth values of a comparison are a mask: all bits set or none. A variable of type bool4 keeps them as bytes.
-template <int N> struct bool_vector_mtl;
-template <> struct bool_vector_mtl<2> {
-  bool x, y;
-  bool_vector_mtl() = default;
-  bool_vector_mtl(bool a) : x(a), y(a) {}
-  bool_vector_mtl(bool a, bool b) : x(a), y(b) {}
-  template <typename E> bool_vector_mtl(vec_mtl<E, 2> v) : x(v.x != 0), y(v.y != 0) {}
-  bool operator[](int i) const { return i == 0 ? x : y; }
-  char2 mask() const { return (char2)(-(char)x, -(char)y); }
+//@ scalar_mtl
+template <bool C> struct require_mtl {};
+template <> struct require_mtl<true> { typedef int type; };
+template <typename T> struct is_scalar_mtl { static constexpr bool value = false; };
+#define SCALAR_MTL(t) template <> struct is_scalar_mtl<t> { static constexpr bool value = true; };
+SCALAR_MTL(bool)
+SCALAR_MTL(char)
+SCALAR_MTL(uchar)
+SCALAR_MTL(short)
+SCALAR_MTL(ushort)
+SCALAR_MTL(int)
+SCALAR_MTL(uint)
+SCALAR_MTL(long)
+SCALAR_MTL(ulong)
+SCALAR_MTL(half)
+SCALAR_MTL(float)
+#define SCALARS_ONLY_MTL(A) typename require_mtl<is_scalar_mtl<A>::value>::type = 0
+
+//@ swizzle_mtl : scalar_mtl lift_mtl
+struct lift_mtl {};
+// v.xz and its like of a vector that is a class: a view of some components, which reads as a vector and can be assigned.
+template <typename V, typename T, int N, int... I> struct swizzle_mtl {
+  T v[N];
+  swizzle_mtl() = default;
+  operator V() const { return V{v[I]...}; }
+  swizzle_mtl &operator=(const swizzle_mtl &o) { return *this = o.operator V(); }
+  swizzle_mtl &operator=(V o) {
+    int k = 0;
+    ((v[I] = o[k++]), ...);
+    return *this;
+  }
+  T operator[](int i) const { const int place[] = {I...}; return v[place[i]]; }
+#define ASSIGNMENT_MTL(op) template <typename A> swizzle_mtl &operator op##=(A a) { return *this = V(operator V() op lift_mtl() op a); }
+  ASSIGNMENT_MTL(+)
+  ASSIGNMENT_MTL(-)
+  ASSIGNMENT_MTL(*)
+  ASSIGNMENT_MTL(/)
+  ASSIGNMENT_MTL(%)
+  ASSIGNMENT_MTL(&)
+  ASSIGNMENT_MTL(|)
+  ASSIGNMENT_MTL(^)
+#undef ASSIGNMENT_MTL
 };
-template <> struct bool_vector_mtl<3> {
-  bool x, y, z;
-  bool_vector_mtl() = default;
-  bool_vector_mtl(bool a) : x(a), y(a), z(a) {}
-  bool_vector_mtl(bool a, bool b, bool c) : x(a), y(b), z(c) {}
-  template <typename E> bool_vector_mtl(vec_mtl<E, 3> v) : x(v.x != 0), y(v.y != 0), z(v.z != 0) {}
-  bool operator[](int i) const { return i == 0 ? x : i == 1 ? y : z; }
-  char3 mask() const { return (char3)(-(char)x, -(char)y, -(char)z); }
+
+//@ components_mtl : swizzle_mtl
+// The components of several values in a row.
+template <typename T, int N> struct components_mtl {
+  T v[N] = {};
+  int n = 0;
+  template <typename A, SCALARS_ONLY_MTL(A)> constexpr void put(A a) { v[n++] = (T)a; }
+  template <typename E, int M> constexpr void put(vec_mtl<E, M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a[i]; }
+  template <int M> constexpr void put(bool_vector_mtl<M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
+  template <typename E, int M> constexpr void put(packed_vector_mtl<E, M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
+  template <typename V, typename E, int M, int... I> constexpr void put(swizzle_mtl<V, E, M, I...> a) { put(a.operator V()); }
+  template <typename... A> constexpr components_mtl(A... a) { (put(a), ...); }
+  constexpr components_mtl(const T (&a)[N]) { for (int i = 0; i < N; i++) v[i] = a[i]; }
 };
-template <> struct bool_vector_mtl<4> {
-  bool x, y, z, w;
+
+//@ bool2 bool3 bool4 bool_vector_mtl : components_mtl
+// The compiler's own comparisons of vectors give masks of integers; Metal's give truth values, one byte each.
+template <int N> struct truth_storage_mtl;
+template <> struct alignas(2) truth_storage_mtl<2> {
+  union { bool v[2]; struct { bool x, y; }; struct { bool r, g; }; BOOL_SWIZZLES_2_MTL };
+  truth_storage_mtl() = default;
+  constexpr truth_storage_mtl(bool a, bool b) : v{a, b} {}
+};
+template <> struct alignas(4) truth_storage_mtl<3> {
+  union { bool v[3]; struct { bool x, y, z; }; struct { bool r, g, b; }; BOOL_SWIZZLES_3_MTL };
+  truth_storage_mtl() = default;
+  constexpr truth_storage_mtl(bool a, bool b, bool c) : v{a, b, c} {}
+};
+template <> struct alignas(4) truth_storage_mtl<4> {
+  union { bool v[4]; struct { bool x, y, z, w; }; struct { bool r, g, b, a; }; BOOL_SWIZZLES_4_MTL };
+  truth_storage_mtl() = default;
+  constexpr truth_storage_mtl(bool a, bool b, bool c, bool d) : v{a, b, c, d} {}
+};
+template <int N> struct bool_vector_mtl : truth_storage_mtl<N> {
+  typedef truth_storage_mtl<N> base;
+  using base::v;
   bool_vector_mtl() = default;
-  bool_vector_mtl(bool a) : x(a), y(a), z(a), w(a) {}
-  bool_vector_mtl(bool a, bool b, bool c, bool d) : x(a), y(b), z(c), w(d) {}
-  template <typename E> bool_vector_mtl(vec_mtl<E, 4> v) : x(v.x != 0), y(v.y != 0), z(v.z != 0), w(v.w != 0) {}
-  bool operator[](int i) const { return i < 2 ? (i == 0 ? x : y) : (i == 2 ? z : w); }
-  char4 mask() const { return (char4)(-(char)x, -(char)y, -(char)z, -(char)w); }
+  constexpr bool_vector_mtl(const bool_vector_mtl &o) : bool_vector_mtl(components_mtl<bool, N>(o.v), places<N>()) {}
+  bool_vector_mtl &operator=(const bool_vector_mtl &o) { for (int i = 0; i < N; i++) v[i] = o.v[i]; return *this; }
+  template <typename A, SCALARS_ONLY_MTL(A)> constexpr bool_vector_mtl(A a) : bool_vector_mtl(places<N>(), (bool)a) {}
+  template <typename A, typename B, typename... C> constexpr bool_vector_mtl(A a, B b, C... c) : bool_vector_mtl(components_mtl<bool, N>(a, b, c...), places<N>()) {}
+  template <typename E> explicit constexpr bool_vector_mtl(vec_mtl<E, N> a) : bool_vector_mtl(components_mtl<bool, N>(a), places<N>()) {}
+  bool &operator[](int i) { return v[i]; }
+  constexpr bool operator[](int i) const { return v[i]; }
+  template <typename E> explicit operator vec_mtl<E, N>() const { return convert<E>(); }
+  template <typename E> vec_mtl<E, N> convert() const { vec_mtl<E, N> r; for (int i = 0; i < N; i++) r[i] = (E)v[i]; return r; }
+  vec_mtl<char, N> mask() const { return -convert<char>(); }
+  friend bool_vector_mtl operator!(bool_vector_mtl a) { bool_vector_mtl r; for (int i = 0; i < N; i++) r.v[i] = !a.v[i]; return r; }
+#define TRUTH_OPERATOR_MTL(op, how) \
+  friend bool_vector_mtl operator op(bool_vector_mtl a, bool_vector_mtl b) { bool_vector_mtl r; for (int i = 0; i < N; i++) r.v[i] = a.v[i] how b.v[i]; return r; }
+  TRUTH_OPERATOR_MTL(&&, &)
+  TRUTH_OPERATOR_MTL(||, |)
+  TRUTH_OPERATOR_MTL(&, &)
+  TRUTH_OPERATOR_MTL(|, |)
+  TRUTH_OPERATOR_MTL(^, ^)
+  TRUTH_OPERATOR_MTL(==, ==)
+  TRUTH_OPERATOR_MTL(!=, !=)
+#undef TRUTH_OPERATOR_MTL
+  friend bool_vector_mtl &operator&=(bool_vector_mtl &a, bool_vector_mtl b) { return a = a & b; }
+  friend bool_vector_mtl &operator|=(bool_vector_mtl &a, bool_vector_mtl b) { return a = a | b; }
+  friend bool_vector_mtl &operator^=(bool_vector_mtl &a, bool_vector_mtl b) { return a = a ^ b; }
+ private:
+  template <int> struct places {};
+  constexpr bool_vector_mtl(places<2>, bool a) : base(a, a) {}
+  constexpr bool_vector_mtl(places<3>, bool a) : base(a, a, a) {}
+  constexpr bool_vector_mtl(places<4>, bool a) : base(a, a, a, a) {}
+  constexpr bool_vector_mtl(components_mtl<bool, 2> t, places<2>) : base(t.v[0], t.v[1]) {}
+  constexpr bool_vector_mtl(components_mtl<bool, 3> t, places<3>) : base(t.v[0], t.v[1], t.v[2]) {}
+  constexpr bool_vector_mtl(components_mtl<bool, 4> t, places<4>) : base(t.v[0], t.v[1], t.v[2], t.v[3]) {}
 };
 typedef bool_vector_mtl<2> bool2;
 typedef bool_vector_mtl<3> bool3;
 typedef bool_vector_mtl<4> bool4;
-template <int N> inline bool_vector_mtl<N> operator!(bool_vector_mtl<N> a) { return a.mask() == (char)0; }
-template <int N> inline bool_vector_mtl<N> operator&&(bool_vector_mtl<N> a, bool_vector_mtl<N> b) { return a.mask() & b.mask(); }
-template <int N> inline bool_vector_mtl<N> operator||(bool_vector_mtl<N> a, bool_vector_mtl<N> b) { return a.mask() | b.mask(); }
-template <int N> inline bool_vector_mtl<N> operator&(bool_vector_mtl<N> a, bool_vector_mtl<N> b) { return a.mask() & b.mask(); }
-template <int N> inline bool_vector_mtl<N> operator|(bool_vector_mtl<N> a, bool_vector_mtl<N> b) { return a.mask() | b.mask(); }
-template <int N> inline bool_vector_mtl<N> operator^(bool_vector_mtl<N> a, bool_vector_mtl<N> b) { return a.mask() ^ b.mask(); }
-template <int N> inline bool_vector_mtl<N> operator==(bool_vector_mtl<N> a, bool_vector_mtl<N> b) { return a.mask() == b.mask(); }
-template <int N> inline bool_vector_mtl<N> operator!=(bool_vector_mtl<N> a, bool_vector_mtl<N> b) { return a.mask() != b.mask(); }
+// What a function or an operator of the compiler says is true.
+template <typename T> constexpr inline T truth_of_mtl(T x) { return x; }
+template <typename E, int N> constexpr inline bool_vector_mtl<N> truth_of_mtl(vec_mtl<E, N> mask) { return bool_vector_mtl<N>(mask); }
 
-//@ as_type
+//@ lift_mtl : scalar_mtl bool_vector_mtl
+// a < lift_mtl() < b: what Metal means by a < b where one of them may be a vector. A scalar becomes an element of it.
+template <typename A> struct left_mtl { A value; };
+template <typename A, typename B> struct operands_mtl { typedef A first; typedef B second; };
+template <typename E, typename S> struct converted_mtl { typedef E type; };
+template <typename E> struct converted_mtl<E, float> { static_assert((E)0.5f != (E)0, "invalid operands to binary expression: a vector of integers and a floating-point scalar"); typedef E type; };
+template <typename E> struct converted_mtl<E, half> { static_assert((E)0.5f != (E)0, "invalid operands to binary expression: a vector of integers and a floating-point scalar"); typedef E type; };
+template <typename E, int N, typename S, bool = is_scalar_mtl<S>::value> struct with_scalar_mtl { typedef S type; };
+template <typename E, int N, typename S> struct with_scalar_mtl<E, N, S, true> { typedef typename converted_mtl<E, S>::type type; };
+template <typename E, int N, typename B> struct operands_mtl<vec_mtl<E, N>, B> { typedef vec_mtl<E, N> first; typedef typename with_scalar_mtl<E, N, B>::type second; };
+template <typename A, typename E, int N> struct operands_mtl<A, vec_mtl<E, N>> { typedef typename with_scalar_mtl<E, N, A>::type first; typedef vec_mtl<E, N> second; };
+template <typename E, int N, typename F, int M> struct operands_mtl<vec_mtl<E, N>, vec_mtl<F, M>> { typedef vec_mtl<E, N> first; typedef vec_mtl<F, M> second; };
+#define LIFTED_OPERATOR_MTL(op) \
+  template <typename A> constexpr inline left_mtl<A> operator op(A a, lift_mtl) { return {a}; } \
+  template <typename A, typename B> constexpr inline auto operator op(left_mtl<A> a, B b) { \
+    typedef operands_mtl<A, B> types; \
+    return (typename types::first)a.value op (typename types::second)b; \
+  }
+LIFTED_OPERATOR_MTL(+)
+LIFTED_OPERATOR_MTL(-)
+LIFTED_OPERATOR_MTL(*)
+LIFTED_OPERATOR_MTL(/)
+LIFTED_OPERATOR_MTL(%)
+LIFTED_OPERATOR_MTL(&)
+LIFTED_OPERATOR_MTL(|)
+LIFTED_OPERATOR_MTL(^)
+#undef LIFTED_OPERATOR_MTL
+#define LIFTED_COMPARISON_MTL(op) \
+  template <typename A> constexpr inline left_mtl<A> operator op(A a, lift_mtl) { return {a}; } \
+  template <typename A, typename B> constexpr inline auto operator op(left_mtl<A> a, B b) { \
+    typedef operands_mtl<A, B> types; \
+    return truth_of_mtl((typename types::first)a.value op (typename types::second)b); \
+  }
+LIFTED_COMPARISON_MTL(<)
+LIFTED_COMPARISON_MTL(>)
+LIFTED_COMPARISON_MTL(<=)
+LIFTED_COMPARISON_MTL(>=)
+LIFTED_COMPARISON_MTL(==)
+LIFTED_COMPARISON_MTL(!=)
+#undef LIFTED_COMPARISON_MTL
+
+//@ convert_operand_mtl : scalar_mtl
+// The right side of a compound assignment to an L: a scalar becomes an element of a vector.
+template <typename A> A value_mtl(A a);
+template <typename L> struct convert_operand_mtl_of { template <typename B> static constexpr B convert(B b) { return b; } };
+template <typename E, int N> struct convert_operand_mtl_of<vec_mtl<E, N>> {
+  template <typename B, SCALARS_ONLY_MTL(B)> static constexpr E convert(B b) { return (E)b; }
+  static constexpr vec_mtl<E, N> convert(vec_mtl<E, N> v) { return v; }
+};
+template <typename L, typename B> constexpr inline auto convert_operand_mtl(B b) { return convert_operand_mtl_of<L>::convert(b); }
+
+//@ as_type : bool_vector_mtl
 template <typename T, typename U> inline T as_type(U x) { return __builtin_astype(x, T); }
 
-//@ construct
+//@ construct_mtl
 // vec<T, N>(a, b, ...) where the type is a name whose meaning only the compiler knows.
-template <typename T, typename... A> inline constexpr T construct_mtl(A... a) { return T{a...}; }
+template <typename T, typename... A> inline constexpr T construct_mtl(A... a) { return T{unpack_mtl(a)...}; }
 
-//@ construct_one
+//@ construct_one_mtl
 template <typename T> struct constructor_mtl { template <typename A> static constexpr T make(A a) { return T(a); } };
 template <typename T, int N> struct constructor_mtl<vec_mtl<T, N>> {
   template <typename A> static vec_mtl<T, N> make(A a) { return (vec_mtl<T, N>)((T)a); }
   template <typename E> static vec_mtl<T, N> make(vec_mtl<E, N> a) { return __builtin_convertvector(a, vec_mtl<T, N>); }
+  template <int M> static vec_mtl<T, N> make(bool_vector_mtl<M> a) { return a.template convert<T>(); }
+  template <typename E> static vec_mtl<T, N> make(packed_vector_mtl<E, N> a) { return make(unpack_mtl(a)); }
+  template <typename V, typename E, int M, int... I> static vec_mtl<T, N> make(swizzle_mtl<V, E, M, I...> a) { return make(a.operator V()); }
 };
 template <typename T, typename A> inline constexpr T construct_one_mtl(A a) { return constructor_mtl<T>::make(a); }
 
-//@ cast : construct_one
+//@ cast_mtl : construct_one_mtl
 // (float4)x, spelled cast_mtl<float4>()->*x: the operator ->* binds looser than a suffix and tighter than a product.
 template <typename T> struct cast_mtl { template <typename A> T operator->*(A a) const { return construct_one_mtl<T>(a); } };
 

@@ -77,27 +77,6 @@ template <typename E, int N> inline vec_mtl<E, N> insert_bits(vec_mtl<E, N> base
   return r;
 }
 
-//@ any all : bool4
-inline bool any_mtl(bool x) { return x; }
-inline bool all_mtl(bool x) { return x; }
-template <int N> inline bool any_mtl(bool_vector_mtl<N> x) { return any(x.mask()); }
-template <int N> inline bool all_mtl(bool_vector_mtl<N> x) { return all(x.mask()); }
-template <typename E, int N> inline bool any_mtl(vec_mtl<E, N> x) { return any(x != (E)0); }
-template <typename E, int N> inline bool all_mtl(vec_mtl<E, N> x) { return all(x != (E)0); }
-
-//@ select : bool4
-template <int S> struct mask_element_mtl;
-template <> struct mask_element_mtl<1> { typedef char type; };
-template <> struct mask_element_mtl<2> { typedef short type; };
-template <> struct mask_element_mtl<4> { typedef int type; };
-template <> struct mask_element_mtl<8> { typedef long type; };
-template <typename T> inline T select_mtl(T a, T b, bool c) { return c ? b : a; }
-template <typename E, int N> inline vec_mtl<E, N> select_mtl(vec_mtl<E, N> a, vec_mtl<E, N> b, bool c) { return c ? b : a; }
-template <typename E, int N, typename M> inline vec_mtl<E, N> select_mtl(vec_mtl<E, N> a, vec_mtl<E, N> b, vec_mtl<M, N> c) {
-  return __builtin_convertvector(c, vec_mtl<typename mask_element_mtl<sizeof(E)>::type, N>) ? b : a;
-}
-template <typename E, int N> inline vec_mtl<E, N> select_mtl(vec_mtl<E, N> a, vec_mtl<E, N> b, bool_vector_mtl<N> c) { return select_mtl(a, b, c.mask()); }
-
 //@ length_squared
 template <typename V> inline auto length_squared(V x) { return dot(x, x); }
 //@ distance_squared

@@ -1,0 +1,53 @@
+// <metal_relational>: truth values instead of masks.
+//@ isnan isinf isfinite isnormal signbit isordered isunordered : bool_vector_mtl
+#define TEST_MTL(test, name) \
+  inline bool test(float x) { return name(x); } \
+  inline bool test(half x) { return name(x); } \
+  template <typename E, int N> inline bool_vector_mtl<N> test(vec_mtl<E, N> x) { return truth_of_mtl(name(x)); }
+#define TEST_2_MTL(test, name) \
+  inline bool test(float x, float y) { return name(x, y); } \
+  inline bool test(half x, half y) { return name(x, y); } \
+  template <typename E, int N> inline bool_vector_mtl<N> test(vec_mtl<E, N> x, vec_mtl<E, N> y) { return truth_of_mtl(name(x, y)); }
+TEST_MTL(isnan_mtl, isnan)
+TEST_MTL(isinf_mtl, isinf)
+TEST_MTL(isfinite_mtl, isfinite)
+TEST_MTL(isnormal_mtl, isnormal)
+TEST_MTL(signbit_mtl, signbit)
+TEST_2_MTL(isordered_mtl, isordered)
+TEST_2_MTL(isunordered_mtl, isunordered)
+
+//@ any all : bool_vector_mtl
+inline bool any_mtl(bool x) { return x; }
+inline bool all_mtl(bool x) { return x; }
+inline bool any_mtl(bool2 a) { return a.x | a.y; }
+inline bool all_mtl(bool2 a) { return a.x & a.y; }
+inline bool any_mtl(bool3 a) { return a.x | a.y | a.z; }
+inline bool all_mtl(bool3 a) { return a.x & a.y & a.z; }
+inline bool any_mtl(bool4 a) { return a.x | a.y | a.z | a.w; }
+inline bool all_mtl(bool4 a) { return a.x & a.y & a.z & a.w; }
+
+//@ select : bool_vector_mtl
+template <int S> struct mask_element_mtl;
+template <> struct mask_element_mtl<1> { typedef char type; };
+template <> struct mask_element_mtl<2> { typedef short type; };
+template <> struct mask_element_mtl<4> { typedef int type; };
+template <> struct mask_element_mtl<8> { typedef long type; };
+#define SELECT_VECTOR_MTL(t, n) \
+  inline t##n select_mtl(t##n a, t##n b, bool##n c) { return -c.convert<mask_element_mtl<sizeof(t)>::type>() ? b : a; } \
+  inline t##n select_mtl(t##n a, t##n b, bool c) { return c ? b : a; }
+#define SELECT_MTL(t) \
+  inline t select_mtl(t a, t b, bool c) { return c ? b : a; } \
+  SELECT_VECTOR_MTL(t, 2) SELECT_VECTOR_MTL(t, 3) SELECT_VECTOR_MTL(t, 4)
+SELECT_MTL(char)
+SELECT_MTL(uchar)
+SELECT_MTL(short)
+SELECT_MTL(ushort)
+SELECT_MTL(int)
+SELECT_MTL(uint)
+SELECT_MTL(long)
+SELECT_MTL(ulong)
+SELECT_MTL(half)
+SELECT_MTL(float)
+inline bool select_mtl(bool a, bool b, bool c) { return c ? b : a; }
+template <int N> inline bool_vector_mtl<N> select_mtl(bool_vector_mtl<N> a, bool_vector_mtl<N> b, bool_vector_mtl<N> c) { return (c & b) | (!c & a); }
+template <int N> inline bool_vector_mtl<N> select_mtl(bool_vector_mtl<N> a, bool_vector_mtl<N> b, bool c) { return c ? b : a; }
