@@ -67,13 +67,11 @@ class VectorOperators:
     def _vector_elements(self) -> frozenset[str]:
         """The element types of the vectors that the program may use."""
         found = set()
-        for token in self._tokens:
-            if token.kind != IDENTIFIER:
-                continue
-            kind = built_in(token.text)
+        for name in {token.text for token in self._tokens if token.kind == IDENTIFIER}:
+            kind = built_in(name)
             if kind is not None and kind.width > 1:
                 found.add(kind.base)
-            elif token.text in ("vec", "packed_vec"):
+            elif name in ("vec", "packed_vec"):
                 found |= SIZES.keys()
         return frozenset(found)
 
