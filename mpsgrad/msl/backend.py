@@ -63,6 +63,7 @@ class Backend(ABC):
     library_names: frozenset[str]
     threadgroup_variable: str
     has_native_constructors: bool
+    has_inner_threadgroup_variables: bool
 
     @abstractmethod
     def opening(self, library_names: Collection[str], members: Collection[str]) -> str:

@@ -72,6 +72,7 @@ class CUDABackend(Backend):
     library_names = LIBRARY_NAMES
     threadgroup_variable = "__shared__"
     has_native_constructors = True
+    has_inner_threadgroup_variables = True
 
     def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
         lines = []

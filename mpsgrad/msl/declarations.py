@@ -564,6 +564,19 @@ def _read_instantiation(
     raise error("an explicit instantiation of a kernel needs its template arguments", tokens[head])
 
 
+def declares_variable(tokens: Sequence[Token], index: int) -> bool:
+    """Whether the address space at ``index`` belongs to a variable itself, not to what a pointer points to."""
+    position = index + 1
+    while position < len(tokens) and tokens[position].text not in (";", "=", "[", ",", "*", "&", "(", ")", "{"):
+        if tokens[position].text == "<" and tokens[position - 1].kind == IDENTIFIER:
+            close = matching_angle(tokens, position)
+            if close is None:
+                return False
+            position = close
+        position += 1
+    return position < len(tokens) and tokens[position].text in (";", "=", "[", ",")
+
+
 def integer_value(tokens: Sequence[Token], place: Token, constants: dict[str, int] | None = None) -> int:
     """The value of an integer constant expression made of literals, operators and known constants."""
     words = []

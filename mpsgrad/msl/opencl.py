@@ -103,6 +103,7 @@ class OpenCLBackend(Backend):
     library_names = LIBRARY_NAMES
     threadgroup_variable = "__local"
     has_native_constructors = False
+    has_inner_threadgroup_variables = False
 
     def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
         lines = ['#pragma clang diagnostic ignored "-Wc++11-narrowing"\n']

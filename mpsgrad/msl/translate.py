@@ -26,6 +26,7 @@ from mpsgrad.msl.declarations import (
     Kernel,
     Parameter,
     Program,
+    declares_variable,
     integer_value,
     read_program,
 )
@@ -36,6 +37,7 @@ from mpsgrad.msl.headers import library
 from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.signature import Argument, KernelSignature, Launch, Target, Translation
+from mpsgrad.msl.threadgroup_variables import with_outer_threadgroup_variables
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,
@@ -511,7 +513,7 @@ class _Translator:
     def _address_space(self, tokens: Sequence[Token], index: int, output: list[Token]) -> None:
         token = tokens[index]
         spelling = self._backend.address_spaces[token.text]
-        if token.text == "threadgroup" and _declares_variable(tokens, index):
+        if token.text == "threadgroup" and declares_variable(tokens, index):
             spelling = self._backend.threadgroup_variable
         if token.text == "constant":
             neighbours = (output[-1].text if output else "", tokens[index + 1].text if index + 1 < len(tokens) else "")
@@ -729,7 +731,10 @@ class _Translator:
         output.append(tokens[kernel.parameters_close])
         output.append(tokens[kernel.body_open])
         output += prologue
-        output += self._rewrite(tokens[kernel.body_open + 1 : kernel.body_close])
+        body = tokens[kernel.body_open + 1 : kernel.body_close]
+        if not self._backend.has_inner_threadgroup_variables:
+            body = with_outer_threadgroup_variables(body)
+        output += self._rewrite(body)
         output.append(tokens[kernel.body_close])
         if self._launch_parameter:
             output.append(tokens[kernel.body_close].replaced(self._sizes(entry_point, arguments)))
@@ -972,19 +977,6 @@ def _without_attributes(tokens: Sequence[Token]) -> list[Token]:
             rest.append(tokens[index])
             index += 1
     return rest
-
-
-def _declares_variable(tokens: Sequence[Token], index: int) -> bool:
-    """Whether the address space at ``index`` belongs to a variable itself, not to what a pointer points to."""
-    position = index + 1
-    while position < len(tokens) and tokens[position].text not in (";", "=", "[", ",", "*", "&", "(", ")", "{"):
-        if tokens[position].text == "<" and tokens[position - 1].kind == IDENTIFIER:
-            close = matching_angle(tokens, position)
-            if close is None:
-                return False
-            position = close
-        position += 1
-    return position < len(tokens) and tokens[position].text in (";", "=", "[", ",")
 
 
 def _begins_operand(tokens: Sequence[Token], opening: int, index: int) -> bool:
