@@ -46,7 +46,7 @@ def tiny_ops(device: mg.Device) -> Iterator[tuple[str, Callable[[mg.CommandBuffe
     """The name of each kernel class, and a call that encodes it on a tiny image."""
     source = mg.Image.from_array(np.ones(SHAPE, np.float32), device)
     channels = SHAPE[3]
-    window = {"kernel_width": 2, "kernel_height": 2, "device": device}
+    window: dict[str, Any] = {"kernel_width": 2, "kernel_height": 2, "device": device}
     weights = np.ones((channels, 1, 1, channels), np.float32)
     data = mg.ConvolutionDataSource.from_arrays(weights, np.ones(channels, np.float32))
     whole = np.ones((channels, *SHAPE[1:]), np.float32)
@@ -102,9 +102,7 @@ def _batch_normalization(
     yield "BatchNormalizationGradient", _Call(gradient.encode, source, source, state)
 
 
-def _loss_and_optimizer(
-    source: mg.Image, device: mg.Device
-) -> Iterator[tuple[str, Callable[[mg.CommandBuffer], Any]]]:
+def _loss_and_optimizer(source: mg.Image, device: mg.Device) -> Iterator[tuple[str, Callable[[mg.CommandBuffer], Any]]]:
     loss = mg.Loss(mg.LossDescriptor("softmax_cross_entropy"), device=device)
     yield "Loss", _Call(loss.encode, source, mg.LossLabels.from_images(source))
     optimizer = mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(), device=device)

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from bench.case import Case
-from mpsgrad import CommandBuffer, Device, Image, ImageDescriptor
+from bench.case import TorchCall, Work
+from mpsgrad import CommandBuffer, Device
 
 SECONDS_PER_SAMPLE = 0.004
 """A sample repeats the op until it takes about this long, so that the clock and one launch weigh little."""
+
+FEWEST_SAMPLES = 5
+"""So many are taken even if the time for the row is over."""
+
+COMPILED = "torch.compile"
+"""The key under which a compiled call is timed beside the memory layouts."""
 
 
 @dataclass(frozen=True)
 class Result:
     """Milliseconds for one op; ``ratio`` is PyTorch's time over ours, from neighbouring samples.
 
-    PyTorch's time is that of its fastest layout, ``torch_layout``; ``torch_layouts_ms`` has the medians of all.
+    PyTorch's time is that of its fastest layout, ``torch_layout``; ``torch_layouts_ms`` has the medians of all. Code
+    that ``torch.compile`` made is not among these but has a column of its own.
     """
 
+    samples: int
     median_ms: float
     p20_ms: float
     p80_ms: float
@@ -32,6 +40,52 @@ class Result:
     ratio_p20: float | None
     ratio_p80: float | None
     torch_layouts_ms: dict[str, float]
+    compiled_ms: float | None
+    compiled_ratio: float | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The repeated op; on a GPU also with an emptied cache (``cold``) and alone, with the host's part (``alone``)."""
+
+    repeated: Result
+    cold: Result | None = None
+    alone: Result | None = None
+
+
+class Timer(Protocol):
+    """Takes times on one kind of hardware."""
+
+    def measure(self, work: Work, calls: Mapping[str, TorchCall], samples: int, seconds: float) -> Measurement:
+        """Up to ``samples`` rounds within ``seconds``; in each, ours and each of PyTorch's calls runs in turn."""
+        ...
+
+
+def summarize(times: Sequence[float], torch_times: Mapping[str, Sequence[float]]) -> Result:
+    """The medians and percentiles of samples in seconds, of which the k-th were all taken in the same round."""
+    ours = np.asarray(times)
+    p20, median, p80 = (float(t) * 1e3 for t in np.percentile(ours, (20, 50, 80)))
+    medians = {layout: float(np.median(each)) * 1e3 for layout, each in torch_times.items()}
+    compiled_ms = medians.pop(COMPILED, None)
+    compiled_ratio = None if compiled_ms is None else float(np.median(np.asarray(torch_times[COMPILED]) / ours))
+    best = min(medians, key=lambda layout: medians[layout], default=None)
+    low = middle = high = None
+    if best is not None:
+        low, middle, high = (float(r) for r in np.percentile(np.asarray(torch_times[best]) / ours, (20, 50, 80)))
+    return Result(
+        samples=len(times),
+        median_ms=median,
+        p20_ms=p20,
+        p80_ms=p80,
+        torch_ms=None if best is None else medians[best],
+        torch_layout=best,
+        ratio=middle,
+        ratio_p20=low,
+        ratio_p80=high,
+        torch_layouts_ms=medians,
+        compiled_ms=compiled_ms,
+        compiled_ratio=compiled_ratio,
+    )
 
 
 QUIET_SECONDS = 0.02
@@ -43,13 +97,13 @@ def _settle(call: Callable[[], Any]) -> None:
     call()
 
 
-def _ours(case: Case, repeats: int, device: Device) -> float:
-    # One command buffer for each, so that its result is freed before the next, as PyTorch frees its own: otherwise only
-    # ours would write to memory that is in no cache.
+def _ours(work: Work, repeats: int, device: Device) -> float:
+    # One command buffer for each, so that what it allocates is freed before the next, as PyTorch frees its own:
+    # otherwise only ours would write to memory that is in no cache.
     started = time.perf_counter()
     for _ in range(repeats):
         with CommandBuffer(device) as commands:
-            case.encode(commands)
+            work.encode(commands)
     return (time.perf_counter() - started) / repeats
 
 
@@ -64,50 +118,30 @@ def _repeats(seconds: float) -> int:
     return max(1, min(200, round(SECONDS_PER_SAMPLE / max(seconds, 1e-9))))
 
 
-def measure(case: Case, device: Device, samples: int) -> Result:
-    """Median and percentiles over ``samples`` rounds; in each round ours and each of PyTorch's layouts runs in turn."""
-    ours = lambda n: _ours(case, n, device)  # noqa: E731
-    for _ in range(2):
-        first = ours(1)
-    repeats = _repeats(first)
-    layouts = list(case.torch_calls)
-    torch_repeats = {}
-    for layout in layouts:
+class WallTimer:
+    """Takes times by the host's clock, which is right where calls return when the work is done."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def measure(self, work: Work, calls: Mapping[str, TorchCall], samples: int, seconds: float) -> Measurement:
+        """Median and percentiles; every sample follows a pause and a call that is not counted."""
+        deadline = time.perf_counter() + seconds
+        ours = lambda n: _ours(work, n, self.device)  # noqa: E731
         for _ in range(2):
-            first = _theirs(case.torch_calls[layout], 1)
-        torch_repeats[layout] = _repeats(first)
-    times: list[float] = []
-    torch_times: dict[str, list[float]] = {layout: [] for layout in layouts}
-    for _ in range(samples):
-        _settle(lambda: ours(1))
-        times.append(ours(repeats))
-        for layout in layouts:
-            _settle(case.torch_calls[layout])
-            torch_times[layout].append(_theirs(case.torch_calls[layout], torch_repeats[layout]))
-    p20, median, p80 = (float(t) * 1e3 for t in np.percentile(times, (20, 50, 80)))
-    if not layouts:
-        return Result(median, p20, p80, None, None, None, None, None, {})
-    medians = {layout: float(np.median(torch_times[layout])) * 1e3 for layout in layouts}
-    best = min(layouts, key=lambda layout: medians[layout])
-    ratios = np.array(torch_times[best]) / np.array(times)
-    low, middle, high = (float(r) for r in np.percentile(ratios, (20, 50, 80)))
-    return Result(median, p20, p80, medians[best], best, middle, low, high, medians)
-
-
-def copy_bandwidth(device: Device, samples: int, megabytes: int = 64) -> float:
-    """GB/s, read plus written, of a plain copy of an image by a pointwise kernel of this package."""
-    from mpsgrad import NeuronLinear
-
-    channels = 64
-    pixels = megabytes * 2**20 // 4 // channels
-    descriptor = ImageDescriptor(width=1024, height=pixels // 1024, feature_channels=channels)
-    source = Image(descriptor, device)
-    np.asarray(source)[...] = 1.0
-    destination = Image(descriptor, device)
-    kernel = NeuronLinear(1.0, 0.0, device=device)
-
-    def encode(commands: CommandBuffer) -> None:
-        kernel.encode(commands, source, destination_image=destination)
-
-    case = Case("copy", "", "float32", 2 * source.resource_size, encode, lambda result: None)
-    return case.nbytes / (measure(case, device, samples).median_ms * 1e-3) / 1e9
+            first = ours(1)
+        repeats = _repeats(first)
+        torch_repeats = {}
+        for layout, call in calls.items():
+            for _ in range(2):
+                first = _theirs(call, 1)
+            torch_repeats[layout] = _repeats(first)
+        times: list[float] = []
+        torch_times: dict[str, list[float]] = {layout: [] for layout in calls}
+        while len(times) < samples and (len(times) < FEWEST_SAMPLES or time.perf_counter() < deadline):
+            _settle(lambda: ours(1))
+            times.append(ours(repeats))
+            for layout, call in calls.items():
+                _settle(call)
+                torch_times[layout].append(_theirs(call, torch_repeats[layout]))
+        return Measurement(summarize(times, torch_times))

@@ -2,130 +2,172 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 import mpsgrad as mg
-from bench.case import Case
-from bench.inputs import image, random_array, torch_layouts
+from bench.case import Case, Part, TorchCall, Work
+from bench.inputs import RandomArray, empty_image
+from bench.pytorch import as_image, image_result, layouts
+from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, text
 from mpsgrad import reference
-from mpsgrad.accuracy import assert_within, error_bound
+from mpsgrad.accuracy import error_bound
 
-SHAPES = ((16, 56, 56, 64), (16, 14, 14, 256))
+DESIGN: Mapping[str, tuple[Shape, ...]] = {
+    "cpu": ((16, 56, 56, 64), (16, 14, 14, 256)),
+    "gpu": ((64, 112, 112, 64), (64, 28, 28, 256)),
+}
+OTHERS: Mapping[str, tuple[Shape, ...]] = {
+    "resnet50": RESNET50,
+    "unet": ((32, 128, 128, 64), (32, 32, 32, 256)),
+    "awkward": AWKWARD,
+    "small": (SMALL,),
+}
 EPSILON = 1e-5
+CHECKED_CHANNELS = 4
 
 
-def cases(dtype: str, device: mg.Device) -> Iterator[Case]:
-    for shape in SHAPES:
-        x, g = random_array(shape, dtype), random_array(shape, dtype, 1)
-        text, pixels = "x".join(map(str, shape)), x[..., 0].size
-        gamma = np.linspace(0.5, 1.5, shape[3]).astype(np.float32)
-        beta = np.linspace(-1, 1, shape[3]).astype(np.float32)
-        data_source = mg.BatchNormalizationDataSource.from_arrays(gamma, beta, epsilon=EPSILON)
-        forward = mg.BatchNormalization(data_source, device=device)
-        statistics = mg.BatchNormalizationStatistics(device=device)
+def cases(dtype: str, hardware: str) -> Iterator[Case]:
+    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
+        for shape in shapes:
+            row = _Row(shape, dtype)
+            # Forward: the sums of x and of its squares, then a multiply and add. Gradient: g minus its mean and minus
+            # xhat times another, times a factor, after the sums of g and of g times xhat.
+            for op, passes, operations, prepare in (
+                ("batch_normalization", 3, 5, row.forward),
+                ("batch_normalization_gradient", 5, 10, row.gradient),
+            ):
+                nbytes, count = passes * row.x.nbytes, operations * row.x.size
+                yield Case(op, text(shape), dtype, group, nbytes, count, prepare)
+
+
+class _Row:
+    def __init__(self, shape: Shape, dtype: str) -> None:
+        self.x, self.g = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+        self.gamma = np.linspace(0.5, 1.5, shape[3]).astype(np.float32)
+        self.beta = np.linspace(-1, 1, shape[3]).astype(np.float32)
+
+    def _kernels(self, device: mg.Device) -> tuple[mg.BatchNormalization, mg.BatchNormalizationStatistics]:
+        data = mg.BatchNormalizationDataSource.from_arrays(self.gamma, self.beta, epsilon=EPSILON)
+        return mg.BatchNormalization(data, device=device), mg.BatchNormalizationStatistics(device=device)
+
+    def forward(self, device: mg.Device) -> Work:
+        kernel, statistics = self._kernels(device)
+        source, result = self.x.image(device), empty_image(self.x.shape, self.x.dtype, device)
+        sources, state = source.batch_representation(), kernel.result_state(source)
+
+        def encode(commands: mg.CommandBuffer) -> None:
+            statistics.encode_batch(commands, sources, state)
+            kernel.encode(commands, source, batch_normalization_state=state, destination_image=result)
+
+        return Work(encode, lambda: {"result": result}, self._forward_parts, self._torch_forward)
+
+    def gradient(self, device: mg.Device) -> Work:
+        kernel, statistics = self._kernels(device)
         sums = mg.BatchNormalizationStatisticsGradient(device=device)
         gradient = mg.BatchNormalizationGradient(device=device)
-        source, incoming = image(x, device), image(g, device)
+        source, incoming = self.x.image(device), self.g.image(device)
         sources, gradients = source.batch_representation(), incoming.batch_representation()
-        # One image takes every result, as PyTorch's allocator hands out the block that the call before gave back.
-        result = mg.Image(source.descriptor, device)
-        state = forward.result_state(source)
-        kept = forward.result_state(source)
+        state, result = kernel.result_state(source), empty_image(self.x.shape, self.x.dtype, device)
         with mg.CommandBuffer(device) as commands:
-            statistics.encode_batch(commands, sources, kept)
+            statistics.encode_batch(commands, sources, state)
 
-        encode_forward = partial(_encode_forward, statistics, forward, sources, source, state, result)
-        encode_gradient = partial(
-            _encode_gradient, sums, gradient, gradients, sources, incoming, source, kept, result
-        )
+        def encode(commands: mg.CommandBuffer) -> None:
+            sums.encode_batch(commands, gradients, sources, state)
+            gradient.encode(commands, incoming, source, state, destination_gradient=result)
 
-        def check_forward(
-            actual: mg.Image, x: np.ndarray = x, gamma: np.ndarray = gamma, beta: np.ndarray = beta
-        ) -> None:
-            mean, variance = reference.batch_normalization_statistics(x)
-            exact = reference.batch_normalization(x, mean, variance, gamma, beta, EPSILON)
-            magnitude = np.abs(exact - beta) + np.abs(beta) + 1
-            assert_within(np.asarray(actual), exact, error_bound(actual.dtype, 16, magnitude, exact))
+        def results() -> Mapping[str, Any]:
+            return {"result": result, "gamma": state.gradient_for_gamma, "beta": state.gradient_for_beta}
 
-        def check_gradient(
-            actual: mg.Image,
-            x: np.ndarray = x,
-            g: np.ndarray = g,
-            gamma: np.ndarray = gamma,
-            beta: np.ndarray = beta,
-            pixels: int = pixels,
-        ) -> None:
-            mean, variance = reference.batch_normalization_statistics(x)
-            exact, _, _ = reference.batch_normalization_gradient(g, x, mean, variance, gamma, beta, EPSILON)
-            magnitude = 2 * (np.abs(g) + 1 + np.abs(x))
-            assert_within(np.asarray(actual), exact, error_bound(actual.dtype, 16, magnitude, exact))
+        return Work(encode, results, self._gradient_parts, self._torch_gradient)
 
-        torch_x, torch_g = torch_layouts(x), torch_layouts(g, x)
-        yield Case(
-            "batch_normalization",
-            text,
-            dtype,
-            3 * x.nbytes,
-            encode_forward,
-            check_forward,
-            torch_calls={layout: partial(_forward, *tensors, gamma, beta) for layout, tensors in torch_x.items()},
-        )
-        yield Case(
-            "batch_normalization_gradient",
-            text,
-            dtype,
-            5 * x.nbytes,
-            encode_gradient,
-            check_gradient,
-            torch_calls={layout: _gradient(*tensors, gamma, beta) for layout, tensors in torch_g.items()},
-        )
+    def _few_channels(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """x, g, gamma and beta of the channels that are checked."""
+        count = min(CHECKED_CHANNELS, self.x.shape[3])
+        return self.x.channels(count), self.g.channels(count), self.gamma[:count], self.beta[:count]
 
+    def _forward_parts(self) -> list[Part]:
+        x, _, gamma, beta = self._few_channels()
+        mean, variance = reference.batch_normalization_statistics(x)
+        exact = reference.batch_normalization(x[:1], mean, variance, gamma, beta, EPSILON)
+        magnitude = np.abs(exact - beta) + np.abs(beta) + 1
+        return [_image_part(exact, error_bound(self.x.dtype, 16, magnitude, exact))]
 
-def _encode_forward(
-    statistics: Any,
-    forward: Any,
-    sources: Any,
-    source: Any,
-    state: Any,
-    result: mg.Image,
-    commands: mg.CommandBuffer,
-) -> mg.Image:
-    statistics.encode_batch(commands, sources, state)
-    forward.encode(commands, source, batch_normalization_state=state, destination_image=result)
-    return result
+    def _gradient_parts(self) -> list[Part]:
+        x, g, gamma, beta = self._few_channels()
+        mean, variance = reference.batch_normalization_statistics(x)
+        exact, for_gamma, for_beta = reference.batch_normalization_gradient(g, x, mean, variance, gamma, beta, EPSILON)
+        exact, pixels = exact[:1], x[..., 0].size
+        bound = error_bound(self.x.dtype, 16, 2 * (np.abs(g[:1]) + 1 + np.abs(x[:1])), exact)
+        parts = [_image_part(exact, bound)]
+        normalized = (x - mean) / np.sqrt(variance + EPSILON)
+        # The difference from the mean, its product with 1 / sqrt(variance) and that with g round before they are added.
+        for name, sums, terms in (("gamma", for_gamma, g * (np.abs(normalized) + 1)), ("beta", for_beta, g)):
+            bound = error_bound(np.float32, pixels + 16, np.abs(terms).sum((0, 1, 2)), sums)
+            parts.append(Part(name, (slice(0, sums.size),), sums, bound))
+        return parts
+
+    def _torch_forward(self, where: Any) -> Mapping[str, TorchCall]:
+        parameters = self._torch_parameters(where)
+        return {
+            f"{layout}{suffix}": TorchCall(forward, (*tensors, *parameters), image_result, fuses=not suffix)
+            for layout, tensors in layouts(where, self.x).items()
+            for suffix, forward, _ in _variants(where)
+        }
+
+    def _torch_gradient(self, where: Any) -> Mapping[str, TorchCall]:
+        parameters = self._torch_parameters(where)
+        return {
+            f"{layout}{suffix}": TorchCall(
+                backward, (g, x, parameters[0], *forward(x, *parameters)[1:]), _gradient_results, fuses=not suffix
+            )
+            for layout, (g, x) in layouts(where, self.g, self.x).items()
+            for suffix, forward, backward in _variants(where)
+        }
+
+    def _torch_parameters(self, where: Any) -> tuple[Any, Any]:
+        import torch
+
+        return torch.from_numpy(self.gamma).to(where), torch.from_numpy(self.beta).to(where)
 
 
-def _encode_gradient(
-    sums: Any,
-    gradient: Any,
-    gradients: Any,
-    sources: Any,
-    incoming: Any,
-    source: Any,
-    state: Any,
-    result: mg.Image,
-    commands: mg.CommandBuffer,
-) -> mg.Image:
-    sums.encode_batch(commands, gradients, sources, state)
-    gradient.encode(commands, incoming, source, state, destination_gradient=result)
-    return result
+def _image_part(exact: np.ndarray, bound: np.ndarray) -> Part:
+    return Part("result", (slice(0, 1), slice(None), slice(None), slice(0, exact.shape[3])), exact, bound)
 
 
-def _forward(x, gamma, beta):  # type: ignore[no-untyped-def]
+def _variants(where: Any) -> list[tuple[str, Callable[..., Any], Callable[..., Any]]]:
+    """The forward and backward functions that PyTorch has: its own, and on NVIDIA GPUs those of cuDNN."""
+    own = ("", _forward, _backward)
+    return [own, (" cuDNN", _cudnn_forward, _cudnn_backward)] if where.type == "cuda" else [own]
+
+
+def _forward(x: Any, weight: Any, bias: Any) -> Any:
     import torch
 
-    weight, bias = torch.from_numpy(gamma), torch.from_numpy(beta)
     return torch.ops.aten.native_batch_norm(x, weight, bias, None, None, True, 0.1, EPSILON)
 
 
-def _gradient(g, x, gamma, beta):  # type: ignore[no-untyped-def]
+def _backward(g: Any, x: Any, weight: Any, mean: Any, inverse: Any) -> Any:
     import torch
 
-    _, mean, inverse = _forward(x, gamma, beta)
-    weight = torch.from_numpy(gamma)
     backward = torch.ops.aten.native_batch_norm_backward
-    return lambda: backward(g, x, weight, None, None, mean, inverse, True, EPSILON, [True, True, True])
+    return backward(g, x, weight, None, None, mean, inverse, True, EPSILON, [True, True, True])
+
+
+def _cudnn_forward(x: Any, weight: Any, bias: Any) -> Any:
+    import torch
+
+    return torch.ops.aten.cudnn_batch_norm(x, weight, bias, None, None, True, 0.1, EPSILON)
+
+
+def _cudnn_backward(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, reserve: Any) -> Any:
+    import torch
+
+    return torch.ops.aten.cudnn_batch_norm_backward(x, g, weight, None, None, mean, inverse, EPSILON, reserve)
+
+
+def _gradient_results(returned: Any) -> Mapping[str, Any]:
+    source, gamma, beta = returned
+    return {"result": as_image(source), "gamma": gamma, "beta": beta}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import mpsgrad as mg
-from bench.case import Case
-from bench.inputs import image, random_array, torch_layouts, torch_tensors
+from bench.case import Case, Part, TorchCall, Work
+from bench.inputs import RandomArray, empty_image
+from bench.pytorch import as_image, image_result, layouts
 from mpsgrad import reference
-from mpsgrad.accuracy import assert_within, error_bound
+from mpsgrad.accuracy import error_bound
 
 
 class Row(NamedTuple):
+    group: str
     images: int
     size: int
     inputs: int
@@ -37,123 +40,209 @@ class Row(NamedTuple):
         return (self.size + 2 * self.padding - self.kernel) // self.stride + 1
 
 
-ROWS = (
-    Row(16, 56, 64, 3, 64, padding=1),
-    Row(16, 28, 128, 3, 128, padding=1),
-    Row(16, 14, 256, 3, 256, padding=1),
-    Row(16, 56, 256, 1, 64),
-    Row(8, 224, 3, 7, 64, stride=2, padding=3),
-    Row(16, 7, 512, 7, 1000),
-    Row(16, 56, 64, 3, 64, padding=1, groups=64),
+DESIGN_LAYERS = (
+    Row("design", 1, 56, 64, 3, 64, padding=1),
+    Row("design", 1, 28, 128, 3, 128, padding=1),
+    Row("design", 1, 14, 256, 3, 256, padding=1),
+    Row("design", 1, 56, 256, 1, 64),
+    Row("design", 1, 224, 3, 7, 64, stride=2, padding=3),
+    Row("design", 1, 7, 512, 7, 1000),
+    Row("design", 1, 56, 64, 3, 64, padding=1, groups=64),
 )
+DESIGN = {
+    "cpu": tuple(row._replace(images=8 if row.size == 224 else 16) for row in DESIGN_LAYERS),
+    "gpu": tuple(row._replace(images=64) for row in DESIGN_LAYERS),
+}
+OTHERS = (
+    Row("resnet50", 32, 224, 3, 7, 64, stride=2, padding=3),
+    Row("resnet50", 32, 56, 64, 1, 256),
+    Row("resnet50", 32, 56, 64, 3, 64, padding=1),
+    Row("resnet50", 32, 56, 256, 1, 64),
+    Row("resnet50", 32, 56, 128, 3, 128, stride=2, padding=1),
+    Row("resnet50", 32, 28, 128, 3, 128, padding=1),
+    Row("resnet50", 32, 28, 128, 1, 512),
+    Row("resnet50", 32, 28, 512, 1, 1024, stride=2),
+    Row("resnet50", 32, 14, 256, 3, 256, padding=1),
+    Row("resnet50", 32, 14, 1024, 1, 256),
+    Row("resnet50", 32, 7, 512, 3, 512, padding=1),
+    Row("resnet50", 32, 7, 512, 1, 2048),
+    Row("resnet50", 32, 1, 2048, 1, 1000),
+    Row("unet", 32, 128, 3, 3, 64, padding=1),
+    Row("unet", 32, 128, 64, 3, 64, padding=1),
+    Row("unet", 32, 64, 128, 3, 128, padding=1),
+    Row("unet", 32, 32, 256, 3, 256, padding=1),
+    Row("unet", 32, 16, 512, 3, 512, padding=1),
+    Row("unet", 32, 8, 1024, 3, 1024, padding=1),
+    Row("unet", 32, 128, 128, 3, 64, padding=1),
+    Row("unet", 32, 128, 64, 1, 2),
+    Row("awkward", 7, 57, 3, 3, 37, stride=2, padding=1),
+    Row("awkward", 5, 31, 37, 3, 37, padding=1),
+    Row("awkward", 3, 17, 37, 5, 3, padding=2),
+    Row("small", 1, 56, 64, 3, 64, padding=1),
+    Row("small", 1, 14, 256, 3, 256, padding=1),
+    Row("small", 1, 7, 512, 1, 2048),
+)
+CHECKED_CHANNELS = 4
 
 
-def cases(dtype: str, device: mg.Device) -> Iterator[Case]:
-    for row in ROWS:
-        yield from _cases(row, dtype, device)
+def cases(dtype: str, hardware: str) -> Iterator[Case]:
+    for row in (*DESIGN[hardware], *OTHERS):
+        yield from _cases(row, dtype, tf32=False)
+    if hardware == "gpu" and dtype == "float32":
+        for row in DESIGN[hardware]:
+            if row.groups == 1:
+                yield from _cases(row, dtype, tf32=True)
 
 
-def _cases(row: Row, dtype: str, device: mg.Device) -> Iterator[Case]:
-    size, channels = row.result_size, row.inputs // row.groups
-    x = random_array((row.images, row.size, row.size, row.inputs), dtype)
-    g = random_array((row.images, size, size, row.outputs), dtype, 1)
-    weights = random_array((row.outputs, row.kernel, row.kernel, channels), "float32", 2)
-    biases = random_array((row.outputs,), "float32", 3)
-    data = mg.ConvolutionDataSource.from_arrays(weights, biases, stride=(row.stride, row.stride), groups=row.groups)
-    forward, gradient = mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device)
-    centre = row.kernel // 2 - row.padding
-    forward.offset = mg.Offset(centre, centre)
-    source, incoming = image(x, device), image(g, device)
-    result = mg.Image(incoming.descriptor, device)
-    destination = mg.Image(source.descriptor, device)
-
-    def encode_forward(commands: mg.CommandBuffer) -> mg.Image:
-        forward.encode(commands, source, destination_image=result)
-        return result
-
-    def encode_gradient(commands: mg.CommandBuffer, option: mg.ConvolutionGradientOption) -> Any:
-        state = forward.result_state(source, destination_image=result)
-        gradient.gradient_option = option
-        gradient.encode(commands, incoming, source, state, destination_gradient=destination)
-        return destination if option is mg.ConvolutionGradientOption.GRADIENT_WITH_DATA else state
-
-    first = (slice(0, 1),)
-    geometry = {
-        "stride": (row.stride, row.stride),
-        "offset": (centre, centre),
-        "size": (size, size),
-        "groups": row.groups,
-    }
-
-    def check_forward(actual: mg.Image) -> None:
-        exact = reference.convolution(x[first], weights, biases, **geometry)
-        magnitude = reference.convolution(np.abs(x[first]), np.abs(weights), np.abs(biases), **geometry)
-        bound = error_bound(actual.dtype, weights[0].size + 1, magnitude, exact)
-        assert_within(np.asarray(actual)[first], exact, bound)
-
-    def check_data(actual: mg.Image) -> None:
-        gradient_of = partial(reference.convolution_gradient_data, source_size=x.shape[1:3], **geometry)
-        exact = gradient_of(g[first], weights)
-        terms = row.kernel**2 * row.outputs // row.groups
-        bound = error_bound(actual.dtype, terms, gradient_of(np.abs(g[first]), np.abs(weights)), exact)
-        assert_within(np.asarray(actual)[first], exact, bound)
-
-    def check_weights(state: mg.ConvolutionGradientState) -> None:
-        few, groups = min(4, row.outputs), min(4, row.groups)
-        some_g, some_x = g[..., :few], x[..., : groups * channels]
-        few_geometry = {**geometry, "groups": groups}
-        gradient_of = partial(reference.convolution_gradient_weights, kernel=weights.shape[1:3], **few_geometry)
-        exact, terms = gradient_of(some_g, some_x), g[..., 0].size
-        bound = error_bound(np.dtype("float32"), terms, gradient_of(np.abs(some_g), np.abs(some_x)), exact)
-        assert_within(state.gradient_for_weights[:few], exact, bound)
-        sums = np.abs(g).sum((0, 1, 2), np.float64)
-        assert_within(
-            state.gradient_for_biases,
-            g.sum((0, 1, 2), np.float64),
-            error_bound(np.dtype("float32"), terms, sums, sums),
-        )
-
-    operations = 2 * g.size * weights[0].size
-    parameter_bytes = weights.nbytes + biases.nbytes
-    layouts = torch_layouts(x, g, weights.astype(dtype))
-    torch_biases = torch_tensors(biases.astype(dtype)) or []
-    option = mg.ConvolutionGradientOption
-    for op, nbytes, encode, check, call in (
-        ("convolution", x.nbytes + parameter_bytes + g.nbytes, encode_forward, check_forward, _forward),
-        (
-            "convolution_gradient_data",
-            g.nbytes + weights.nbytes + x.nbytes,
-            partial(encode_gradient, option=option.GRADIENT_WITH_DATA),
-            check_data,
-            partial(_backward, mask=[True, False, False]),
-        ),
-        (
-            "convolution_gradient_weights",
-            g.nbytes + x.nbytes + parameter_bytes,
-            partial(encode_gradient, option=option.GRADIENT_WITH_WEIGHTS_AND_BIAS),
-            check_weights,
-            partial(_backward, mask=[False, True, True]),
-        ),
+def _cases(row: Row, dtype: str, tf32: bool) -> Iterator[Case]:
+    layer = _Layer(row, dtype)
+    images, weights = layer.x.nbytes + layer.g.nbytes, 4 * layer.weights.size
+    operations = 2 * layer.g.size * layer.weights.size // row.outputs
+    for op, nbytes, prepare in (
+        ("convolution", images + weights + 4 * row.outputs, layer.forward),
+        ("convolution_gradient_data", images + weights, layer.gradient_data),
+        ("convolution_gradient_weights", images + weights + 4 * row.outputs, layer.gradient_weights),
     ):
-        yield Case(
-            op,
-            row.text,
-            dtype,
-            nbytes,
-            encode,
-            check,
-            operations,
-            {layout: partial(call, row, *tensors, *torch_biases) for layout, tensors in layouts.items()},
-        )
+        yield Case(op, row.text, dtype, row.group, nbytes, operations, prepare, tf32)
 
 
-def _forward(row: Row, x, g, weights, biases):  # type: ignore[no-untyped-def]
+class _Layer:
+    def __init__(self, row: Row, dtype: str) -> None:
+        size, channels = row.result_size, row.inputs // row.groups
+        self.row, self.dtype = row, dtype
+        self.x = RandomArray((row.images, row.size, row.size, row.inputs), dtype)
+        self.g = RandomArray((row.images, size, size, row.outputs), dtype, 1)
+        # In the images' dtype, so that PyTorch, whose weights have it, multiplies by the same numbers.
+        self.weights = RandomArray((row.outputs, row.kernel, row.kernel, channels), dtype, 2)
+        self.biases = RandomArray((row.outputs,), dtype, 3)
+
+    @property
+    def _geometry(self) -> dict[str, Any]:
+        row = self.row
+        centre = row.kernel // 2 - row.padding
+        return {
+            "stride": (row.stride, row.stride),
+            "offset": (centre, centre),
+            "size": (row.result_size, row.result_size),
+            "groups": row.groups,
+        }
+
+    def _source(self) -> mg.ConvolutionDataSource:
+        row = self.row
+        weights, biases = self.weights.array().astype(np.float32), self.biases.array().astype(np.float32)
+        return mg.ConvolutionDataSource.from_arrays(weights, biases, stride=(row.stride, row.stride), groups=row.groups)
+
+    def _forward_kernel(self, device: mg.Device) -> mg.Convolution:
+        kernel = mg.Convolution(self._source(), device=device)
+        centre = self.row.kernel // 2 - self.row.padding
+        kernel.offset = mg.Offset(centre, centre)
+        return kernel
+
+    def forward(self, device: mg.Device) -> Work:
+        result = empty_image(self.g.shape, self.dtype, device)
+        kernel = self._forward_kernel(device)
+        encode = partial(kernel.encode, source_image=self.x.image(device), destination_image=result)
+        return Work(encode, lambda: {"result": result}, self._forward_parts, self._torch_forward)
+
+    def _gradient(self, device: mg.Device, option: mg.ConvolutionGradientOption) -> _Gradient:
+        source, incoming = self.x.image(device), self.g.image(device)
+        kernel = mg.ConvolutionGradient(self._source(), device=device)
+        kernel.gradient_option = option
+        forward, forward_result = self._forward_kernel(device), empty_image(self.g.shape, self.dtype, device)
+        result = empty_image(self.x.shape, self.dtype, device)
+        return _Gradient(forward, kernel, source, incoming, forward_result, result)
+
+    def gradient_data(self, device: mg.Device) -> Work:
+        gradient = self._gradient(device, mg.ConvolutionGradientOption.GRADIENT_WITH_DATA)
+        torch_calls = partial(self._torch_gradient, mask=(True, False, False))
+        return Work(gradient.encode, lambda: {"result": gradient.result}, self._data_parts, torch_calls)
+
+    def gradient_weights(self, device: mg.Device) -> Work:
+        gradient = self._gradient(device, mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS)
+        torch_calls = partial(self._torch_gradient, mask=(False, True, True))
+        return Work(gradient.encode, gradient.parameter_results, self._weights_parts, torch_calls)
+
+    def _forward_parts(self) -> list[Part]:
+        x, w, b = self.x.first(), self.weights.array(), self.biases.array()
+        exact = reference.convolution(x, w, b, **self._geometry)
+        magnitude = reference.convolution(np.abs(x), np.abs(w), np.abs(b), **self._geometry)
+        return [_image_part(exact, error_bound(self.dtype, w[0].size + 1, magnitude, exact))]
+
+    def _data_parts(self) -> list[Part]:
+        g, w, row = self.g.first(), self.weights.array(), self.row
+        geometry = {"source_size": self.x.shape[1:3], **self._geometry}
+        exact = reference.convolution_gradient_data(g, w, **geometry)
+        magnitude = reference.convolution_gradient_data(np.abs(g), np.abs(w), **geometry)
+        terms = row.kernel**2 * row.outputs // row.groups
+        return [_image_part(exact, error_bound(self.dtype, terms, magnitude, exact))]
+
+    def _weights_parts(self) -> list[Part]:
+        row = self.row
+        outputs = min(CHECKED_CHANNELS, row.outputs)
+        groups = min(outputs, row.groups)
+        inputs = groups if row.groups > 1 else min(CHECKED_CHANNELS, row.inputs)
+        g, x = self.g.channels(outputs), self.x.channels(inputs)
+        geometry = {"kernel": (row.kernel, row.kernel), **self._geometry, "groups": groups}
+        exact, terms = reference.convolution_gradient_weights(g, x, **geometry), g[..., 0].size
+        magnitude = reference.convolution_gradient_weights(np.abs(g), np.abs(x), **geometry)
+        bound = error_bound(np.float32, terms, magnitude, exact)
+        few = slice(0, outputs)
+        index = (few, slice(None), slice(None), slice(0, exact.shape[3]))
+        sums = g.sum((0, 1, 2))
+        return [
+            Part("weights", index, exact, bound),
+            Part("biases", (few,), sums, error_bound(np.float32, terms, np.abs(g).sum((0, 1, 2)), sums)),
+        ]
+
+    def _tensors(self, where: Any) -> dict[str, list[Any]]:
+        """x, g and the weights in each memory format."""
+        return layouts(where, self.x, self.g, self.weights)
+
+    def _torch_forward(self, where: Any) -> Mapping[str, TorchCall]:
+        biases = self.biases.tensor(where)
+        return {
+            layout: TorchCall(partial(_forward, self.row), (x, weights, biases), image_result, fuses=False)
+            for layout, (x, _, weights) in self._tensors(where).items()
+        }
+
+    def _torch_gradient(self, where: Any, mask: tuple[bool, bool, bool]) -> Mapping[str, TorchCall]:
+        results = image_result if mask[0] else _parameter_results
+        return {
+            layout: TorchCall(partial(_backward, self.row, mask), tuple(tensors), results, fuses=False)
+            for layout, tensors in self._tensors(where).items()
+        }
+
+
+@dataclass
+class _Gradient:
+    """Encodes of a gradient. Each has a state of its own, because gradients of parameters add up in a state."""
+
+    forward: mg.Convolution
+    kernel: mg.ConvolutionGradient
+    source: mg.Image
+    incoming: mg.Image
+    forward_result: mg.Image
+    result: mg.Image
+
+    def encode(self, commands: mg.CommandBuffer) -> None:
+        self.state = self.forward.result_state(self.source, destination_image=self.forward_result)
+        self.kernel.encode(commands, self.incoming, self.source, self.state, destination_gradient=self.result)
+
+    def parameter_results(self) -> Mapping[str, Any]:
+        return {"weights": self.state.gradient_for_weights, "biases": self.state.gradient_for_biases}
+
+
+def _image_part(exact: np.ndarray, bound: np.ndarray) -> Part:
+    return Part("result", (slice(0, 1),), exact, bound)
+
+
+def _forward(row: Row, x: Any, weights: Any, biases: Any) -> Any:
     import torch
 
     return torch.nn.functional.conv2d(x, weights, biases, row.stride, row.padding, 1, row.groups)
 
 
-def _backward(row: Row, x, g, weights, biases, mask):  # type: ignore[no-untyped-def]
+def _backward(row: Row, mask: tuple[bool, bool, bool], x: Any, g: Any, weights: Any) -> Any:
     import torch
 
     return torch.ops.aten.convolution_backward(
@@ -167,5 +256,10 @@ def _backward(row: Row, x, g, weights, biases, mask):  # type: ignore[no-untyped
         False,
         [0, 0],
         row.groups,
-        mask,
+        list(mask),
     )
+
+
+def _parameter_results(returned: Any) -> Mapping[str, Any]:
+    _, weights, biases = returned
+    return {"weights": as_image(weights), "biases": biases}

@@ -6,83 +6,110 @@ the same labels, and once with a class index for each row, which is less to read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import mpsgrad as mg
-from bench.case import Case
-from bench.inputs import image, random_array, torch_tensors
+from bench.case import Case, Part, TorchCall, Work
+from bench.inputs import RandomArray, empty_image
+from bench.shapes import Shape, text
 from mpsgrad import reference
-from mpsgrad.accuracy import assert_within, error_bound
+from mpsgrad.accuracy import error_bound
 
-SHAPES = ((4096, 1, 1, 1000),)
+DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((4096, 1, 1, 1000),), "gpu": ((16384, 1, 1, 1000),)}
+OTHERS: Mapping[str, tuple[Shape, ...]] = {
+    "resnet50": ((32, 1, 1, 1000),),
+    "awkward": ((1000, 1, 1, 37),),
+    "small": ((1, 1, 1, 1000),),
+}
 FUNCTION_ULPS = 8
+# Per element: maximum, difference, exponential, sum; label times logarithm, sum; power times 1 / sum, minus the label.
+CHECKED_ROWS = 64
 
 
-def cases(dtype: str, device: mg.Device) -> Iterator[Case]:
-    for shape in SHAPES:
-        yield _case(shape, dtype, device)
+def cases(dtype: str, hardware: str) -> Iterator[Case]:
+    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
+        for shape in shapes:
+            row = _Row(shape, dtype)
+            yield Case("loss_softmax_cross_entropy", text(shape), dtype, group, row.nbytes, 8 * row.x.size, row.prepare)
 
 
-def _case(shape: tuple[int, ...], dtype: str, device: mg.Device) -> Case:
-    x, channels = random_array(shape, dtype), shape[3]
-    classes = np.random.default_rng(1).integers(0, channels, x[..., 0].size)
-    labels = np.eye(channels, dtype=np.float32)[classes].reshape(shape)
-    source = image(x, device)
-    targets = mg.LossLabels.from_images(image(labels, device))
-    descriptor = mg.LossDescriptor("softmax_cross_entropy", "mean", reduce_across_batch=True)
-    kernel = mg.Loss(descriptor, gradient_follows_reduction=True, device=device)
+class _Row:
+    def __init__(self, shape: Shape, dtype: str) -> None:
+        self.x = RandomArray(shape, dtype)
 
-    def encode(commands: mg.CommandBuffer) -> Any:
-        return kernel.encode(commands, source, targets)
+    @property
+    def nbytes(self) -> int:
+        return 2 * self.x.nbytes + 4 * self.x.size
 
-    def check(actual: mg.Image) -> None:
+    @property
+    def _classes(self) -> np.ndarray:
+        rows, channels = self.x.shape[0], self.x.shape[3]
+        return np.random.default_rng(1).integers(0, channels, rows)
+
+    @property
+    def _labels(self) -> np.ndarray:
+        return np.eye(self.x.shape[3], dtype=np.float32)[self._classes].reshape(self.x.shape)
+
+    def prepare(self, device: mg.Device) -> Work:
+        source, result = self.x.image(device), empty_image(self.x.shape, self.x.dtype, device)
+        targets = mg.LossLabels.from_images(mg.Image.from_array(self._labels, device))
+        descriptor = mg.LossDescriptor("softmax_cross_entropy", "mean", reduce_across_batch=True)
+        kernel = mg.Loss(descriptor, gradient_follows_reduction=True, device=device)
+        return Work(
+            partial(kernel.encode, source_image=source, labels=targets, destination_image=result),
+            lambda: {"gradient": result, "loss": targets.loss_image},
+            self._parts,
+            self._torch_calls,
+        )
+
+    def _parts(self) -> list[Part]:
+        x, labels, channels, rows = self.x.array(), self._labels, self.x.shape[3], self.x.shape[0]
         exact = reference.loss(x, labels, "softmax_cross_entropy", reduction="mean", reduce_across_batch=True)
         magnitude = np.abs(exact) + np.abs(x).max()
-        terms = channels + x[..., 0].size
-        bound = error_bound(np.float32, terms, magnitude, exact, function_ulps=FUNCTION_ULPS)
-        assert_within(np.asarray(targets.loss_image), exact, bound, name="loss")
-        few = slice(0, 64)
-        scale = 1 / x[..., 0].size
+        bound = error_bound(np.float32, channels + rows, magnitude, exact, function_ulps=FUNCTION_ULPS)
+        loss = Part("loss", (slice(0, 1),), exact[:1], bound[:1])
+        few = slice(0, min(CHECKED_ROWS, rows))
         powers = reference.soft_max(x[few])
-        exact = scale * (powers - labels[few])
-        magnitude = scale * (powers + labels[few])
-        bound = error_bound(actual.dtype, channels, magnitude, exact, function_ulps=FUNCTION_ULPS)
-        assert_within(np.asarray(actual)[few], exact, bound, name="gradient")
+        exact, magnitude = (powers - labels[few]) / rows, (powers + labels[few]) / rows
+        bound = error_bound(self.x.dtype, channels, magnitude, exact, function_ulps=FUNCTION_ULPS)
+        return [Part("gradient", (few,), exact, bound), loss]
 
-    return Case(
-        "loss_softmax_cross_entropy",
-        "x".join(map(str, shape)),
-        dtype,
-        2 * x.nbytes + labels.nbytes,
-        encode,
-        check,
-        torch_calls=_torch_calls(x.reshape(-1, channels), labels.reshape(-1, channels), classes),
-    )
+    def _torch_calls(self, where: Any) -> Mapping[str, TorchCall]:
+        import torch
+
+        x, channels = self.x.tensor(where), self.x.shape[3]
+        prediction = x.reshape(-1, channels)
+        probabilities = torch.from_numpy(self._labels).to(where).to(prediction.dtype).reshape(-1, channels)
+        indices = torch.from_numpy(self._classes).to(where)
+        one = torch.ones((), dtype=prediction.dtype, device=where)
+        return {
+            "probabilities": TorchCall(_with_probabilities, (prediction, probabilities), self._torch_results),
+            "class indices": TorchCall(_with_indices, (prediction, indices, one), self._torch_results),
+        }
+
+    def _torch_results(self, returned: Any) -> Mapping[str, Any]:
+        loss, gradient = returned
+        return {"loss": loss.reshape(1, 1, 1, 1), "gradient": gradient.reshape(self.x.shape)}
 
 
-def _torch_calls(x: np.ndarray, labels: np.ndarray, classes: np.ndarray) -> dict[str, Callable[[], Any]]:
-    tensors = torch_tensors(x, labels.astype(x.dtype), classes)
-    if tensors is None:
-        return {}
+def _with_probabilities(prediction: Any, probabilities: Any) -> Any:
     import torch
 
-    aten, (prediction, probabilities, indices) = torch.ops.aten, tensors
-    mean = 1
-    one = torch.ones((), dtype=prediction.dtype)
+    result = torch.log_softmax(prediction, 1)
+    loss = (probabilities * result).sum() / -len(result)
+    backward = torch.ops.aten._log_softmax_backward_data
+    return loss, backward(probabilities / -len(result), result, 1, result.dtype)
 
-    def with_probabilities() -> Any:
-        result = torch.log_softmax(prediction, 1)
-        loss = (probabilities * result).sum() / -len(result)
-        gradient = aten._log_softmax_backward_data(probabilities / -len(result), result, 1, result.dtype)
-        return loss, gradient
 
-    def with_indices() -> Any:
-        result = torch.log_softmax(prediction, 1)
-        loss, total_weight = aten.nll_loss_forward(result, indices, None, mean, -100)
-        gradient = aten.nll_loss_backward(one, result, indices, None, mean, -100, total_weight)
-        return loss, aten._log_softmax_backward_data(gradient, result, 1, result.dtype)
+def _with_indices(prediction: Any, indices: Any, one: Any) -> Any:
+    import torch
 
-    return {"probabilities": with_probabilities, "class indices": with_indices}
+    aten, mean = torch.ops.aten, 1
+    result = torch.log_softmax(prediction, 1)
+    loss, total_weight = aten.nll_loss_forward(result, indices, None, mean, -100)
+    gradient = aten.nll_loss_backward(one, result, indices, None, mean, -100, total_weight)
+    return loss, aten._log_softmax_backward_data(gradient, result, 1, result.dtype)

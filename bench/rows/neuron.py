@@ -2,25 +2,32 @@
 
 The gradients take the forward source x, as MPS's do. PyTorch's gradients of sigmoid, tanh and exp start from the saved
 result instead, which spares them an exponential: that is what the ratio compares with. Its layout "from x" does the
-work that ours does. NCHW would make no difference to these ops.
+work that ours does. NCHW would make no difference to these ops. Where PyTorch has no op for a neuron, its time is that
+of the ops that it is written with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 import mpsgrad as mg
-from bench.case import Case
-from bench.inputs import image, random_array, torch_layouts
+from bench.case import Case, Part, TorchCall, Work
+from bench.inputs import RandomArray, empty_image
+from bench.pytorch import image_result, layouts
+from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, scan, text
 from mpsgrad import reference
-from mpsgrad.accuracy import assert_within, error_bound
+from mpsgrad.accuracy import error_bound
 
-SHAPE = (16, 56, 56, 64)
+DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((16, 56, 56, 64),), "gpu": ((64, 112, 112, 64),)}
+OTHERS: Mapping[str, tuple[Shape, ...]] = {"resnet50": RESNET50, "awkward": AWKWARD, "small": (SMALL,)}
+TYPES_OF_OTHERS = {"resnet50": ("relu",), "awkward": ("relu", "sigmoid"), "small": ("relu", "sigmoid")}
+SCANNED_TYPES = ("relu",)
 FUNCTION_ULPS = 24
+CHECKED_ROWS = 8
 
 PARAMETERS: dict[str, tuple[float, ...]] = {
     "relu": (0.1,),
@@ -33,77 +40,112 @@ PARAMETERS: dict[str, tuple[float, ...]] = {
 }
 
 
-def cases(dtype: str, device: mg.Device) -> Iterator[Case]:
-    x, g = random_array(SHAPE, dtype), random_array(SHAPE, dtype, 1)
-    slopes = np.linspace(-0.5, 0.5, SHAPE[-1]).astype(np.float32)
-    text = "x".join(map(str, SHAPE))
-    source, incoming = image(x, device), image(g, device)
-    # One image takes every result, as PyTorch's allocator hands out the block that the call before gave back.
-    result = mg.Image(source.descriptor, device)
-    torch_x, torch_g = torch_layouts(x).get("NHWC"), torch_layouts(g, x).get("NHWC")
-    for kind in mg.NeuronType:
-        name = kind.name.lower()
-        data = slopes if kind is mg.NeuronType.PRELU else None
-        descriptor = mg.NeuronDescriptor(kind, *PARAMETERS.get(name, ()), data=data)
-        forward, gradient = mg.Neuron(descriptor, device=device), mg.NeuronGradient(descriptor, device=device)
-        with mg.CommandBuffer(device) as commands:
-            _, state = forward.encode(commands, source, return_state=True)
-        arguments = {"type": name, "a": descriptor.a, "b": descriptor.b, "c": descriptor.c, "slopes": data}
+def cases(dtype: str, hardware: str) -> Iterator[Case]:
+    for shape in DESIGN[hardware]:
+        yield from _cases(dtype, "design", shape, tuple(kind.name.lower() for kind in mg.NeuronType))
+    for group, shapes in OTHERS.items():
+        for shape in shapes:
+            yield from _cases(dtype, group, shape, TYPES_OF_OTHERS[group])
+    for shape in scan(hardware):
+        yield from _cases(dtype, "scan", shape, SCANNED_TYPES)
 
-        def encode_forward(commands: mg.CommandBuffer, kernel: mg.Neuron = forward) -> mg.Image:
-            kernel.encode(commands, source, destination_image=result)
-            return result
 
-        def encode_gradient(
-            commands: mg.CommandBuffer, kernel: mg.NeuronGradient = gradient, state: Any = state
-        ) -> mg.Image:
-            kernel.encode(commands, incoming, source, state, destination_gradient=result)
-            return result
+def _cases(dtype: str, group: str, shape: Shape, names: tuple[str, ...]) -> Iterator[Case]:
+    for name in names:
+        row = _Row(name, RandomArray(shape, dtype), RandomArray(shape, dtype, 1))
+        nbytes = row.x.nbytes
+        yield Case(f"neuron_{name}", text(shape), dtype, group, 2 * nbytes, row.x.size, row.forward)
+        yield Case(f"neuron_{name}_gradient", text(shape), dtype, group, 3 * nbytes, 2 * row.x.size, row.gradient)
 
-        def check_forward(actual: mg.Image, arguments: dict[str, Any] = arguments) -> None:
-            exact = reference.neuron(x[:1], **arguments)
-            magnitude = np.abs(exact) + np.abs(x[:1]) + 1
-            bound = error_bound(actual.dtype, 1, magnitude, exact, function_ulps=FUNCTION_ULPS)
-            assert_within(np.asarray(actual)[:1], exact, bound)
 
-        def check_gradient(actual: mg.Image, arguments: dict[str, Any] = arguments) -> None:
-            exact = reference.neuron_gradient(g[:1], x[:1], **arguments)
-            magnitude = np.abs(exact) + np.abs(g[:1]) * (1 + np.abs(x[:1]))
-            bound = error_bound(actual.dtype, 1, magnitude, exact, function_ulps=FUNCTION_ULPS)
-            assert_within(np.asarray(actual)[:1], exact, bound)
+class _Row:
+    def __init__(self, name: str, x: RandomArray, g: RandomArray) -> None:
+        self.name, self.x, self.g = name, x, g
+        self.slopes = np.linspace(-0.5, 0.5, x.shape[3]).astype(np.float32) if name == "prelu" else None
+        parameters = dict(zip("abc", PARAMETERS.get(name, ()), strict=False))
+        self.descriptor = mg.NeuronDescriptor(mg.NeuronType[name.upper()], data=self.slopes, **parameters)
 
-        torch_forward, torch_gradient = _torch_calls(name, descriptor, torch_x, torch_g)
-        yield Case(
-            f"neuron_{name}",
-            text,
-            dtype,
-            2 * x.nbytes,
-            encode_forward,
-            check_forward,
-            torch_calls=torch_forward,
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        d = self.descriptor
+        return {"type": self.name, "a": d.a, "b": d.b, "c": d.c, "slopes": self.slopes}
+
+    def forward(self, device: mg.Device) -> Work:
+        source, result = self.x.image(device), empty_image(self.x.shape, self.x.dtype, device)
+        kernel = mg.Neuron(self.descriptor, device=device)
+
+        def parts() -> list[Part]:
+            x = self.x.first()[:, :CHECKED_ROWS]
+            exact = reference.neuron(x, **self._arguments)
+            return [self._part(exact, np.abs(exact) + np.abs(x) + 1)]
+
+        encode = partial(kernel.encode, source_image=source, destination_image=result)
+        return Work(encode, lambda: {"result": result}, parts, self._torch_forward)
+
+    def gradient(self, device: mg.Device) -> Work:
+        source, incoming = self.x.image(device), self.g.image(device)
+        result = empty_image(self.x.shape, self.x.dtype, device)
+        state = mg.Neuron(self.descriptor, device=device).result_state(source, destination_image=result)
+        kernel = mg.NeuronGradient(self.descriptor, device=device)
+
+        def parts() -> list[Part]:
+            x, g = self.x.first()[:, :CHECKED_ROWS], self.g.first()[:, :CHECKED_ROWS]
+            exact = reference.neuron_gradient(g, x, **self._arguments)
+            return [self._part(exact, np.abs(exact) + np.abs(g) * (1 + np.abs(x)))]
+
+        encode = partial(
+            kernel.encode,
+            source_gradient=incoming,
+            source_image=source,
+            gradient_state=state,
+            destination_gradient=result,
         )
-        yield Case(
-            f"neuron_{name}_gradient",
-            text,
-            dtype,
-            3 * x.nbytes,
-            encode_gradient,
-            check_gradient,
-            torch_calls=torch_gradient,
-        )
+        return Work(encode, lambda: {"result": result}, parts, self._torch_gradient)
+
+    def _part(self, exact: np.ndarray, magnitude: np.ndarray) -> Part:
+        bound = error_bound(self.x.dtype, 1, magnitude, exact, function_ulps=FUNCTION_ULPS)
+        return Part("result", (slice(0, 1), slice(0, CHECKED_ROWS)), exact, bound)
+
+    def _torch_forward(self, where: Any) -> Mapping[str, TorchCall]:
+        (x,) = layouts(where, self.x)["NHWC"]
+        return {"NHWC": TorchCall(_forward_function(self, where), (x,), image_result)}
+
+    def _torch_gradient(self, where: Any) -> Mapping[str, TorchCall]:
+        g, x = layouts(where, self.g, self.x)["NHWC"]
+        forward = _forward_function(self, where)
+        if self.name in (from_result := _gradients_from_result()):
+            gradient = from_result[self.name]
+            return {
+                "NHWC": TorchCall(gradient, (g, forward(x)), image_result),
+                "from x": TorchCall(lambda g, x: gradient(g, forward(x)), (g, x), image_result),
+            }
+        if self.name in (from_x := _gradients_from_x(self, where)):
+            return {"NHWC": TorchCall(from_x[self.name], (g, x), image_result)}
+        import torch
+
+        source = x.detach().requires_grad_(True)
+        backward = partial(torch.autograd.grad, retain_graph=True)
+        return {
+            "NHWC": TorchCall(
+                lambda result, source, g: backward(result, source, g), (forward(source), source, g), image_result, False
+            )
+        }
 
 
-def _torch_calls(
-    name: str, d: mg.NeuronDescriptor, forward: list[Any] | None, backward: list[Any] | None
-) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[], Any]]]:
-    """PyTorch's calls for the tensors [x] and [g, x], where it has one call for the op; else none."""
-    if forward is None or backward is None:
-        return {}, {}
+def _torch_slopes(row: _Row, where: Any) -> Any:
     import torch
 
-    aten, functional = torch.ops.aten, torch.nn.functional
-    shift = torch.full((), d.b, dtype=forward[0].dtype)
+    return None if row.slopes is None else torch.from_numpy(row.slopes.astype(row.x.dtype)).to(where)
+
+
+def _forward_function(row: _Row, where: Any) -> Callable[[Any], Any]:
+    import torch
+
+    functional, d = torch.nn.functional, row.descriptor
+    slopes = _torch_slopes(row, where)
+    shift = torch.full((), d.b, dtype=getattr(torch, row.x.dtype), device=where)
     functions: dict[str, Callable[[Any], Any]] = {
+        "none": torch.clone,
         "relu": lambda x: functional.leaky_relu(x, d.a),
         "linear": lambda x: torch.add(shift, x, alpha=d.a),
         "sigmoid": torch.sigmoid,
@@ -111,32 +153,39 @@ def _torch_calls(
         "tanh": torch.tanh,
         "absolute": torch.abs,
         "soft_plus": lambda x: functional.softplus(x, 1, 20),
+        "soft_sign": functional.softsign,
         "elu": lambda x: functional.elu(x, d.a),
+        "prelu": lambda x: functional.prelu(x, slopes),
         "relun": lambda x: functional.hardtanh(x, 0, d.b),
+        "power": lambda x: (x + d.b).pow(d.c),
         "exponential": torch.exp,
+        "logarithm": lambda x: (x + d.b).log(),
         "gelu": functional.gelu,
     }
-    from_x: dict[str, Callable[[Any, Any], Any]] = {
+    return functions[row.name]
+
+
+def _gradients_from_x(row: _Row, where: Any) -> dict[str, Callable[[Any, Any], Any]]:
+    import torch
+
+    aten, d = torch.ops.aten, row.descriptor
+    slopes = _torch_slopes(row, where)
+    return {
+        "none": lambda g, x: g.clone(),
         "relu": lambda g, x: aten.leaky_relu_backward(g, x, d.a, False),
         "linear": lambda g, x: g * d.a,
         "hard_sigmoid": aten.hardsigmoid_backward,
         "absolute": lambda g, x: g * x.sgn(),
         "soft_plus": lambda g, x: aten.softplus_backward(g, x, 1, 20),
         "elu": lambda g, x: aten.elu_backward(g, d.a, 1, 1, False, x),
+        "prelu": lambda g, x: torch.where(x >= 0, g, g * slopes.reshape(1, -1, 1, 1)),
         "relun": lambda g, x: aten.hardtanh_backward(g, x, 0, d.b),
         "gelu": lambda g, x: aten.gelu_backward(g, x),
     }
-    from_result: dict[str, Callable[[Any, Any], Any]] = {
-        "sigmoid": aten.sigmoid_backward,
-        "tanh": aten.tanh_backward,
-        "exponential": torch.mul,
-    }
-    if name not in functions:
-        return {}, {}
-    function = functions[name]
-    ours = {"NHWC": partial(function, *forward)}
-    if name in from_x:
-        return ours, {"NHWC": partial(from_x[name], *backward)}
-    g, x = backward
-    gradient, result = from_result[name], function(x)
-    return ours, {"NHWC": lambda: gradient(g, result), "from x": lambda: gradient(g, function(x))}
+
+
+def _gradients_from_result() -> dict[str, Callable[[Any, Any], Any]]:
+    import torch
+
+    aten = torch.ops.aten
+    return {"sigmoid": aten.sigmoid_backward, "tanh": aten.tanh_backward, "exponential": torch.mul}

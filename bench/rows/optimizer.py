@@ -1,93 +1,107 @@
 """Stochastic gradient descent with momentum on one vector of parameters, in place.
 
-PyTorch multiplies by the learning rate after the momentum, we before; both read three vectors and write two.
+PyTorch multiplies by the learning rate after the momentum, we before, so its momentum is ours over the learning rate;
+both read three vectors and write two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import mpsgrad as mg
-from bench.case import Case
-from bench.inputs import random_array, torch_tensors
+from bench.case import Case, Part, TorchCall, Work
+from bench.inputs import RandomArray
 from mpsgrad import reference
-from mpsgrad.accuracy import assert_within, error_bound
+from mpsgrad.accuracy import error_bound
 
-LENGTHS = (10_000_000,)
+DESIGN = {"cpu": (10_000_000,), "gpu": (100_000_000,)}
+OTHERS = {"resnet50": (25_557_032,), "awkward": (1_000_003,), "small": (4096,)}
+"""ResNet-50 has 25 557 032 parameters."""
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9
+CHECKED = 100_000
 
 
-def cases(dtype: str, device: mg.Device) -> Iterator[Case]:
+def cases(dtype: str, hardware: str) -> Iterator[Case]:
     """Optimizers work in float32 whatever the dtype of the images: there are no rows for other dtypes."""
     if dtype == "float32":
-        for length in LENGTHS:
-            yield _case(length, device)
+        for group, lengths in {"design": DESIGN[hardware], **OTHERS}.items():
+            for length in lengths:
+                prepare = partial(_prepare, length)
+                yield Case("optimizer_sgd_momentum", str(length), dtype, group, 20 * length, 4 * length, prepare)
 
 
-def _case(length: int, device: mg.Device) -> Case:
-    values, gradient, momentum = (random_array((length,), "float32", seed) for seed in range(3))
-    vectors = {
-        "input_values_vector": mg.Vector.from_array(values, device),
-        "input_gradient_vector": mg.Vector.from_array(gradient, device),
-        "input_momentum_vector": mg.Vector.from_array(momentum, device),
-    }
+def _inputs(length: int) -> list[RandomArray]:
+    """Values, gradient and momentum."""
+    return [RandomArray((length,), "float32", seed) for seed in range(3)]
+
+
+def _prepare(length: int, device: mg.Device) -> Work:
+    values, gradient, momentum = (mg.Vector(length, device) for _ in range(3))
+    inputs = _inputs(length)
+    for array, vector in zip(inputs, (values, gradient, momentum), strict=True):
+        array.fill(vector.buffer)
     kernel = mg.OptimizerStochasticGradientDescent(
         mg.OptimizerDescriptor(learning_rate=LEARNING_RATE), momentum_scale=MOMENTUM, device=device
     )
-    result = vectors["input_values_vector"]
+    encode = partial(
+        kernel.encode,
+        input_values_vector=values,
+        input_gradient_vector=gradient,
+        input_momentum_vector=momentum,
+        result_values_vector=values,
+    )
 
-    def encode(commands: mg.CommandBuffer) -> mg.Vector:
-        kernel.encode(commands, **vectors, result_values_vector=result)
-        return result
+    def parts() -> list[Part]:
+        v, g, m = (array.first(CHECKED) for array in inputs)
+        exact, step = reference.stochastic_gradient_descent(
+            g, v, m, learning_rate=LEARNING_RATE, momentum_scale=MOMENTUM
+        )
+        assert step is not None
+        magnitude = np.abs(v) + np.abs(MOMENTUM * m) + np.abs(LEARNING_RATE * g)
+        few = (slice(0, len(v)),)
+        return [
+            Part("values", few, exact, error_bound(np.float32, 3, magnitude, exact)),
+            Part("momentum", few, step, error_bound(np.float32, 2, magnitude, step)),
+        ]
 
-    def check(actual: mg.Vector) -> None:
-        few = slice(0, 100_000)
-        settings = {"learning_rate": LEARNING_RATE, "momentum_scale": MOMENTUM}
-        exact, step = reference.stochastic_gradient_descent(gradient[few], values[few], momentum[few], **settings)
-        magnitude = np.abs(values[few]) + np.abs(MOMENTUM * momentum[few]) + np.abs(LEARNING_RATE * gradient[few])
-        assert_within(np.asarray(actual)[few], exact, error_bound(np.float32, 3, magnitude, exact))
-        bound = error_bound(np.float32, 2, magnitude, step)
-        assert_within(np.asarray(vectors["input_momentum_vector"])[few], step, bound, name="momentum")
+    return Work(encode, lambda: {"values": values, "momentum": momentum}, parts, partial(_torch_calls, length))
 
-    return Case(
-        "optimizer_sgd_momentum",
-        str(length),
-        "float32",
-        5 * values.nbytes,
-        encode,
-        check,
-        operations=4 * length,
-        torch_calls=_torch_calls(values, gradient, momentum),
+
+def _torch_calls(length: int, where: Any) -> Mapping[str, TorchCall]:
+    calls = {}
+    for name, function in (("fused", _fused), ("unfused", _unfused)):
+        values, gradient, momentum = (array.tensor(where).clone() for array in _inputs(length))
+        momentum /= LEARNING_RATE
+        results = partial(_torch_results, values, momentum)
+        calls[name] = TorchCall(function, (values, gradient, momentum), results, fuses=name == "unfused")
+    return calls
+
+
+def _torch_results(values: Any, momentum: Any, returned: Any) -> Mapping[str, Any]:
+    return {"values": values, "momentum": momentum[:CHECKED] * LEARNING_RATE}
+
+
+def _fused(values: Any, gradient: Any, momentum: Any) -> None:
+    import torch
+
+    torch._fused_sgd_(
+        [values],
+        [gradient],
+        [momentum],
+        weight_decay=0.0,
+        momentum=MOMENTUM,
+        lr=LEARNING_RATE,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=False,
     )
 
 
-def _torch_calls(*arrays: np.ndarray) -> dict[str, Callable[[], Any]]:
-    tensors = torch_tensors(*arrays)
-    if tensors is None:
-        return {}
-    import torch
-
-    values, gradient, momentum = tensors
-
-    def fused() -> None:
-        torch._fused_sgd_(
-            [values],
-            [gradient],
-            [momentum],
-            weight_decay=0.0,
-            momentum=MOMENTUM,
-            lr=LEARNING_RATE,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=False,
-        )
-
-    def unfused() -> None:
-        momentum.mul_(MOMENTUM).add_(gradient)
-        values.add_(momentum, alpha=-LEARNING_RATE)
-
-    return {"fused": fused, "unfused": unfused}
+def _unfused(values: Any, gradient: Any, momentum: Any) -> None:
+    momentum.mul_(MOMENTUM).add_(gradient)
+    values.add_(momentum, alpha=-LEARNING_RATE)

@@ -9,156 +9,224 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import mpsgrad as mg
-from bench.case import Case
-from bench.inputs import image, random_array, torch_layouts
+from bench.case import Case, Part, TorchCall, Work
+from bench.inputs import RandomArray, empty_image
+from bench.pytorch import image_result, layouts, on_images
+from bench.shapes import Shape, scan, text
 from mpsgrad import reference
-from mpsgrad.accuracy import assert_within, error_bound
-
-
-class Row(NamedTuple):
-    shape: tuple[int, int, int, int]
-    kernel: int
-    stride: int
-
-    @property
-    def padding(self) -> int:
-        return (self.kernel - 1) // 2
-
-    @property
-    def text(self) -> str:
-        return f"{'x'.join(map(str, self.shape))} {self.kernel}x{self.kernel}/{self.stride}"
+from mpsgrad.accuracy import error_bound
 
 
 class Kind(NamedTuple):
-    """A forward kernel with its gradient and the name of their references; ``suffix`` tells rows apart."""
+    """A forward kernel with its gradient; ``op`` is the name of their references, ``suffix`` tells rows apart."""
 
     op: str
     forward: Any
     gradient: Any
     suffix: str = ""
-    options: tuple[tuple[str, Any], ...] = ()
 
 
-ROWS = (Row((16, 56, 56, 64), 3, 2), Row((16, 56, 56, 64), 2, 2), Row((16, 28, 28, 128), 3, 1))
-KINDS = (
-    Kind("pooling_max", mg.PoolingMax, mg.PoolingMaxGradient, "_recorded", (("record_maxima", True),)),
-    Kind("pooling_max", mg.PoolingMax, mg.PoolingMaxGradient),
-    Kind("pooling_average", mg.PoolingAverage, mg.PoolingAverageGradient),
-    Kind("pooling_l2_norm", mg.PoolingL2Norm, mg.PoolingL2NormGradient),
+RECORDED = Kind("pooling_max", mg.PoolingMax, mg.PoolingMaxGradient, "_recorded")
+SEARCHING = Kind("pooling_max", mg.PoolingMax, mg.PoolingMaxGradient)
+AVERAGE = Kind("pooling_average", mg.PoolingAverage, mg.PoolingAverageGradient)
+L2_NORM = Kind("pooling_l2_norm", mg.PoolingL2Norm, mg.PoolingL2NormGradient)
+EVERY = (RECORDED, SEARCHING, AVERAGE, L2_NORM)
+
+
+class Row(NamedTuple):
+    group: str
+    shape: Shape
+    kernel: int
+    stride: int
+    kinds: tuple[Kind, ...] = EVERY
+    is_global: bool = False
+
+    @property
+    def padding(self) -> int:
+        return 0 if self.is_global else (self.kernel - 1) // 2
+
+    @property
+    def result_shape(self) -> Shape:
+        images, height, width, channels = self.shape
+        height, width = ((size + 2 * self.padding - self.kernel) // self.stride + 1 for size in (height, width))
+        return images, height, width, channels
+
+    @property
+    def text(self) -> str:
+        return f"{text(self.shape)} {self.kernel}x{self.kernel}/{self.stride}"
+
+
+DESIGN = {
+    "cpu": (
+        Row("design", (16, 56, 56, 64), 3, 2),
+        Row("design", (16, 56, 56, 64), 2, 2),
+        Row("design", (16, 28, 28, 128), 3, 1),
+    ),
+    "gpu": (
+        Row("design", (64, 112, 112, 64), 3, 2),
+        Row("design", (64, 112, 112, 64), 2, 2),
+        Row("design", (64, 56, 56, 128), 3, 1),
+    ),
+}
+OTHERS = (
+    Row("resnet50", (32, 112, 112, 64), 3, 2, (RECORDED, SEARCHING)),
+    Row("resnet50", (32, 7, 7, 2048), 7, 1, (AVERAGE,), is_global=True),
+    Row("unet", (32, 128, 128, 64), 2, 2, (RECORDED, SEARCHING)),
+    Row("unet", (32, 64, 64, 128), 2, 2, (RECORDED,)),
+    Row("unet", (32, 32, 32, 256), 2, 2, (RECORDED,)),
+    Row("unet", (32, 16, 16, 512), 2, 2, (RECORDED,)),
+    Row("awkward", (7, 57, 55, 3), 3, 2),
+    Row("awkward", (5, 31, 29, 37), 3, 2),
+    Row("awkward", (3, 33, 35, 37), 2, 1, (RECORDED, AVERAGE)),
+    Row("small", (1, 28, 28, 64), 3, 2),
 )
 
 
-def cases(dtype: str, device: mg.Device) -> Iterator[Case]:
-    for row in ROWS:
-        for kind in KINDS:
-            yield from _cases(row, kind, dtype, device)
+def cases(dtype: str, hardware: str) -> Iterator[Case]:
+    scanned = (Row("scan", shape, 2, 2, (RECORDED, SEARCHING, AVERAGE)) for shape in scan(hardware))
+    for row in (*DESIGN[hardware], *OTHERS, *scanned):
+        for kind in row.kinds:
+            yield from _cases(row, kind, dtype)
 
 
-def _cases(row: Row, kind: Kind, dtype: str, device: mg.Device) -> Iterator[Case]:
+def _cases(row: Row, kind: Kind, dtype: str) -> Iterator[Case]:
+    x, g = RandomArray(row.shape, dtype), RandomArray(row.result_shape, dtype, 1)
+    record = g.size if kind is RECORDED else 0
+    read_again = x.nbytes if kind in (SEARCHING, L2_NORM) else 0
+    operations = g.size * row.kernel**2 * (2 if kind is L2_NORM else 1)
+    for op, nbytes, prepare in (
+        (f"{kind.op}{kind.suffix}", x.nbytes + g.nbytes + record, _prepare_forward),
+        (f"{kind.op}_gradient{kind.suffix}", x.nbytes + g.nbytes + record + read_again, _prepare_gradient),
+    ):
+        yield Case(op, row.text, dtype, row.group, nbytes, operations, partial(prepare, row, kind, x, g))
+
+
+def _geometry(row: Row, kind: Kind) -> dict[str, Any]:
+    centre = row.kernel // 2 - row.padding
+    return {
+        "kernel": (row.kernel, row.kernel),
+        "stride": (row.stride, row.stride),
+        "offset": (centre, centre),
+        "size": row.result_shape[1:3],
+        "edge": "clamp" if kind.op == "pooling_max" else "zero",
+    }
+
+
+def _kernels(row: Row, kind: Kind, device: mg.Device) -> tuple[Any, Any]:
     window = {
         "kernel_width": row.kernel,
         "kernel_height": row.kernel,
         "stride_in_pixels_x": row.stride,
         "stride_in_pixels_y": row.stride,
+        "device": device,
     }
-    is_max = kind.op == "pooling_max"
-    forward = kind.forward(**window, **dict(kind.options), device=device)
-    forward.edge_mode = mg.EdgeMode.CLAMP if is_max else mg.EdgeMode.ZERO
-    gradient = kind.gradient(**window, device=device)
-    x = random_array(row.shape, dtype)
-    source = image(x, device)
+    options = {"record_maxima": True} if kind is RECORDED else {}
+    forward = kind.forward(**window, **options)
+    forward.edge_mode = mg.EdgeMode.CLAMP if kind.op == "pooling_max" else mg.EdgeMode.ZERO
+    centre = row.kernel // 2 - row.padding
+    forward.offset = mg.Offset(centre, centre)
+    return forward, kind.gradient(**window)
+
+
+def _prepare_forward(row: Row, kind: Kind, x: RandomArray, g: RandomArray, device: mg.Device) -> Work:
+    forward, _ = _kernels(row, kind, device)
+    source, result = x.image(device), empty_image(g.shape, g.dtype, device)
+    state = forward.result_state(source, destination_image=result) if kind is RECORDED else None
+
+    def parts() -> list[Part]:
+        value, geometry, first = getattr(reference, kind.op), _geometry(row, kind), x.first()
+        exact, magnitude = value(first, **geometry), value(np.abs(first), **geometry)
+        return [Part("result", _FIRST, exact, error_bound(x.dtype, row.kernel**2, magnitude, exact))]
+
+    return Work(
+        partial(forward.encode, source_image=source, destination_image=result, destination_state=state),
+        lambda: {"result": result},
+        parts,
+        lambda where: on_images(where, partial(_FORWARD[kind.op], row), x),
+    )
+
+
+def _prepare_gradient(row: Row, kind: Kind, x: RandomArray, g: RandomArray, device: mg.Device) -> Work:
+    forward, gradient = _kernels(row, kind, device)
+    source, incoming = x.image(device), g.image(device)
+    forward_result, result = empty_image(g.shape, g.dtype, device), empty_image(x.shape, x.dtype, device)
+    state = forward.result_state(source, destination_image=forward_result)
     with mg.CommandBuffer(device) as commands:
-        result, state = forward.encode(commands, source, return_state=True)
-    g = random_array(result.shape, dtype, 1)
-    record = g.size if state.records_maxima else 0
-    keywords = {
-        "kernel": (row.kernel, row.kernel),
-        "stride": (row.stride, row.stride),
-        "offset": (row.kernel // 2 - row.padding, row.kernel // 2 - row.padding),
-        "size": result.shape[1:3],
-        "edge": "clamp" if is_max else "zero",
-    }
-    exact_forward, exact_gradient = getattr(reference, kind.op), getattr(reference, f"{kind.op}_gradient")
+        forward.encode(commands, source, destination_image=forward_result, destination_state=state)
 
-    def check_forward(actual: mg.Image) -> None:
-        exact, magnitude = exact_forward(x[:1], **keywords), exact_forward(np.abs(x[:1]), **keywords)
-        assert_within(np.asarray(actual)[:1], exact, error_bound(actual.dtype, row.kernel**2, magnitude, exact))
+    def parts() -> list[Part]:
+        is_max = kind.op == "pooling_max"
+        value, geometry = getattr(reference, f"{kind.op}_gradient"), _geometry(row, kind)
+        first, incoming_first = x.first(), g.first()
+        exact = value(incoming_first, first, **geometry)
+        magnitude = value(np.abs(incoming_first), first if is_max else np.abs(first), **geometry)
+        return [Part("result", _FIRST, exact, error_bound(x.dtype, 2 * row.kernel**2, magnitude, exact))]
 
-    def check_gradient(actual: mg.Image) -> None:
-        exact = exact_gradient(g[:1], x[:1], **keywords)
-        magnitude = exact_gradient(np.abs(g[:1]), x[:1] if is_max else np.abs(x[:1]), **keywords)
-        assert_within(np.asarray(actual)[:1], exact, error_bound(actual.dtype, 2 * row.kernel**2, magnitude, exact))
-
-    encode_forward: Callable[[mg.CommandBuffer], Any] = partial(forward.encode, source_image=source)
-    if record:
-        encode_forward = partial(_encode_recorded, forward, source)
-    yield Case(
-        f"{kind.op}{kind.suffix}",
-        row.text,
-        dtype,
-        x.nbytes + g.nbytes + record,
-        encode_forward,
-        check_forward,
-        torch_calls={k: partial(_FORWARD[kind.op], row, *t) for k, t in torch_layouts(x).items()},
-    )
-    reads = {"pooling_max": 0 if record else x.nbytes, "pooling_average": 0, "pooling_l2_norm": x.nbytes}[kind.op]
-    yield Case(
-        f"{kind.op}_gradient{kind.suffix}",
-        row.text,
-        dtype,
-        x.nbytes + g.nbytes + record + reads,
-        partial(gradient.encode, source_gradient=image(g, device), source_image=source, gradient_state=state),
-        check_gradient,
-        torch_calls={k: _GRADIENT[kind.op](row, *t) for k, t in torch_layouts(x, g).items()},
+    return Work(
+        partial(
+            gradient.encode,
+            source_gradient=incoming,
+            source_image=source,
+            gradient_state=state,
+            destination_gradient=result,
+        ),
+        lambda: {"result": result},
+        parts,
+        lambda where: {
+            layout: TorchCall(*_GRADIENT[kind.op](row, *tensors), image_result, fuses=kind is not L2_NORM)
+            for layout, tensors in layouts(where, x, g).items()
+        },
     )
 
 
-def _encode_recorded(forward: Any, source: mg.Image, commands: mg.CommandBuffer) -> mg.Image:
-    result, _ = forward.encode(commands, source, return_state=True)
-    return result
+_FIRST = (slice(0, 1),)
 
 
 def _window(row: Row) -> tuple[list[int], list[int], list[int]]:
     return [row.kernel] * 2, [row.stride] * 2, [row.padding] * 2
 
 
-def _max(row: Row, x):  # type: ignore[no-untyped-def]
+def _max(row: Row, x: Any) -> Any:
     import torch
 
     return torch.ops.aten.max_pool2d_with_indices(x, *_window(row))
 
 
-def _max_gradient(row: Row, x, g):  # type: ignore[no-untyped-def]
-    import torch
-
-    _, indices = _max(row, x)
-    backward = torch.ops.aten.max_pool2d_with_indices_backward
-    return lambda: backward(g, x, *_window(row), [1, 1], False, indices)
-
-
-def _average(row: Row, x):  # type: ignore[no-untyped-def]
+def _average(row: Row, x: Any) -> Any:
     import torch
 
     return torch.ops.aten.avg_pool2d(x, *_window(row))
 
 
-def _average_gradient(row: Row, x, g):  # type: ignore[no-untyped-def]
-    import torch
-
-    backward = torch.ops.aten.avg_pool2d_backward
-    return lambda: backward(g, x, *_window(row), False, True, None)
-
-
-def _l2_norm(row: Row, x):  # type: ignore[no-untyped-def]
+def _l2_norm(row: Row, x: Any) -> Any:
     return (_average(row, x * x) * row.kernel**2).sqrt()
 
 
-def _l2_norm_gradient(row: Row, x, g):  # type: ignore[no-untyped-def]
+# What a call of the gradient needs from the forward pass is computed here, before it is timed.
+_Prepared = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _max_gradient(row: Row, x: Any, g: Any) -> _Prepared:
+    import torch
+
+    _, indices = _max(row, x)
+    backward = torch.ops.aten.max_pool2d_with_indices_backward
+    return lambda g, x, indices: backward(g, x, *_window(row), [1, 1], False, indices), (g, x, indices)
+
+
+def _average_gradient(row: Row, x: Any, g: Any) -> _Prepared:
+    import torch
+
+    backward = torch.ops.aten.avg_pool2d_backward
+    return lambda g, x: backward(g, x, *_window(row), False, True, None), (g, x)
+
+
+def _l2_norm_gradient(row: Row, x: Any, g: Any) -> _Prepared:
     import torch
 
     source = x.detach().requires_grad_(True)
     result = _l2_norm(row, source)
-    return lambda: torch.autograd.grad(result, source, g, retain_graph=True)
+    return lambda g, result, source: torch.autograd.grad(result, source, g, retain_graph=True), (g, result, source)
 
 
 _FORWARD = {"pooling_max": _max, "pooling_average": _average, "pooling_l2_norm": _l2_norm}

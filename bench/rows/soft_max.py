@@ -6,92 +6,128 @@ and its fastest case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import mpsgrad as mg
-from bench.case import Case
-from bench.inputs import image, random_array, torch_layouts, torch_matrices
+from bench.case import Case, Part, TorchCall, Work
+from bench.inputs import RandomArray, empty_image
+from bench.pytorch import image_result, layouts, matrices, matrix_result, on_images, on_matrices
+from bench.shapes import AWKWARD, Shape, text
 from mpsgrad import reference
-from mpsgrad.accuracy import assert_within, error_bound
+from mpsgrad.accuracy import error_bound
 
-SHAPES = ((16, 56, 56, 64), (4096, 1, 1, 1000))
+DESIGN: Mapping[str, tuple[Shape, ...]] = {
+    "cpu": ((16, 56, 56, 64), (4096, 1, 1, 1000)),
+    "gpu": ((64, 112, 112, 64), (16384, 1, 1, 4096)),
+}
+OTHERS: Mapping[str, tuple[Shape, ...]] = {
+    "resnet50": ((32, 1, 1, 1000),),
+    "unet": ((32, 128, 128, 2),),
+    "awkward": AWKWARD,
+    "small": ((1, 1, 1, 1000),),
+}
 FUNCTION_ULPS = 8
 
 
-def cases(dtype: str, device: mg.Device) -> Iterator[Case]:
-    for shape in SHAPES:
-        source = image(random_array(shape, dtype), device)
-        incoming = image(random_array(shape, dtype, 1), device)
-        for op, forward, gradient in (
-            ("soft_max", mg.SoftMax, mg.SoftMaxGradient),
-            ("log_soft_max", mg.LogSoftMax, mg.LogSoftMaxGradient),
-        ):
-            yield from _cases(op, forward(device=device), gradient(device=device), source, incoming)
+class Op(NamedTuple):
+    name: str
+    forward: Any
+    gradient: Any
 
 
-def _cases(
-    op: str, forward: mg.SoftMax, gradient: mg.SoftMaxGradient, source: mg.Image, incoming: mg.Image
-) -> Iterator[Case]:
-    x, g = np.asarray(source), np.asarray(incoming)
-    text, dtype, channels = "x".join(map(str, x.shape)), x.dtype.name, x.shape[3]
-    with mg.CommandBuffer(source.device) as commands:
-        result, state = forward.encode(commands, source, return_state=True)
-    y = np.asarray(result)
-    is_logarithm = op == "log_soft_max"
-    value, derivative = getattr(reference, op), getattr(reference, f"{op}_gradient")
+OPS = (
+    Op("soft_max", mg.SoftMax, mg.SoftMaxGradient),
+    Op("log_soft_max", mg.LogSoftMax, mg.LogSoftMaxGradient),
+)
 
-    def check_forward(actual: mg.Image) -> None:
-        exact = value(x[:1])
-        magnitude = np.abs(exact) + 2 * np.abs(x[:1]).max(-1, keepdims=True) if is_logarithm else exact
-        bound = error_bound(actual.dtype, channels, magnitude, exact, function_ulps=FUNCTION_ULPS)
-        assert_within(np.asarray(actual)[:1], exact, bound)
 
-    def check_gradient(actual: mg.Image) -> None:
-        exact = derivative(g[:1], y[:1])
+def cases(dtype: str, hardware: str) -> Iterator[Case]:
+    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
+        for shape in shapes:
+            for op in OPS:
+                x, g = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+                yield Case(op.name, text(shape), dtype, group, 2 * x.nbytes, 5 * x.size, partial(_forward, op, x))
+                yield Case(
+                    f"{op.name}_gradient",
+                    text(shape),
+                    dtype,
+                    group,
+                    3 * x.nbytes,
+                    4 * x.size,
+                    partial(_gradient, op, x, g),
+                )
+
+
+_FIRST = (slice(0, 1),)
+
+
+def _forward(op: Op, x: RandomArray, device: mg.Device) -> Work:
+    source, result = x.image(device), empty_image(x.shape, x.dtype, device)
+
+    def parts() -> list[Part]:
+        first = x.first()
+        exact = getattr(reference, op.name)(first)
+        is_logarithm = op.forward is mg.LogSoftMax
+        magnitude = np.abs(exact) + 2 * np.abs(first).max(-1, keepdims=True) if is_logarithm else exact
+        bound = error_bound(x.dtype, x.shape[3], magnitude, exact, function_ulps=FUNCTION_ULPS)
+        return [Part("result", _FIRST, exact, bound)]
+
+    def torch_calls(where: Any) -> Mapping[str, TorchCall]:
+        import torch
+
+        function = torch.log_softmax if op.forward is mg.LogSoftMax else torch.softmax
+        call = partial(function, dim=1)
+        return on_images(where, call, x) | on_matrices(where, call, x)
+
+    encode = partial(op.forward(device=device).encode, source_image=source, destination_image=result)
+    return Work(encode, lambda: {"result": result}, parts, torch_calls)
+
+
+def _gradient(op: Op, x: RandomArray, g: RandomArray, device: mg.Device) -> Work:
+    forward, is_logarithm = op.forward(device=device), op.forward is mg.LogSoftMax
+    source, incoming = x.image(device), g.image(device)
+    result = empty_image(x.shape, x.dtype, device)
+    with mg.CommandBuffer(device) as commands:
+        forward_result, state = forward.encode(commands, source, return_state=True)
+
+    def parts() -> list[Part]:
+        # The forward result as it was stored is what both gradients start from.
+        y, first = np.asarray(forward_result.batch_representation()[0], np.float64), g.first()
+        exact = getattr(reference, f"{op.name}_gradient")(first, y)
         if is_logarithm:
-            magnitude = np.abs(g[:1]) + np.exp(y[:1].astype(np.float64)) * np.abs(g[:1]).sum(-1, keepdims=True)
+            magnitude = np.abs(first) + np.exp(y) * np.abs(first).sum(-1, keepdims=True)
         else:
-            magnitude = y[:1] * (np.abs(g[:1]) + np.abs(g[:1] * y[:1]).sum(-1, keepdims=True))
-        bound = error_bound(actual.dtype, channels, magnitude, exact, function_ulps=FUNCTION_ULPS)
-        assert_within(np.asarray(actual)[:1], exact, bound)
+            magnitude = y * (np.abs(first) + np.abs(first * y).sum(-1, keepdims=True))
+        bound = error_bound(x.dtype, x.shape[3], magnitude, exact, function_ulps=FUNCTION_ULPS)
+        return [Part("result", _FIRST, exact, bound)]
 
-    yield Case(
-        op,
-        text,
-        dtype,
-        2 * x.nbytes,
-        partial(forward.encode, source_image=source),
-        check_forward,
-        torch_calls={layout: partial(_forward, op, *t) for layout, t in _layouts(x).items()},
+    def torch_calls(where: Any) -> Mapping[str, TorchCall]:
+        import torch
+
+        aten = torch.ops.aten
+        backward = aten._log_softmax_backward_data if is_logarithm else aten._softmax_backward_data
+        own = torch.from_numpy(np.array(forward_result)).to(where)
+        call = partial(_backward, backward)
+        calls = {}
+        for layout, (gradient,) in layouts(where, g).items():
+            y = own.permute(0, 3, 1, 2)
+            calls[layout] = TorchCall(call, (gradient, y.contiguous() if layout == "NCHW" else y), image_result)
+        matrix = (*matrices(where, g), own.reshape(-1, x.shape[3]))
+        return calls | {"matrix": TorchCall(call, matrix, partial(matrix_result, x.shape))}
+
+    encode = partial(
+        op.gradient(device=device).encode,
+        source_gradient=incoming,
+        source_image=forward_result,
+        gradient_state=state,
+        destination_gradient=result,
     )
-    yield Case(
-        f"{op}_gradient",
-        text,
-        dtype,
-        3 * x.nbytes,
-        partial(gradient.encode, source_gradient=incoming, source_image=result, gradient_state=state),
-        check_gradient,
-        torch_calls={layout: partial(_gradient, op, *t) for layout, t in _layouts(g, y).items()},
-    )
+    return Work(encode, lambda: {"result": result}, parts, torch_calls)
 
 
-def _layouts(*arrays: np.ndarray) -> dict[str, list[Any]]:
-    return torch_layouts(*arrays) | torch_matrices(*arrays)
-
-
-def _forward(op, x):  # type: ignore[no-untyped-def]
-    import torch
-
-    return torch.log_softmax(x, 1) if op == "log_soft_max" else torch.softmax(x, 1)
-
-
-def _gradient(op, g, y):  # type: ignore[no-untyped-def]
-    import torch
-
-    aten = torch.ops.aten
-    backward = aten._log_softmax_backward_data if op == "log_soft_max" else aten._softmax_backward_data
-    return backward(g, y, 1, y.dtype)
+def _backward(function: Any, g: Any, y: Any) -> Any:
+    return function(g, y, 1, y.dtype)

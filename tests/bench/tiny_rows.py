@@ -1,0 +1,70 @@
+"""Shapes so small that every row runs within a moment, and samples that do not wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import bench.rows.batch_normalization
+import bench.rows.convolution
+import bench.rows.loss
+import bench.rows.neuron
+import bench.rows.optimizer
+import bench.rows.pooling
+import bench.rows.soft_max
+from bench import inputs, peaks, timing
+from bench.rows.convolution import Row as Layer
+from bench.rows.pooling import RECORDED
+from bench.rows.pooling import Row as Windows
+
+PIXELS = (2, 3, 3, 5)
+VECTORS = (3, 1, 1, 5)
+
+
+def _both(rows: Any) -> dict[str, Any]:
+    return {"cpu": rows, "gpu": rows}
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "batch_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
+    "convolution": {
+        "DESIGN": _both(
+            (
+                Layer("design", 2, 5, 3, 3, 4, padding=1),
+                Layer("design", 2, 5, 4, 3, 4, stride=2, padding=1, groups=4),
+            )
+        ),
+        "OTHERS": (),
+    },
+    "loss": {"DESIGN": _both((VECTORS,)), "OTHERS": {}},
+    "neuron": {"DESIGN": _both((PIXELS,)), "OTHERS": {}, "scan": lambda hardware: ()},
+    "optimizer": {"DESIGN": _both((37,)), "OTHERS": {}},
+    "pooling": {
+        "DESIGN": _both((Windows("design", (2, 5, 5, 3), 3, 2),)),
+        "OTHERS": (Windows("unet", (2, 6, 6, 3), 2, 2, (RECORDED,)),),
+        "scan": lambda hardware: (),
+    },
+    "soft_max": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
+}
+"""The names of each module that set its shapes, and what they are here."""
+
+
+def make_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts the shapes in, with short samples."""
+    for module, names in TINY.items():
+        for name, value in names.items():
+            monkeypatch.setattr(getattr(bench.rows, module), name, value)
+    monkeypatch.setattr(timing, "SECONDS_PER_SAMPLE", 0.0)
+    monkeypatch.setattr(timing, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(inputs, "BLOCK", 1009)
+    monkeypatch.setattr(peaks, "COPY_BYTES", _both(1 << 20))
+    monkeypatch.setattr(peaks, "MATRIX_SIZE", _both(64))
+    monkeypatch.setattr(peaks, "THREADS_PER_UNIT", 64)
+    forget()
+
+
+def forget() -> None:
+    """Nothing of another block size stays."""
+    inputs._block.cache_clear()
+    inputs.forget_inputs()
