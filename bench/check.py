@@ -39,7 +39,7 @@ def check_ours(work: Work, parts: list[Part]) -> Error:
 
 
 def check_pytorch(call: TorchCall, parts: list[Part]) -> Error:
-    """The error of what PyTorch returns, of the parts that it has, with a bound that lets it store them in its dtype."""
+    """The error of the parts that PyTorch returns, over bounds that let it store them in its dtype."""
     tensors = call.results(call())
     known = [_stored(part, pytorch.epsilon(tensors[part.name])) for part in parts if part.name in tensors]
     return _largest(known, {part.name: pytorch.read(tensors[part.name], part.index) for part in known})

@@ -1,34 +1,99 @@
-"""The README's table of results: ``python -m bench.markdown bench/results/cpu.json`` prints it."""
+"""Reports as Markdown: a table of every row, and the summary that the README shows."""
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.screen import number
+from bench.summary import summaries
 
-def table(report: dict[str, Any]) -> str:
-    """A Markdown table of a report that ``python -m bench`` wrote."""
-    lines = [
-        "| op | shape | ms | of copy | GFLOP/s | PyTorch ms | PyTorch / ours | p20-p80 |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in report["rows"]:
-        compared = row["ratio"] is not None
-        cells = (
+Report = Mapping[str, Any]
+
+
+def ratio(value: float | None) -> str:
+    """A ratio, with a red mark where PyTorch is faster."""
+    if value is None:
+        return ""
+    return f"🔴 {value:.2f}" if value < 1 else f"**{value:.2f}**"
+
+
+def score(report: Report) -> str:
+    """How many rows are faster than PyTorch's, in a sentence."""
+    ratios = [row["ratio"] for row in report["rows"] if row["ratio"] is not None]
+    return f"Faster than PyTorch: {sum(ratio >= 1 for ratio in ratios)} of {len(ratios)} rows."
+
+
+def conditions(report: Report) -> str:
+    """What was measured where, in a sentence."""
+    versions = report["versions"]
+    torch = f"PyTorch {versions['torch']}" if "torch" in versions else "no PyTorch"
+    limits = [f"a copy moved {report['copy_gbps']:,.0f} GB/s"]
+    limits += [f"{dtype} products ran at {rate:.3g} TFLOP/s" for dtype, rate in report["peak_tflops"].items()]
+    return f"Measured on {report['date']} beside {torch}; in the same run {' and '.join(limits)}."
+
+
+def _table(header: Sequence[str], numbers_from: int, rows: Iterable[Sequence[str]]) -> list[str]:
+    rule = ["---"] * numbers_from + ["---:"] * (len(header) - numbers_from)
+    lines = [f"| {' | '.join(header)} |", f"|{'|'.join(rule)}|"]
+    return lines + [f"| {' | '.join(row)} |" for row in rows]
+
+
+def summary(report: Report) -> str:
+    """A line for each op over its ``design`` shapes: geometric means, and the worst of the errors."""
+    rows = [row for row in report["rows"] if row["group"] == "design"]
+    has_compiled = any(row["compiled_ratio"] is not None for row in rows)
+    header = ["op", "dtype", "PyTorch / ours", "lowest", *["compiled / ours"] * has_compiled]
+    header += ["of copy", "of peak", "error", "PyTorch's error"]
+    lines = []
+    for each in summaries(rows):
+        precision = f"{each.dtype} (PyTorch: TF32)" if each.torch_precision == "tf32" else each.dtype
+        cells = [f"`{each.op}`", precision, ratio(each.ratio), ratio(each.lowest_ratio)]
+        cells += [ratio(each.compiled_ratio)] * has_compiled
+        cells += [f"{each.fraction_of_copy:.2f}", number(each.fraction_of_peak, ".2f")]
+        cells += [number(each.error, ".0e"), number(each.torch_error, ".0e")]
+        lines.append(cells)
+    return "\n".join(_table(header, 2, lines))
+
+
+def full(report: Report, plots: Sequence[str]) -> str:
+    """A page with every row, what failed and what was left out."""
+    rows = report["rows"]
+    has_cold = any(row["cold_ms"] is not None for row in rows)
+    header = ["op", "shape", "dtype", "ms", "p20-p80", "of copy", "GFLOP/s", "of peak", "PyTorch ms", "layout"]
+    header += ["PyTorch / ours", "p20-p80", "compiled / ours"]
+    header += ["cold ms", "cold ratio", "alone ms", "alone ratio"] * has_cold
+    header += ["error", "PyTorch's error"]
+    lines = []
+    for row in rows:
+        precision = f"{row['dtype']} (PyTorch: TF32)" if row["torch_precision"] == "tf32" else row["dtype"]
+        cells = [
             f"`{row['op']}`",
             row["shape"],
-            f"{row['median_ms']:.3f}",
+            precision,
+            f"{row['median_ms']:.4g}",
+            f"{row['p20_ms']:.4g}-{row['p80_ms']:.4g}",
             f"{row['fraction_of_copy']:.2f}",
-            f"{row['tflops'] * 1e3:.0f}" if row["tflops"] else "",
-            f"{row['torch_ms']:.3f}" if compared else "",
-            f"**{row['ratio']:.2f}**" if compared else "",
-            f"{row['ratio_p20']:.2f}-{row['ratio_p80']:.2f}" if compared else "",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table(json.loads(Path(sys.argv[1]).read_text())))
+            number(row["tflops"] and row["tflops"] * 1e3, ".4g"),
+            number(row["fraction_of_peak"], ".2f"),
+            number(row["torch_ms"], ".4g"),
+            row["torch_layout"] or "",
+            ratio(row["ratio"]),
+            f"{row['ratio_p20']:.2f}-{row['ratio_p80']:.2f}" if row["ratio"] is not None else "",
+            ratio(row["compiled_ratio"]),
+        ]
+        if has_cold:
+            cells += [number(row["cold_ms"], ".4g"), ratio(row["cold_ratio"])]
+            cells += [number(row["alone_ms"], ".4g"), ratio(row["alone_ratio"])]
+        cells += [number(row["error"], ".1e"), number(row["torch_error"], ".1e")]
+        lines.append(cells)
+    page = [f"# Benchmark: {report['device']}", "", conditions(report), ""]
+    page += [f"![{plot}]({plot})" for plot in plots]
+    page += ["", *_table(header, 3, lines), ""]
+    for row in rows:
+        for layout, reason in row["torch_disagrees"].items():
+            page.append(f"* `{row['op']}` {row['shape']} {row['dtype']}: PyTorch's {layout} is left out: {reason}")
+    page += [f"* failed: {each['row']}: {each['reason']}" for each in report["failures"]]
+    if report["left_out"]:
+        page.append(f"* The time was over before {len(report['left_out'])} rows: {'; '.join(report['left_out'])}.")
+    return "\n".join(page).rstrip() + "\n"

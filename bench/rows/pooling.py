@@ -1,4 +1,12 @@
-"""Max, average and L2 norm pooling and their gradients; of max pooling with and without the record of the maxima."""
+"""Max, average and L2 norm pooling and their gradients; of max pooling with and without the record of the maxima.
+
+The zero edge divides an average by the whole window, as PyTorch does with ``count_include_pad`` where no window reaches
+past the padding, which is so in all rows; the clamped edge divides by the pixels inside, as PyTorch does without it.
+PyTorch's gradient of average pooling for channels-last tensors on CUDA is wrong with padding before its pull request
+188345 of July 2026: the kernel takes the windows of pixels as if there were no padding (issues 107201 and 188344; NCHW,
+the forward pass and the CPU are right). The check against float64 finds it and leaves that layout out, also of the L2
+norm's gradient, which goes through it.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +26,24 @@ from mpsgrad.accuracy import error_bound
 
 
 class Kind(NamedTuple):
-    """A forward kernel with its gradient; ``op`` is the name of their references, ``suffix`` tells rows apart."""
+    """A forward kernel with its gradient; ``op`` is the name of their references.
+
+    ``suffix`` tells the ops of rows apart, ``note`` their shapes.
+    """
 
     op: str
     forward: Any
     gradient: Any
+    edge: str
     suffix: str = ""
+    note: str = ""
 
 
-RECORDED = Kind("pooling_max", mg.PoolingMax, mg.PoolingMaxGradient, "_recorded")
-SEARCHING = Kind("pooling_max", mg.PoolingMax, mg.PoolingMaxGradient)
-AVERAGE = Kind("pooling_average", mg.PoolingAverage, mg.PoolingAverageGradient)
-L2_NORM = Kind("pooling_l2_norm", mg.PoolingL2Norm, mg.PoolingL2NormGradient)
+RECORDED = Kind("pooling_max", mg.PoolingMax, mg.PoolingMaxGradient, "clamp", "_recorded")
+SEARCHING = Kind("pooling_max", mg.PoolingMax, mg.PoolingMaxGradient, "clamp")
+AVERAGE = Kind("pooling_average", mg.PoolingAverage, mg.PoolingAverageGradient, "zero")
+AVERAGE_INSIDE = AVERAGE._replace(edge="clamp", note=" without padding")
+L2_NORM = Kind("pooling_l2_norm", mg.PoolingL2Norm, mg.PoolingL2NormGradient, "zero")
 EVERY = (RECORDED, SEARCHING, AVERAGE, L2_NORM)
 
 
@@ -75,8 +89,8 @@ OTHERS = (
     Row("unet", (32, 64, 64, 128), 2, 2, (RECORDED,)),
     Row("unet", (32, 32, 32, 256), 2, 2, (RECORDED,)),
     Row("unet", (32, 16, 16, 512), 2, 2, (RECORDED,)),
-    Row("awkward", (7, 57, 55, 3), 3, 2),
-    Row("awkward", (5, 31, 29, 37), 3, 2),
+    Row("awkward", (7, 57, 55, 3), 3, 2, (*EVERY, AVERAGE_INSIDE)),
+    Row("awkward", (5, 31, 29, 37), 3, 2, (*EVERY, AVERAGE_INSIDE)),
     Row("awkward", (3, 33, 35, 37), 2, 1, (RECORDED, AVERAGE)),
     Row("small", (1, 28, 28, 64), 3, 2),
 )
@@ -98,7 +112,7 @@ def _cases(row: Row, kind: Kind, dtype: str) -> Iterator[Case]:
         (f"{kind.op}{kind.suffix}", x.nbytes + g.nbytes + record, _prepare_forward),
         (f"{kind.op}_gradient{kind.suffix}", x.nbytes + g.nbytes + record + read_again, _prepare_gradient),
     ):
-        yield Case(op, row.text, dtype, row.group, nbytes, operations, partial(prepare, row, kind, x, g))
+        yield Case(op, row.text + kind.note, dtype, row.group, nbytes, operations, partial(prepare, row, kind, x, g))
 
 
 def _geometry(row: Row, kind: Kind) -> dict[str, Any]:
@@ -108,7 +122,7 @@ def _geometry(row: Row, kind: Kind) -> dict[str, Any]:
         "stride": (row.stride, row.stride),
         "offset": (centre, centre),
         "size": row.result_shape[1:3],
-        "edge": "clamp" if kind.op == "pooling_max" else "zero",
+        "edge": kind.edge,
     }
 
 
@@ -122,7 +136,7 @@ def _kernels(row: Row, kind: Kind, device: mg.Device) -> tuple[Any, Any]:
     }
     options = {"record_maxima": True} if kind is RECORDED else {}
     forward = kind.forward(**window, **options)
-    forward.edge_mode = mg.EdgeMode.CLAMP if kind.op == "pooling_max" else mg.EdgeMode.ZERO
+    forward.edge_mode = mg.EdgeMode[kind.edge.upper()]
     centre = row.kernel // 2 - row.padding
     forward.offset = mg.Offset(centre, centre)
     return forward, kind.gradient(**window)
@@ -142,7 +156,7 @@ def _prepare_forward(row: Row, kind: Kind, x: RandomArray, g: RandomArray, devic
         partial(forward.encode, source_image=source, destination_image=result, destination_state=state),
         lambda: {"result": result},
         parts,
-        lambda where: on_images(where, partial(_FORWARD[kind.op], row), x),
+        lambda where: on_images(where, partial(_FORWARD[kind.op], row, kind), x),
     )
 
 
@@ -173,7 +187,7 @@ def _prepare_gradient(row: Row, kind: Kind, x: RandomArray, g: RandomArray, devi
         lambda: {"result": result},
         parts,
         lambda where: {
-            layout: TorchCall(*_GRADIENT[kind.op](row, *tensors), image_result, fuses=kind is not L2_NORM)
+            layout: TorchCall(*_GRADIENT[kind.op](row, kind, *tensors), image_result, fuses=kind is not L2_NORM)
             for layout, tensors in layouts(where, x, g).items()
         },
     )
@@ -186,46 +200,46 @@ def _window(row: Row) -> tuple[list[int], list[int], list[int]]:
     return [row.kernel] * 2, [row.stride] * 2, [row.padding] * 2
 
 
-def _max(row: Row, x: Any) -> Any:
+def _max(row: Row, kind: Kind, x: Any) -> Any:
     import torch
 
     return torch.ops.aten.max_pool2d_with_indices(x, *_window(row))
 
 
-def _average(row: Row, x: Any) -> Any:
+def _average(row: Row, kind: Kind, x: Any) -> Any:
     import torch
 
-    return torch.ops.aten.avg_pool2d(x, *_window(row))
+    return torch.ops.aten.avg_pool2d(x, *_window(row), False, kind.edge == "zero")
 
 
-def _l2_norm(row: Row, x: Any) -> Any:
-    return (_average(row, x * x) * row.kernel**2).sqrt()
+def _l2_norm(row: Row, kind: Kind, x: Any) -> Any:
+    return (_average(row, kind, x * x) * row.kernel**2).sqrt()
 
 
 # What a call of the gradient needs from the forward pass is computed here, before it is timed.
 _Prepared = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-def _max_gradient(row: Row, x: Any, g: Any) -> _Prepared:
+def _max_gradient(row: Row, kind: Kind, x: Any, g: Any) -> _Prepared:
     import torch
 
-    _, indices = _max(row, x)
+    _, indices = _max(row, kind, x)
     backward = torch.ops.aten.max_pool2d_with_indices_backward
     return lambda g, x, indices: backward(g, x, *_window(row), [1, 1], False, indices), (g, x, indices)
 
 
-def _average_gradient(row: Row, x: Any, g: Any) -> _Prepared:
+def _average_gradient(row: Row, kind: Kind, x: Any, g: Any) -> _Prepared:
     import torch
 
     backward = torch.ops.aten.avg_pool2d_backward
-    return lambda g, x: backward(g, x, *_window(row), False, True, None), (g, x)
+    return lambda g, x: backward(g, x, *_window(row), False, kind.edge == "zero", None), (g, x)
 
 
-def _l2_norm_gradient(row: Row, x: Any, g: Any) -> _Prepared:
+def _l2_norm_gradient(row: Row, kind: Kind, x: Any, g: Any) -> _Prepared:
     import torch
 
     source = x.detach().requires_grad_(True)
-    result = _l2_norm(row, source)
+    result = _l2_norm(row, kind, source)
     return lambda g, result, source: torch.autograd.grad(result, source, g, retain_graph=True), (g, result, source)
 
 

@@ -164,9 +164,11 @@ def test_a_layout_of_pytorch_that_computes_something_else_is_left_out_and_named(
 ) -> None:
     pytest.importorskip("torch")
     matrix_result = pytorch.matrix_result
-    monkeypatch.setattr(pytorch, "matrix_result", lambda shape, returned: {
-        name: tensor + 1 for name, tensor in matrix_result(shape, returned).items()
-    })
+    monkeypatch.setattr(
+        pytorch,
+        "matrix_result",
+        lambda shape, returned: {name: tensor + 1 for name, tensor in matrix_result(shape, returned).items()},
+    )
     (row,) = _report(tmp_path, "--ops", "log_soft_max", "--dtype", "float32")["rows"][:1]
     assert row["torch_disagrees"].keys() == {"matrix"}
     assert "times the bound" in row["torch_disagrees"]["matrix"]

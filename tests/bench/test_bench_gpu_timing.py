@@ -79,7 +79,7 @@ def test_every_kind_of_time_of_ours_and_pytorch(torch: Any, device: mg.Device) -
         assert result is not None and result.samples == 7
         assert 0 < result.p20_ms <= result.median_ms <= result.p80_ms
         assert result.torch_layout == "NCHW" and set(result.torch_layouts_ms) == {"NCHW"}
-        assert result.torch_ms is not None and 1e3 * SLOW <= result.torch_ms < 1e4 * SLOW
+        assert result.torch_ms is not None and result.torch_ms >= 1e3 * SLOW
         assert result.compiled_ms is not None and result.compiled_ms >= 1e3 * SLOW
         assert result.ratio is not None and result.ratio > 0
     # A short op is repeated within a sample, a long one is not: two warm-ups, then once, once and a few times alone.

@@ -52,9 +52,7 @@ def test_every_module_of_rows_is_tried_on_tiny_shapes() -> None:
 
 @pytest.mark.parametrize("dtype", selection.DTYPES)
 @pytest.mark.parametrize("module", MODULES)
-def test_every_check_accepts_the_kernel_and_rejects_a_wrong_element(
-    module: str, dtype: str, device: mg.Device
-) -> None:
+def test_every_check_accepts_the_kernel_and_rejects_a_wrong_element(module: str, dtype: str, device: mg.Device) -> None:
     for case in _cases(module, dtype):
         work = case.prepare(device)
         run_once(work, device)

@@ -15,7 +15,7 @@ import bench.rows.pooling
 import bench.rows.soft_max
 from bench import inputs, peaks, timing
 from bench.rows.convolution import Row as Layer
-from bench.rows.pooling import RECORDED
+from bench.rows.pooling import AVERAGE_INSIDE, RECORDED
 from bench.rows.pooling import Row as Windows
 
 PIXELS = (2, 3, 3, 5)
@@ -42,7 +42,10 @@ TINY: dict[str, dict[str, Any]] = {
     "optimizer": {"DESIGN": _both((37,)), "OTHERS": {}},
     "pooling": {
         "DESIGN": _both((Windows("design", (2, 5, 5, 3), 3, 2),)),
-        "OTHERS": (Windows("unet", (2, 6, 6, 3), 2, 2, (RECORDED,)),),
+        "OTHERS": (
+            Windows("unet", (2, 6, 6, 3), 2, 2, (RECORDED,)),
+            Windows("awkward", (2, 6, 7, 3), 3, 2, (AVERAGE_INSIDE,)),
+        ),
         "scan": lambda hardware: (),
     },
     "soft_max": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},

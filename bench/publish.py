@@ -1,0 +1,65 @@
+"""Makes what is shown of the committed results: ``python -m bench.publish``.
+
+For each ``bench/results/NAME.json`` its plots and ``NAME.md`` with every row, and in the README a summary of each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench import markdown
+from bench.plots import write_plots
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "bench" / "results"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- made by python -m bench.publish -->\n", "<!-- end -->\n"
+KINDS = ("ratios", "roofline", "scan")
+
+
+def reports(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """The committed reports by name, those of GPUs first."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    return dict(sorted(found.items(), key=lambda item: item[1]["hardware"] == "cpu"))
+
+
+def readme_section(folder: Path = RESULTS) -> str:
+    """What stands between ``BEGIN`` and ``END`` in the README."""
+    parts = []
+    for name, report in reports(folder).items():
+        path = f"bench/results/{name}"
+        parts += [f"### {report['device']}", "", f"{markdown.conditions(report)} {markdown.score(report)}", ""]
+        parts += [f"![PyTorch's time over ours]({path}-ratios.svg)", "", f"[Every row]({path}.md)", ""]
+        parts += ["<details><summary>Every op</summary>", "", markdown.summary(report), "", "</details>", ""]
+    return "\n".join(parts)
+
+
+def with_section(readme: str, section: str) -> str:
+    """The README with ``section`` in its place; raises ``ValueError`` if it has none."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the README has no lines {BEGIN.strip()!r} and {END.strip()!r}")
+    return f"{before}{begin}{section}{end}{after}"
+
+
+def page(name: str, report: dict[str, Any], folder: Path = RESULTS) -> str:
+    """``NAME.md``, with the plots that lie beside it."""
+    plots = [f"{name}-{kind}.svg" for kind in KINDS if (folder / f"{name}-{kind}.svg").is_file()]
+    return markdown.full(report, plots)
+
+
+def main() -> int:
+    for name, report in reports().items():
+        for path in write_plots(report, RESULTS, name):
+            print(path.relative_to(ROOT))
+        (RESULTS / f"{name}.md").write_text(page(name, report))
+    README.write_text(with_section(README.read_text(), readme_section()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

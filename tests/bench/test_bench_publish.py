@@ -1,0 +1,159 @@
+"""What is shown of results: tables, plots, and that the README shows the committed ones."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from bench import markdown, publish
+from bench.plots import write_plots
+from bench.summary import geometric_mean, summaries
+
+ROW: dict[str, Any] = {
+    "op": "pooling_max",
+    "shape": "2x8x8x64 2x2/2",
+    "dtype": "float32",
+    "group": "design",
+    "torch_precision": "float32",
+    "samples": 5,
+    "median_ms": 1.0,
+    "p20_ms": 0.9,
+    "p80_ms": 1.1,
+    "torch_ms": 2.0,
+    "torch_layout": "NHWC",
+    "ratio": 2.0,
+    "ratio_p20": 1.9,
+    "ratio_p80": 2.1,
+    "torch_layouts_ms": {"NHWC": 2.0},
+    "compiled_ms": None,
+    "compiled_ratio": None,
+    "gbps": 100.0,
+    "fraction_of_copy": 0.5,
+    "tflops": 0.25,
+    "fraction_of_peak": 0.25,
+    "cold_ms": None,
+    "cold_torch_ms": None,
+    "cold_ratio": None,
+    "alone_ms": None,
+    "alone_torch_ms": None,
+    "alone_ratio": None,
+    "error": 1e-7,
+    "torch_error": 2e-7,
+    "torch_disagrees": {},
+    "other_cores": 0.0,
+}
+REPORT: dict[str, Any] = {
+    "device": "A device",
+    "hardware": "gpu",
+    "driver": "1",
+    "date": "2026-01-02",
+    "versions": {"torch": "2.0"},
+    "copy_gbps": 200.0,
+    "peak_tflops": {"float32": 2.0},
+    "rows": [],
+    "failures": [],
+    "left_out": [],
+    "host_cost_us": {},
+}
+
+
+def _report(*changes: dict[str, Any]) -> dict[str, Any]:
+    """A report with a row for each of ``changes``."""
+    return {**copy.deepcopy(REPORT), "rows": [{**copy.deepcopy(ROW), **change} for change in changes]}
+
+
+def test_a_summary_has_geometric_means_and_extremes() -> None:
+    rows = _report({"ratio": 0.5}, {"ratio": 8.0, "error": 3e-7}, {"ratio": None, "torch_error": None})["rows"]
+    (summary,) = summaries(rows)
+    assert (summary.rows, summary.slower) == (3, 1)
+    assert (summary.ratio, summary.lowest_ratio) == (pytest.approx(2.0), 0.5)
+    assert (summary.error, summary.torch_error) == (3e-7, 2e-7)
+    assert summary.fraction_of_copy == pytest.approx(0.5)
+    assert geometric_mean([None]) is None
+
+
+def test_rows_are_summed_up_by_op_dtype_precision_and_group() -> None:
+    rows = _report({}, {"dtype": "float16"}, {"torch_precision": "tf32"}, {"group": "scan"}, {"op": "other"})["rows"]
+    assert [each.rows for each in summaries(rows)] == [1] * 5
+
+
+def test_the_summary_shows_design_rows_only_and_slower_ones_in_red() -> None:
+    text = markdown.summary(_report({"ratio": 0.5}, {"op": "soft_max"}, {"op": "neuron_relu", "group": "scan"}))
+    assert "| `pooling_max` | float32 | 🔴 0.50 | 🔴 0.50 | 0.50 | 0.25 | 1e-07 | 2e-07 |" in text
+    assert "| `soft_max` | float32 | **2.00** |" in text
+    assert "neuron_relu" not in text
+    assert "compiled" not in text
+    assert "| **4.00** |" in markdown.summary(_report({"compiled_ratio": 4.0}))
+
+
+def test_a_page_has_every_row_and_what_went_wrong() -> None:
+    report = _report({}, {"group": "scan", "torch_disagrees": {"NHWC": "off by 7"}}, {"ratio": None, "torch_ms": None})
+    report["failures"] = [{"row": "soft_max 1x1", "reason": "wrong"}]
+    report["left_out"] = ["a row", "another"]
+    text = markdown.full(report, ["x-ratios.svg"])
+    assert text.count("| `pooling_max` |") == 3
+    assert "a copy moved 200 GB/s and float32 products ran at 2 TFLOP/s" in text
+    assert "PyTorch's NHWC is left out: off by 7" in text
+    assert "failed: soft_max 1x1: wrong" in text
+    assert "The time was over before 2 rows: a row; another." in text
+    assert "![x-ratios.svg](x-ratios.svg)" in text
+    assert "cold" not in text
+    cold = markdown.full(_report({"cold_ms": 3.0, "cold_ratio": 0.9, "alone_ms": 5.0, "alone_ratio": 1.5}), [])
+    assert "| 3 | 🔴 0.90 | 5 | **1.50** |" in cold
+
+
+def test_every_table_has_as_many_cells_in_each_line(tmp_path: Path) -> None:
+    for report in (_report({}), _report({"cold_ms": 1.0, "compiled_ratio": 2.0})):
+        for text in (markdown.summary(report), markdown.full(report, [])):
+            table = [line for line in text.splitlines() if line.startswith("|")]
+            assert len({line.count("|") for line in table}) == 1
+
+
+def test_plots_are_svg_and_the_same_at_each_run(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    scan = [{"group": "scan", "shape": f"{n}x8x8x64 2x2/2", "gbps": 10.0 * n} for n in (1, 4, 16)]
+    report = _report({}, {"op": "soft_max", "ratio": 0.5}, {"dtype": "float16"}, *scan)
+    report["peak_tflops"]["float16"] = 8.0
+    paths = write_plots(report, tmp_path, "x")
+    assert [path.name for path in paths] == [f"x-{kind}.svg" for kind in publish.KINDS]
+    first = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in write_plots(report, tmp_path, "x")] == first
+    for path in paths:
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert b"#c62828" in first[0], "the slower op is red"
+    assert b"#2a7f3f" in first[0]
+
+
+def test_there_are_no_plots_without_rows_for_them(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert write_plots(_report(), tmp_path, "x") == []
+    report = _report({"ratio": None})
+    report["peak_tflops"] = {}
+    assert write_plots(report, tmp_path, "x") == []
+
+
+def test_the_section_of_the_readme_is_replaced() -> None:
+    readme = f"a\n{publish.BEGIN}old\n{publish.END}b\n"
+    assert publish.with_section(readme, "new\n") == f"a\n{publish.BEGIN}new\n{publish.END}b\n"
+    with pytest.raises(ValueError, match="has no lines"):
+        publish.with_section("no section", "new\n")
+
+
+def test_reports_of_gpus_come_first(tmp_path: Path) -> None:
+    for name, hardware in (("a", "cpu"), ("b", "gpu")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"hardware": hardware}))
+    assert list(publish.reports(tmp_path)) == ["b", "a"]
+
+
+def test_the_readme_and_the_pages_show_the_committed_results() -> None:
+    """If this fails, run ``python -m bench.publish``."""
+    readme = publish.README.read_text()
+    assert publish.with_section(readme, publish.readme_section()) == readme
+    for name, report in publish.reports().items():
+        assert (publish.RESULTS / f"{name}.md").read_text() == publish.page(name, report)
+        assert (publish.RESULTS / f"{name}-ratios.svg").is_file()
