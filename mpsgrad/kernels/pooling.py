@@ -67,22 +67,40 @@ GRADIENT_PARAMETERS = ParameterStruct(
 Block ``i`` of an axis is the ``stride`` source pixels from the first tap of window ``i`` on.
 """
 
-BLOCKS = ((2, 2), (3, 2), (3, 1))
-"""Window size and stride of the common windows, whose gradients are computed block by block."""
+BLOCKS = {(2, 2): 1, (3, 2): 1, (3, 1): 2}
+"""Size and stride of the common windows, whose gradients are computed block by block, and the strides of a block.
+
+The last holds for GPUs, whose threads share nothing; on a CPU a block is one stride long.
+"""
 
 FAMILY = ShaderFamily(
     "pooling",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
-    {"blocks": BLOCKS, "threads": 256, "walks": ("element",)},
-    {"cpu": {"walks": ("row", "short_pixels")}},
+    {
+        "blocks": [(*window, wide) for window, wide in BLOCKS.items()],
+        "threads": 256,
+        "walks": ("element", "element4"),
+    },
+    {"cpu": {"blocks": [(*window, 1) for window in BLOCKS], "walks": ("row", "short_pixels")}},
 )
 
 
-def _walk(device: Device, channels: int) -> str:
-    """Which of the shaders' ways to share out the work suits ``device`` and images of ``channels`` channels."""
-    if device.family != "cpu":
-        return "element"
-    return "row" if channels >= 32 else "short_pixels"
+_LAYOUTS = ("source", "gradient", "destination", "windows")
+
+
+def _works_by_rows(device: Device) -> bool:
+    """Whether a simdgroup of ``device`` owns a whole row of pixels, as suits CPUs, or each thread its own elements."""
+    return device.family == "cpu"
+
+
+def _walk(device: Device, name: str, blocks: bool, layouts: Sequence[tuple[int, ...]]) -> str:
+    """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts."""
+    channels = layouts[0][6]
+    if _works_by_rows(device):
+        return "row" if channels >= 32 else "short_pixels"
+    has_element4 = blocks or "gradient" not in name
+    even = all(value % 4 == 0 for layout in layouts for value in (*layout[:4], layout[6]))
+    return "element4" if has_element4 and even else "element"
 
 
 def _add_dispatch(
@@ -99,9 +117,12 @@ def _add_dispatch(
     *_, width, height, channels, images = parameters["destination"]
     if blocks:
         width, height = parameters["blocks_x"], parameters["blocks_y"]
-    walk = _walk(device, channels)
+    layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
+    walk = _walk(device, name, blocks, layouts)
     function = FAMILY.function(device, f"{name}_by_{walk}", metal_type)
-    threads = width * height * channels * images if walk == "element" else 32 * height * images
+    threads = 32 * height * images
+    if not _works_by_rows(device):
+        threads = width * height * images * (channels // 4 if walk == "element4" else channels)
     command_buffer.add_dispatch(
         function,
         -(-threads // function.threadgroup_size),
@@ -558,12 +579,14 @@ class PoolingGradient(GradientKernel):
 
     def _blocks(self, regions: Regions, origin_x: int, origin_y: int) -> dict[str, int]:
         """The blocks that cover the destination; ``origin`` is the destination pixel where block 0 begins."""
-        first_x, first_y = -origin_x // self.stride_in_pixels_x, -origin_y // self.stride_in_pixels_y
+        wide = 1 if _works_by_rows(self.device) else BLOCKS.get((self.kernel_width, self.stride_in_pixels_x), 1)
+        width, height = wide * self.stride_in_pixels_x, wide * self.stride_in_pixels_y
+        first_x, first_y = -origin_x // width, -origin_y // height
         return {
             "first_block_x": first_x,
             "first_block_y": first_y,
-            "blocks_x": (regions.width - 1 - origin_x) // self.stride_in_pixels_x - first_x + 1,
-            "blocks_y": (regions.height - 1 - origin_y) // self.stride_in_pixels_y - first_y + 1,
+            "blocks_x": (regions.width - 1 - origin_x) // width - first_x + 1,
+            "blocks_y": (regions.height - 1 - origin_y) // height - first_y + 1,
         }
 
     def _has_blocks(self, parameters: dict[str, Any]) -> bool:

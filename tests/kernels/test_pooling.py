@@ -623,7 +623,7 @@ def test_views_of_channels_are_read_and_written(first, kernel, channels):
 
 
 class TestOneThreadForEachElement:
-    """What GPUs run: the other way in which the shaders share out the work."""
+    """What GPUs run: the other ways in which the shaders share out the work."""
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -631,7 +631,7 @@ class TestOneThreadForEachElement:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(FAMILIES, "pooling", pooling.FAMILY)
             patch.setattr(pooling, "FAMILY", replace(pooling.FAMILY, tunables={}))
-            patch.setattr(pooling, "_walk", lambda device, channels: "element")
+            patch.setattr(pooling, "_works_by_rows", lambda device: False)
             yield
 
     @each_kind
@@ -642,12 +642,14 @@ class TestOneThreadForEachElement:
 
     @each_kind
     @pytest.mark.parametrize(("size", "stride"), BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS])
-    def test_common_windows(self, kind, size, stride):
+    @pytest.mark.parametrize("channels", [5, 8])
+    @pytest.mark.parametrize("edge", ["zero", "clamp"])
+    def test_common_windows(self, kind, size, stride, channels, edge):
         geometry = WindowGeometry(9, 7, size, size, stride, stride, 1, 1, 0, 1, 7 // stride, 6 // stride)
-        x = np.random.default_rng(18).standard_normal((2, 7, 9, 5)).astype(np.float32)
-        g = np.random.default_rng(19).standard_normal((2, 6 // stride, 7 // stride, 5)).astype(np.float32)
-        keywords = kind.keywords(geometry, "zero")
-        source, _, state = encode(kind.kernel(geometry, "zero"), x, g.shape[1:3])
+        x = np.random.default_rng(18).standard_normal((2, 7, 9, channels)).astype(np.float32)
+        g = np.random.default_rng(19).standard_normal((2, 6 // stride, 7 // stride, channels)).astype(np.float32)
+        keywords = kind.keywords(geometry, edge)
+        source, _, state = encode(kind.kernel(geometry, edge), x, g.shape[1:3])
         dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
         expected = kind.reference_gradient(g, x, **keywords)
         assert_within(dx, expected, kind.bound(geometry, np.float32, kind.magnitude(g, x, **keywords), expected))
