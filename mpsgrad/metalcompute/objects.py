@@ -129,6 +129,7 @@ class Function:
         for argument in signature.arguments:
             if argument.address_space == "threadgroup":
                 raise error(f"{function.name}: metalcompute cannot set the length of the argument '{argument.name}'")
+        self._writable = frozenset(argument.index for argument in signature.arguments if argument.is_writable)
 
     def __call__(self, *arguments: Any) -> Run:
         """Starts ``count`` threads, rounded up to whole threadgroups, and returns the handle of the run.
@@ -150,9 +151,12 @@ class Function:
             raise error("Buffer not found")
         if threadgroups * self._threads > LARGEST_GRID:
             raise error(f"{count} threads are above the limit of {LARGEST_GRID}")
-        writable = {argument.index for argument in self._function.signature.arguments if argument.is_writable}
-        buffers = [(buffer, index in writable) for index, buffer in enumerate(own) if buffer is not None]
-        return Run(self, threadgroups, self._bound(memory, threadgroups), buffers)
+        mirrors = [
+            (buffer._mirror, index in self._writable)
+            for index, buffer in enumerate(own)
+            if buffer is not None and buffer._mirror is not None
+        ]
+        return Run(self, threadgroups, self._bound(memory, threadgroups), mirrors)
 
     def _bound(self, given: list[devices.Buffer], threadgroups: int) -> tuple[devices.Buffer, ...]:
         """The buffers in the order of the kernel's arguments, with zeros for those that are missing."""
@@ -186,12 +190,12 @@ class Run:
         function: Function,
         threadgroups: int,
         bound: tuple[devices.Buffer, ...],
-        buffers: list[tuple[Buffer, bool]],
+        mirrors: list[tuple[Mirror, bool]],
     ) -> None:
+        """``mirrors`` are those of the buffers, each with whether the kernel may write it."""
         if threadgroups == 0:
             return
         device, compiled = function._owner._device, function._function
-        mirrors = [(buffer._mirror, writes) for buffer, writes in buffers if buffer._mirror is not None]
         for mirror, writes in mirrors:
             mirror.before_run(writes)
         started = [mirror for mirror, _ in mirrors]

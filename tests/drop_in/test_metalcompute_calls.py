@@ -318,23 +318,37 @@ def test_a_failure_on_the_device_is_reported_when_the_handle_is_released(
 
 
 @pytest.fixture
-def remote(monkeypatch: pytest.MonkeyPatch) -> mc.Device:
-    """A device that shows its memory through ``read`` and ``write`` only."""
-    device = mc.Device()
+def remote(monkeypatch: pytest.MonkeyPatch) -> tuple[mc.Device, list[str]]:
+    """A device that shows its memory through ``read`` and ``write`` only, and a log of these."""
+    device, log = mc.Device(), []
     allocate = device._device.allocate
 
     def hidden(nbytes: int) -> Any:
         buffer = allocate(nbytes)
-        buffer.__class__ = type("Hidden", (type(buffer),), {"memory": property(lambda self: None)})
+        original = type(buffer)
+
+        class Hidden(original):
+            memory = None
+
+            def write(self, data: Any, byte_offset: int = 0) -> None:
+                log.append("write")
+                original.write(self, data, byte_offset)
+
+            def read(self, byte_offset: int, nbytes: int) -> np.ndarray:
+                log.append("read")
+                return original.read(self, byte_offset, nbytes)
+
+        buffer.__class__ = Hidden
         return buffer
 
     monkeypatch.setattr(device._device, "allocate", hidden)
-    return device
+    return device, log
 
 
-def test_memory_that_the_host_cannot_see_is_copied_around_runs(remote: mc.Device) -> None:
-    scale = remote.kernel(SCALE).function("scale")
-    a, b, c = (remote.buffer(np.full(64, value, np.float32)) for value in (1, 2, 3))
+def test_memory_that_the_host_cannot_see_is_copied_around_runs(remote: tuple[mc.Device, list[str]]) -> None:
+    device, _ = remote
+    scale = device.kernel(SCALE).function("scale")
+    a, b, c = (device.buffer(np.full(64, value, np.float32)) for value in (1, 2, 3))
     first = scale(64, a, b, np.float32(10))
     second = scale(64, b, c, np.float32(10))
     del first, second
@@ -344,3 +358,19 @@ def test_memory_that_the_host_cannot_see_is_copied_around_runs(remote: mc.Device
     scale(64, b, c, np.float32(2))
     assert [floats(each)[0] for each in (a, b, c)] == [1, 10, 20]
     assert len(memoryview(c)) == 256
+
+
+def test_it_is_copied_before_the_first_and_after_the_last_of_runs_that_overlap(
+    remote: tuple[mc.Device, list[str]],
+) -> None:
+    device, log = remote
+    scale = device.kernel(SCALE).function("scale")
+    factor, buffer = device.buffer(np.float32(2)), device.buffer(np.ones(64, np.float32))
+    log.clear()
+    runs = [scale(64, buffer, buffer, factor) for _ in range(3)]
+    assert log == ["write", "write"]
+    while runs:
+        assert (floats(buffer) == 1).all()
+        runs.pop()
+    assert log == ["write", "write", "read"], "the factor cannot have changed"
+    assert (floats(buffer) == 8).all()
