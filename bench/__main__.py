@@ -27,13 +27,15 @@ from bench.inputs import forget_inputs
 from bench.peaks import arithmetic_peaks, copy_bandwidth
 from bench.row import Row
 from bench.screen import print_report
-from bench.selection import DTYPES, selected
+from bench.selection import DTYPES, hardware, selected
 from bench.timing import Timer, WallTimer
 
 DEFAULT_OUTPUT = Path("bench/output/results.json")
 SAMPLES, QUICK_SAMPLES = 21, 5
 MINUTES = 4.5
 """A run ends within this time: ``make bench`` is to take less than 5 minutes."""
+COMPILING_SECONDS = 60.0
+"""What a run may spend on ``torch.compile``."""
 DESIGN_WEIGHT = 2.0
 """Rows of ``design`` get so many times the time of others."""
 
@@ -70,8 +72,8 @@ class Run:
         self.device, self.where, self.timer = device, where, timer
         self.samples, self.deadline = samples, deadline
         is_nvidia = where is not None and where.type == "cuda"
-        self._compiler = Compiler() if is_nvidia else None
-        self.hardware = "cpu" if device.family == "cpu" else "gpu"
+        self._compiler = Compiler(COMPILING_SECONDS) if is_nvidia else None
+        self.hardware = hardware(device)
         self.report: dict[str, Any] = {
             "device": device.name,
             "hardware": self.hardware,
@@ -117,8 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 240)
     device = mg.find_device(options.device) if options.device else mg.default_device()
-    hardware = "cpu" if device.family == "cpu" else "gpu"
-    cases = selected(hardware, options.dtype, options.ops, options.quick)
+    cases = selected(hardware(device), options.dtype, options.ops, options.quick)
     if not cases:
         console.print(f"no op contains {' or '.join(options.ops)}")
         return 2

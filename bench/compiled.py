@@ -7,14 +7,11 @@ from collections.abc import Mapping
 
 from bench.case import TorchCall
 
-SECONDS = 60.0
-"""What a whole run may spend on compiling."""
-
 
 class Compiler:
     """Compiles calls until ``seconds`` are spent; what fails to compile is left out, and after two in a row all is."""
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds_left = seconds
         self._failures = 0
 

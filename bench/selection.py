@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Sequence
 
 import bench.rows
+import mpsgrad as mg
 from bench.case import GROUPS, Case
 
 DTYPES = ("float32", "float16")
@@ -16,16 +17,23 @@ LONGEST_SECONDS = 0.025
 _CPU_BYTES_PER_SECOND, _CPU_OPERATIONS_PER_SECOND = 15e9, 150e9
 
 
+def hardware(device: mg.Device) -> str:
+    """Which shapes suit ``device``: those for a "cpu" or for a "gpu"."""
+    return "cpu" if device.family == "cpu" else "gpu"
+
+
 def modules() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(bench.rows.__path__))
 
 
-def all_cases(dtype: str, hardware: str) -> list[Case]:
-    """Every case of ``dtype`` for ``hardware``, "cpu" or "gpu", that this can run within seconds."""
+def all_cases(dtype: str, shapes_for: str) -> list[Case]:
+    """Every case of ``dtype`` for a "cpu" or a "gpu", those left out that would take too long."""
     cases = [
-        case for module in modules() for case in importlib.import_module(f"bench.rows.{module}").cases(dtype, hardware)
+        case
+        for module in modules()
+        for case in importlib.import_module(f"bench.rows.{module}").cases(dtype, shapes_for)
     ]
-    return cases if hardware == "gpu" else [case for case in cases if _is_short(case)]
+    return cases if shapes_for == "gpu" else [case for case in cases if _is_short(case)]
 
 
 def _is_short(case: Case) -> bool:
@@ -33,14 +41,14 @@ def _is_short(case: Case) -> bool:
     return case.group == "design" or seconds <= LONGEST_SECONDS
 
 
-def selected(hardware: str, dtype: str | None, ops: Sequence[str] | None, quick: bool) -> list[Case]:
+def selected(shapes_for: str, dtype: str | None, ops: Sequence[str] | None, quick: bool) -> list[Case]:
     """The rows of a run, the most important first.
 
     Without ``dtype`` those of float32, and on a GPU the ``design`` shapes in float16. ``quick`` leaves ``design`` only.
     """
     groups = GROUPS[:1] if quick else GROUPS
-    cases = [case for case in all_cases(dtype or "float32", hardware) if case.group in groups]
-    if dtype is None and hardware == "gpu":
-        cases += [case for case in all_cases("float16", hardware) if case.group == "design"]
+    cases = [case for case in all_cases(dtype or "float32", shapes_for) if case.group in groups]
+    if dtype is None and shapes_for == "gpu":
+        cases += [case for case in all_cases("float16", shapes_for) if case.group == "design"]
     chosen = [case for case in cases if not ops or any(name in case.op for name in ops)]
     return sorted(chosen, key=lambda case: (GROUPS.index(case.group), DTYPES.index(case.dtype), case.tf32))

@@ -11,7 +11,7 @@ import mpsgrad as mg
 from bench import __main__ as command_line
 from bench import gpu_timing, pytorch, timing
 from bench.host_cost import host_costs
-from bench.selection import selected
+from bench.selection import hardware, selected
 from mpsgrad import reference
 from mpsgrad.kernel import BaseKernel
 
@@ -94,9 +94,9 @@ def test_a_whole_run_writes_a_row_for_each_case_and_the_host_cost(
 ) -> None:
     report = _report(tmp_path)
     _assert_schema(report)
-    expected = _names(selected("cpu", None, None, quick=True))
+    expected = _names(selected(hardware(device), None, None, quick=True))
     assert [(row["op"], row["shape"], row["dtype"]) for row in report["rows"]] == expected
-    assert (report["device"], report["hardware"]) == (device.name, "cpu")
+    assert (report["device"], report["hardware"]) == (device.name, hardware(device))
     assert report["failures"] == report["left_out"] == []
     assert report["peak_tflops"]["float32"] > 0
     assert report["host_cost_us"].keys() == host_costs(device, 1).keys()
@@ -140,9 +140,10 @@ def test_a_wrong_result_is_reported_and_not_timed_and_the_others_go_on(
         timed.append(work)
         return measure(self, work, *arguments, **named)
 
+    monkeypatch.setattr(command_line, "GPUTimer", lambda device, where: timing.WallTimer(device))
     monkeypatch.setattr(timing.WallTimer, "measure", count)
     monkeypatch.setattr(reference, "soft_max", lambda x: exact(x) + 0.01)
-    report = _report(tmp_path, "--ops", "soft_max", status=1)
+    report = _report(tmp_path, "--ops", "soft_max", "--dtype", "float32", status=1)
     _assert_schema(report)
     assert [row["op"] for row in report["rows"]] == ["soft_max_gradient", "log_soft_max", "log_soft_max_gradient"]
     assert len(timed) == 1 + 3, "the copy and the rows that are right"
@@ -152,10 +153,12 @@ def test_a_wrong_result_is_reported_and_not_timed_and_the_others_go_on(
     assert "failed: soft_max 2x3x3x5 float32" in capsys.readouterr().out
 
 
-def test_rows_are_left_out_and_named_when_the_time_is_over(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    report = _report(tmp_path, "--ops", "soft_max", "--minutes", "0")
+def test_rows_are_left_out_and_named_when_the_time_is_over(
+    tmp_path: Any, device: mg.Device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = _report(tmp_path, "--ops", "soft_max", "--dtype", "float32", "--minutes", "0")
     assert report["rows"] == []
-    assert report["left_out"] == [case.name for case in selected("cpu", None, ["soft_max"], quick=True)]
+    assert report["left_out"] == [case.name for case in selected(hardware(device), "float32", ["soft_max"], quick=True)]
     assert "The time was over before 4 rows; the first: soft_max 2x3x3x5 float32" in capsys.readouterr().out
 
 

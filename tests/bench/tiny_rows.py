@@ -13,6 +13,7 @@ import bench.rows.neuron
 import bench.rows.optimizer
 import bench.rows.pooling
 import bench.rows.soft_max
+from bench import __main__ as command_line
 from bench import inputs, peaks, timing
 from bench.rows.convolution import Row as Layer
 from bench.rows.pooling import AVERAGE_INSIDE, RECORDED
@@ -60,6 +61,7 @@ def make_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(getattr(bench.rows, module), name, value)
     monkeypatch.setattr(timing, "SECONDS_PER_SAMPLE", 0.0)
     monkeypatch.setattr(timing, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(command_line, "COMPILING_SECONDS", 0.0)
     monkeypatch.setattr(inputs, "BLOCK", 1009)
     monkeypatch.setattr(peaks, "COPY_BYTES", _both(1 << 20))
     monkeypatch.setattr(peaks, "MATRIX_SIZE", _both(64))
