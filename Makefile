@@ -1,5 +1,6 @@
 # make demo    a convolutional network learns handwritten digits on this machine's default device
 # make test    the whole suite
+# make tune    finds the numbers in mpsgrad/tunables for this machine's default device
 # make bench   every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
 # Each makes its own virtual environment in .venv; PYTHON names the interpreter, VENV an environment to use instead.
 
@@ -7,7 +8,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench tune lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -18,6 +19,9 @@ test: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench
+
+tune: $(VENV)/.installed
+	$(BIN)/python -m bench.tune
 
 lint: $(VENV)/.installed
 	$(BIN)/python -m pip install -q ruff mypy

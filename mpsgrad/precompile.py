@@ -125,7 +125,7 @@ def _stamp(device: Device | None) -> str:
     Files count by size and time of change, packages by version.
     """
     package = Path(__file__).parent
-    files = [*package.rglob("*.py"), *package.rglob("*.h"), *shader_directory().rglob("*.j2")]
+    files = [*package.rglob("*.py"), *package.rglob("*.h"), *package.rglob("*.toml"), *shader_directory().rglob("*.j2")]
     marks = []
     for file in sorted(files):
         status = file.stat()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache as once
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 
 from mpsgrad.devices import Device, Function, Library
 from mpsgrad.errors import ShaderError
+from mpsgrad.tunables import Tunables, tunables
 
 if TYPE_CHECKING:
     import jinja2
@@ -198,15 +199,17 @@ class ShaderFamily:
 
     ``structs`` are the parameter structs that the template prints with ``{{ structs }}``, outer after nested;
     ``constants`` are further names for the template; ``tunables`` maps a device family to names that override
-    ``constants`` there. ``template`` is the name of the file if several families share one; one that is not compiled
-    ``ahead_of_time`` is compiled at its first use only. ``directory`` is the folder of a template that is not part of
-    this package: it may include those that are, and is compiled at its first use.
+    ``constants`` there, and ``measured`` gives further ones from the numbers that were measured for it. ``template`` is
+    the name of the file if several families share one; one that is not compiled ``ahead_of_time`` is compiled at its
+    first use only. ``directory`` is the folder of a template that is not part of this package: it may include those
+    that are, and is compiled at its first use.
     """
 
     name: str
     structs: tuple[ParameterStruct, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     tunables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    measured: Callable[[Tunables], Mapping[str, Any]] = lambda numbers: {}
     dtypes: tuple[str, ...] = DTYPES
     template: str | None = None
     ahead_of_time: bool = True
@@ -240,6 +243,7 @@ class ShaderFamily:
         values = {
             **self.constants,
             **self.tunables.get(device_family, {}),
+            **self.measured(tunables(device_family)),
             "dtype": dtype,
             "structs": "\n\n".join(s.metal for s in self.structs),
         }
@@ -281,6 +285,12 @@ class ShaderFamily:
             function = self.library(device, dtype).function(name)
             self._functions[device, name, dtype] = function
         return function
+
+    def forget_compiled(self) -> None:
+        """Has the kernels rendered and compiled anew at their next use, because tunables changed."""
+        with self._lock:
+            self._libraries.clear()
+            self._functions.clear()
 
 
 FAMILIES: dict[str, ShaderFamily] = {}

@@ -39,6 +39,7 @@ from mpsgrad.kernels.pointwise import (
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State, StateBatch
+from mpsgrad.tunables import tunables
 
 PARAMETERS = ParameterStruct(
     "NormalizationParameters",
@@ -156,7 +157,7 @@ class _Encoder:
                 for image, part in zip(images, piece.operands, strict=True)
             ]
             work = chunked_rows(
-                (*names, "destination"), layouts, _streaming_pixels_per_row(self.channels), self.device.family
+                (*names, "destination"), layouts, _streaming_pixels_per_row(self.channels), tunables(self.device.family)
             )
             parameters = self.parameters(work, pixels=pixels, needs_gradients=int(gradients is not None))
             table = self.scratch((5 + len(self.slopes)) * work.columns)
@@ -558,7 +559,7 @@ class BatchNormalizationStatistics(Kernel):
             pixels = source.width * source.height * images
             layout = source_layout(source, self.source_feature_channel_offset, encoder.channels, 0, images)
             work = chunked_rows(
-                ("source",), (layout,), summing_pixels_per_row(encoder.channels), self.device.family
+                ("source",), (layout,), summing_pixels_per_row(encoder.channels), tunables(self.device.family)
             )
             means, deviations = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
             parameters = encoder.parameters(work, pixels=pixels, previous=previous)
@@ -702,9 +703,9 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
             part = piece.operands[0]
             if part is None:
                 continue
-            work = chunked_rows(
-                ("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels), self.device.family
-            )
+            layouts = part, piece.destination
+            numbers = tunables(self.device.family)
+            work = chunked_rows(("gradient", "source"), layouts, summing_pixels_per_row(channels), numbers)
             sums, products = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
             parameters = encoder.parameters(work, previous=previous + added)
             encoder.add(

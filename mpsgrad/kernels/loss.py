@@ -18,9 +18,9 @@ from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescript
 from mpsgrad.kernel import IMAGE_LAYOUT, Kernel, Regions, overlap, require_batch, require_state_batch
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State
+from mpsgrad.tunables import tunables
 
 THREADS = 256
-PIXELS_PER_SIMDGROUP = 4
 
 
 @archivable
@@ -79,10 +79,10 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS, REDUCTION_PARAMETERS),
     {
         "threads": THREADS,
-        "pixels": PIXELS_PER_SIMDGROUP,
         "mean": int(LossReductionType.MEAN),
         "non_zero": int(LossReductionType.SUM_BY_NON_ZERO_WEIGHTS),
     },
+    measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
 )
 
 
@@ -457,7 +457,8 @@ class Loss(Kernel):
         scales = self.device.allocate(4 * images)
         sources = (source.buffer, labels.labels_image.buffer, (weights or labels.labels_image).buffer)
         results = (losses, counts, labels.loss_image.buffer)
-        threadgroups = -(-pixels * images // (PIXELS_PER_SIMDGROUP * (THREADS // 32)))
+        pixels_per_threadgroup = tunables(self.device.family).loss_pixels_per_simdgroup * (THREADS // 32)
+        threadgroups = -(-pixels * images // pixels_per_threadgroup)
         counts_first = (
             self.reduction_type is LossReductionType.SUM_BY_NON_ZERO_WEIGHTS and self.gradient_follows_reduction
         )

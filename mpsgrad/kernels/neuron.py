@@ -39,11 +39,10 @@ from mpsgrad.kernels.pointwise import (
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.tunables import tunables
 from mpsgrad.vector import Vector
 
 THREADS = 256
-_ELEMENTS_PER_SIMDGROUP = {"cpu": 4096}
-_ELEMENTS_PER_SIMDGROUP_OF_GPUS = 512
 
 PARAMETERS = ParameterStruct(
     "NeuronParameters",
@@ -59,8 +58,8 @@ SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, cha
 FAMILY = ShaderFamily(
     "neuron",
     (IMAGE_LAYOUT, NEURON, PARAMETERS, SLOPE_SUM_PARAMETERS),
-    {"threads": THREADS, "elements": _ELEMENTS_PER_SIMDGROUP_OF_GPUS, "neuron_types": NEURON_TYPE_NAMES},
-    {family: {"elements": count} for family, count in _ELEMENTS_PER_SIMDGROUP.items()},
+    {"threads": THREADS, "neuron_types": NEURON_TYPE_NAMES},
+    measured=lambda numbers: {"elements": numbers.neuron_elements_per_simdgroup},
 )
 
 
@@ -106,7 +105,7 @@ def _add_dispatches(
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the forward source."""
     descriptor, device = kernel.neuron_descriptor, kernel.device
     function = FAMILY.function(device, function_name, destination.channel_format.metal_type)
-    elements = _ELEMENTS_PER_SIMDGROUP.get(device.family, _ELEMENTS_PER_SIMDGROUP_OF_GPUS)
+    elements = tunables(device.family).neuron_elements_per_simdgroup
     channels = layout[6]
     slopes: tuple[Buffer, ...] = ()
     if descriptor.neuron_type is NeuronType.PRELU:
@@ -494,9 +493,9 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
             part = piece.operands[0]
             if part is None:
                 continue
-            work = chunked_rows(
-                ("gradient", "source"), (part, piece.destination), summing_pixels_per_row(channels), self.device.family
-            )
+            layouts = part, piece.destination
+            numbers = tunables(self.device.family)
+            work = chunked_rows(("gradient", "source"), layouts, summing_pixels_per_row(channels), numbers)
             sums = self.device.allocate(4 * work.chunks * work.columns)
             parameters = self.device.constant_buffer(
                 SLOPE_SUM_PARAMETERS.pack(**work.parameters, channels=channels, accumulates=int(accumulates))

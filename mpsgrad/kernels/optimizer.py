@@ -16,10 +16,10 @@ from mpsgrad.kernel import BaseKernel
 from mpsgrad.kernels.convolution_dispatch import add_copy
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State
+from mpsgrad.tunables import tunables
 from mpsgrad.vector import Vector
 
 THREADS = 256
-ELEMENTS_PER_SIMDGROUP = 2048
 
 
 @archivable
@@ -48,11 +48,11 @@ FAMILY = ShaderFamily(
     (PARAMETERS,),
     {
         "threads": THREADS,
-        "elements": ELEMENTS_PER_SIMDGROUP,
         "l1": int(RegularizationType.L1),
         "l2": int(RegularizationType.L2),
     },
     dtypes=("float",),
+    measured=lambda numbers: {"elements": numbers.optimizer_elements_per_simdgroup},
 )
 
 
@@ -232,7 +232,7 @@ class OptimizerStochasticGradientDescent(Optimizer):
         )
         function = FAMILY.function(self.device, name, "float")
         constants = self.device.constant_buffer(parameters)
-        elements = ELEMENTS_PER_SIMDGROUP * (THREADS // 32)
+        elements = tunables(self.device.family).optimizer_elements_per_simdgroup * (THREADS // 32)
         command_buffer.add_dispatch(function, -(-count // elements), *buffers, constants)
         result_values_vector._writer = command_buffer
 

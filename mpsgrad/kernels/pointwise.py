@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from mpsgrad.shader import IMAGE_LAYOUT, ParameterStruct
+from mpsgrad.tunables import Tunables
 
 Layout = tuple[int, ...]
 """The fields of ``ImageLayout``: first element, strides of pixel, row and image, width, height, channels, images."""
@@ -115,17 +116,8 @@ CHUNKED_ROWS: dict[str, str | ParameterStruct] = {
 }
 """The fields of ``ChunkedRows.parameters``, for the parameter structs of kernels that work on rows."""
 
-@dataclass(frozen=True, slots=True)
-class Chunking:
-    """How large chunks are: few long ones keep a CPU's caches busy, many short ones a GPU's simdgroups."""
-
-    elements: int
-    least_chunks: int
-    most_chunks: int
-
-
-_CHUNKING = {"cpu": Chunking(32768, 16, 2**31)}
-_CHUNKING_OF_GPUS = Chunking(4096, 16, 2048)
+FEWEST_CHUNKS = 16
+"""As far as there are rows for them: every core is to have work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +140,12 @@ class ChunkedRows:
 
 @lru_cache(maxsize=512)
 def chunked_rows(
-    names: tuple[str, ...], layouts: tuple[Layout, ...], pixels_per_row: int, device_family: str
+    names: tuple[str, ...], layouts: tuple[Layout, ...], pixels_per_row: int, numbers: Tunables
 ) -> ChunkedRows:
     """``layouts``, called ``names`` in the parameters, as rows of up to ``pixels_per_row`` pixels each.
 
     Rows have one pixel unless pixels follow each other in all images.
     """
-    chunking = _CHUNKING.get(device_family, _CHUNKING_OF_GPUS)
     merged = merge_pixels(layouts)
     _, _, _, _, width, height, channels, images = merged[0]
     fold = 1
@@ -162,8 +153,8 @@ def chunked_rows(
         fold = min(pixels_per_row, width)
     length, columns = width // fold, channels * fold
     rows = length * height * images
-    rows_per_chunk = max(1, min(chunking.elements // columns, -(-rows // chunking.least_chunks)))
-    rows_per_chunk = max(rows_per_chunk, -(-rows // chunking.most_chunks))
+    rows_per_chunk = max(1, min(numbers.chunk_elements // columns, -(-rows // FEWEST_CHUNKS)))
+    rows_per_chunk = max(rows_per_chunk, -(-rows // numbers.most_chunks))
     chunks = -(-rows // rows_per_chunk)
     folded = {}
     for name, (start, pixel, row, image, *_) in zip(names, merged, strict=True):

@@ -14,12 +14,11 @@ from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import Operand, merge_pixels, pieces
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot
+from mpsgrad.tunables import tunables
 
 THREADS = 256
 IN_REGISTERS = ((32, 4), (64, 4), (128, 2))
 """Rows of up to so many channels stay in registers, so many at once."""
-ELEMENTS_PER_SIMDGROUP = {"cpu": 16384}
-"""On a CPU one core runs the simdgroups one after another: long chunks cost fewer starts."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
 ASSUMED_COMPUTE_UNITS = 40
 """Of a device that does not tell: as many as a large Apple GPU has cores."""
@@ -35,7 +34,7 @@ FAMILY = ShaderFamily("soft_max", (IMAGE_LAYOUT, PARAMETERS), {"threads": THREAD
 
 
 def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
-    longest = ELEMENTS_PER_SIMDGROUP.get(device.family, 512) // channels
+    longest = tunables(device.family).soft_max_elements_per_simdgroup // channels
     units = device.compute_units or ASSUMED_COMPUTE_UNITS
     simdgroups = units * FEWEST_THREADGROUPS_PER_UNIT * (THREADS // 32)
     return max(1, min(longest, -(-rows // simdgroups)))

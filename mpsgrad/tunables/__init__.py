@@ -1,0 +1,90 @@
+"""How the kernels share out their work on each kind of device: numbers that ``make tune`` finds by measuring.
+
+``FAMILY.toml`` in this folder has those of a device family; what it does not name, and a family without a file, has the
+defaults, which suit GPUs.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from mpsgrad.errors import ShaderError
+
+FOLDER = Path(__file__).parent
+
+
+def _number(default: int, *choices: int) -> Any:
+    """A field with the numbers that it may have."""
+    return field(default=default, metadata={"choices": choices})
+
+
+@dataclass(frozen=True, eq=False)
+class Tunables:
+    """The numbers of one device family. A simdgroup's share is long on CPUs, whose cores run one after another, and
+    short on GPUs, which need many at once.
+
+    ``chunk_elements`` are the elements of a share of what adds up pixels by channel (batch normalization and the slopes
+    of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum.
+    """
+
+    neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
+    soft_max_elements_per_simdgroup: int = _number(512, 128, 256, 512, 1024, 2048, 4096, 16384)
+    loss_pixels_per_simdgroup: int = _number(4, 1, 2, 4, 8)
+    optimizer_elements_per_simdgroup: int = _number(2048, 512, 1024, 2048, 4096, 8192)
+    chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+    most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            number = getattr(self, name)
+            if number not in choices:
+                raise ValueError(f"{name} is {number!r}; it has to be one of {', '.join(map(str, choices))}")
+
+    def with_number(self, name: str, value: int) -> Tunables:
+        """These numbers but for ``name``; raises ``ValueError`` for one that it may not have."""
+        return replace(self, **{name: value})
+
+
+CHOICES: Mapping[str, tuple[int, ...]] = {each.name: each.metadata["choices"] for each in fields(Tunables)}
+"""The numbers that each tunable may have."""
+
+_of_families: dict[str, Tunables] = {}
+
+
+def tunables(device_family: str) -> Tunables:
+    """The numbers of a device family; raises ``ShaderError`` if its file has unknown names or numbers."""
+    found = _of_families.get(device_family)
+    if found is None:
+        found = _of_families.setdefault(device_family, read(path(device_family)))
+    return found
+
+
+def set_tunables(device_family: str, numbers: Tunables) -> None:
+    """Has ``tunables`` give other numbers in this process. What was compiled or encoded before keeps the old ones."""
+    _of_families[device_family] = numbers
+
+
+def path(device_family: str) -> Path:
+    """Where the numbers of a device family are kept."""
+    return FOLDER / f"{device_family}.toml"
+
+
+def read(file: Path) -> Tunables:
+    """The numbers in a file, or the defaults if there is none; raises ``ShaderError`` as ``tunables`` does."""
+    if not file.is_file():
+        return Tunables()
+    try:
+        return Tunables(**tomllib.loads(file.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise ShaderError(f"the tunables cannot be used: {error}", file=str(file)) from error
+
+
+def write(file: Path, numbers: Tunables, comment: str) -> None:
+    """Writes all numbers to a file that ``read`` understands, after ``comment`` lines."""
+    lines = [f"# {line}" for line in comment.splitlines()]
+    lines += [f"{name} = {getattr(numbers, name)}" for name in CHOICES]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
