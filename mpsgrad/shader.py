@@ -272,18 +272,18 @@ class ShaderFamily:
     def library(self, device: Device, dtype: str) -> Library:
         """The compiled kernels, compiled at the first call."""
         with self._lock:
-            library = self._libraries.get((device, dtype))
+            library = self._libraries.get((device, device.family, dtype))
             if library is None:
                 library = device.compile(self.source(device, dtype), name=self.path)
-                self._libraries[device, dtype] = library
+                self._libraries[device, device.family, dtype] = library
             return library
 
     def function(self, device: Device, name: str, dtype: str) -> Function:
         """The compiled kernel function ``name`` for images of ``dtype``."""
-        function = self._functions.get((device, name, dtype))
+        function = self._functions.get((device, device.family, name, dtype))
         if function is None:
             function = self.library(device, dtype).function(name)
-            self._functions[device, name, dtype] = function
+            self._functions[device, device.family, name, dtype] = function
         return function
 
     def forget_compiled(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,3 +20,11 @@ settings.load_profile(os.environ.get("MPSGRAD_HYPOTHESIS_PROFILE", "default"))
 @pytest.fixture(scope="session")
 def device() -> mg.Device:
     return mg.default_device()
+
+
+@pytest.fixture(scope="class")
+def shaders_of_gpus(device: mg.Device) -> Iterator[None]:
+    """The kernels are rendered and dispatched as on a GPU, wherever they then run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "family", "gpu")
+        yield

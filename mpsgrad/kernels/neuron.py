@@ -59,7 +59,10 @@ FAMILY = ShaderFamily(
     "neuron",
     (IMAGE_LAYOUT, NEURON, PARAMETERS, SLOPE_SUM_PARAMETERS),
     {"threads": THREADS, "neuron_types": NEURON_TYPE_NAMES},
-    measured=lambda numbers: {"elements": numbers.neuron_elements_per_simdgroup},
+    measured=lambda numbers: {
+        "elements": numbers.neuron_elements_per_simdgroup,
+        "loads": numbers.neuron_loads_before_a_store,
+    },
 )
 
 

@@ -19,6 +19,8 @@ from mpsgrad.tunables import tunables
 THREADS = 256
 IN_REGISTERS = ((32, 4), (64, 4), (128, 2))
 """Rows of up to so many channels stay in registers, so many at once."""
+SPREAD = (1024, 2048, 4096)
+"""Longer rows of up to so many channels are spread over the threads of a GPU's threadgroup."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
 ASSUMED_COMPUTE_UNITS = 40
 """Of a device that does not tell: as many as a large Apple GPU has cores."""
@@ -30,7 +32,28 @@ PARAMETERS = ParameterStruct(
     destination=IMAGE_LAYOUT,
     rows_per_simdgroup="int",
 )
-FAMILY = ShaderFamily("soft_max", (IMAGE_LAYOUT, PARAMETERS), {"threads": THREADS, "in_registers": IN_REGISTERS})
+FAMILY = ShaderFamily(
+    "soft_max",
+    (IMAGE_LAYOUT, PARAMETERS),
+    {"threads": THREADS, "in_registers": IN_REGISTERS, "spread": SPREAD},
+    {"cpu": {"spread": ()}},
+)
+
+
+def _spreads(device: Device) -> bool:
+    """Whether ``device`` runs the threads of a threadgroup at the same time: a row may then be spread over them."""
+    return device.family != "cpu"
+
+
+def _variant(device: Device, channels: int) -> str:
+    """The end of the names of the kernels for rows of ``channels``."""
+    for most, _ in IN_REGISTERS:
+        if channels <= most:
+            return f"_up_to_{most}"
+    for most in SPREAD if _spreads(device) else ():
+        if channels <= most:
+            return f"_spread_up_to_{most}"
+    return ""
 
 
 def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
@@ -50,7 +73,7 @@ def _add_dispatches(
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
     device, channels = kernel.device, layout[6]
-    variant = next((f"_up_to_{most}" for most, _ in IN_REGISTERS if channels <= most), "")
+    variant = _variant(device, channels)
     function = FAMILY.function(device, function_name + variant, destination.channel_format.metal_type)
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
@@ -62,9 +85,10 @@ def _add_dispatches(
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
+        rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         command_buffer.add_dispatch(
             function,
-            -(-rows // (rows_per_simdgroup * (THREADS // 32))),
+            -(-rows // rows_per_threadgroup),
             *buffers,
             destination.buffer,
             device.constant_buffer(

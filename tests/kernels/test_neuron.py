@@ -672,3 +672,21 @@ def test_descriptors_compare_by_value_and_are_not_changed_by_their_data():
     assert descriptor != mg.NeuronDescriptor("relu", 0.5)
     assert hash(descriptor) == hash(mg.NeuronDescriptor.prelu([0.5, 2.0]))
     assert mg.NeuronDescriptor("relu") == mg.NeuronDescriptor(mg.NeuronType.RELU, 0.0)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @each_kind
+    @pytest.mark.parametrize("shape", [(1, 1, 1, 7), (2, 3, 5, 33), (3, 9, 11, 45)])
+    def test_they_give_the_bits_of_those_of_cpus(self, kind, shape, device):
+        x, g = (np.random.default_rng(seed).standard_normal(shape).astype(np.float32) for seed in (1, 2))
+        slopes = np.linspace(-1, 1, shape[-1]).astype(np.float32) if kind.name == "prelu" else None
+        descriptor = kind.descriptor(kind.parameters[0], slopes)
+        results = []
+        for family in ("gpu", "cpu"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(device, "family", family)
+                source, y, state = encode(mg.Neuron(descriptor), x)
+                results.append((y, encode_gradient(mg.NeuronGradient(descriptor), g, source, state)))
+        for gpu, cpu in zip(*results, strict=True):
+            np.testing.assert_array_equal(gpu, cpu)

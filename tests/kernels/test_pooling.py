@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels import pooling
 from mpsgrad.kernels.pooling import BLOCKS, PoolingGradientState
-from mpsgrad.shader import FAMILIES
 from mpsgrad.testing import (
     FencedImage,
     WindowGeometry,
@@ -622,17 +620,9 @@ def test_views_of_channels_are_read_and_written(first, kernel, channels):
     )
 
 
+@pytest.mark.usefixtures("shaders_of_gpus")
 class TestOneThreadForEachElement:
     """What GPUs run: the other ways in which the shaders share out the work."""
-
-    @pytest.fixture(scope="class", autouse=True)
-    @classmethod
-    def shaders(cls):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(FAMILIES, "pooling", pooling.FAMILY)
-            patch.setattr(pooling, "FAMILY", replace(pooling.FAMILY, tunables={}))
-            patch.setattr(pooling, "_works_by_rows", lambda device: False)
-            yield
 
     @each_kind
     @given(data=st.data())

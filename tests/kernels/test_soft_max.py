@@ -372,3 +372,28 @@ def test_a_destination_of_other_extents_takes_what_there_is():
     np.testing.assert_array_equal(y[:, :2, :2], run(mg.SoftMax(), x)[1])
     np.testing.assert_allclose(y[:, 2:], 0.2, rtol=1e-6)
     np.testing.assert_allclose(y[:, :, 2:], 0.2, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @each_kind
+    @each_dtype
+    @pytest.mark.parametrize("channels", [1, 31, 64, 97, 129, 1000, 1024, 1025, 2048, 4095, 4096, 4097])
+    def test_forward_and_gradient_match_the_reference(self, kind, dtype, channels):
+        x, g = (np.random.default_rng(seed).standard_normal((2, 1, 3, channels)).astype(dtype) for seed in (1, 2))
+        _, y, state = run(kind.forward(), x)
+        expected = kind.reference(x)
+        assert_within(y, expected, kind.bound(x, expected, dtype))
+        dx = run_gradient(kind.gradient(), g, y, state)
+        expected = kind.reference_gradient(g, y)
+        assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
+
+    def test_rows_of_a_view(self):
+        """Rows that do not follow each other, in an image that is wider than they are."""
+        kernel = mg.SoftMax()
+        storage = mg.Image.from_array(np.random.default_rng(3).standard_normal((2, 3, 3, 400)).astype(np.float32))
+        with mg.CommandBuffer() as commands:
+            y = kernel.encode(commands, storage.sub_image(100, 200))
+        np.testing.assert_allclose(
+            np.asarray(y), reference.soft_max(np.asarray(storage)[..., 100:300]), rtol=1e-5, atol=1e-7
+        )
