@@ -218,8 +218,8 @@ class ShaderFamily:
     def __post_init__(self) -> None:
         if self.directory is None:
             FAMILIES[self.name] = self
-        self._libraries: dict[tuple[Device, str], Library] = {}
-        self._functions: dict[tuple[Device, str, str], Function] = {}
+        self._libraries: dict[tuple[Device, str, str], Library] = {}
+        self._functions: dict[tuple[Device, str, str, str], Function] = {}
         self._lock = RLock()
 
     @property
