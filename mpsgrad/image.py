@@ -297,24 +297,30 @@ class Image:
             writer._wait_for(name, what, needs_result=needs_result)
             self._root._writer = None
 
-    def _array(self) -> np.ndarray:
+    def _storage(self) -> np.ndarray:
+        """The elements from the first to the last, with all that lie between them: a copy without unified memory."""
         itemsize = self.dtype.itemsize
-        shape = self.shape
-        strides = tuple(s * itemsize for s in (self._strides[2], self._strides[1], self._strides[0], 1))
+        strides = (self._strides[2], self._strides[1], self._strides[0], 1)
+        span = 1 + sum((n - 1) * stride for n, stride in zip(self.shape, strides, strict=True))
         memory = self.buffer.memory
         if memory is None:
-            span = 1 + sum((n - 1) * s // itemsize for n, s in zip(shape, strides, strict=True))
-            memory = self.buffer.read(self._first_element * itemsize, span * itemsize)
-            values = memory.view(self.dtype)
-        else:
-            values = memory[: memory.size // itemsize * itemsize].view(self.dtype)[self._first_element :]
-        return np.lib.stride_tricks.as_strided(values, shape, strides)
+            return self.buffer.read(self._first_element * itemsize, span * itemsize).view(self.dtype)
+        return memory[self._first_element * itemsize :][: span * itemsize].view(self.dtype)
+
+    def _array_of(self, storage: np.ndarray) -> np.ndarray:
+        itemsize = self.dtype.itemsize
+        strides = (self._strides[2], self._strides[1], self._strides[0], 1)
+        return np.lib.stride_tricks.as_strided(storage, self.shape, tuple(stride * itemsize for stride in strides))
+
+    def _array(self) -> np.ndarray:
+        return self._array_of(self._storage())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The image as an array of shape (images, height, width, channels).
 
         Waits for the command buffer that writes the image. On unified memory this is a view of the live storage unless
-        a copy is asked for. Raises ``StateError`` if that command buffer has not been committed.
+        a copy is asked for; elsewhere it is a copy, which cannot be written unless it was asked for, because that would
+        not change the image. Raises ``StateError`` if that command buffer has not been committed.
         """
         self._wait_for_writer("read", needs_result=True)
         values = self._array()
@@ -324,7 +330,11 @@ class Image:
             return values.astype(dtype)
         if copy is False and self.buffer.memory is None:
             raise ValueError(f"an image on {self.device.identifier} cannot be read without a copy")
-        return values.copy() if copy else values
+        if copy:
+            return values.copy()
+        if self.buffer.memory is None:
+            values.flags.writeable = False
+        return values
 
     def __dlpack__(self, **arguments: Any) -> Any:
         return np.asarray(self).__dlpack__(**arguments)
@@ -345,12 +355,14 @@ class Image:
         if values.dtype != self.dtype or not values.dtype.isnative:
             raise FormatError(f"Image.write: the array is {values.dtype!r} but the image {self.dtype!r}")
         self._wait_for_writer("written", needs_result=False)
-        if self.buffer.memory is not None:
-            self._array()[...] = values
-        elif self.parent is None:
+        if self.buffer.memory is None and self.parent is None:
             self.buffer.write(np.ascontiguousarray(values))
-        else:
-            raise NotImplementedError("Image.write: a view on a device without unified memory; write its parent")
+            return
+        storage = self._storage()
+        self._array_of(storage)[...] = values
+        if self.buffer.memory is None:
+            # What lies between the elements of a view is written as it was read.
+            self.buffer.write(storage, self._first_element * storage.itemsize)
 
     # objc: -synchronizeOnCommandBuffer:
     def synchronize(self, command_buffer: CommandBuffer) -> None:

@@ -45,9 +45,10 @@ class FencedImage:
         count = descriptor.number_of_images
         storage = Image(replace(descriptor, number_of_images=count + 2), device or default_device())
         image = storage._images(1, count)
-        values = np.asarray(storage)
+        values = np.empty(storage.shape, storage.dtype)
         values.view(np.uint8)[...] = _CANARY
-        np.asarray(image)[...] = np.nan
+        values[1:-1] = np.nan
+        storage.write(values)
         return cls(image, storage)
 
     def check(self) -> np.ndarray:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpsgrad.devices import Device, available_devices, default_device, metal, opencl, unavailable
+from mpsgrad.devices import Device, available_devices, cuda, default_device, metal, opencl, unavailable
 from mpsgrad.errors import DeviceNotFoundError
 
 _UNWRAPPED = 1000
@@ -70,4 +70,4 @@ def _print_table(found: list[Device]) -> None:
 
 def _refused() -> list[str]:
     """A line on each device that is present but cannot run the kernels."""
-    return [*metal.refused(), *opencl.refused()]
+    return [*metal.refused(), *cuda.refused(), *opencl.refused()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import sys
 import tempfile
 from functools import cache as once
 from pathlib import Path
@@ -18,13 +19,22 @@ _DIGEST_BYTES = 32
 
 
 def directory() -> Path:
-    """The folder of the cache: ``MPSGRAD_CACHE`` if set, else the user's cache folder."""
+    """The folder of the cache: ``MPSGRAD_CACHE`` if set, else the user's cache folder.
+
+    That is where each system keeps caches: ``$XDG_CACHE_HOME`` or ``~/.cache`` on Linux, ``~/Library/Caches`` on macOS,
+    ``%LOCALAPPDATA%`` on Windows. Three lines are not worth a package that GPU machines often lack.
+    """
     chosen = os.environ.get("MPSGRAD_CACHE")
     if chosen:
         return Path(chosen)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("mpsgrad", appauthor=False))
+    home = Path(os.path.expanduser("~"))
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "mpsgrad" / "Cache"
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "mpsgrad"
+    # A relative path is invalid by the XDG specification and has to be ignored.
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else home / ".cache") / "mpsgrad"
 
 
 def key(*parts: str) -> str:

@@ -148,6 +148,26 @@ class Submission(ABC):
         """Seconds from the start of the first dispatch to the end of the last; None where the driver has no clock."""
 
 
+class Recording(ABC):
+    """Dispatches that a device keeps, to be started any number of times."""
+
+    @abstractmethod
+    def submit(self) -> Submission:
+        """Starts the dispatches, each after the one before it, and returns without waiting."""
+
+
+class RepeatedSubmission(Recording):
+    """The recording of a driver that has no form of its own for one: it submits the same dispatches again."""
+
+    def __init__(self, device: Device, dispatches: Sequence[Dispatch], label: str | None) -> None:
+        self._device = device
+        self._dispatches = tuple(dispatches)
+        self._label = label
+
+    def submit(self) -> Submission:
+        return self._device.submit(self._dispatches, self._label)
+
+
 @dataclass
 class Device(ABC):
     """One device. ``identifier`` is what ``MPSGRAD_DEVICE`` takes, ``family`` selects the renderer's tunables.
@@ -188,6 +208,10 @@ class Device(ABC):
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Submission:
         """Starts the dispatches, each after the one before it, and returns without waiting."""
 
+    def record(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Recording:
+        """The dispatches in the form that the device starts again with the least work of the host."""
+        return RepeatedSubmission(self, dispatches, label)
+
     @abstractmethod
     def translate(self, source: str, *, name: str) -> str:
         """The text that the device's own compiler is given for Metal ``source``."""
@@ -197,14 +221,17 @@ class Device(ABC):
         with self._constants_lock:
             buffer = self._constants.get(data)
             if buffer is None:
-                buffer = self.allocate(len(data))
-                buffer.write(data)
-                self._constants[data] = buffer
+                buffer = self._constants[data] = self._new_constant(data)
                 if len(self._constants) > CONSTANT_BUFFERS_KEPT:
                     self._constants.popitem(last=False)
             else:
                 self._constants.move_to_end(data)
             return buffer
+
+    def _new_constant(self, data: bytes) -> Buffer:
+        buffer = self.allocate(len(data))
+        buffer.write(data)
+        return buffer
 
     def __hash__(self) -> int:
         return id(self)

@@ -37,6 +37,7 @@ from mpsgrad.devices.contract import (
     Submission,
     require_constants,
 )
+from mpsgrad.devices.pool import pooled_size
 from mpsgrad.errors import DeviceError, ShaderError
 from mpsgrad.msl import (
     SIZES_SUFFIX,
@@ -381,7 +382,7 @@ class OpenCLDevice(Device):
         return cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
 
     def allocate(self, nbytes: int) -> OpenCLBuffer:
-        size = _pool_size(nbytes)
+        size = pooled_size(nbytes, mmap.PAGESIZE)
         with self._lock:
             free = self._pool.get(size)
             memory = free.pop() if free else None
@@ -552,12 +553,6 @@ def _parts(threads: int, threadgroup: int) -> list[tuple[int, int, int]]:
     """First threadgroup, their number and their extent for the whole threadgroups along an axis, and for the rest."""
     whole, rest = divmod(threads, threadgroup)
     return [(0, whole, threadgroup)] * (whole > 0) + [(whole, 1, rest)] * (rest > 0)
-
-
-def _pool_size(nbytes: int) -> int:
-    """``nbytes`` rounded up to whole pages and to an eighth of its power of two, so that freed blocks fit again."""
-    step = max(mmap.PAGESIZE, 1 << max(nbytes.bit_length() - 4, 0))
-    return max(-(-nbytes // step) * step, mmap.PAGESIZE)
 
 
 def _shader_error(log: str, translation: Translation, source: str, name: str) -> ShaderError:

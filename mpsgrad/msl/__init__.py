@@ -1,8 +1,8 @@
 """Metal Shading Language in, C++ for OpenCL 2021 or CUDA C++ out, with what a caller must know of each kernel."""
 
-from mpsgrad.msl.diagnostics import Diagnostic, parse_compiler_log
+from mpsgrad.msl.diagnostics import SIZES_SUFFIX, Diagnostic, parse_compiler_log
 from mpsgrad.msl.signature import Argument, FunctionConstant, KernelSignature, Launch, Translation
-from mpsgrad.msl.translate import SIZES_SUFFIX, shader_error, translate
+from mpsgrad.msl.translate import shader_error, translate
 
 __all__ = [
     "SIZES_SUFFIX",

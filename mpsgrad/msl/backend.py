@@ -66,7 +66,7 @@ class Backend(ABC):
     has_inner_threadgroup_variables: bool
 
     @abstractmethod
-    def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
+    def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:
         """What stands before the library, given the names used of it and the names behind a dot in the program."""
 
     @abstractmethod
@@ -78,8 +78,15 @@ class Backend(ABC):
         """The declarator of a kernel's buffer argument, before its name."""
 
     @abstractmethod
-    def kernel_head(self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, uses_simdgroups: bool) -> str:
-        """What stands before the parameters of an entry point."""
+    def parameter(self, argument: Argument, type_name: str, name: str, launch: Launch) -> tuple[str, str] | None:
+        """The parameter for an argument that is not passed as a pointer, and what declares it in the body, or None."""
+
+    @abstractmethod
+    def kernel_head(
+        self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, is_exact: bool, uses_simdgroups: bool
+    ) -> str:
+        """What stands before the parameters of an entry point that runs in threadgroups of up to so many threads, or
+        of exactly so many in a row."""
 
     @abstractmethod
     def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
@@ -88,6 +95,14 @@ class Backend(ABC):
     @abstractmethod
     def launch_parameter(self, launch: Launch) -> tuple[str, str]:
         """What stands before the program, and an entry point's last parameter, for a kind of launch."""
+
+    @abstractmethod
+    def launch_prologue(self, launch: Launch) -> str:
+        """The first statements of an entry point, for a kind of launch."""
+
+    @abstractmethod
+    def sizes(self, entry_point: str, type_names: Sequence[str]) -> str:
+        """An entry point called like another one, with ``SIZES_SUFFIX``, that stores the sizes of ``type_names``."""
 
     @abstractmethod
     def vector(self, type_name: str, components: Sequence[str]) -> str:

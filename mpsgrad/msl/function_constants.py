@@ -201,9 +201,9 @@ def _literal(value: Any, place: Token) -> Iterator[Token]:
         yield place.replaced("-", PUNCTUATION)
     if value.dtype.kind == "f":
         if np.isnan(value):
-            yield place.replaced('__builtin_nanf("")', IDENTIFIER)
+            yield place.replaced("__builtin_bit_cast(float, 0x7fc00000)", IDENTIFIER)
         elif np.isinf(value):
-            yield place.replaced("__builtin_inff()", IDENTIFIER)
+            yield place.replaced("__builtin_bit_cast(float, 0x7f800000)", IDENTIFIER)
         else:
             yield place.replaced(f"{abs(float(value))!r}f" if float(value) % 1 else f"{abs(float(value)):.1f}f", NUMBER)
     elif value.dtype == np.int64 and int(value) == np.iinfo(np.int64).min:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.backend import Backend, floating_literal, swizzles
 from mpsgrad.msl.declarations import Kernel
+from mpsgrad.msl.diagnostics import SIZES_SUFFIX
 from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.signature import Argument, Launch
 
@@ -105,7 +106,7 @@ class OpenCLBackend(Backend):
     has_native_constructors = False
     has_inner_threadgroup_variables = False
 
-    def opening(self, library_names: Collection[str], members: Collection[str]) -> str:
+    def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:
         lines = ['#pragma clang diagnostic ignored "-Wc++11-narrowing"\n']
         for width in (2, 3, 4):
             for name, vector, element in (("", "vec_mtl<T, {}>", "T"), ("BOOL_", "bool_vector_mtl<{}>", "bool")):
@@ -119,16 +120,28 @@ class OpenCLBackend(Backend):
     def pointer(self, argument: Argument) -> str:
         return "* __restrict" if argument.is_reference else "*"
 
-    def kernel_head(self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, uses_simdgroups: bool) -> str:
+    def parameter(self, argument: Argument, type_name: str, name: str, launch: Launch) -> tuple[str, str] | None:
+        return None
+
+    def kernel_head(
+        self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, is_exact: bool, uses_simdgroups: bool
+    ) -> str:
         head = ""
         if uses_simdgroups:
             head += f"__attribute__((intel_reqd_sub_group_size({SIMD_WIDTH}))) "
-        if threadgroup_size is not None:
+        if is_exact:
             head += f"__attribute__((reqd_work_group_size({threadgroup_size}, 1, 1))) "
         return f"{head}__kernel void {entry_point}"
 
     def launch_parameter(self, launch: Launch) -> tuple[str, str]:
         return ("", "") if launch == "whole" else (_LAUNCH_STRUCT, "launch_mtl_t launch_mtl")
+
+    def launch_prologue(self, launch: Launch) -> str:
+        return ""
+
+    def sizes(self, entry_point: str, type_names: Sequence[str]) -> str:
+        stores = "".join(f" sizes_mtl[{index}] = sizeof({name});" for index, name in enumerate(type_names))
+        return f" __kernel void {entry_point}{SIZES_SUFFIX}(__global uint* sizes_mtl) {{{stores} }}"
 
     def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
         if flat and name in _FLAT_POSITIONS:

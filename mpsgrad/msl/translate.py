@@ -54,7 +54,6 @@ from mpsgrad.msl.tokens import (
 from mpsgrad.msl.vector_operators import VectorOperators
 
 LAST_BUFFER_INDEX = 30
-SIZES_SUFFIX = "_sizes_mtl"
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
@@ -94,10 +93,11 @@ def translate(
     or index; without one a function constant is not defined.
 
     ``launch`` says how the entry points are started. "whole": in whole threadgroups of the size that a kernel declares,
-    as the target starts them itself. "row" and "box", for OpenCL only: over any grid in parts, described by one more
-    argument (``launch_mtl_t`` in the translation). With "row" threadgroups may have several rows only where a kernel
-    uses no simdgroups; with "box" kernels that do are started in rows of as many threads as a threadgroup has. Beside
-    each entry point another one, with ``SIZES_SUFFIX``, then stores the sizes of what the arguments point to.
+    as the target starts them itself. "row" and "box": over any grid, described by one more argument (``launch_mtl_t``
+    in the translation). For OpenCL, with "row" threadgroups may have several rows only where a kernel uses no
+    simdgroups, and with "box" kernels that do are started in rows of as many threads as a threadgroup has; for CUDA all
+    are. Beside each entry point another one, with ``SIZES_SUFFIX``, then stores the sizes of what the arguments point
+    to.
 
     Raises ``ShaderError``, pointing at the Metal source, for what is malformed or cannot be carried; errors in function
     bodies are left to the target's compiler, whose messages ``parse_compiler_log`` reads. Raises ``FormatError`` for
@@ -120,7 +120,7 @@ def shader_error(found: ShaderError | Diagnostic, source: str, filename: str) ->
     """What was ``found`` in ``source`` as an error with the text of its line."""
     texts = source_lines(source, filename, found.file, found.line)
     # A template's loop gives several lines one place: the right one has what the message quotes in that column.
-    quoted = tuple(re.findall(r"'([^']+)'", found.message))
+    quoted = tuple(re.findall(r"['\"]([^'\"]+)['\"]", found.message))
     start = (found.column or 1) - 1
     text = next((text for text in texts if quoted and text.startswith(quoted, start)), None)
     text = text if text is not None else next((text for text in texts if text.strip()), None)
@@ -209,7 +209,8 @@ class _Translator:
         output += self._rewrite(self._tokens[position:])
         names = self._library.closure(self._used)
         members = {b.text for a, b in pairwise(self._tokens) if a.text == "."}
-        prelude = self._backend.opening(names, members) + self._library.prelude(names) + self._vector_makers()
+        prelude = self._backend.opening(names, members, self._launch) + self._library.prelude(names)
+        prelude += self._vector_makers()
         text, shifts = emit(output, self._filename, prelude + self._launch_opening)
         return Translation(text, self._signatures, self._function_constants.declared, shifts)
 
@@ -698,11 +699,18 @@ class _Translator:
             flat = threadgroup_size is not None and dimensions == 1
         else:
             flat = uses_simdgroups
+        opening = self._backend.launch_prologue(self._launch)
+        if opening:
+            prologue.insert(0, self._place.replaced(opening, IDENTIFIER))
         for parameter in positions:
             prologue += self._position(parameter, flat)
         arguments.sort(key=lambda pair: (pair[0].address_space == "threadgroup", pair[0].index))
+        special = {parameter.name: self._special_parameter(argument, parameter) for argument, parameter in arguments}
         for argument, parameter in arguments:
-            if argument.is_reference:
+            found = special[parameter.name]
+            if found is not None:
+                prologue.append(self._place.replaced(found[1], IDENTIFIER))
+            elif argument.is_reference:
                 prologue += self._reference(parameter)
         self._signatures[name] = KernelSignature(
             name=name,
@@ -714,8 +722,8 @@ class _Translator:
             uses_simdgroups=uses_simdgroups,
             unset_constants=self._unset_constants(kernel),
         )
-        required_size = threadgroup_size if flat and self._launch == "whole" else None
-        head = self._backend.kernel_head(kernel, entry_point, required_size, uses_simdgroups)
+        is_exact = threadgroup_size is not None and flat and self._launch == "whole"
+        head = self._backend.kernel_head(kernel, entry_point, threadgroup_size, is_exact, uses_simdgroups)
         tokens = self._tokens
         first = tokens[kernel.start]
         head = self._complete_types(arguments) + head
@@ -724,7 +732,11 @@ class _Translator:
         for number, (argument, parameter) in enumerate(arguments):
             if number:
                 output.append(parameter.type[0].replaced(","))
-            output += self._parameter(argument, parameter)
+            found = special[parameter.name]
+            if found is not None:
+                output.append(parameter.type[0].replaced(found[0], IDENTIFIER))
+            else:
+                output += self._parameter(argument, parameter)
         if self._launch_parameter:
             separator = ", " if arguments else ""
             output.append(tokens[kernel.parameters_close].replaced(separator + self._launch_parameter))
@@ -737,14 +749,14 @@ class _Translator:
         output += self._rewrite(body)
         output.append(tokens[kernel.body_close])
         if self._launch_parameter:
-            output.append(tokens[kernel.body_close].replaced(self._sizes(entry_point, arguments)))
+            sizes = self._backend.sizes(entry_point, [self._pointee(parameter) for _, parameter in arguments])
+            output.append(tokens[kernel.body_close].replaced(sizes))
         return output
 
-    def _sizes(self, entry_point: str, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
-        """An entry point that stores the sizes of what the arguments point to, as the target's compiler lays it out."""
-        types = [self._pointee(parameter) for _, parameter in arguments]
-        stores = "".join(f" sizes_mtl[{index}] = sizeof({name});" for index, name in enumerate(types))
-        return f" __kernel void {entry_point}{SIZES_SUFFIX}(__global uint* sizes_mtl) {{{stores} }}"
+    def _special_parameter(self, argument: Argument, parameter: Parameter) -> tuple[str, str] | None:
+        """What stands in the entry point's head and body for an argument that the target passes in a way of its own."""
+        type_name = self._pointee(parameter).removeprefix("const ").removesuffix(" const")
+        return self._backend.parameter(argument, type_name, self._spelling(parameter.name), self._launch)
 
     def _pointee(self, parameter: Parameter) -> str:
         """The type that a parameter points to, as the target writes it."""

@@ -237,7 +237,6 @@ def test_import_with_a_driver_that_has_no_device(tmp_path):
     ("identifier", "words"),
     [
         ("vulkan", "no driver 'vulkan'.*the drivers are metal, cuda, opencl"),
-        ("opencl:7", "no device 'opencl:7': there are 1 devices"),
         ("opencl:x", "'opencl:x' is not a driver with an index"),
         ("opencl:-1", "'opencl:-1' is not a driver with an index"),
         ("", "no driver ''"),
@@ -246,6 +245,13 @@ def test_import_with_a_driver_that_has_no_device(tmp_path):
 def test_devices_that_there_are_not(identifier, words):
     with pytest.raises(mg.DeviceNotFoundError, match=words):
         mg.find_device(identifier)
+
+
+def test_an_index_that_no_device_has():
+    driver = mg.default_device().identifier.partition(":")[0]
+    count = sum(device.identifier.startswith(driver) for device in mg.available_devices())
+    with pytest.raises(mg.DeviceNotFoundError, match=f"no device '{driver}:{count}': there are {count} devices"):
+        mg.find_device(f"{driver}:{count}")
 
 
 def test_the_subpackage_keeps_its_name():

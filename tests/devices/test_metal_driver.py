@@ -14,13 +14,17 @@ import pytest
 
 import mpsgrad as mg
 import mpsgrad.metalcompute
-from mpsgrad.devices import Dispatch, best_device, find_device, metal, opencl, unavailable
+from mpsgrad.devices import Dispatch, best_device, cuda, find_device, metal, opencl, unavailable
 from mpsgrad.kernels import soft_max
 from mpsgrad.precompile import compile_library
 from mpsgrad.shader import FAMILIES, shader_directory
 from mpsgrad.testing import assert_within, error_bound
 
 registry: Any = importlib.import_module("mpsgrad.devices")
+
+ENGINE = opencl if opencl.devices() else cuda
+"""The driver that runs the kernels."""
+ENGINE_NAME = ENGINE.__name__.rpartition(".")[2]
 
 SCALE = """#include <metal_stdlib>
 using namespace metal;
@@ -34,10 +38,10 @@ kernel void scale(device const float* source [[buffer(0)]], device float* destin
 
 
 def machine(*names: str) -> list[mg.Device]:
-    """CPUs under the names of other devices."""
+    """The engine's devices under the names of others."""
     found = []
     for name in names:
-        (device,) = opencl.devices()
+        device = ENGINE.devices()[0]
         device.name = name
         found.append(device)
     return found
@@ -103,7 +107,7 @@ def test_the_registry_finds_the_gpu_first(metalcompute: Any) -> None:
     assert best_device() is device
     assert (device.identifier, device.name, device.driver) == ("metal:0", "Apple M2", "metalcompute")
     assert (device.family, device.unified_memory, device.simd_width) == ("apple", True, 32)
-    assert device.memory_bytes == find_device("opencl").memory_bytes
+    assert device.memory_bytes == find_device(ENGINE_NAME).memory_bytes
     assert "gpu_time" not in device.features
     assert "metal" not in unavailable()
     assert metal.unavailable_reason() is None
@@ -171,13 +175,14 @@ def test_a_device_that_cannot_be_opened_is_left_out(metalcompute: Any, monkeypat
 @pytest.mark.parametrize(
     ("forward", "backward"), [("SoftMax", "SoftMaxGradient"), ("LogSoftMax", "LogSoftMaxGradient")]
 )
-def test_kernels_give_what_the_opencl_device_gives(gpu: mg.Device, forward: str, backward: str) -> None:
+def test_kernels_give_what_the_device_below_gives(gpu: mg.Device, forward: str, backward: str) -> None:
     """Within rounding: ``metalcompute`` compiles with fast math, the package's own kernels are compiled without."""
-    gpu.family = "cpu"  # the rendering that the OpenCL device gets
+    below = find_device(ENGINE_NAME)
+    gpu.family = below.family  # the rendering that it gets
     generator = np.random.default_rng(7)
     values, gradients = (generator.standard_normal((2, 3, 5, 7, 37)) * [[[[[4]]]], [[[[1]]]]]).astype(np.float32)
     results = []
-    for device in (gpu, find_device("opencl")):
+    for device in (gpu, below):
         with mg.CommandBuffer(device) as commands:
             image = mg.Image.from_array(values, device)
             result, state = getattr(mg, forward)(device=device).encode(commands, image, return_state=True)

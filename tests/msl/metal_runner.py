@@ -1,28 +1,25 @@
-"""Runs Metal source on the CPU through the OpenCL driver, as the tests of the translator need it."""
+"""Runs Metal source on the default device, as the tests of the translator need it."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from mpsgrad.devices import opencl
-from mpsgrad.devices.contract import Dispatch
+import mpsgrad as mg
+from mpsgrad.devices.contract import CompileOptions, Dispatch
 
 LIBRARY = "#include <metal_stdlib>\nusing namespace metal;\n"
 
 
-@cache
-def cpu() -> opencl.OpenCLDevice:
-    """The machine's OpenCL CPU device."""
-    return opencl.devices()[0]  # type: ignore[return-value]
+def run(source: str, kernel: str, *arrays: Any, threads: int, of_user: bool = False) -> list[np.ndarray]:
+    """Runs ``kernel`` with at least ``threads`` threads and returns every array as the kernel left it.
 
-
-def run(source: str, kernel: str, *arrays: Any, threads: int) -> list[np.ndarray]:
-    """Runs ``kernel`` with at least ``threads`` threads and returns every array as the kernel left it."""
-    device = cpu()
-    function = device.compile(source, name="test.metal").function(kernel)
+    It is compiled as the package's own kernels are, or with ``of_user`` as a user's.
+    """
+    device = mg.default_device()
+    options = CompileOptions() if of_user else None
+    function = device.compile(source, name="test.metal", options=options).function(kernel)
     copies = [np.array(array, copy=True, order="C") for array in arrays]
     buffers = []
     for array in copies:
@@ -38,7 +35,12 @@ def run(source: str, kernel: str, *arrays: Any, threads: int) -> list[np.ndarray
 
 
 def evaluate(
-    body: str, *inputs: np.ndarray, output: Any = np.float32, before: str = "", count: int | None = None
+    body: str,
+    *inputs: np.ndarray,
+    output: Any = np.float32,
+    before: str = "",
+    count: int | None = None,
+    of_user: bool = False,
 ) -> np.ndarray:
     """What a kernel with this ``body`` writes to ``out[i]``; inputs are ``a``, ``b``, ``c``, ``d`` in order.
 
@@ -55,7 +57,8 @@ def evaluate(
         " uint local_index [[thread_index_in_threadgroup]]) {\n"
         f"{'' if 'barrier' in body or 'simd' in body or 'quad' in body else 'if (i >= count) return;'}\n{body}\n}}\n"
     )
-    return run(source, "evaluated", *inputs, result, np.uint32(count), threads=count)[len(inputs)]
+    arrays = (*inputs, result, np.uint32(count))
+    return run(source, "evaluated", *arrays, threads=count, of_user=of_user)[len(inputs)]
 
 
 def metal_type(dtype: np.dtype) -> str:

@@ -183,6 +183,7 @@ def test_explain_an_unknown_rule(capsys: pytest.CaptureFixture[str]) -> None:
 # --compile
 
 
+@pytest.mark.skipif(not opencl.devices(), reason="--compile asks the OpenCL compiler")
 def test_compile_reports_what_only_a_compiler_sees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "scale.h").write_text("#pragma once\nfloat scaled(float x) { return FACTOR * x; }\n")
     file = tmp_path / "k.metal"

@@ -7,7 +7,8 @@ typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
-inline uint lane_index_mtl() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31; }
+// Blocks are rows of threads.
+inline uint lane_index_mtl() { return threadIdx.x & 31; }
 
 template <bool C> struct require_mtl {};
 template <> struct require_mtl<true> { typedef int type; };
@@ -40,26 +41,24 @@ struct half {
   template <typename A> half &operator/=(A a) { return *this = half((float)*this / (float)a); }
   static constexpr ushort pack(float x) {
     if (!__builtin_is_constant_evaluated()) return round_to_half_mtl(x);
-    float m = x < 0 ? -x : x;
-    uint sign = x < 0 ? 0x8000u : 0u;
-    if (m != m) return (ushort)0x7e00;
-    if (m >= 65520.0f) return (ushort)(sign | 0x7c00);
-    int e = -14;
-    float unit = 6.103515625e-05f;
-    while (e < 15 && m >= 2 * unit) { unit *= 2; e++; }
-    float scaled = m / unit * 1024.0f;
-    uint whole = (uint)scaled;
-    float rest = scaled - (float)whole;
-    whole += rest > 0.5f || (rest == 0.5f && (whole & 1));
-    return (ushort)(sign + (uint)((e + 14) << 10) + whole);
+    uint bits = __builtin_bit_cast(uint, x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u) return (ushort)(sign | 0x7e00u);
+    if (size >= 0x477ff000u) return (ushort)(sign | 0x7c00u);
+    // Below the smallest normal half, 2^-14, the significand is shifted out.
+    uint exponent = size >> 23, significand = (size & 0x7fffffu) | 0x800000u;
+    uint dropped = exponent >= 113 ? 13 : exponent > 101 ? 126 - exponent : 25;
+    uint whole = exponent >= 113 ? (size - 0x38000000u) >> 13 : significand >> dropped;
+    uint rest = significand & ((1u << dropped) - 1), middle = 1u << (dropped - 1);
+    whole += rest > middle || (rest == middle && (whole & 1));
+    return (ushort)(sign | whole);
   }
   static constexpr float unpack(ushort h) {
     if (!__builtin_is_constant_evaluated()) return widen_half_mtl(h);
-    int e = (h >> 10) & 31;
-    float m = (float)(h & 1023) / 1024.0f + (e ? 1.0f : 0.0f);
-    float unit = 6.103515625e-05f;
-    for (int i = 1; i < e; i++) unit *= 2;
-    return (h & 0x8000) ? -m * unit : m * unit;
+    uint sign = (uint)(h & 0x8000) << 16, exponent = h >> 10 & 31, rest = h & 1023;
+    if (exponent == 31) return __builtin_bit_cast(float, sign | 0x7f800000u | rest << 13);
+    if (exponent) return __builtin_bit_cast(float, sign | (exponent + 112) << 23 | rest << 13);
+    float small = (float)rest * 0x1p-24f;
+    return sign ? -small : small;
   }
 };
 SCALAR_MTL(half)

@@ -1,0 +1,475 @@
+"""The CUDA driver: on a GPU where there is one, else over a stand-in for NVIDIA's driver, run by the OpenCL engine."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsgrad as mg
+from mpsgrad import devices
+from mpsgrad.devices import Dispatch, cuda, cuda_api, cuda_compiler
+from mpsgrad.devices.contract import CompileOptions
+from mpsgrad.devices.cuda_compiler import OWN_MATH, compile_cubin, kernel_usages
+from mpsgrad.msl import translate
+
+needs_compiler = pytest.mark.skipif(
+    importlib.util.find_spec("cuda.core") is None if importlib.util.find_spec("cuda") else True,
+    reason="cuda-core is not installed (pip install 'mpsgrad[cuda]')",
+)
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+SCALE = HEAD + """
+[[max_total_threads_per_threadgroup(64)]]
+kernel void scale(device float* x, constant float& by, uint i [[thread_position_in_grid]]) { x[i] *= by; }
+[[max_total_threads_per_threadgroup(64)]]
+kernel void add(device float* x, device const float* y, uint i [[thread_position_in_grid]]) { x[i] += y[i]; }
+"""
+
+
+def has_gpu() -> bool:
+    return bool(devices._devices_of("cuda"))
+
+
+@pytest.fixture
+def stand_in() -> Iterator[Any]:
+    """The stand-in, for what a GPU cannot be made to do."""
+    if not devices._devices_of("opencl"):
+        pytest.skip("the stand-in runs kernels on the OpenCL device, and there is none")
+    from cuda_stand_in import installed
+
+    with installed() as module:
+        yield module
+
+
+@pytest.fixture
+def gpu(request: pytest.FixtureRequest) -> Any:
+    if not has_gpu():
+        request.getfixturevalue("stand_in")
+    return mg.find_device("cuda")
+
+
+def floats(device: Any, values: Any) -> Any:
+    array = np.asarray(values, np.float32)
+    buffer = device.allocate(array.nbytes)
+    buffer.write(array)
+    return buffer
+
+
+def read(buffer: Any) -> np.ndarray:
+    return buffer.read(0, buffer.nbytes).view(np.float32)
+
+
+def function(device: Any, name: str = "scale", source: str = SCALE) -> Any:
+    return device.compile(source, name="scale.metal").function(name)
+
+
+def constant(device: Any, value: float) -> Any:
+    return device.constant_buffer(np.float32(value).tobytes())
+
+
+# What there is, and what is missing.
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert cuda.unavailable_reason() == "the Python package cuda-core is not installed (pip install 'mpsgrad[cuda]')"
+    assert cuda.devices() == [] and cuda.refused() == []
+
+
+def test_without_nvidias_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(cuda_api, "_LIBRARY", "libcuda-of-no-machine.so.1")
+    expected = "NVIDIA's driver is not installed: libcuda-of-no-machine.so.1 was not found"
+    assert cuda.unavailable_reason() == expected
+    assert cuda.devices() == [] and cuda.refused() == []
+
+
+@needs_compiler
+def test_without_a_gpu(stand_in: Any) -> None:
+    stand_in.device_capabilities = []
+    assert cuda.unavailable_reason() == "NVIDIA's driver lists no GPU"
+    assert cuda.devices() == [] and cuda.refused() == []
+
+
+@needs_compiler
+def test_a_driver_that_does_not_work(stand_in: Any) -> None:
+    stand_in.fault = stand_in.CUresult.CUDA_ERROR_INVALID_HANDLE
+    assert cuda.unavailable_reason() == "NVIDIA's driver does not work: CUDA_ERROR_INVALID_HANDLE, invalid handle"
+    assert cuda.devices() == [] and cuda.refused() == []
+
+
+@needs_compiler
+def test_a_gpu_that_is_too_old(stand_in: Any) -> None:
+    stand_in.device_capabilities = [(6, 1), (9, 0)]
+    assert [device.identifier for device in cuda.devices()] == ["cuda:0"]
+    assert cuda.refused() == ["Stand-in GPU: has compute capability 6.1; 7.5 or later is needed"]
+    stand_in.device_capabilities = [(6, 1)]
+    assert cuda.unavailable_reason() == cuda.refused()[0]
+
+
+@needs_compiler
+def test_without_a_compiler(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> str:
+        raise mg.DeviceError("NVIDIA's run-time compiler cannot be loaded")
+
+    monkeypatch.setattr(cuda, "version", fails)
+    assert cuda.unavailable_reason() == "NVIDIA's run-time compiler cannot be loaded"
+    assert cuda.devices() == []
+
+
+@needs_compiler
+def test_a_gpu_that_is_newer_than_the_compiler(stand_in: Any) -> None:
+    stand_in.device_capabilities = [(99, 0)]
+    with pytest.raises(mg.DeviceError, match=r"compute capability 99.0; NVIDIA's run-time compiler \d+.\d+ compiles"):
+        function(cuda.devices()[0])
+
+
+@needs_compiler
+def test_several_gpus_are_several_devices(stand_in: Any) -> None:
+    stand_in.device_capabilities = [(9, 0), (9, 0), (8, 9)]
+    devices._devices_of.cache_clear()
+    found = cuda.devices()
+    assert [device.identifier for device in found] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert mg.find_device("cuda:2").architecture == "sm_89"  # type: ignore[attr-defined]
+    scale = function(found[0])
+    with pytest.raises(mg.DeviceError, match="scale: was compiled for cuda:0 but a buffer is on cuda:1"):
+        found[0].submit([Dispatch(scale, 1, (floats(found[1], [1]), constant(found[0], 2)))])
+
+
+@needs_compiler
+def test_the_default_device_is_a_gpu_where_there_is_one(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPSGRAD_DEVICE", raising=False)
+    monkeypatch.setattr(devices, "_default", None)
+    if not devices._devices_of("metal"):
+        assert mg.default_device() is gpu
+    assert (gpu.family, gpu.unified_memory, gpu.simd_width, gpu.driver) == ("nvidia", False, 32, "CUDA")
+    assert "compute capability" in gpu.driver_version and gpu.compute_units > 0 and gpu.memory_bytes > 0
+
+
+# Memory.
+
+
+@needs_compiler
+@pytest.mark.parametrize("nbytes", [1, 4, 1000, (64 << 10) + 1, (4 << 20) - 3, (20 << 20) + 5])
+def test_what_is_written_is_read_again(gpu: Any, nbytes: int) -> None:
+    data = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    buffer = gpu.allocate(nbytes)
+    given = data.copy()
+    buffer.write(given)
+    given[:] = 0
+    np.testing.assert_array_equal(buffer.read(0, nbytes), data)
+    buffer.write(b"\1", nbytes - 1)
+    assert buffer.read(nbytes - 1, 1).tolist() == [1]
+    np.testing.assert_array_equal(buffer.read(0, nbytes - 1), data[:-1])
+    assert buffer.memory is None
+
+
+@needs_compiler
+def test_what_lies_outside_a_buffer_is_refused(gpu: Any) -> None:
+    buffer = gpu.allocate(16)
+    for call in (
+        lambda: buffer.write(bytes(8), 9),
+        lambda: buffer.write(bytes(8), -1),
+        lambda: buffer.read(0, 17),
+        lambda: buffer.read(-1, 4),
+    ):
+        with pytest.raises(mg.GeometryError, match="in a buffer of 16"):
+            call()
+    assert gpu.allocate(0).read(0, 0).size == 0
+
+
+@needs_compiler
+def test_freed_memory_is_used_again(gpu: Any) -> None:
+    for nbytes in (100, 5 << 20):
+        first = gpu.allocate(nbytes)
+        address = first.address
+        del first
+        gc.collect()
+        assert gpu.allocate(nbytes).address == address
+
+
+@needs_compiler
+def test_buffers_do_not_overlap(gpu: Any) -> None:
+    sizes = [1, 511, 512, 513, 4096, 100_000, 1 << 20, (1 << 20) + 1, 3 << 20] * 4
+    buffers = [gpu.allocate(nbytes) for nbytes in sizes]
+    places = sorted((buffer.address, buffer.nbytes) for buffer in buffers)
+    for (start, nbytes), (following, _) in zip(places, places[1:], strict=False):
+        assert start + nbytes <= following and start % 256 == 0
+
+
+@needs_compiler
+def test_too_much_memory_says_how_much_was_asked_and_is_free(gpu: Any) -> None:
+    with pytest.raises(mg.DeviceError, match=r"cuda:0: cannot allocate \d+ bytes; \d+ of the device's \d+ bytes are f"):
+        gpu.allocate(1 << 60)
+    with pytest.raises(mg.DeviceError, match=r"cannot allocate 36893488147419103232 bytes"):
+        gpu.allocate(1 << 65)
+    assert read(floats(gpu, [1, 2])).tolist() == [1, 2]
+
+
+@needs_compiler
+def test_unused_memory_is_given_up_for_another_size(stand_in: Any) -> None:
+    stand_in.memory_bytes = 100 << 20
+    device = cuda.devices()[0]
+    first = device.allocate(60 << 20)
+    with pytest.raises(mg.DeviceError, match=f"cannot allocate {70 << 20} bytes; {40 << 20} of the device's"):
+        device.allocate(70 << 20)
+    del first
+    assert device.allocate(70 << 20).nbytes == 70 << 20
+
+
+@needs_compiler
+def test_an_encode_allocates_nothing_in_steady_state(stand_in: Any) -> None:
+    device = mg.find_device("cuda")
+    source = mg.Image.from_array(np.ones((2, 16, 16, 32), np.float32), device)
+    pool = mg.PoolingMax(kernel_width=2, kernel_height=2, device=device)
+    gradient = mg.PoolingMaxGradient(kernel_width=2, kernel_height=2, device=device)
+
+    def step() -> None:
+        with mg.CommandBuffer(device) as commands:
+            result, state = pool.encode(commands, source, return_state=True)
+            gradient.encode(commands, result, source, state)
+
+    for _ in range(3):
+        step()
+    before = stand_in.calls.copy()
+    for _ in range(10):
+        step()
+    new = stand_in.calls - before
+    assert not [name for name in new if "Alloc" in name or "Create" in name or "Memcpy" in name]
+    assert stand_in.contexts == []
+
+
+# Programs.
+
+
+@needs_compiler
+def test_errors_point_at_the_metal_source(gpu: Any) -> None:
+    source = SCALE.replace("x[i] *= by", "x[i] *= bye")
+    with pytest.raises(mg.ShaderError) as caught:
+        gpu.compile(source, name="scale.metal")
+    assert (caught.value.file, caught.value.line) == ("scale.metal", 5)
+    assert caught.value.message == 'identifier "bye" is undefined'
+    assert caught.value.column == source.splitlines()[4].index("bye") + 1
+    assert caught.value.source_line == source.splitlines()[4]
+
+
+@needs_compiler
+def test_programs_are_kept_on_disk(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("MPSGRAD_CACHE", str(tmp_path))
+    assert not gpu.is_compiled(SCALE, name="scale.metal")
+    function(gpu)
+    assert gpu.is_compiled(SCALE, name="scale.metal")
+
+    def fails(*_: Any) -> Any:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(cuda, "compile_cubin", fails)
+    assert function(gpu).threadgroup_size == 64
+    with pytest.raises(AssertionError, match="compiled again"):
+        gpu.compile(SCALE, name="scale.metal", options=CompileOptions())
+
+
+@needs_compiler
+def test_the_options_of_the_arithmetic_are_part_of_the_name() -> None:
+    names = {
+        cuda_compiler.cache_name("source", architecture, arithmetic)
+        for architecture in ("sm_90", "sm_89")
+        for arithmetic in (OWN_MATH, cuda_compiler.FAST_MATH, cuda_compiler.STRICT_MATH)
+    }
+    assert len(names) == 6
+
+
+@needs_compiler
+def test_a_function_that_does_not_exist(gpu: Any) -> None:
+    with pytest.raises(KeyError, match="no kernel function 'half'; there are add, scale"):
+        gpu.compile(SCALE, name="scale.metal").function("half")
+
+
+@needs_compiler
+def test_what_the_compiler_says_of_registers() -> None:
+    source = HEAD + (
+        "kernel void f(device float* x, uint i [[thread_position_in_grid]]) {\n"
+        "    threadgroup float shared[64]; float kept[200];\n"
+        "    for (int k = 0; k < 200; k++) kept[k] = x[k * 7 + i] * x[k];\n"
+        "    shared[i & 63] = kept[i % 200] + kept[int(x[i]) % 200]; threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        "    x[i] = shared[i & 7];\n}\n"
+    )
+    translation = translate(source, "cuda", filename="f.metal")
+    code, log = compile_cubin(translation, source, "f.metal", "sm_90", OWN_MATH)
+    assert code[:4] == b"\x7fELF"
+    (usage,) = kernel_usages(log)
+    assert usage.entry_point == "f" and 8 <= usage.registers <= 255
+    assert usage.threadgroup_bytes == 256 and usage.stack_bytes >= 160
+    assert (usage.spill_store_bytes, usage.spill_load_bytes) == (0, 0)
+
+
+# Work.
+
+
+@needs_compiler
+def test_dispatches_run_in_order(gpu: Any) -> None:
+    values = np.arange(128, dtype=np.float32)
+    x, y = floats(gpu, values), floats(gpu, np.ones(128))
+    scale, add = function(gpu), function(gpu, "add")
+    submission = gpu.submit(
+        [
+            Dispatch(scale, 2, (x, constant(gpu, 3))),
+            Dispatch(add, 2, (x, y)),
+            Dispatch(scale, 2, (x, constant(gpu, 2))),
+        ]
+    )
+    x.write(np.float32(7), 4)
+    submission.wait()
+    expected = 2 * (3 * values + 1)
+    expected[1] = 7
+    np.testing.assert_array_equal(read(x), expected)
+    assert submission.is_complete
+    assert submission.gpu_time is not None and 0 < submission.gpu_time < 60
+
+
+@needs_compiler
+def test_nothing_submitted_is_complete_at_once(gpu: Any) -> None:
+    submission = gpu.submit([])
+    submission.wait()
+    assert submission.is_complete and submission.gpu_time == 0
+
+
+@needs_compiler
+def test_a_constant_that_lies_in_device_memory(gpu: Any) -> None:
+    scale, x, by = function(gpu), floats(gpu, np.ones(64)), floats(gpu, [2])
+    gpu.submit([Dispatch(scale, 1, (by, constant(gpu, 2))), Dispatch(scale, 1, (x, by))]).wait()
+    assert (read(x) == 4).all()
+
+
+@needs_compiler
+def test_a_constant_buffer_as_device_memory(gpu: Any) -> None:
+    add, x = function(gpu, "add"), floats(gpu, np.ones(64))
+    ones = gpu.constant_buffer(np.full(64, 5, np.float32).tobytes())
+    gpu.submit([Dispatch(add, 1, (x, ones))]).wait()
+    assert (read(x) == 6).all()
+    assert ones.read(4, 4).view(np.float32) == 5
+    with pytest.raises(mg.GeometryError, match="a constant buffer cannot be written"):
+        ones.write(b"\0")
+
+
+@needs_compiler
+def test_unfit_buffers_are_refused(gpu: Any) -> None:
+    scale, x = function(gpu), floats(gpu, np.ones(64))
+    with pytest.raises(mg.DeviceError, match="scale: takes 2 buffers but was given 1"):
+        gpu.submit([Dispatch(scale, 1, (x,))])
+    with pytest.raises(mg.DeviceError, match="scale: 'by' has 4 bytes but its buffer 2"):
+        gpu.submit([Dispatch(scale, 1, (x, gpu.constant_buffer(b"ab")))])
+    gpu.submit([Dispatch(scale, 1, (x, constant(gpu, 3)))]).wait()
+    assert (read(x) == 3).all()
+
+
+@needs_compiler
+def test_grids_of_more_threadgroups_than_cuda_has(gpu: Any) -> None:
+    library = gpu.compile(SCALE, name="scale.metal", options=CompileOptions())
+    work = Dispatch(library.function("scale"), (1 << 20, 1 << 12, 1), (gpu.allocate(4),) * 2, (1, 1, 1))
+    with pytest.raises(mg.GeometryError, match="4294967296 threadgroups; CUDA's limit is 2147483647"):
+        gpu.submit([work])
+
+
+@needs_compiler
+def test_memory_of_a_dropped_submission_is_not_written_too_early(gpu: Any) -> None:
+    scale = function(gpu)
+    for _ in range(20):
+        x = floats(gpu, np.full(1 << 20, 2))
+        gpu.submit([Dispatch(scale, 1 << 14, (x, constant(gpu, 3)))] * 8)
+        del x
+        y = floats(gpu, np.full(1 << 20, 5))
+        assert (read(y) == 5).all()
+
+
+@needs_compiler
+def test_threads_share_a_device(gpu: Any) -> None:
+    scale = function(gpu)
+    failures: list[Any] = []
+
+    def work(seed: int) -> None:
+        try:
+            for repeat in range(10):
+                x = floats(gpu, np.full(64, seed))
+                gpu.submit([Dispatch(scale, 1, (x, constant(gpu, repeat)))]).wait()
+                assert (read(x) == seed * repeat).all()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+# Failures.
+
+FAULT = """
+import numpy as np, mpsgrad as mg
+library = mg.compile('''#include <metal_stdlib>
+using namespace metal;
+kernel void harmless(device float* x, uint i [[thread_position_in_grid]]) { x[i] += 1; }
+kernel void wild(device float* x, uint i [[thread_position_in_grid]]) { x[i + (1ul << 40)] = 1; }''',
+    device=mg.find_device("cuda"))
+x = np.zeros(64, np.float32)
+library.function("harmless")(64, x)
+for call in (lambda: library.function("wild")(64, x), lambda: library.function("harmless")(64, x)):
+    try:
+        call()
+    except mg.DeviceError as error:
+        print(error)
+"""
+
+
+def test_a_kernel_that_leaves_its_memory_is_named() -> None:
+    if not has_gpu():
+        pytest.skip("needs a GPU")
+    run = subprocess.run([sys.executable, "-c", FAULT], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    first, second = run.stdout.splitlines()
+    assert first.startswith("wild failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert first.endswith("this process cannot use the GPU any more")
+    assert second == first
+
+
+@needs_compiler
+def test_the_kernels_that_may_have_failed_are_named(stand_in: Any) -> None:
+    gpu = cuda.devices()[0]
+    scale, add = function(gpu), function(gpu, "add")
+    x = floats(gpu, np.ones(64))
+    gpu.submit([Dispatch(add, 1, (x, x))]).wait()  # type: ignore[arg-type]
+    stand_in.faulty = {"scale"}
+    first = gpu.submit([Dispatch(scale, 1, (x, constant(gpu, 2)))])
+    second = gpu.submit([Dispatch(add, 1, (x, x))] * 2)  # type: ignore[arg-type]
+    names = r"one of the kernels scale, add \(CUDA_LAUNCH_BLOCKING=1.* failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS"
+    for call in (
+        second.wait,
+        first.wait,
+        lambda: gpu.allocate(64 << 20),
+        lambda: x.write(bytes(4)),
+        lambda: read(x),
+        lambda: gpu.submit([]),
+    ):
+        with pytest.raises(mg.DeviceError, match=names):
+            call()
+
+
+@needs_compiler
+def test_the_kernel_that_failed_is_named(stand_in: Any) -> None:
+    gpu = cuda.devices()[0]
+    x = floats(gpu, np.ones(64))
+    stand_in.faulty = {"scale"}
+    submission = gpu.submit([Dispatch(function(gpu), 1, (x, constant(gpu, 2)))])
+    for _ in range(2):
+        with pytest.raises(mg.DeviceError, match="scale failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS"):
+            submission.wait()
+    assert submission.is_complete
