@@ -16,7 +16,7 @@ import pytest
 
 import mpsgrad as mg
 import mpsgrad.metalcompute as mc
-from mpsgrad.devices import opencl
+from mpsgrad.devices import cuda, opencl
 
 registry: Any = importlib.import_module("mpsgrad.devices")
 
@@ -62,7 +62,7 @@ def test_devices_are_listed_with_metalcomputes_fields(device: mc.Device) -> None
 
 
 def test_the_default_device_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    (other,) = opencl.devices()
+    other = (opencl.devices() or cuda.devices())[0]
     other.name = "another"
     monkeypatch.setattr(registry, "_default", other)
     assert str(mc.Device()) == "metalcompute.Device(another)"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from metal_runner import LIBRARY, evaluate, run
 
+import mpsgrad as mg
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl import translate
 
