@@ -151,10 +151,13 @@ def _closes_templates(tokens: list[Token], index: int) -> bool:
     open_needed = 2
     position = index - 1
     found = 0
+    has_default = False
     while position > 0 and index - position < 200:
         text = tokens[position].text
-        if text in (";", "{", "}", "&&", "||", "=", "?", "return"):
+        if text in (";", "{", "}", "&&", "||", "?", "return"):
             return False
+        if text == "=":
+            has_default = True
         if text == ")" or text == "]":
             depth = 0
             opening = "(" if text == ")" else "["
@@ -173,7 +176,8 @@ def _closes_templates(tokens: list[Token], index: int) -> bool:
         elif text == "<" and tokens[position - 1].kind == IDENTIFIER:
             found += 1
             if found == open_needed:
-                return True
+                # A template's parameter may have a default; anything else with "=" in it is no template.
+                return not has_default or tokens[position - 1].text == "template"
         position -= 1
     return False
 

@@ -210,6 +210,8 @@ def spell(tokens: Sequence[Token]) -> str:
     """The tokens as text on one line, with the spaces a reader expects."""
     text = ""
     for token in tokens:
+        if not token.text:
+            continue
         if text and (text[-1].isalnum() or text[-1] in "_>*&,") and (token.text[0].isalnum() or token.text[0] == "_"):
             text += " "
         text += token.text

@@ -32,6 +32,7 @@ from mpsgrad.msl.declarations import (
 )
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, Diagnostic
 from mpsgrad.msl.emission import emit
+from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import IS_DEFINED, FunctionConstants
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.opencl import OpenCLBackend
@@ -162,6 +163,7 @@ class _Translator:
         self._signatures: dict[str, KernelSignature] = {}
         self._entry_points: set[str] = set()
         # By the identity of a token: what stands before it, and the left side of a compound assignment that converts.
+        self._functions_passed: set[str] = set()
         self._before: dict[int, str] = {}
         self._converted: dict[int, tuple[int, int]] = {}
         self._place = program.tokens[0] if program.tokens else Token(PUNCTUATION, ";", filename, 1, 1)
@@ -180,6 +182,8 @@ class _Translator:
 
     def translation(self) -> Translation:
         self._refuse_unsupported()
+        passed = replace_functions_as_template_arguments(self._program)
+        self._functions_passed = passed.functions
         if self._backend.has_native_constructors:
             self._compose_swizzles()
         else:
@@ -197,6 +201,7 @@ class _Translator:
         for start, end, tokens in self._function_constants.pieces():
             pieces.append((start, end, partial(self._rewrite, tokens)))
         pieces += [(start, end, list) for start, end in self._program.dropped]
+        pieces[:0] = [(index, index, partial(self._rewrite, made)) for index, made in passed.structs]
         pieces += self._repeated_overloads()
         pieces.sort(key=lambda piece: piece[0])
         position = 0
@@ -620,15 +625,12 @@ class _Translator:
             value = instantiation.arguments[position] if position < len(instantiation.arguments) else parameter.default
             if value is None:
                 raise error(f"template argument '{parameter.name}' of '{name.text}' is missing", name)
-            if parameter.is_function:
-                message = f"a function as template argument '{parameter.name}' of a kernel is not supported"
-                raise error(message, name)
             substitution[parameter.name] = spell(
                 [t for v in value for t in [v.replaced(substitution.get(v.text, v.text))]]
             )
             moved = self._rewrite([token.at(name) for token in value])
             place = name.replaced(self._spelling(parameter.name))
-            if parameter.is_type:
+            if parameter.is_type or parameter.is_function:
                 bindings += [name.replaced("using"), place, name.replaced("="), *moved, name.replaced(";")]
             else:
                 kind = self._rewrite([token.at(name, spaced=True) for token in parameter.kind])
@@ -967,6 +969,8 @@ class _Translator:
             return True
         seen: set[str] = set()
         todo = [(kernel.body_open, kernel.body_close)]
+        if any(parameter.is_function for parameter in kernel.template or ()):
+            todo += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
         while todo:
             start, end = todo.pop()
             for token in self._tokens[start:end]:

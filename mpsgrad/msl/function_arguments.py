@@ -1,0 +1,126 @@
+"""Functions as template arguments, by which kernels share their bodies: types, through which the function is called.
+
+Neither target needs function pointers then: ``template <void (*f)(thread float&)>`` becomes ``template <typename f>``,
+a call ``f(x)`` becomes ``f::call_mtl(x)``, and the argument ``g`` of such a template a struct whose ``call_mtl`` calls
+``g`` with whatever it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mpsgrad.msl.declarations import Program
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, matching, matching_angle, split_commas
+
+
+@dataclass(slots=True)
+class FunctionArguments:
+    """The structs to be inserted, each with the index it belongs before, and the functions called through them."""
+
+    structs: list[tuple[int, list[Token]]] = field(default_factory=list)
+    functions: set[str] = field(default_factory=set)
+
+
+def replace_functions_as_template_arguments(program: Program) -> FunctionArguments:
+    """Rewrites the tokens of ``program`` in place.
+
+    Raises ``ShaderError`` for an argument that names no function defined above.
+    """
+    tokens = program.tokens
+    positions: dict[str, dict[int, str]] = {}
+    for index, token in enumerate(tokens):
+        if token.text == "template" and index + 1 < len(tokens) and tokens[index + 1].text == "<":
+            close = matching_angle(tokens, index + 1, certain=True)
+            if close is not None:
+                _rewrite_parameters(tokens, index, close, positions)
+    made = FunctionArguments()
+    if not positions:
+        return made
+    structs: dict[str, str] = {}
+    parameters = {name for names in positions.values() for name in names.values()}
+    for index, token in enumerate(tokens[:-1]):
+        if token.kind != IDENTIFIER or token.text not in positions or tokens[index + 1].text != "<":
+            continue
+        close = matching_angle(tokens, index + 1)
+        if close is None:
+            continue
+        start = index + 2
+        for position, part in enumerate(split_commas(tokens[start:close])):
+            end = start + len(part)
+            if position in positions[token.text] and part and part[0].text not in parameters:
+                written = " ".join(each.text for each in part)
+                if written not in structs:
+                    structs[written] = f"function_{len(structs) + 1}{RENAMED_SUFFIX}"
+                    function = _function(program, part, start)
+                    made.functions.add(function.name.text)
+                    made.structs.append((function.end, _struct(part, structs[written], function.name)))
+                _replace(tokens, start, end, structs[written])
+            start = end + 1
+    return made
+
+
+def _rewrite_parameters(tokens: list[Token], start: int, close: int, positions: dict[str, dict[int, str]]) -> None:
+    """Makes types of the parameters that are functions, in the template whose ``<`` ... ``>`` ends at ``close``."""
+    found: dict[int, str] = {}
+    index = start + 2
+    for position, part in enumerate(split_commas(tokens[index:close])):
+        texts = [token.text for token in part]
+        star = next((i for i in range(len(part) - 3) if texts[i] == "(" and texts[i + 1] == "*"), None)
+        if star is not None and texts[star + 3 : star + 5] == [")", "("]:
+            found[position] = texts[star + 2]
+            _replace(tokens, index, index + len(part), f"typename {texts[star + 2]}")
+        index += len(part) + 1
+    if not found:
+        return
+    end = close + 1
+    while end < len(tokens) and tokens[end].text not in ("{", ";"):
+        if tokens[end].text == "(":
+            opening = end
+            end = matching(tokens, end)
+            if tokens[opening - 1].kind == IDENTIFIER:
+                positions.setdefault(tokens[opening - 1].text, {}).update(found)
+        elif tokens[end].text in ("struct", "class"):
+            positions.setdefault(tokens[end + 1].text, {}).update(found)
+        end += 1
+    if end < len(tokens) and tokens[end].text == "{":
+        end = matching(tokens, end)
+    for index in range(close, end):
+        if tokens[index].text in found.values() and tokens[index].kind == IDENTIFIER and tokens[index + 1].text == "(":
+            tokens[index].text += f"::call{RENAMED_SUFFIX}"
+
+
+def _replace(tokens: list[Token], start: int, end: int, text: str) -> None:
+    tokens[start].text, tokens[start].kind = text, IDENTIFIER
+    for token in tokens[start + 1 : end]:
+        token.text, token.kind = "", PUNCTUATION
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """The name of a function in a template argument, and the index behind the function's definition."""
+
+    name: Token
+    end: int
+
+
+def _function(program: Program, argument: Sequence[Token], use: int) -> _Function:
+    """The function that ``argument`` names, by the last definition before ``use``."""
+    name = argument[0]
+    for each, following in zip(argument, [*argument[1:], None], strict=True):
+        if each.kind == IDENTIFIER and (following is None or following.text == "<"):
+            name = each
+            break
+    ends = [end for _, opening, end in program.function_heads if program.tokens[opening - 1].text == name.text]
+    ends = [end for end in ends if end <= use]
+    if not ends:
+        raise error(f"'{name.text}' is no function defined above: a template takes only such as an argument", name)
+    return _Function(name, max(ends))
+
+
+def _struct(argument: Sequence[Token], name: str, place: Token) -> list[Token]:
+    """The definition of the struct to call the function through."""
+    called = [token.at(place) for token in argument if token.text != "&"]
+    head = f"struct {name} {{ template <typename... A> static inline auto call{RENAMED_SUFFIX}(A &&...a) {{ return"
+    return [place.replaced(head), *called, place.replaced("(a...); } };", PUNCTUATION)]

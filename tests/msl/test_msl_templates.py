@@ -1,0 +1,138 @@
+"""Templates as kernels in the wild use them: functions as arguments, typedef'd instantiations, every kind of parameter."""
+
+# Rows of a table are easier to read on one line each.
+# ruff: noqa: E501
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from metal_runner import LIBRARY, run
+from test_msl_targets import compile_for_cuda
+
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl import translate
+
+# Blocks of eight numbers with a scale, in the way that quantized weights are stored.
+QUANTIZED = (
+    LIBRARY
+    + """
+#define QK 8
+typedef struct { half d; int8_t qs[QK]; } block_q8;
+typedef struct { half d; half m; uint8_t qs[QK / 2]; } block_q4;
+
+template <typename type4x2>
+void dequantize_q8(device const block_q8* xb, short il, thread type4x2& reg) {
+    device const int8_t* qs = xb->qs;
+    const float d = xb->d;
+    for (int i = 0; i < QK; i++) { reg[i / 4][i % 4] = d * qs[i + 0 * il]; }
+}
+template <typename type4x2>
+void dequantize_q4(device const block_q4* xb, short il, thread type4x2& reg) {
+    for (int i = 0; i < QK / 2; i++) {
+        reg[i / 4][i % 4] = (xb->qs[i] & 0x0F) * float(xb->d) + float(xb->m);
+        reg[i / 4 + 1][i % 4] = (xb->qs[i] >> 4) * float(xb->d) + float(xb->m);
+    }
+}
+template <typename block_q, short nl, void (*dequantize_func)(device const block_q*, short, thread float2x4&)>
+float sum_of_row(device const block_q* row, int blocks, float scale) {
+    float sum = 0;
+    for (int b = 0; b < blocks; ++b) {
+        float2x4 temp;
+        dequantize_func(row + b / nl, b % nl, temp);
+        sum += scale * dot(temp[0] + temp[1], float4(1));
+    }
+    return sum;
+}
+template <typename block_q, short nl, void (*dequantize_func)(device const block_q*, short, thread float2x4&)>
+kernel void kernel_get_rows(device const void* src0 [[buffer(0)]], device float* dst [[buffer(1)]], constant int& blocks [[buffer(2)]],
+        uint tgpig [[thread_position_in_grid]]) {
+    if (int(tgpig) >= blocks) return;
+    float2x4 temp;
+    dequantize_func(((device const block_q*)src0) + tgpig / nl, tgpig % nl, temp);
+    *(((device float2x4*)dst) + tgpig) = temp;
+    if (tgpig == 0) dst[8 * blocks] = sum_of_row<block_q, nl, dequantize_func>((device const block_q*)src0, blocks, 2.0f);
+}
+typedef decltype(kernel_get_rows<block_q4, 1, dequantize_q4>) get_rows_t;
+template [[host_name("kernel_get_rows_q4")]] kernel get_rows_t kernel_get_rows<block_q4, 1, dequantize_q4>;
+template [[host_name("kernel_get_rows_q8")]] kernel get_rows_t kernel_get_rows<block_q8, 1, &dequantize_q8<float2x4>>;
+"""
+)
+
+
+def test_functions_as_template_arguments() -> None:
+    generator = np.random.default_rng(5)
+    q8 = np.zeros(3, [("d", "<f2"), ("qs", "i1", 8)])
+    q8["d"], q8["qs"] = generator.random(3), generator.integers(-128, 128, (3, 8))
+    q4 = np.zeros(3, [("d", "<f2"), ("m", "<f2"), ("qs", "u1", 4)])
+    q4["d"], q4["m"], q4["qs"] = generator.random(3), generator.random(3), generator.integers(0, 256, (3, 4))
+    low, high = q4["qs"] & 15, q4["qs"] >> 4
+    expected = {
+        "q8": q8["d"].astype(np.float32)[:, None] * q8["qs"],
+        "q4": np.hstack([low, high]) * q4["d"].astype(np.float32)[:, None] + q4["m"].astype(np.float32)[:, None],
+    }
+    for name, blocks in (("q8", q8), ("q4", q4)):
+        out = run(QUANTIZED, f"kernel_get_rows_{name}", blocks, np.zeros(25, np.float32), np.int32(3), threads=3)[1]
+        np.testing.assert_allclose(out[:24].reshape(3, 8), expected[name], rtol=1e-6)
+        np.testing.assert_allclose(out[24], 2 * expected[name].sum(dtype=np.float64), rtol=1e-5)
+    compile_for_cuda(translate(QUANTIZED, "cuda", filename="quantized.metal").source, "quantized.metal")
+
+
+def test_simdgroups_in_a_function_passed_to_a_kernel() -> None:
+    source = LIBRARY + (
+        "float summed(float x) { return simd_sum(x); }\n"
+        "template <float (*f)(float)> kernel void apply(device float* x, uint i [[thread_position_in_threadgroup]]) { x[i] = f(x[i]); }\n"
+        'template [[host_name("apply_sum")]] kernel decltype(apply<summed>) apply<summed>;\n'
+    )
+    assert translate(source, "opencl").kernels["apply_sum"].uses_simdgroups
+    np.testing.assert_array_equal(run(source, "apply_sum", np.ones(64, np.float32), threads=64)[0], 32)
+
+
+def test_a_function_that_is_not_defined_is_refused() -> None:
+    source = "template <float (*f)(float)> float twice(float x) { return f(f(x)); }\nkernel void k(device float* x) { x[0] = twice<missing>(x[0]); }"
+    for target in ("opencl", "cuda"):
+        with pytest.raises(ShaderError, match="'missing' is no function defined above") as raised:
+            translate(source, target)  # type: ignore[arg-type]
+        assert (raised.value.line, raised.value.column) == (2, 47)
+
+
+FORMS = LIBRARY + """
+enum class Mode : int { add, multiply };
+template <int N> struct Tile { static constexpr constant int size = N; float v[N]; };
+template <typename T, typename U = T, int N = 2, bool ADD = true, Mode MODE = Mode::add, typename TILE = Tile<N>>
+[[kernel]] void k(device T* x [[buffer(0)]], constant U& y [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+    if (i > 0) return;
+    TILE t = {};
+    t.v[N - 1] = ADD ? float(y) : -float(y);
+    x[0] = MODE == Mode::multiply ? T(t.v[N - 1] * N) : T(t.v[N - 1] + TILE::size);
+}
+template [[host_name("plain")]] [[kernel]] void k<float>(device float*, constant float&, uint);
+template [[host_name("typed")]] kernel decltype(k<float, int, 3>) k<float, int, 3>;
+#define instantiate(name, ...) template [[host_name(name)]] [[kernel]] decltype(k<__VA_ARGS__>) k<__VA_ARGS__>;
+#define each(type) instantiate("multiply_" #type, type, type, 4, true, Mode::multiply) instantiate("minus_" #type, type, type, 4, false)
+each(half) each(int) each(ushort)
+typedef decltype(k<float, float, 5>) k_t;
+template [[host_name("aliased")]] kernel k_t k<float, float, 5>;
+namespace inner { template <typename T> kernel void n(device T* x) { x[0] = T(7); } template [[host_name("nested")]] kernel void n<float>(device float*); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "second", "expected"),
+    [
+        ("plain", np.float32, np.float32(1.5), 3.5),
+        ("typed", np.float32, np.int32(4), 7),
+        ("multiply_half", np.float16, np.float16(1.5), 6),
+        ("minus_half", np.float16, np.float16(1.5), 2.5),
+        ("multiply_int", np.int32, np.int32(3), 12),
+        ("minus_ushort", np.uint16, np.uint16(3), 1),
+        ("aliased", np.float32, np.float32(2), 7),
+        ("nested", np.float32, None, 7),
+    ],
+)
+def test_forms_of_instantiation(name: str, dtype: type, second: np.generic | None, expected: float) -> None:
+    arguments = [np.zeros(1, dtype)] + ([np.array([second])] if second is not None else [])
+    assert run(FORMS, name, *arguments, threads=1)[0][0] == expected
+
+
+def test_forms_of_instantiation_compile_for_cuda() -> None:
+    compile_for_cuda(translate(FORMS, "cuda", filename="forms.metal").source, "forms.metal")
