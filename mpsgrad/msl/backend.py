@@ -10,7 +10,7 @@ from mpsgrad.msl.declarations import Attribute, Kernel, Parameter
 from mpsgrad.msl.signature import Argument, Launch, Target
 from mpsgrad.msl.tokens import error, spell
 
-VECTOR_TYPE = re.compile(r"(bool|char|uchar|short|ushort|int|uint|long|ulong|half|float)([234])$")
+VECTOR_TYPE = re.compile(r"(bool|char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float)([234])$")
 
 INDEX_ATTRIBUTES = frozenset(
     {
@@ -89,6 +89,10 @@ class Backend(ABC):
         of exactly so many in a row."""
 
     @abstractmethod
+    def simdgroup_prologue(self, names: Collection[str]) -> str:
+        """The first statements of a kernel that uses these functions and types of simdgroups."""
+
+    @abstractmethod
     def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
         """The expressions of a position attribute's components; ``flat`` says that threadgroups are rows of threads."""
 
@@ -137,7 +141,7 @@ def swizzles(members: Collection[str], width: int, vector: str, element: str) ->
 
 _FLOATING = re.compile(
     r"(?:[0-9][0-9']*\.[0-9']*(?:[eE][+-]?[0-9']+)?|\.[0-9][0-9']*(?:[eE][+-]?[0-9']+)?|[0-9][0-9']*[eE][+-]?[0-9']+"
-    r"|0[xX][0-9a-fA-F']*\.?[0-9a-fA-F']*[pP][+-]?[0-9]+)(?P<suffix>[fFhH]?)$"
+    r"|0[xX][0-9a-fA-F']*\.?[0-9a-fA-F']*[pP][+-]?[0-9]+)(?P<suffix>[fFhH]|bf|BF)?$"
 )
 
 
@@ -146,5 +150,5 @@ def floating_literal(text: str) -> tuple[str, str] | None:
     match = _FLOATING.match(text)
     if match is None:
         return None
-    suffix = match["suffix"]
+    suffix = match["suffix"] or ""
     return (text[: -len(suffix)] if suffix else text), suffix.lower()

@@ -174,6 +174,9 @@ class CUDABackend(Backend):
         stores = "".join(f" sizes_mtl[{index}] = sizeof({name});" for index, name in enumerate(type_names))
         return f' extern "C" __global__ void {entry_point}{SIZES_SUFFIX}(uint *sizes_mtl) {{{stores} }}'
 
+    def simdgroup_prologue(self, names: Collection[str]) -> str:
+        return ""
+
     def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
         if launch != "whole" and name in _LAUNCH_POSITIONS:
             return [_LAUNCH_POSITIONS[name].format(axis) for axis in range(dimensions)]
@@ -193,4 +196,6 @@ class CUDABackend(Backend):
         if parts is None:
             return text
         digits, suffix = parts
+        if suffix == "bf":
+            return f"bfloat({digits}f)"
         return f"half({digits}f)" if suffix == "h" else digits + "f"

@@ -92,6 +92,20 @@ _BOX_POSITIONS = {
 }
 
 
+# The compiler drops the work items that a condition on the position leaves without an effect, though others read their
+# lanes by a shuffle. An effect in each work item prevents that. It knows of these functions that they need every lane.
+_KEPT_TOGETHER = frozenset(
+    {"simd_sum", "simd_max", "simd_min", "simd_broadcast", "simd_all", "simd_any", "simd_ballot", "simdgroup_barrier"}
+)
+
+# What the names of swizzles begin with, the type of the vectors, and that of their elements.
+_CLASS_VECTORS = (
+    ("", "vec_mtl<T, {}>", "T"),
+    ("BOOL_", "bool_vector_mtl<{}>", "bool"),
+    ("BFLOAT_", "bfloat_vector_mtl<{}>", "bfloat"),
+)
+
+
 class OpenCLBackend(Backend):
     target = "opencl"
     address_spaces = {
@@ -109,7 +123,9 @@ class OpenCLBackend(Backend):
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:
         lines = ['#pragma clang diagnostic ignored "-Wc++11-narrowing"\n']
         for width in (2, 3, 4):
-            for name, vector, element in (("", "vec_mtl<T, {}>", "T"), ("BOOL_", "bool_vector_mtl<{}>", "bool")):
+            for name, vector, element in _CLASS_VECTORS:
+                if element == "bfloat" and "bfloat" not in library_names:
+                    continue
                 found = swizzles(members, width, vector, element)
                 lines.append(f"#define {name}SWIZZLES_{width}_MTL {found}\n")
         return "".join(lines)
@@ -143,6 +159,9 @@ class OpenCLBackend(Backend):
         stores = "".join(f" sizes_mtl[{index}] = sizeof({name});" for index, name in enumerate(type_names))
         return f" __kernel void {entry_point}{SIZES_SUFFIX}(__global uint* sizes_mtl) {{{stores} }}"
 
+    def simdgroup_prologue(self, names: Collection[str]) -> str:
+        return "volatile int kept_mtl = 0;" if set(names) - _KEPT_TOGETHER else ""
+
     def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
         if flat and name in _FLAT_POSITIONS:
             return [_FLAT_POSITIONS[name]]
@@ -157,17 +176,19 @@ class OpenCLBackend(Backend):
         return f"({type_name})({', '.join(components)})"
 
     def vector_cast(self, type_name: str) -> str:
-        return type_name if type_name.startswith("bool") else f"({type_name})"
+        return type_name if type_name.startswith(("bool", "bfloat")) else f"({type_name})"
 
     def vector_maker(self, type_name: str, packed: bool) -> str:
         maker = f"inline {type_name} make_{type_name}_mtl"
         element, width = type_name[:-1], type_name[-1]
-        if element == "bool":
+        if element in ("bool", "bfloat"):
             return f"template <typename E> {maker}(E x) {{ return {type_name}(x); }}\n"
         text = f"template <typename E> {maker}(E x) {{ return ({type_name})(({element})x); }}\n"
         convert = f"{{ return __builtin_convertvector(x, {type_name}); }}"
         text += f"template <typename E> {maker}(vec_mtl<E, {width}> x) {convert}\n"
-        text += f"template <int N> {maker}(bool_vector_mtl<N> x) {{ return x.template convert<{element}>(); }}\n"
+        for vector in ("bool", "bfloat"):
+            convert = f"{{ return x.template convert<{element}>(); }}"
+            text += f"template <int N> {maker}({vector}_vector_mtl<N> x) {convert}\n"
         if packed:
             unpack = f"{{ return make_{type_name}_mtl(unpack_mtl(x)); }}"
             text += f"template <typename E> {maker}(packed_vector_mtl<E, {width}> x) {unpack}\n"
@@ -179,4 +200,6 @@ class OpenCLBackend(Backend):
         parts = floating_literal(text)
         if parts is None:
             return text
+        if parts[1] == "bf":
+            return f"bfloat({parts[0]}f)"
         return parts[0] + (parts[1] or "f")

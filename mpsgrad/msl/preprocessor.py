@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, STRING, Token, error, tokenize_lines
+from mpsgrad.msl.versions import DEFAULT, macros
 
 PREDEFINED = {
-    "__METAL_VERSION__": "230",
-    "__METAL_MACOS__": "1",
     "__cplusplus": "201402L",
     "METAL_FUNC": "inline __attribute__((always_inline))",
     "__has_include": None,
@@ -58,7 +57,8 @@ class Preprocessor:
         self._count = 0
         self.pragmas: list[Token] = []
         self.pragma_once: set[str] = set()
-        for name, text in {**PREDEFINED, **(definitions or {})}.items():
+        version = (definitions or {}).get("__METAL_VERSION__", DEFAULT)
+        for name, text in {**PREDEFINED, **macros(version), **(definitions or {})}.items():
             if text is not None:
                 body = [token for line in tokenize_lines(text, "<predefined>") for token in line]
                 self._macros[name] = Macro(name, None, None, body)

@@ -53,6 +53,7 @@ from mpsgrad.msl.tokens import (
     split_commas,
 )
 from mpsgrad.msl.vector_operators import VectorOperators
+from mpsgrad.msl.versions import DEFAULT, later_names, refuse_newer, version_of
 
 LAST_BUFFER_INDEX = 30
 
@@ -60,6 +61,14 @@ _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend(
 
 _TYPE_NAME = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|float|size_t|auto|void|unsigned|signed)[234]?$")
 _SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
+
+# OpenCL has these for integers only.
+_FLOAT_ATOMICS = frozenset(
+    """
+    atomic_load_explicit atomic_store_explicit atomic_exchange_explicit atomic_compare_exchange_weak_explicit
+    atomic_fetch_add_explicit atomic_fetch_sub_explicit
+    """.split()
+)
 
 _UNSUPPORTED_ATTRIBUTES = {
     "texture": "textures are not supported",
@@ -90,7 +99,8 @@ def translate(
     """Metal Shading Language 2.3 as C++ for OpenCL 2021 or CUDA C++, with the signatures of its kernel functions.
 
     ``filename`` names the lines that no ``#line`` directive renames. ``resolve(name, quoted)`` finds an included file
-    (its text and name). ``definitions`` are macros, as ``-D`` would set them. ``function_constants`` has values by name
+    (its text and name). ``definitions`` are macros, as ``-D`` would set them; ``__METAL_VERSION__`` among them opens
+    what versions of the language after 2.3 came with. ``function_constants`` has values by name
     or index; without one a function constant is not defined.
 
     ``launch`` says how the entry points are started. "whole": in whole threadgroups of the size that a kernel declares,
@@ -109,8 +119,10 @@ def translate(
     try:
         tokens = Preprocessor(resolve, definitions).run(source, filename)
         program = read_program(tokens)
+        version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
+        refuse_newer(program.tokens, version)
         constants = FunctionConstants(program, function_constants or {})
-        return _Translator(program, _BACKENDS[target], filename, constants, launch).translation()
+        return _Translator(program, _BACKENDS[target], filename, constants, launch, version).translation()
     except ShaderError as found:
         if found.source_line is None:
             raise shader_error(found, source, filename) from None
@@ -147,8 +159,15 @@ class _Translator:
     """The state of one translation."""
 
     def __init__(
-        self, program: Program, backend: Backend, filename: str, constants: FunctionConstants, launch: Launch
+        self,
+        program: Program,
+        backend: Backend,
+        filename: str,
+        constants: FunctionConstants,
+        launch: Launch,
+        version: tuple[int, int],
     ) -> None:
+        self._users_names = later_names(version)
         self._function_constants = constants
         self._launch = launch
         self._launch_opening, self._launch_parameter = backend.launch_parameter(launch)
@@ -184,9 +203,8 @@ class _Translator:
         self._refuse_unsupported()
         passed = replace_functions_as_template_arguments(self._program)
         self._functions_passed = passed.functions
-        if self._backend.has_native_constructors:
-            self._compose_swizzles()
-        else:
+        self._compose_swizzles()
+        if not self._backend.has_native_constructors:
             self._lift_operators()
         output: list[Token] = []
         pieces: list[tuple[int, int, Callable[[], list[Token]]]] = []
@@ -333,6 +351,8 @@ class _Translator:
                 continue
             if kind == NUMBER:
                 text = backend.number(token.text)
+                if text.startswith("bfloat("):
+                    self._used.add("bfloat")
                 output.append(token.replaced(text) if text != token.text else token)
                 index += 1
                 continue
@@ -364,7 +384,7 @@ class _Translator:
                 index += 1
                 continue
             vector = VECTOR_TYPE.match(text)
-            if vector is not None:
+            if vector is not None and text not in self._users_names:
                 self._used.add(text)
                 if backend.has_native_constructors:
                     output.append(token.replaced(backend.vector_type(text)))
@@ -406,6 +426,11 @@ class _Translator:
                 self._note_declarators(tokens, index + 1, maker, ")", bracketed)
                 if len(bracketed) > noted:
                     self._used.add("construct_mtl")
+            if text == "vec" and self._uses_bfloat:
+                self._used.add("vector_mtl")
+                output.append(token.replaced("vector_mtl"))
+                index += 1
+                continue
             if text == "vec" and following == "<" and self._is_vector_of_bool(tokens, index):
                 self._used.add("bool_vector_mtl")
                 output += [token.replaced("bool_vector_mtl"), tokens[index + 1]]
@@ -422,7 +447,7 @@ class _Translator:
                     appended[close_angle] = appended.get(close_angle, "") + " >"
                     index += 1
                     continue
-            if text in library_.sections:
+            if text in library_.sections and text not in self._users_names:
                 self._used.add(text)
             spelling = self._spelling(text)
             output.append(token.replaced(spelling) if spelling != text else token)
@@ -440,6 +465,18 @@ class _Translator:
             appended[position] = f" unpack{RENAMED_SUFFIX}("
             position += len(argument) + 1
             prefixed[position] = ")" + prefixed.get(position, "")
+
+    @cached_property
+    def _uses_bfloat(self) -> bool:
+        """Whether vectors may be of bfloat where they are classes then."""
+        if self._backend.has_native_constructors:
+            return False
+        names = {"bfloat", "bfloat2", "bfloat3", "bfloat4"} - self._users_names
+        return any(token.text in names for token in self._tokens)
+
+    @cached_property
+    def _uses_float_atomics(self) -> bool:
+        return any(token.text in {"atomic_float", "atomic"} - self._users_names for token in self._tokens)
 
     @cached_property
     def _uses_packed(self) -> bool:
@@ -489,7 +526,10 @@ class _Translator:
         """``name`` in the target, with the suffix where the target means something else by it."""
         spelling = self._spellings.get(name)
         if spelling is None:
-            suffixed = name in self._library.renamed or name in self._backend.reserved
+            renamed = name in self._library.renamed and name not in self._users_names
+            suffixed = renamed or name in self._backend.reserved
+            if name in _FLOAT_ATOMICS and self._backend.target == "opencl":
+                suffixed = self._uses_float_atomics
             spelling = self._spellings[name] = name + RENAMED_SUFFIX if suffixed else name
         return spelling
 
@@ -681,7 +721,10 @@ class _Translator:
         prologue: list[Token] = []
         dimensions = 1
         self._place = self._tokens[kernel.body_open]
-        uses_simdgroups = self._uses_simdgroups(kernel)
+        simd_names = self._simd_names(kernel)
+        uses_simdgroups = bool(simd_names) or any(
+            attribute.name in SIMD_ATTRIBUTES for parameter in kernel.parameters for attribute in parameter.attributes
+        )
         buffers = [parameter for parameter in kernel.parameters if self._is_resource(parameter)]
         taken = self._explicit_indices(buffers, substitution)
         used = {"buffer": set(taken["buffer"]), "threadgroup": set(taken["threadgroup"])}
@@ -701,7 +744,7 @@ class _Translator:
             flat = threadgroup_size is not None and dimensions == 1
         else:
             flat = uses_simdgroups
-        opening = self._backend.launch_prologue(self._launch)
+        opening = self._backend.launch_prologue(self._launch) + self._backend.simdgroup_prologue(simd_names)
         if opening:
             prologue.insert(0, self._place.replaced(opening, IDENTIFIER))
         for parameter in positions:
@@ -964,9 +1007,9 @@ class _Translator:
 
     # Simdgroups.
 
-    def _uses_simdgroups(self, kernel: Kernel) -> bool:
-        if any(attribute.name in SIMD_ATTRIBUTES for p in kernel.parameters for attribute in p.attributes):
-            return True
+    def _simd_names(self, kernel: Kernel) -> set[str]:
+        """The functions and types of simdgroups and quadgroups that ``kernel`` uses, itself or in what it calls."""
+        found: set[str] = set()
         seen: set[str] = set()
         todo = [(kernel.body_open, kernel.body_close)]
         if any(parameter.is_function for parameter in kernel.template or ()):
@@ -976,11 +1019,11 @@ class _Translator:
             for token in self._tokens[start:end]:
                 if token.kind != IDENTIFIER or token.text in seen:
                     continue
-                if _SIMD_NAME.match(token.text):
-                    return True
                 seen.add(token.text)
+                if _SIMD_NAME.match(token.text):
+                    found.add(token.text)
                 todo += self._program.functions.get(token.text, ())
-        return False
+        return found
 
 
 def _without_attributes(tokens: Sequence[Token]) -> list[Token]:

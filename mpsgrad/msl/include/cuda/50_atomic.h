@@ -1,8 +1,8 @@
 // <metal_atomic>: relaxed atomics on int and uint.
-//@ atomic_int atomic_uint memory_order_relaxed memory_order
+//@ atomic_int atomic_uint memory_order_relaxed memory_order_seq_cst memory_order
 typedef int atomic_int;
 typedef uint atomic_uint;
-enum memory_order { memory_order_relaxed };
+enum memory_order { memory_order_relaxed, memory_order_seq_cst };
 //@ atomic_load_explicit : atomic_int
 template <typename T> inline T atomic_load_explicit(const volatile T *p, memory_order) { return *p; }
 //@ atomic_store_explicit : atomic_int

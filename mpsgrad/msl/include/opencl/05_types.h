@@ -6,6 +6,7 @@ inline uint lane_mtl(uint x) { __builtin_assume(x <= 32); return x; }
 inline uint lane_index_mtl() { return lane_mtl(get_sub_group_local_id()); }
 template <typename T, int N> using vec_mtl = T __attribute__((ext_vector_type(N)));
 template <int N> struct bool_vector_mtl;
+template <int N> struct bfloat_vector_mtl;
 template <typename T, int N> struct packed_vector_mtl;
 template <typename V, typename T, int N, int... I> struct swizzle_mtl;
 template <typename A> constexpr inline A unpack_mtl(A a) { return a; }
@@ -65,6 +66,7 @@ template <typename T, int N> struct components_mtl {
   template <typename A, SCALARS_ONLY_MTL(A)> constexpr void put(A a) { v[n++] = (T)a; }
   template <typename E, int M> constexpr void put(vec_mtl<E, M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a[i]; }
   template <int M> constexpr void put(bool_vector_mtl<M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
+  template <int M> constexpr void put(bfloat_vector_mtl<M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
   template <typename E, int M> constexpr void put(packed_vector_mtl<E, M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
   template <typename V, typename E, int M, int... I> constexpr void put(swizzle_mtl<V, E, M, I...> a) { put(a.operator V()); }
   template <typename... A> constexpr components_mtl(A... a) { (put(a), ...); }
@@ -184,8 +186,11 @@ template <typename E, int N> struct convert_operand_mtl_of<vec_mtl<E, N>> {
 };
 template <typename L, typename B> constexpr inline auto convert_operand_mtl(B b) { return convert_operand_mtl_of<L>::convert(b); }
 
-//@ as_type : bool_vector_mtl
-template <typename T, typename U> inline T as_type(U x) { return __builtin_astype(x, T); }
+//@ as_type
+template <typename T, typename U> inline T as_type(U x) {
+  if constexpr (__is_class(T) || __is_class(U)) return __builtin_bit_cast(T, x);
+  else return __builtin_astype(x, T);
+}
 
 //@ construct_mtl
 // vec<T, N>(a, b, ...) where the type is a name whose meaning only the compiler knows.
@@ -197,6 +202,7 @@ template <typename T, int N> struct constructor_mtl<vec_mtl<T, N>> {
   template <typename A> static vec_mtl<T, N> make(A a) { return (vec_mtl<T, N>)((T)a); }
   template <typename E> static vec_mtl<T, N> make(vec_mtl<E, N> a) { return __builtin_convertvector(a, vec_mtl<T, N>); }
   template <int M> static vec_mtl<T, N> make(bool_vector_mtl<M> a) { return a.template convert<T>(); }
+  template <int M> static vec_mtl<T, N> make(bfloat_vector_mtl<M> a) { return a.template convert<T>(); }
   template <typename E> static vec_mtl<T, N> make(packed_vector_mtl<E, N> a) { return make(unpack_mtl(a)); }
   template <typename V, typename E, int M, int... I> static vec_mtl<T, N> make(swizzle_mtl<V, E, M, I...> a) { return make(a.operator V()); }
 };

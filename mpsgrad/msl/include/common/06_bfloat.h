@@ -1,0 +1,53 @@
+// The bfloat of Metal 3.1: the upper half of a float. Its arithmetic is made in float and rounded once.
+//@ bfloat : scalar_mtl
+template <typename A> struct is_whole_mtl { static constexpr bool value = is_scalar_mtl<A>::value; };
+template <> struct is_whole_mtl<float> { static constexpr bool value = false; };
+template <> struct is_whole_mtl<half> { static constexpr bool value = false; };
+#define WHOLE_MTL(A) typename A, typename require_mtl<is_whole_mtl<A>::value>::type = 0
+struct bfloat {
+  ushort bits_mtl;
+  bfloat() = default;
+  template <WHOLE_MTL(A)> constexpr bfloat(A a) : bits_mtl(pack_mtl((float)a)) {}
+  explicit constexpr bfloat(float a) : bits_mtl(pack_mtl(a)) {}
+  explicit constexpr bfloat(half a) : bits_mtl(pack_mtl((float)a)) {}
+  constexpr operator float() const { return __builtin_bit_cast(float, (uint)bits_mtl << 16); }
+  static constexpr ushort pack_mtl(float x) {
+    uint u = __builtin_bit_cast(uint, x);
+    return (u & 0x7fffffffu) > 0x7f800000u ? (ushort)(u >> 16 | 0x40u) : (ushort)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+  }
+  template <typename A> bfloat &operator+=(A a) { return *this = bfloat((float)*this + (float)a); }
+  template <typename A> bfloat &operator-=(A a) { return *this = bfloat((float)*this - (float)a); }
+  template <typename A> bfloat &operator*=(A a) { return *this = bfloat((float)*this * (float)a); }
+  template <typename A> bfloat &operator/=(A a) { return *this = bfloat((float)*this / (float)a); }
+};
+SCALAR_MTL(bfloat)
+template <> struct is_whole_mtl<bfloat> { static constexpr bool value = false; };
+#define BFLOAT_OPERATOR_MTL(op) \
+  inline constexpr bfloat operator op(bfloat a, bfloat b) { return bfloat((float)a op(float) b); } \
+  inline constexpr float operator op(bfloat a, float b) { return (float)a op b; } \
+  inline constexpr float operator op(float a, bfloat b) { return a op(float) b; } \
+  template <WHOLE_MTL(A)> inline constexpr bfloat operator op(bfloat a, A b) { return bfloat((float)a op(float) b); } \
+  template <WHOLE_MTL(A)> inline constexpr bfloat operator op(A a, bfloat b) { return bfloat((float)a op(float) b); }
+BFLOAT_OPERATOR_MTL(+)
+BFLOAT_OPERATOR_MTL(-)
+BFLOAT_OPERATOR_MTL(*)
+BFLOAT_OPERATOR_MTL(/)
+#undef BFLOAT_OPERATOR_MTL
+inline constexpr bfloat operator-(bfloat a) { return bfloat(-(float)a); }
+
+//@ MAXBFLOAT HUGE_VALBF M_E_BF M_LOG2E_BF M_LOG10E_BF M_LN2_BF M_LN10_BF M_PI_BF M_PI_2_BF M_PI_4_BF M_1_PI_BF M_2_PI_BF M_2_SQRTPI_BF M_SQRT2_BF M_SQRT1_2_BF : bfloat
+#define MAXBFLOAT (bfloat(0x1.fep127f))
+#define HUGE_VALBF (bfloat(__builtin_bit_cast(float, 0x7f800000)))
+#define M_E_BF (bfloat(2.71828183f))
+#define M_LOG2E_BF (bfloat(1.44269504f))
+#define M_LOG10E_BF (bfloat(0.43429448f))
+#define M_LN2_BF (bfloat(0.69314718f))
+#define M_LN10_BF (bfloat(2.30258509f))
+#define M_PI_BF (bfloat(3.14159265f))
+#define M_PI_2_BF (bfloat(1.57079633f))
+#define M_PI_4_BF (bfloat(0.78539816f))
+#define M_1_PI_BF (bfloat(0.31830989f))
+#define M_2_PI_BF (bfloat(0.63661977f))
+#define M_2_SQRTPI_BF (bfloat(1.12837917f))
+#define M_SQRT2_BF (bfloat(1.41421356f))
+#define M_SQRT1_2_BF (bfloat(0.70710678f))

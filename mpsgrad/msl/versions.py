@@ -1,0 +1,105 @@
+"""Versions of the language: what each has come with, and the macros that tell a program which one it is compiled as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, error, matching
+
+DEFAULT = "230"
+
+_CAME_WITH = {
+    (2, 4): """
+        simd_shuffle_and_fill_down simd_shuffle_and_fill_up quad_shuffle_and_fill_down quad_shuffle_and_fill_up
+        atomic atomic_bool atomic_ulong atomic_max_explicit atomic_min_explicit
+    """,
+    (3, 0): "atomic_float",
+    (3, 1): """
+        bfloat bfloat2 bfloat3 bfloat4 packed_bfloat2 packed_bfloat3 packed_bfloat4 simdgroup_bfloat8x8 MAXBFLOAT
+        HUGE_VALBF M_E_BF M_LOG2E_BF M_LOG10E_BF M_LN2_BF M_LN10_BF M_PI_BF M_PI_2_BF M_PI_4_BF M_1_PI_BF M_2_PI_BF
+        M_2_SQRTPI_BF M_SQRT2_BF M_SQRT1_2_BF
+    """,
+    (3, 2): """
+        atomic_thread_fence memory_order_seq_cst thread_scope thread_scope_thread thread_scope_simdgroup
+        thread_scope_threadgroup thread_scope_device coherent
+    """,
+}
+_VERSIONS = {name: version for version, names in _CAME_WITH.items() for name in names.split()}
+_LAMBDAS = (3, 2)
+_BFLOAT_LITERALS = (3, 1)
+_STATEMENT_WORDS = frozenset({"return", "typedef", "const", "else", "case", "throw", "device", "constant", "thread"})
+
+
+def version_of(macro: str) -> tuple[int, int]:
+    """The version whose ``__METAL_VERSION__`` is ``macro``."""
+    number = int(macro)
+    return number // 100, number // 10 % 10
+
+
+def macros(version: str) -> dict[str, str]:
+    """The macros of a version, given its ``__METAL_VERSION__``; up to 2.4 they say macOS, later only Metal."""
+    return {"__METAL_VERSION__": version, "__METAL__" if version_of(version) >= (3, 0) else "__METAL_MACOS__": "1"}
+
+
+def later_names(version: tuple[int, int]) -> frozenset[str]:
+    """The names of the library that ``version`` does not have."""
+    return frozenset(name for name, needed in _VERSIONS.items() if needed > version)
+
+
+def refuse_newer(tokens: Sequence[Token], version: tuple[int, int]) -> None:
+    """Raises ``ShaderError`` at the first thing that a later version than ``version`` came with.
+
+    Names that the program declares itself are its own.
+    """
+    own: set[str] | None = None
+    for index, token in enumerate(tokens):
+        if token.kind == IDENTIFIER:
+            needed = _VERSIONS.get(token.text)
+            if needed is None or needed <= version:
+                continue
+            if tokens[index - 1].text in (".", "->") or token.text == "coherent" and tokens[index + 1].text != "(":
+                continue
+            if token.text == "atomic" and tokens[index + 1].text != "<":
+                continue
+            own = _declared(tokens) if own is None else own
+            if token.text not in own:
+                raise error(_message(f"'{token.text}'", needed, version), token)
+        elif token.kind == NUMBER and version < _BFLOAT_LITERALS and re.search(r"[0-9.]bf$", token.text, re.IGNORECASE):
+            if not token.text.lower().startswith("0x"):
+                raise error(_message(f"'{token.text}'", _BFLOAT_LITERALS, version), token)
+        elif token.text == "[" and version < _LAMBDAS and _begins_lambda(tokens, index):
+            raise error(_message("a lambda expression", _LAMBDAS, version), token)
+
+
+def _message(what: str, needed: tuple[int, int], version: tuple[int, int]) -> str:
+    needed_text, version_text = (".".join(map(str, each)) for each in (needed, version))
+    return f"{what} needs Metal {needed_text} or later, and this is compiled as {version_text}; see language_version"
+
+
+def _declared(tokens: Sequence[Token]) -> set[str]:
+    """The names among those of later versions that the program declares."""
+    found = set()
+    for index in range(1, len(tokens) - 1):
+        if tokens[index].text not in _VERSIONS:
+            continue
+        before, after = tokens[index - 1], tokens[index + 1].text
+        if before.text in ("struct", "class", "union", "enum", "typename", "using", "namespace"):
+            found.add(tokens[index].text)
+        elif after in ("(", ";", "=", ",", ")", "[", "{") and (
+            before.kind == IDENTIFIER and before.text not in _STATEMENT_WORDS or before.text in ("*", "&", ">", "}")
+        ):
+            found.add(tokens[index].text)
+    return found
+
+
+def _begins_lambda(tokens: Sequence[Token], index: int) -> bool:
+    before = tokens[index - 1] if index else None
+    if before is not None and (
+        before.text in (")", "]", ">", "[") or before.kind == IDENTIFIER and before.text not in ("return", "case")
+    ):
+        return False
+    if index + 1 < len(tokens) and tokens[index + 1].text == "[":
+        return False
+    after = matching(tokens, index) + 1
+    return after < len(tokens) and tokens[after].text in ("(", "{")
