@@ -28,6 +28,8 @@ _RESERVED = frozenset(
     sub_group_barrier bitalign
 
     global local constant private_ generic pipe uniform read_only write_only read_write complex imaginary quad
+    atomic_float atomic_double atomic_half atomic_long atomic_ulong atomic_flag atomic_intptr_t atomic_uintptr_t
+    atomic_size_t atomic_ptrdiff_t
     sampler_t event_t queue_t clk_event_t reserve_id_t ndrange_t cl_mem_fence_flags
 
     M_E M_LOG2E M_LOG10E M_LN2 M_LN10 M_PI M_PI_2 M_PI_4 M_1_PI M_2_PI M_2_SQRTPI M_SQRT2 M_SQRT1_2 HUGE_VAL FLT_RADIX

@@ -86,10 +86,10 @@ def _declared(tokens: Sequence[Token]) -> set[str]:
         before, after = tokens[index - 1], tokens[index + 1].text
         if before.text in ("struct", "class", "union", "enum", "typename", "using", "namespace"):
             found.add(tokens[index].text)
-        elif after in ("(", ";", "=", ",", ")", "[", "{") and (
-            before.kind == IDENTIFIER and before.text not in _STATEMENT_WORDS or before.text in ("*", "&", ">", "}")
-        ):
-            found.add(tokens[index].text)
+        elif after in ("(", ";", "=", ",", ")", "[", "{"):
+            is_word = before.kind == IDENTIFIER and before.text not in _STATEMENT_WORDS
+            if is_word or before.text in ("*", "&", "}") or (before.text == ">" and after != "("):
+                found.add(tokens[index].text)
     return found
 
 
