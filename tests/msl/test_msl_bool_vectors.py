@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from metal_runner import LIBRARY, evaluate, run
-from test_msl_targets import compile_for_cuda
+from nvrtc import compile_for_cuda
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl import translate

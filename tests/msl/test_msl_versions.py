@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from metal_runner import LIBRARY
-from test_msl_targets import compile_for_cuda
+from nvrtc import compile_for_cuda
 
 import mpsgrad as mg
 from mpsgrad.errors import ShaderError
