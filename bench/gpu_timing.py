@@ -17,7 +17,7 @@ from bench.timing import FEWEST_SAMPLES, Measurement, summarize
 from mpsgrad import CommandBuffer, Device
 
 SECONDS_PER_SAMPLE = 0.001
-MOST_REPEATS = 100
+MOST_REPEATS = 30
 WARM_UP_SECONDS = 0.005
 CALLS_ALONE = 3
 COPIED_CACHES = 4
