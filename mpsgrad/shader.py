@@ -218,7 +218,7 @@ class ShaderFamily:
     def __post_init__(self) -> None:
         if self.directory is None:
             FAMILIES[self.name] = self
-        self._libraries: dict[tuple[Device, str, str], Library] = {}
+        self._libraries: dict[tuple[Device, str, str, tuple[tuple[str, Any], ...]], Library] = {}
         self._functions: dict[tuple[Device, str, str, str], Function] = {}
         self._lock = RLock()
 
@@ -272,10 +272,11 @@ class ShaderFamily:
     def library(self, device: Device, dtype: str) -> Library:
         """The compiled kernels, compiled at the first call."""
         with self._lock:
-            library = self._libraries.get((device, device.family, dtype))
+            key = (device, device.family, dtype, tuple(self.measured(tunables(device.family)).items()))
+            library = self._libraries.get(key)
             if library is None:
                 library = device.compile(self.source(device, dtype), name=self.path)
-                self._libraries[device, device.family, dtype] = library
+                self._libraries[key] = library
             return library
 
     def function(self, device: Device, name: str, dtype: str) -> Function:
@@ -286,10 +287,9 @@ class ShaderFamily:
             self._functions[device, device.family, name, dtype] = function
         return function
 
-    def forget_compiled(self) -> None:
-        """Has the kernels rendered and compiled anew at their next use, because tunables changed."""
+    def forget_functions(self) -> None:
+        """Has functions looked up anew at their next use, because the tunables of a device family changed."""
         with self._lock:
-            self._libraries.clear()
             self._functions.clear()
 
 

@@ -23,7 +23,7 @@ NO_RECOMPILATION = ("soft_max_elements_per_simdgroup", "chunk_elements", "most_c
 def present_numbers(device: mg.Device) -> Iterator[Tunables]:
     before = tunables(device.family)
     yield before
-    tune._use(device, before)
+    tune.use(device, before)
 
 
 class _Timer:
@@ -36,8 +36,7 @@ class _Timer:
     def measure(self, work: Any, calls: Mapping[str, Any], samples: int, seconds: float) -> Measurement:
         assert not calls
         number = getattr(tunables(self.device.family), self.name)
-        if not self.seen or self.seen[-1] != number:
-            self.seen.append(number)
+        self.seen.append(number)
         return Measurement(summarize([1e-3 * (1 + abs(number - 2048))], {}))
 
 
@@ -52,7 +51,8 @@ def test_the_fastest_number_wins_and_all_are_checked_in_turns(name: str, device:
     timer = _Timer(device, name)
     numbers = tune.tuned(device, timer, [name], Console(quiet=True))
     assert getattr(numbers, name) == 2048
-    assert timer.seen == list(CHOICES[name]) * tune.ROUNDS
+    cases = [case for case in all_cases("float32", "cpu") if case.op in tune.OPS[name]]
+    assert timer.seen == list(CHOICES[name]) * tune.ROUNDS * len(cases)
     assert tunables(device.family) is numbers
 
 
