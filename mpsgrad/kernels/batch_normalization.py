@@ -55,13 +55,24 @@ PARAMETERS = ParameterStruct(
 COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
 
 
+MERGING_SIMDGROUPS = 32
+"""How many simdgroups of a GPU share the merging of the chunks of 32 channels; on a CPU one is enough."""
+
+
 def _family(name: str) -> ShaderFamily:
     common = name in ("none", "relu")
     return ShaderFamily(
         "batch_normalization" if name == "none" else f"batch_normalization_{name}",
         (IMAGE_LAYOUT, NEURON, PARAMETERS, COPY_PARAMETERS),
-        {"threads": 256, "rows": 64, "neuron": name, "neuron_types": (name,)},
-        {"cpu": {"threads": 64}},
+        {
+            "threads": 256,
+            "rows": 64,
+            "merging": MERGING_SIMDGROUPS,
+            "loads": 4,
+            "neuron": name,
+            "neuron_types": (name,),
+        },
+        {"cpu": {"threads": 64, "merging": 1, "loads": 1}},
         template="batch_normalization",
         ahead_of_time=common,
     )
@@ -130,6 +141,11 @@ class _Encoder:
         """Adds one run of ``function_name`` over at least ``threads`` threads."""
         function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
         self.command_buffer.add_dispatch(function, -(-threads // function.threadgroup_size), *buffers)
+
+    def add_merge(self, function_name: str, *buffers: Buffer) -> None:
+        """Adds one run of a kernel of which each threadgroup merges the chunks of 32 channels."""
+        function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
+        self.command_buffer.add_dispatch(function, -(-self.channels // 32), *buffers)
 
     def scratch(self, count: int) -> Buffer:
         return self.device.allocate(4 * count)
@@ -564,9 +580,8 @@ class BatchNormalizationStatistics(Kernel):
             means, deviations = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
             parameters = encoder.parameters(work, pixels=pixels, previous=previous)
             encoder.add("batch_statistics", work.threads, source.buffer, means, deviations, parameters)
-            encoder.add(
+            encoder.add_merge(
                 "merge_batch_statistics",
-                encoder.channels,
                 source.buffer,
                 means,
                 deviations,
@@ -722,9 +737,8 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
                 products,
                 parameters,
             )
-            encoder.add(
+            encoder.add_merge(
                 "merge_normalization_gradient_sums",
-                channels,
                 sums,
                 products,
                 encoder.variance,

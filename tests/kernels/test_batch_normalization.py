@@ -1026,3 +1026,14 @@ def test_reads_beyond_a_clamped_edge_have_no_gradient():
         encode_statistics(case, commands, state)
         with pytest.raises(NotImplementedError, match="Gradient: the forward kernel read pixels 2 to 6 along x"):
             case.statistics_gradient().encode_batch(commands, batch(case.g), batch(case.x), state)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @pytest.mark.parametrize("shape", [(1, 1, 1, 100), (3, 9, 7, 5), (2, 60, 50, 33), (4, 40, 40, 64), (1, 9, 9, 300)])
+    @pytest.mark.parametrize("name", [None, "prelu", "sigmoid"])
+    def test_everything_matches_the_reference(self, shape, name):
+        slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
+        neuron = None if name is None else mg.NeuronDescriptor(name, *NEURONS[name], data=slopes)
+        case = Case.draw(shape, seed=11, neuron=neuron)
+        check(case, run(case))
