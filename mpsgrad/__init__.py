@@ -1,7 +1,7 @@
 """The gradient kernels of Metal Performance Shaders, hand-written in Metal, on Apple GPUs and on any CPU."""
 
 from mpsgrad import archive, errors, functional
-from mpsgrad.command import CommandBuffer, CommandBufferStatus
+from mpsgrad.command import CommandBuffer, CommandBufferStatus, Recording
 from mpsgrad.data_type import DataType
 from mpsgrad.devices import Device, available_devices, default_device, find_device, set_default_device
 from mpsgrad.errors import (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
-from mpsgrad.devices import Buffer, Device, Dispatch, Function, Submission, require_device
+from mpsgrad.devices import Buffer, Device, Dispatch, Function, RecordedWork, Submission, require_device
 from mpsgrad.errors import DeviceError, MPSGradError, StateError
 
 
@@ -38,6 +38,8 @@ class CommandBuffer:
         self._error: MPSGradError | None = None
         self._finished = False
         self._discarded = False
+        self._recorded = False
+        self._written: list[Any] = []
         self._free_buffers: dict[int, list[Buffer]] = {}
 
     def scratch(self, nbytes: int) -> Buffer:
@@ -85,18 +87,35 @@ class CommandBuffer:
             raise
         self._free_buffers.clear()
         self._scratch.clear()
+        self._written.clear()
+
+    def record(self) -> Recording:
+        """Keeps the work instead of committing it: ``Recording.replay`` runs it, any number of times.
+
+        Raises ``StateError`` after ``commit``, and ``NotImplementedError`` for work that the device cannot keep.
+        """
+        self._require_open("record")
+        work = self.device.record(self._dispatches, self.label)
+        self._dispatches = []
+        self._recorded = True
+        self._free_buffers.clear()
+        self._scratch.clear()
+        written, self._written = list({id(each): each for each in self._written}.values()), []
+        return Recording(self, work, written)
 
     def wait_until_completed(self) -> None:
-        """Blocks until the work has run, then calls the handlers once.
+        """Blocks until the work has run, then calls the handlers once; after ``record``, once for each replay.
 
-        Raises ``StateError`` before ``commit`` and after an exception discarded the work, and ``DeviceError`` if the
-        device failed.
+        Raises ``StateError`` before ``commit`` or the first replay and after an exception discarded the work, and
+        ``DeviceError`` if the device failed.
         """
         if self._submission is None:
             if self._error is not None:
                 raise self._error
             if self._discarded:
                 raise StateError(f"{self}: was discarded after an exception, so what it was to compute does not exist")
+            if self._recorded:
+                raise StateError(f"{self}: was recorded but has not been replayed, so its results do not exist yet")
             raise StateError(f"{self}: wait_until_completed before commit would wait for ever")
         if self._finished:
             if self._error is not None:
@@ -109,7 +128,9 @@ class CommandBuffer:
             raise
         finally:
             self._finished = True
-            handlers, self._handlers = self._handlers, []
+            handlers = self._handlers
+            if not self._recorded:
+                self._handlers = []
             for handler in handlers:
                 handler(self)
 
@@ -142,11 +163,17 @@ class CommandBuffer:
     @property
     def is_open(self) -> bool:
         """Whether work can still be added."""
-        return self._submission is None and self._error is None and not self._discarded
+        return self._submission is None and self._error is None and not self._discarded and not self._recorded
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the work was kept by ``record``, to be run by replays."""
+        return self._recorded
 
     def _require_open(self, what: str) -> None:
         if not self.is_open:
             how = "was discarded after an exception" if self._discarded else "has been committed"
+            how = "has been recorded" if self._recorded else how
             raise StateError(f"{self}: {what} is not possible because the command buffer {how}; make a new one")
 
     def _wait_for(self, owner: str, what: str, *, needs_result: bool) -> None:
@@ -164,6 +191,24 @@ class CommandBuffer:
         elif self._submission is not None:
             with suppress(DeviceError):
                 self.wait_until_completed()
+
+    def _writes(self, target: Any) -> None:
+        """Makes ``target``, an image, a state or a vector, wait for this command buffer before the CPU reads it."""
+        target._writer = self
+        self._written.append(target)
+
+    def _run_again(self, work: RecordedWork, written: Sequence[Any]) -> None:
+        """Starts recorded work that writes ``written``."""
+        self._error = None
+        self._finished = False
+        try:
+            self._submission = work.submit()
+        except MPSGradError as error:
+            self._error = error
+            self._finished = True
+            raise
+        for target in written:
+            target._writer = self
 
     def _reuse_buffer(self, nbytes: int) -> Buffer | None:
         """Memory of a temporary image or state of this command buffer whose read count reached 0, or None."""
@@ -184,6 +229,7 @@ class CommandBuffer:
             if self.is_open:
                 self._dispatches = []
                 self._scratch.clear()
+                self._written.clear()
                 self._discarded = True
             return
         if self.is_open:
@@ -194,3 +240,30 @@ class CommandBuffer:
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
         return f"<CommandBuffer{name} on {self.device.identifier}: {len(self._dispatches)} dispatches>"
+
+
+class Recording:
+    """The work of a command buffer, kept by the device: what its kernels encoded, to be run as often as wanted.
+
+    A replay runs the same kernels on the same memory with the same parameters; what an encode computes on the host,
+    such as the number of an optimizer's step, stays as it was. So fill the source images anew (``Image.write``) and
+    read the results between replays. On NVIDIA GPUs this is a CUDA graph, which the host starts with one call; other
+    devices are given the list of kernels again. Made by ``CommandBuffer.record``.
+    """
+
+    def __init__(self, command_buffer: CommandBuffer, work: RecordedWork, written: Sequence[Any]) -> None:
+        self.command_buffer = command_buffer
+        self._work = work
+        self._written = written
+
+    def replay(self) -> CommandBuffer:
+        """Starts the work and returns its command buffer at once, which then speaks of this replay.
+
+        Replays run one after the other, in order with all other work of the device. Raises ``DeviceError`` if the
+        device refuses it.
+        """
+        self.command_buffer._run_again(self._work, self._written)
+        return self.command_buffer
+
+    def __repr__(self) -> str:
+        return f"<Recording of {self.command_buffer}>"

@@ -288,7 +288,7 @@ class Image:
         return image
 
     def _written_by(self, command_buffer: CommandBuffer) -> None:
-        self._root._writer = command_buffer
+        command_buffer._writes(self._root)
 
     def _wait_for_writer(self, what: str, *, needs_result: bool) -> None:
         writer = self._root._writer

@@ -110,7 +110,7 @@ class State:
             raise StateError(f"{owner}: {argument} is temporary with read_count 0, so its contents are gone")
 
     def _written_by(self, command_buffer: CommandBuffer) -> None:
-        self._writer = command_buffer
+        command_buffer._writes(self)
 
     # objc: -synchronizeOnCommandBuffer:
     def synchronize(self, command_buffer: CommandBuffer) -> None:

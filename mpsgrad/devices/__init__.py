@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from functools import cache as once
 from types import ModuleType
 
-from mpsgrad.devices.contract import Buffer, CompileOptions, Device, Dispatch, Function, Library, Submission
+from mpsgrad.devices.contract import (
+    Buffer,
+    CompileOptions,
+    Device,
+    Dispatch,
+    Function,
+    Library,
+    RecordedWork,
+    Submission,
+)
 from mpsgrad.errors import DeviceNotFoundError, FormatError
 
 __all__ = [
@@ -23,6 +32,7 @@ __all__ = [
     "Dispatch",
     "Function",
     "Library",
+    "RecordedWork",
     "Submission",
     "available_devices",
     "best_device",

@@ -148,7 +148,7 @@ class Submission(ABC):
         """Seconds from the start of the first dispatch to the end of the last; None where the driver has no clock."""
 
 
-class Recording(ABC):
+class RecordedWork(ABC):
     """Dispatches that a device keeps, to be started any number of times."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class Recording(ABC):
         """Starts the dispatches, each after the one before it, and returns without waiting."""
 
 
-class RepeatedSubmission(Recording):
+class RepeatedSubmission(RecordedWork):
     """The recording of a driver that has no form of its own for one: it submits the same dispatches again."""
 
     def __init__(self, device: Device, dispatches: Sequence[Dispatch], label: str | None) -> None:
@@ -208,7 +208,7 @@ class Device(ABC):
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Submission:
         """Starts the dispatches, each after the one before it, and returns without waiting."""
 
-    def record(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Recording:
+    def record(self, dispatches: Sequence[Dispatch], label: str | None = None) -> RecordedWork:
         """The dispatches in the form that the device starts again with the least work of the host."""
         return RepeatedSubmission(self, dispatches, label)
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from mpsgrad.devices.contract import Buffer, Dispatch, Function, Library, Recording, Submission, require_constants
+from mpsgrad.devices.contract import Buffer, Dispatch, Function, Library, RecordedWork, Submission, require_constants
 from mpsgrad.devices.cuda_api import NOT_READY, CUDAError, api, checked
 from mpsgrad.devices.cuda_memory import CUDAConstant
 from mpsgrad.errors import DeviceError, GeometryError
@@ -266,7 +266,7 @@ class CUDASubmission(Submission):
             self._device.recycle_events(self._start, self._stop)
 
 
-class CUDARecording(Recording):
+class CUDARecording(RecordedWork):
     """A list of dispatches as a CUDA graph: starting it again costs one call, however many there are."""
 
     def __init__(self, device: CUDADevice, dispatches: Sequence[Dispatch], label: str | None) -> None:

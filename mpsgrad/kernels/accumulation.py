@@ -52,7 +52,8 @@ class Accumulation:
 
 def will_run(command_buffer: CommandBuffer) -> bool:
     """Whether the work of ``command_buffer`` has run or can still run."""
-    return command_buffer.is_open or command_buffer.status in (
-        CommandBufferStatus.COMMITTED,
-        CommandBufferStatus.COMPLETED,
+    return (
+        command_buffer.is_open
+        or command_buffer.is_recorded
+        or command_buffer.status in (CommandBufferStatus.COMMITTED, CommandBufferStatus.COMPLETED)
     )

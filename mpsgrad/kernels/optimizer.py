@@ -218,7 +218,7 @@ class OptimizerStochasticGradientDescent(Optimizer):
         if input_momentum_vector is not None:
             name += "_with_nesterov" if self.use_nesterov_momentum else "_with_momentum"
             buffers.append(input_momentum_vector.buffer)
-            input_momentum_vector._writer = command_buffer
+            command_buffer._writes(input_momentum_vector)
         parameters = PARAMETERS.pack(
             count=count,
             learning_rate=self.learning_rate,
@@ -234,7 +234,7 @@ class OptimizerStochasticGradientDescent(Optimizer):
         constants = self.device.constant_buffer(parameters)
         elements = tunables(self.device.family).optimizer_elements_per_simdgroup * (THREADS // 32)
         command_buffer.add_dispatch(function, -(-count // elements), *buffers, constants)
-        result_values_vector._writer = command_buffer
+        command_buffer._writes(result_values_vector)
 
     # objc: -encodeToCommandBuffer:convolutionGradientState:convolutionSourceState:inputMomentumVectors:resultState:
     def encode_convolution(

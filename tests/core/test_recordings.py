@@ -1,0 +1,182 @@
+"""Recordings: the work of a command buffer, run again and again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_device import FakeDevice
+from window_kernels import WindowSum
+
+import mpsgrad as mg
+from mpsgrad.command import CommandBufferStatus
+
+WINDOW = {"kernel_width": 1, "kernel_height": 1}
+X = np.random.default_rng(3).standard_normal((2, 3, 4, 5)).astype(np.float32)
+
+
+def test_a_replay_reads_what_is_there_then():
+    source = mg.Image.from_array(X)
+    kernel = mg.NeuronLinear(a=2, b=1)
+    commands = mg.CommandBuffer(label="twice")
+    y = kernel.encode(commands, source)
+    z = kernel.encode(commands, y)
+    recording = commands.record()
+    for factor in (1, -3, 5):
+        source.write(factor * X)
+        assert recording.replay() is commands
+        np.testing.assert_allclose(np.asarray(z), 4 * factor * X + 3, rtol=1e-6, atol=1e-5)
+        np.testing.assert_allclose(np.asarray(y), 2 * factor * X + 1, rtol=1e-6, atol=1e-5)
+        assert commands.status is CommandBufferStatus.COMPLETED
+        assert commands.gpu_time is None or commands.gpu_time > 0
+
+
+def test_replays_follow_each_other_without_a_wait():
+    values, gradient = mg.Vector.from_array(np.zeros(37, np.float32)), mg.Vector.from_array(np.ones(37, np.float32))
+    optimizer = mg.OptimizerStochasticGradientDescent.with_learning_rate(0.25)
+    commands = mg.CommandBuffer()
+    optimizer.encode(
+        commands, input_gradient_vector=gradient, input_values_vector=values, result_values_vector=values
+    )
+    recording = commands.record()
+    for _ in range(40):
+        recording.replay()
+    np.testing.assert_array_equal(np.asarray(values), np.full(37, -10, np.float32))
+    recording.replay()
+    np.testing.assert_array_equal(np.asarray(values), np.full(37, -10.25, np.float32))
+
+
+def test_temporary_images_are_kept_for_the_replays():
+    source = mg.Image.from_array(X)
+    kernel = mg.NeuronLinear(a=2, b=0)
+    kernel.destination_image_allocator = mg.TemporaryImage.default_allocator()
+    last = mg.NeuronLinear(a=1, b=1)
+    commands = mg.CommandBuffer()
+    image = source
+    for _ in range(5):
+        image = kernel.encode(commands, image)
+    result = last.encode(commands, image)
+    recording = commands.record()
+    others = [mg.Image.from_array(np.full_like(X, 7)) for _ in range(8)]
+    for _ in range(3):
+        recording.replay()
+        np.testing.assert_allclose(np.asarray(result), 32 * X + 1, rtol=1e-6)
+    assert all((np.asarray(other) == 7).all() for other in others)
+
+
+def test_a_recorded_training_step_trains():
+    def losses(recorded: bool) -> list[float]:
+        generator = np.random.default_rng(5)
+        x = mg.Image.from_array(generator.standard_normal((4, 6, 6, 3)).astype(np.float32))
+        target = np.eye(2, dtype=np.float32)[generator.integers(0, 2, (4, 6, 6))]
+        weights = (0.3 * generator.standard_normal((2, 3, 3, 3))).astype(np.float32)
+        source = mg.ConvolutionDataSource.from_arrays(weights, np.zeros(2, np.float32))
+        convolution, gradient = mg.Convolution(source), mg.ConvolutionGradient(source)
+        loss = mg.Loss(mg.LossDescriptor("softmax_cross_entropy", reduction_type="mean"))
+        labels = mg.LossLabels.from_array(target)
+        optimizer = mg.OptimizerStochasticGradientDescent.with_learning_rate(0.001)
+        after = mg.ConvolutionWeightsAndBiasesState.with_descriptor(convolution.descriptor)
+
+        def encode(commands: mg.CommandBuffer) -> None:
+            y, state = convolution.encode(commands, x, return_state=True)
+            dy = loss.encode(commands, y, labels)
+            gradient.encode(commands, dy, x, state)
+            exported = convolution.export_weights_and_biases(commands)
+            optimizer.encode_convolution(commands, state, exported, result_state=after)
+            convolution.reload_weights_and_biases(commands, after)
+            gradient.reload_weights_and_biases(commands, after)
+
+        seen = []
+        recording = None
+        for _ in range(4):
+            if recording is None:
+                commands = mg.CommandBuffer()
+                encode(commands)
+                recording = commands.record() if recorded else None
+                if not recorded:
+                    commands.commit()
+            if recording is not None:
+                commands = recording.replay()
+            commands.wait_until_completed()
+            seen.append(float(np.asarray(labels.loss_image).sum()))
+        return seen
+
+    eager = losses(False)
+    assert eager[-1] < eager[0]
+    assert losses(True) == eager
+
+
+def test_what_was_recorded_takes_no_more_work():
+    commands = mg.CommandBuffer(label="kept")
+    source = mg.Image.from_array(X)
+    y = mg.SoftMax().encode(commands, source)
+    recording = commands.record()
+    refused = {
+        "commit": commands.commit,
+        "record": commands.record,
+        "SoftMax.encode": lambda: mg.SoftMax().encode(commands, source),
+        "add_completed_handler": lambda: commands.add_completed_handler(print),
+    }
+    for what, call in refused.items():
+        with pytest.raises(mg.StateError, match=f"'kept'.*{what} is not possible because.*has been recorded"):
+            call()
+    assert commands.status is CommandBufferStatus.NOT_ENQUEUED and commands.is_recorded and not commands.is_open
+    for call in (lambda: np.asarray(y), commands.wait_until_completed, lambda: commands.gpu_time):
+        with pytest.raises(mg.StateError, match="was recorded but has not been replayed"):
+            call()
+    assert "'kept'" in repr(recording)
+    committed = mg.CommandBuffer()
+    committed.commit()
+    with pytest.raises(mg.StateError, match="record is not possible because.*has been committed"):
+        committed.record()
+
+
+def test_recording_in_a_block_runs_nothing():
+    with mg.CommandBuffer() as commands:
+        y = mg.NeuronLinear(a=3, b=0).encode(commands, mg.Image.from_array(X))
+        recording = commands.record()
+    with pytest.raises(mg.StateError, match="has not been replayed"):
+        np.asarray(y)
+    recording.replay()
+    np.testing.assert_allclose(np.asarray(y), 3 * X, rtol=1e-6)
+
+
+def test_an_empty_recording():
+    recording = mg.CommandBuffer().record()
+    assert recording.replay().gpu_time is None or recording.replay().gpu_time >= 0
+    assert recording.command_buffer.status is CommandBufferStatus.COMPLETED
+
+
+def test_each_replay_calls_the_handlers_and_is_waited_for():
+    device = FakeDevice()
+    commands = mg.CommandBuffer(device)
+    y = WindowSum(**WINDOW, device=device).encode(commands, mg.Image.from_array(X, device))
+    seen: list[object] = []
+    commands.add_completed_handler(seen.append)
+    recording = commands.record()
+    assert device.submitted == []
+    for count in (1, 2, 3):
+        recording.replay()
+        assert len(device.submitted) == count and len(device.submitted[-1]) == 1
+        assert commands.status is CommandBufferStatus.COMMITTED and seen == [commands] * (count - 1)
+        np.asarray(y)
+        assert commands.status is CommandBufferStatus.COMPLETED and seen == [commands] * count
+        commands.wait_until_completed()
+        assert seen == [commands] * count
+
+
+def test_a_replay_that_fails_says_so_and_the_next_may_run():
+    device = FakeDevice()
+    commands = mg.CommandBuffer(device)
+    y = WindowSum(**WINDOW, device=device).encode(commands, mg.Image.from_array(X, device))
+    recording = commands.record()
+    device.fails_in_submit = True
+    with pytest.raises(mg.DeviceError, match="refused the work"):
+        recording.replay()
+    assert commands.status is CommandBufferStatus.ERROR
+    device.fails_in_submit, device.fails_in_wait = False, True
+    recording.replay()
+    with pytest.raises(mg.DeviceError, match="was told to fail"):
+        np.asarray(y)
+    device.fails_in_wait = False
+    recording.replay().wait_until_completed()
+    assert commands.status is CommandBufferStatus.COMPLETED and commands.error is None
