@@ -794,7 +794,9 @@ class _Translator:
         output += self._rewrite(body)
         output.append(tokens[kernel.body_close])
         if self._launch_parameter:
-            sizes = self._backend.sizes(entry_point, [self._pointee(parameter) for _, parameter in arguments])
+            sizes = self._backend.sizes(entry_point, [
+                "char" if argument.type == "void" else self._pointee(parameter) for argument, parameter in arguments
+            ])
             output.append(tokens[kernel.body_close].replaced(sizes))
         return output
 
