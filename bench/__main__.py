@@ -31,7 +31,8 @@ from bench.selection import DTYPES, hardware, selected
 from bench.timing import Timer, WallTimer
 
 DEFAULT_OUTPUT = Path("bench/output/results.json")
-SAMPLES, QUICK_SAMPLES = 21, 5
+SAMPLES, QUICK_SAMPLES = {"cpu": 21, "gpu": 7}, 5
+"""Times by a GPU's clock vary by a percent only."""
 MINUTES = 4.5
 """A run ends within this time: ``make bench`` is to take less than 5 minutes."""
 COMPILING_SHARE = 0.2
@@ -130,7 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
     elif not pytorch.is_installed():
         console.print("PyTorch is not installed, so there is nothing beside it: pip install 'mpsgrad[bench]'")
     timer = GPUTimer(device, where) if device.identifier.startswith("cuda") else WallTimer(device)
-    samples = QUICK_SAMPLES if options.quick else SAMPLES
+    samples = QUICK_SAMPLES if options.quick else SAMPLES[hardware(device)]
     seconds = 60 * options.minutes
     is_nvidia = where is not None and where.type == "cuda"
     compiler = Compiler(COMPILING_SHARE * seconds) if is_nvidia else None

@@ -35,7 +35,7 @@ class TorchCall:
     """``function(*arguments)`` is the same op in PyTorch.
 
     ``results`` names the tensors of what it returns as ``Part`` does, in our order of axes. ``fuses`` says that
-    ``torch.compile`` makes code of its own for it, which it does not for convolutions.
+    ``torch.compile`` may make better code of it than PyTorch runs anyway.
     """
 
     function: Callable[..., Any]

@@ -19,7 +19,7 @@ from mpsgrad import CommandBuffer, Device
 SECONDS_PER_SAMPLE = 0.001
 MOST_REPEATS = 30
 WARM_UP_SECONDS = 0.005
-CALLS_ALONE = 3
+CALLS_ALONE = 2
 COPIED_CACHES = 4
 """A copy reads, and writes, so many times what the L2 cache holds."""
 ASSUMED_CACHE_BYTES = 64 << 20

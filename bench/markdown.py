@@ -19,8 +19,9 @@ def ratio(value: float | None) -> str:
 
 
 def score(report: Report) -> str:
-    """How many rows are faster than PyTorch's, in a sentence."""
-    ratios = [row["ratio"] for row in report["rows"] if row["ratio"] is not None]
+    """How many rows are faster than PyTorch's at the same precision, in a sentence."""
+    rows = [row for row in report["rows"] if row["torch_precision"] != "tf32"]
+    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
     return f"Faster than PyTorch: {sum(ratio >= 1 for ratio in ratios)} of {len(ratios)} rows."
 
 
@@ -30,7 +31,7 @@ def conditions(report: Report) -> str:
     torch = f"PyTorch {versions['torch']}" if "torch" in versions else "no PyTorch"
     limits = [f"a copy moved {report['copy_gbps']:,.0f} GB/s"]
     limits += [f"{dtype} products ran at {rate:.3g} TFLOP/s" for dtype, rate in report["peak_tflops"].items()]
-    return f"Measured on {report['date']} beside {torch}; in the same run {' and '.join(limits)}."
+    return f"Measured on {report['date']} beside {torch}; in the same run {', '.join(limits)}."
 
 
 def _table(header: Sequence[str], numbers_from: int, rows: Iterable[Sequence[str]]) -> list[str]:

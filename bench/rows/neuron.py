@@ -26,6 +26,13 @@ DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((16, 56, 56, 64),), "gpu": ((
 OTHERS: Mapping[str, tuple[Shape, ...]] = {"resnet50": RESNET50, "awkward": AWKWARD, "small": (SMALL,)}
 TYPES_OF_OTHERS = {"resnet50": ("relu",), "awkward": ("relu", "sigmoid"), "small": ("relu", "sigmoid")}
 SCANNED_TYPES = ("relu",)
+WITHOUT_SOURCE = ("none", "linear")
+"""Types whose gradients do not depend on the source."""
+COMPOSED = {
+    "forward": ("linear", "soft_sign", "power", "logarithm"),
+    "gradient": ("absolute", "prelu"),
+}
+"""What takes PyTorch several kernels unless they are compiled to one."""
 FUNCTION_ULPS = 24
 CHECKED_ROWS = 8
 
@@ -53,9 +60,10 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
 def _cases(dtype: str, group: str, shape: Shape, names: tuple[str, ...]) -> Iterator[Case]:
     for name in names:
         row = _Row(name, RandomArray(shape, dtype), RandomArray(shape, dtype, 1))
-        nbytes = row.x.nbytes
-        yield Case(f"neuron_{name}", text(shape), dtype, group, 2 * nbytes, row.x.size, row.forward)
-        yield Case(f"neuron_{name}_gradient", text(shape), dtype, group, 3 * nbytes, 2 * row.x.size, row.gradient)
+        nbytes, size = row.x.nbytes, row.x.size
+        gradient_nbytes = (2 if name in WITHOUT_SOURCE else 3) * nbytes
+        yield Case(f"neuron_{name}", text(shape), dtype, group, 2 * nbytes, size, row.forward)
+        yield Case(f"neuron_{name}_gradient", text(shape), dtype, group, gradient_nbytes, 2 * size, row.gradient)
 
 
 class _Row:
@@ -108,7 +116,8 @@ class _Row:
 
     def _torch_forward(self, where: Any) -> Mapping[str, TorchCall]:
         (x,) = layouts(where, self.x)["NHWC"]
-        return {"NHWC": TorchCall(_forward_function(self, where), (x,), image_result)}
+        fuses = self.name in COMPOSED["forward"]
+        return {"NHWC": TorchCall(_forward_function(self, where), (x,), image_result, fuses)}
 
     def _torch_gradient(self, where: Any) -> Mapping[str, TorchCall]:
         g, x = layouts(where, self.g, self.x)["NHWC"]
@@ -116,11 +125,12 @@ class _Row:
         if self.name in (from_result := _gradients_from_result()):
             gradient = from_result[self.name]
             return {
-                "NHWC": TorchCall(gradient, (g, forward(x)), image_result),
-                "from x": TorchCall(lambda g, x: gradient(g, forward(x)), (g, x), image_result),
+                "NHWC": TorchCall(gradient, (g, forward(x)), image_result, fuses=False),
+                "from x": TorchCall(lambda g, x: gradient(g, forward(x)), (g, x), image_result, fuses=False),
             }
         if self.name in (from_x := _gradients_from_x(self, where)):
-            return {"NHWC": TorchCall(from_x[self.name], (g, x), image_result)}
+            fuses = self.name in COMPOSED["gradient"]
+            return {"NHWC": TorchCall(from_x[self.name], (g, x), image_result, fuses)}
         import torch
 
         source = x.detach().requires_grad_(True)

@@ -91,13 +91,18 @@ def test_the_summary_shows_design_rows_only_and_slower_ones_in_red() -> None:
     assert "| **4.00** |" in markdown.summary(_report({"compiled_ratio": 4.0}))
 
 
+def test_the_score_counts_rows_of_the_same_precision() -> None:
+    report = _report({}, {"ratio": 0.9}, {"ratio": None}, {"torch_precision": "tf32", "ratio": 0.1})
+    assert markdown.score(report) == "Faster than PyTorch: 1 of 2 rows."
+
+
 def test_a_page_has_every_row_and_what_went_wrong() -> None:
     report = _report({}, {"group": "scan", "torch_disagrees": {"NHWC": "off by 7"}}, {"ratio": None, "torch_ms": None})
     report["failures"] = [{"row": "soft_max 1x1", "reason": "wrong"}]
     report["left_out"] = ["a row", "another"]
     text = markdown.full(report, ["x-ratios.svg"])
     assert text.count("| `pooling_max` |") == 3
-    assert "a copy moved 200 GB/s and float32 products ran at 2 TFLOP/s" in text
+    assert "a copy moved 200 GB/s, float32 products ran at 2 TFLOP/s" in text
     assert "PyTorch's NHWC is left out: off by 7" in text
     assert "failed: soft_max 1x1: wrong" in text
     assert "The time was over before 2 rows: a row; another." in text
