@@ -192,6 +192,11 @@ class CommandBuffer:
             with suppress(DeviceError):
                 self.wait_until_completed()
 
+    def _require_submitted(self, owner: str, what: str) -> None:
+        """Raises ``StateError`` unless the work was committed, and the error if it failed; does not wait."""
+        if self.is_open or self._submission is None or self._error is not None:
+            self._wait_for(owner, what, needs_result=True)
+
     def _writes(self, target: Any) -> None:
         """Makes ``target``, an image, a state or a vector, wait for this command buffer before the CPU reads it."""
         target._writer = self

@@ -10,9 +10,12 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, require_device
+from mpsgrad.devices import Buffer, Device, available_devices, default_device, require_device
+from mpsgrad.dlpack import CUDA, LEGACY_STREAM, BorrowedTensor, capsule_of, dense_strides
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer, member
+
+_LEAST_ALIGNMENT = 16
 
 LARGEST_ELEMENT_COUNT = 2**31 - 1
 """Kernels index with 32-bit integers; larger images are refused."""
@@ -300,17 +303,21 @@ class Image:
     def _storage(self) -> np.ndarray:
         """The elements from the first to the last, with all that lie between them: a copy without unified memory."""
         itemsize = self.dtype.itemsize
-        strides = (self._strides[2], self._strides[1], self._strides[0], 1)
-        span = 1 + sum((n - 1) * stride for n, stride in zip(self.shape, strides, strict=True))
+        span = 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self._element_strides, strict=True))
         memory = self.buffer.memory
         if memory is None:
             return self.buffer.read(self._first_element * itemsize, span * itemsize).view(self.dtype)
         return memory[self._first_element * itemsize :][: span * itemsize].view(self.dtype)
 
     def _array_of(self, storage: np.ndarray) -> np.ndarray:
-        itemsize = self.dtype.itemsize
-        strides = (self._strides[2], self._strides[1], self._strides[0], 1)
-        return np.lib.stride_tricks.as_strided(storage, self.shape, tuple(stride * itemsize for stride in strides))
+        strides = tuple(stride * self.dtype.itemsize for stride in self._element_strides)
+        return np.lib.stride_tricks.as_strided(storage, self.shape, strides)
+
+    @property
+    def _element_strides(self) -> tuple[int, int, int, int]:
+        """The strides of images, rows, pixels and channels, in elements."""
+        pixel, row, image = self._strides
+        return image, row, pixel, 1
 
     def _array(self) -> np.ndarray:
         return self._array_of(self._storage())
@@ -336,11 +343,99 @@ class Image:
             values.flags.writeable = False
         return values
 
-    def __dlpack__(self, **arguments: Any) -> Any:
-        return np.asarray(self).__dlpack__(**arguments)
+    @classmethod
+    def from_dlpack(cls, array: Any, device: Device | None = None, *, label: str | None = None) -> Image:
+        """An image in the memory of ``array``, N x height x width x channels or height x width x channels.
+
+        Nothing is copied: what kernels write appears in ``array``, and the other way round once ``array``'s library has
+        finished its own work. ``array`` is anything with ``__dlpack__`` on ``device``, None being the device that its
+        memory belongs to. Raises ``FormatError`` for another device, for a dtype other than float16 and float32, for an
+        array that is not C-contiguous or whose address is no multiple of 16, ``GeometryError`` for another number of
+        dimensions or an extent of 0, and ``NotImplementedError`` where kernels use only memory that the driver
+        allocated.
+        """
+        owner = "Image.from_dlpack"
+        if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
+            raise FormatError(f"{owner}: {type(array).__name__} has no __dlpack__")
+        chosen = _device_of_dlpack(owner, array, device)
+        stream = getattr(chosen, "stream", None)
+        capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=int(stream))
+        try:
+            tensor = BorrowedTensor(capsule)
+        except BufferError as error:
+            raise FormatError(f"{owner}: {error}") from error
+        if len(tensor.shape) not in (3, 4) or 0 in tensor.shape:
+            raise GeometryError(
+                f"{owner}: the array has shape {tensor.shape}; it has to be (images, height, width, channels) or "
+                "(height, width, channels), without an extent of 0"
+            )
+        gaps = zip(tensor.shape, tensor.strides, dense_strides(tensor.shape), strict=True)
+        if any(stride != dense for extent, stride, dense in gaps if extent > 1):
+            raise FormatError(
+                f"{owner}: the array of shape {tensor.shape} has strides {tensor.strides}; it has to be C-contiguous"
+            )
+        if tensor.dtype not in _DTYPES.values():
+            raise FormatError(f"{owner}: images hold float16 or float32, not {tensor.dtype or 'another type'}")
+        if tensor.address % _LEAST_ALIGNMENT:
+            raise FormatError(
+                f"{owner}: the array begins at address {tensor.address:#x}, which is no multiple of {_LEAST_ALIGNMENT};"
+                " Image.from_array copies it"
+            )
+        images, height, width, channels = tensor.shape if len(tensor.shape) == 4 else (1, *tensor.shape)
+        descriptor = ImageDescriptor(FeatureChannelFormat.from_dtype(tensor.dtype), width, height, channels, images)
+        image = cls(descriptor, chosen, label=label)
+        image._buffer = chosen.adopt(tensor.address, image.resource_size, tensor)
+        return image
+
+    def __dlpack__(self, *, stream: int | None = None, **arguments: Any) -> Any:
+        """A capsule with the image's memory, for ``from_dlpack`` of other libraries; nothing is copied.
+
+        On a GPU ``stream`` is the other library's, which waits for the work that writes the image: None, 0 and 1 are
+        CUDA's default stream, 2 the thread's, -1 waits for nothing. Raises ``StateError`` if that work has not been
+        committed, ``BufferError`` for another device or a copy.
+        """
+        if self.buffer.memory is not None:
+            return np.asarray(self).__dlpack__(stream=stream, **arguments)
+        if arguments.get("copy"):
+            raise BufferError("an image is not copied on its way; copy what comes out")
+        if arguments.get("dl_device") not in (None, self.__dlpack_device__()):
+            raise BufferError(f"the image is on {self.device.identifier}, and it is not copied to another device")
+        self._require_submitted("lent")
+        self.buffer.lend(stream if stream not in (None, 0, -1) else LEGACY_STREAM, waits=stream != -1)  # type: ignore[attr-defined]
+        address = self.buffer.address + self._first_element * self.dtype.itemsize  # type: ignore[attr-defined]
+        return capsule_of(
+            self.buffer, address, self.device.dlpack_device, self.dtype, self.shape, self._element_strides
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return np.asarray(self).__dlpack_device__()
+        return self.device.dlpack_device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of the interface, on NVIDIA GPUs; the stream in it is that of the work that writes the image."""
+        if self.device.dlpack_device[0] != CUDA:
+            raise AttributeError(f"an image on {self.device.identifier} has no __cuda_array_interface__")
+        self._require_submitted("lent")
+        stream = int(self.device.stream)  # type: ignore[attr-defined]
+        # The other library does not say on which stream it uses the memory, so that all of them are waited for.
+        self.buffer.lend(stream, waits=False)  # type: ignore[attr-defined]
+        itemsize = self.dtype.itemsize
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.buffer.address + self._first_element * itemsize, False),  # type: ignore[attr-defined]
+            "strides": tuple(stride * itemsize for stride in self._element_strides),
+            "version": 3,
+            "stream": stream,
+        }
+
+    def _require_submitted(self, what: str) -> None:
+        """Raises ``StateError`` unless the work that writes the image was committed, and what it reported if it failed.
+
+        Does not wait for it."""
+        writer = self._root._writer
+        if writer is not None:
+            writer._require_submitted(type(self).__name__, what)
 
     # objc: -writeBytes:dataLayout:imageIndex:
     def write(self, array: Any) -> None:
@@ -450,6 +545,9 @@ class TemporaryImage(Image):
     def _new_view(self, descriptor: ImageDescriptor) -> Image:
         self.read_count += 1
         return TemporaryImage(self.command_buffer, descriptor, label=self.label)
+
+    def _require_submitted(self, what: str) -> None:
+        self._wait_for_writer(what, needs_result=True)
 
     def _wait_for_writer(self, what: str, *, needs_result: bool) -> None:
         raise StateError(f"TemporaryImage: {what} on the CPU, but temporary images have no CPU access")
@@ -576,6 +674,23 @@ def _dense_strides(descriptor: ImageDescriptor) -> tuple[int, int, int]:
     pixel = descriptor.feature_channels
     row = pixel * descriptor.width
     return pixel, row, row * descriptor.height
+
+
+def _device_of_dlpack(owner: str, array: Any, device: Device | None) -> Device:
+    """``device``, or the one that the memory of ``array`` belongs to; raises ``FormatError`` if it is on another."""
+    place = tuple(map(int, array.__dlpack_device__()))
+    if device is None:
+        chosen = default_device()
+        if chosen.dlpack_device != place:
+            chosen = next((each for each in available_devices() if each.dlpack_device == place), chosen)
+    else:
+        chosen = require_device("Image", device)
+    if chosen.dlpack_device != place:
+        raise FormatError(
+            f"{owner}: the array is on the DLPack device {place} but {chosen.identifier} is {chosen.dlpack_device}; "
+            "Image.from_array copies arrays of the CPU"
+        )
+    return chosen
 
 
 def _as_array(owner: str, array: Any) -> np.ndarray:

@@ -74,12 +74,18 @@ class Event:
 
 
 class Stream:
-    def __init__(self) -> None:
+    """``handle`` is what other libraries know it by."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
         self.queue: deque[Callable[[], None]] = deque()
         self.captured: list[Callable[[], None]] | None = None
 
     def put(self, work: Callable[[], None]) -> None:
         (self.queue if self.captured is None else self.captured).append(work)  # type: ignore[attr-defined]
+
+    def __int__(self) -> int:
+        return self.handle
 
     def advance(self) -> None:
         self.queue.popleft()()
@@ -161,7 +167,7 @@ class StandIn(ModuleType):
         self.faulty: set[str] = set()
         self.fault: CUresult | None = None
         self.contexts: list[object] = []
-        self.streams: list[Stream] = []
+        self.streams = [Stream(1), Stream(2)]
         self.memory: dict[int, np.ndarray] = {}
         self.pinned: dict[int, np.ndarray] = {}
 
@@ -290,8 +296,12 @@ class StandIn(ModuleType):
 
     @counted
     def cuStreamCreate(self, flags: int) -> Stream:
-        self.streams.append(Stream())
+        self.streams.append(Stream(0x1000 + len(self.streams)))
         return self.streams[-1]
+
+    def CUstream(self, handle: int) -> Stream:
+        """The stream with that handle; 1 and 2 are those that every context has."""
+        return next(stream for stream in self.streams if stream.handle == handle)
 
     @counted
     def cuStreamSynchronize(self, stream: Stream) -> None:

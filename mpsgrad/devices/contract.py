@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from mpsgrad.dlpack import CPU
 from mpsgrad.errors import FormatError
 from mpsgrad.msl import KernelSignature
 
@@ -191,6 +192,18 @@ class Device(ABC):
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
         """A buffer of at least one byte; raises ``DeviceError`` naming the size asked for when there is no memory."""
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """The kind and the number of the device in DLPack."""
+        return CPU, 0
+
+    def adopt(self, address: int, nbytes: int, owner: Any) -> Buffer:
+        """A buffer over memory that something else allocated; ``owner`` is kept while it is used.
+
+        Raises ``NotImplementedError`` where kernels use only memory that the driver allocated.
+        """
+        raise NotImplementedError(f"{self.identifier}: kernels cannot use memory that something else allocated")
 
     @abstractmethod
     def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> Library:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -33,6 +34,7 @@ from mpsgrad.devices.cuda_compiler import (
 )
 from mpsgrad.devices.cuda_launch import CUDAFunction, CUDALibrary, CUDARecording, CUDASubmission
 from mpsgrad.devices.cuda_memory import CUDABuffer, CUDAConstant, MemoryPool, Staging
+from mpsgrad.dlpack import CUDA, LEGACY_STREAM, THREAD_STREAM
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import Launch, translate
 
@@ -95,7 +97,7 @@ def _survey() -> tuple[list[CUDADevice], list[str]]:
             continue
         units = checked(api().cuDeviceGetAttribute(attributes.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle))
         memory = int(checked(api().cuDeviceTotalMem(handle)))
-        usable.append(CUDADevice(handle, len(usable), name, capability, units, memory))
+        usable.append(CUDADevice(ordinal, handle, len(usable), name, capability, units, memory))
     return usable, unusable
 
 
@@ -154,8 +156,16 @@ class CUDADevice(Device):
     """One GPU. Its context is the one that other libraries of the process use too."""
 
     def __init__(
-        self, handle: Any, index: int, name: str, capability: tuple[int, int], units: int, memory_bytes: int
+        self,
+        ordinal: int,
+        handle: Any,
+        index: int,
+        name: str,
+        capability: tuple[int, int],
+        units: int,
+        memory_bytes: int,
     ) -> None:
+        """``ordinal`` is CUDA's number of the GPU, ``index`` ours, which leaves those out that cannot be used."""
         super().__init__(
             identifier=f"cuda:{index}",
             name=name,
@@ -167,6 +177,7 @@ class CUDADevice(Device):
             unified_memory=False,
             features=frozenset({"half", "simdgroup", "gpu_time"}),
         )
+        self.ordinal = ordinal
         self.capability = capability
         self._handle = handle
         # Reentrant: a buffer may be collected, and recycled, while its own thread allocates another.
@@ -234,6 +245,39 @@ class CUDADevice(Device):
         with self.active:
             address, size = self._pool.take(max(nbytes, 1))
         return CUDABuffer(self, nbytes, address, size)
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        return CUDA, self.ordinal
+
+    def adopt(self, address: int, nbytes: int, owner: Any) -> CUDABuffer:
+        buffer = CUDABuffer(self, nbytes, address, 0)
+        buffer.owner = owner
+        return buffer
+
+    def show_to(self, stream: int) -> None:
+        """Makes work that is put on another library's ``stream`` from now on wait for what was submitted here."""
+        self._let_wait(api().CUstream(stream), self.stream)
+
+    def wait_for(self, streams: set[int]) -> None:
+        """Makes work that is submitted from now on wait for what is on other libraries' ``streams``."""
+        if streams <= {LEGACY_STREAM, THREAD_STREAM}:
+            for stream in streams:
+                self._let_wait(self.stream, api().CUstream(stream))
+            return
+        # Others may have been destroyed.
+        with suppress(CUDAError), self.active:
+            checked(api().cuCtxSynchronize())
+
+    def _let_wait(self, waiting: Any, running: Any) -> None:
+        try:
+            with self.active:
+                begin, end = self._event_pair()
+                checked(api().cuEventRecord(end, running))
+                checked(api().cuStreamWaitEvent(waiting, end, 0))
+                self.recycle_events(begin, end)
+        except CUDAError as error:
+            raise self.failure("another library's stream cannot be waited for", error) from error
 
     def recycle(self, address: int, size: int) -> None:
         """Takes back memory of a buffer that is no longer used."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -159,11 +160,15 @@ def _finish(part: np.ndarray, view: np.ndarray, event: Any) -> None:
 
 
 class CUDABuffer(Buffer):
-    """``nbytes`` at ``address`` on the device."""
+    """``nbytes`` at ``address`` on the device.
+
+    ``owner`` is what owns the memory where it is not the device's pool; ``borrowers`` are the streams of other
+    libraries that were given it.
+    """
 
     device: CUDADevice
     owner: Any = None
-    """What owns the memory, where it is not the device's pool."""
+    borrowers: set[int] | None = None
 
     def __init__(self, device: CUDADevice, nbytes: int, address: int, size: int) -> None:
         self.device = device
@@ -193,6 +198,12 @@ class CUDABuffer(Buffer):
             self.device.read(self.address + byte_offset, result)
         return result
 
+    def lend(self, stream: int, *, waits: bool = True) -> None:
+        """Remembers that another library uses the memory on ``stream``, which waits for work submitted here."""
+        if waits:
+            self.device.show_to(stream)
+        self.borrowers = {stream} | (self.borrowers or set())
+
     def _require_inside(self, what: str, byte_offset: int, nbytes: int) -> None:
         if byte_offset < 0 or nbytes < 0 or byte_offset + nbytes > self.nbytes:
             raise GeometryError(
@@ -202,6 +213,8 @@ class CUDABuffer(Buffer):
 
     def __del__(self) -> None:
         if self.owner is None and hasattr(self, "_size"):
+            if self.borrowers and not sys.is_finalizing():
+                self.device.wait_for(self.borrowers)
             self.device.recycle(self.address, self._size)
 
 

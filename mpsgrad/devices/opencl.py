@@ -7,6 +7,7 @@ memory, so a buffer is plain host memory that NumPy views directly.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.metadata
 import importlib.util
 import itertools
@@ -187,18 +188,31 @@ class _Memory:
         self.handle = cl.Buffer(context, flags, hostbuf=self.array)
 
 
+class _ForeignMemory:
+    """Memory that something else allocated. Kernels on CPUs can use any address of the process."""
+
+    __slots__ = ("array", "handle", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: Any) -> None:
+        import pyopencl as cl
+
+        self.array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+        self.handle = cl.SVM(self.array)
+        self.owner = owner
+
+
 class OpenCLBuffer(Buffer):
     """Host memory that the CPU's kernels use in place."""
 
     device: OpenCLDevice
 
-    def __init__(self, device: OpenCLDevice, memory: _Memory, nbytes: int) -> None:
+    def __init__(self, device: OpenCLDevice, memory: _Memory | _ForeignMemory, nbytes: int) -> None:
         self.device = device
         self.nbytes = nbytes
         self._memory = memory
 
     @property
-    def handle(self) -> pyopencl.Buffer:
+    def handle(self) -> pyopencl.Buffer | pyopencl.SVM:
         return self._memory.handle
 
     @property
@@ -220,7 +234,7 @@ class OpenCLBuffer(Buffer):
 
     def __del__(self) -> None:
         memory = getattr(self, "_memory", None)
-        if memory is not None:
+        if isinstance(memory, _Memory):
             self.device._recycle(memory)
 
 
@@ -396,6 +410,9 @@ class OpenCLDevice(Device):
                     f"{self.identifier}: cannot allocate {nbytes} bytes; the device has {self.memory_bytes} in all"
                 ) from error
         return OpenCLBuffer(self, memory, nbytes)
+
+    def adopt(self, address: int, nbytes: int, owner: Any) -> OpenCLBuffer:
+        return OpenCLBuffer(self, _ForeignMemory(address, nbytes, owner), nbytes)
 
     @cached_property
     def _error(self) -> type[Exception]:

@@ -124,21 +124,6 @@ def test_memory_without_host_access_is_copied():
     np.testing.assert_array_equal(np.asarray(image), expected)
 
 
-def test_dlpack_shares_memory_with_torch():
-    torch = pytest.importorskip("torch")
-    x = array(2, 3, 4, 5)
-    image = mg.Image.from_array(torch.from_numpy(x))
-    np.testing.assert_array_equal(np.asarray(image), x)
-    tensor = torch.from_dlpack(image)
-    tensor[0, 0, 0, 0] = 7
-    assert np.asarray(image)[0, 0, 0, 0] == 7
-    del image
-    gc.collect()
-    mg.Image.from_array(np.zeros_like(x))
-    np.testing.assert_array_equal(tensor.numpy().ravel()[1:], x.ravel()[1:])
-    assert mg.Image.from_array(x).__dlpack_device__()[0] == 1
-
-
 def test_anything_with_dlpack_is_taken():
     class Exporter:
         def __init__(self, values):
