@@ -17,7 +17,7 @@ from rich.table import Table
 
 import mpsgrad as mg
 from bench import pytorch
-from bench.case import Case
+from bench.case import Case, Part
 from bench.check import check_ours, run_once
 from bench.gpu_timing import GPUTimer
 from bench.selection import all_cases, hardware
@@ -52,6 +52,7 @@ def times(name: str, numbers: Tunables, device: mg.Device, timer: Timer, cases: 
     found: dict[int, list[float]] = {number: [] for number in CHOICES[name]}
     for case in cases:
         rounds: dict[int, list[float]] = {number: [] for number in found}
+        parts: list[Part] = []
         for turn in range(ROUNDS):
             for number, taken in rounds.items():
                 use(device, numbers.with_number(name, number))
@@ -59,7 +60,8 @@ def times(name: str, numbers: Tunables, device: mg.Device, timer: Timer, cases: 
                 work = case.prepare(device)
                 if turn == 0:
                     run_once(work, device)
-                    check_ours(work, work.parts())
+                    parts = parts or work.parts()
+                    check_ours(work, parts)
                 taken.append(timer.measure(work, {}, SAMPLES, SECONDS_PER_ROW).repeated.median_ms)
         for number, taken in rounds.items():
             found[number].append(float(np.median(taken)))
