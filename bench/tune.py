@@ -33,6 +33,7 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "loss_pixels_per_simdgroup": ("loss_softmax_cross_entropy",),
     "optimizer_elements_per_simdgroup": ("optimizer_sgd_momentum",),
     "chunk_elements": ("batch_normalization", "batch_normalization_gradient"),
+    "stream_elements": ("batch_normalization", "batch_normalization_gradient"),
     "most_chunks": ("batch_normalization", "batch_normalization_gradient"),
 }
 """What a tunable changes."""

@@ -173,7 +173,11 @@ class _Encoder:
                 for image, part in zip(images, piece.operands, strict=True)
             ]
             work = chunked_rows(
-                (*names, "destination"), layouts, _streaming_pixels_per_row(self.channels), tunables(self.device.family)
+                (*names, "destination"),
+                layouts,
+                _streaming_pixels_per_row(self.channels),
+                tunables(self.device.family),
+                adds_up=False,
             )
             parameters = self.parameters(work, pixels=pixels, needs_gradients=int(gradients is not None))
             table = self.scratch((5 + len(self.slopes)) * work.columns)

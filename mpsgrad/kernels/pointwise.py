@@ -140,12 +140,18 @@ class ChunkedRows:
 
 @lru_cache(maxsize=512)
 def chunked_rows(
-    names: tuple[str, ...], layouts: tuple[Layout, ...], pixels_per_row: int, numbers: Tunables
+    names: tuple[str, ...],
+    layouts: tuple[Layout, ...],
+    pixels_per_row: int,
+    numbers: Tunables,
+    adds_up: bool = True,
 ) -> ChunkedRows:
     """``layouts``, called ``names`` in the parameters, as rows of up to ``pixels_per_row`` pixels each.
 
-    Rows have one pixel unless pixels follow each other in all images.
+    Rows have one pixel unless pixels follow each other in all images. Each chunk leaves a partial sum if the kernel
+    ``adds_up``, and there are not too many of them.
     """
+    elements = numbers.chunk_elements if adds_up else numbers.stream_elements
     merged = merge_pixels(layouts)
     _, _, _, _, width, height, channels, images = merged[0]
     fold = 1
@@ -153,8 +159,9 @@ def chunked_rows(
         fold = min(pixels_per_row, width)
     length, columns = width // fold, channels * fold
     rows = length * height * images
-    rows_per_chunk = max(1, min(numbers.chunk_elements // columns, -(-rows // FEWEST_CHUNKS)))
-    rows_per_chunk = max(rows_per_chunk, -(-rows // numbers.most_chunks))
+    rows_per_chunk = max(1, min(elements // columns, -(-rows // FEWEST_CHUNKS)))
+    if adds_up:
+        rows_per_chunk = max(rows_per_chunk, -(-rows // numbers.most_chunks))
     chunks = -(-rows // rows_per_chunk)
     folded = {}
     for name, (start, pixel, row, image, *_) in zip(names, merged, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
@@ -67,21 +67,26 @@ GRADIENT_PARAMETERS = ParameterStruct(
 Block ``i`` of an axis is the ``stride`` source pixels from the first tap of window ``i`` on.
 """
 
-BLOCKS = {(2, 2): 1, (3, 2): 1, (3, 1): 2}
-"""Size and stride of the common windows, whose gradients are computed block by block, and the strides of a block.
+BLOCKS = ((2, 2), (3, 2), (3, 1))
+"""Window size and stride of the common windows, whose gradients are computed block by block."""
+_STRIDES_OF_BLOCK = {"max": {(3, 1): 3}, "average": {(3, 1): 2}, "l2_norm": {(3, 1): 2}}
+"""How many strides a block is long on GPUs where it is more than one: their threads share nothing but what they load.
+On a CPU it is one."""
 
-The last holds for GPUs, whose threads share nothing; on a CPU a block is one stride long.
-"""
+
+def _blocks(on_gpus: bool) -> dict[str, list[tuple[int, int, int]]]:
+    """For each operation the windows of ``BLOCKS`` with the strides of a block."""
+    return {
+        operation: [(*window, longer.get(window, 1) if on_gpus else 1) for window in BLOCKS]
+        for operation, longer in _STRIDES_OF_BLOCK.items()
+    }
+
 
 FAMILY = ShaderFamily(
     "pooling",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
-    {
-        "blocks": [(*window, wide) for window, wide in BLOCKS.items()],
-        "threads": 256,
-        "walks": ("element", "element4"),
-    },
-    {"cpu": {"blocks": [(*window, 1) for window in BLOCKS], "walks": ("row", "short_pixels")}},
+    {"blocks": _blocks(True), "threads": 128, "walks": ("element", "element4")},
+    {"cpu": {"blocks": _blocks(False), "threads": 256, "walks": ("row", "short_pixels")}},
 )
 
 
@@ -464,6 +469,7 @@ class PoolingGradient(GradientKernel):
     """
 
     remembers = Remembers.DISPATCHES
+    _operation: ClassVar[str]
 
     source_size = SizeProperty(
         Size(), "How many gradient pixels have windows, from primary_offset on; depth is not used.", configures=True
@@ -579,7 +585,8 @@ class PoolingGradient(GradientKernel):
 
     def _blocks(self, regions: Regions, origin_x: int, origin_y: int) -> dict[str, int]:
         """The blocks that cover the destination; ``origin`` is the destination pixel where block 0 begins."""
-        wide = 1 if _works_by_rows(self.device) else BLOCKS.get((self.kernel_width, self.stride_in_pixels_x), 1)
+        longer = {} if _works_by_rows(self.device) else _STRIDES_OF_BLOCK[self._operation]
+        wide = longer.get((self.kernel_width, self.stride_in_pixels_x), 1)
         width, height = wide * self.stride_in_pixels_x, wide * self.stride_in_pixels_y
         first_x, first_y = -origin_x // width, -origin_y // height
         return {
@@ -649,6 +656,7 @@ class PoolingMaxGradient(PoolingGradient):
     """
 
     forward_kernels = ("PoolingMax",)
+    _operation = "max"
 
     def _dispatch(
         self,
@@ -763,6 +771,7 @@ class PoolingAverageGradient(PoolingGradient):
     """
 
     forward_kernels = ("PoolingAverage",)
+    _operation = "average"
 
     zero_pad_size_x = IntegerProperty(0, "That of the forward kernel.", configures=True)
     zero_pad_size_y = IntegerProperty(0, "That of the forward kernel.", configures=True)
@@ -804,6 +813,7 @@ class PoolingL2NormGradient(PoolingGradient):
     """
 
     forward_kernels = ("PoolingL2Norm",)
+    _operation = "l2_norm"
 
     def _dispatch(
         self,

@@ -28,7 +28,8 @@ class Tunables:
     short on GPUs, which need many at once.
 
     ``chunk_elements`` are the elements of a share of what adds up pixels by channel (batch normalization and the slopes
-    of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum.
+    of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum. ``stream_elements`` are the ones
+    of batch normalization that add up nothing.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
@@ -37,6 +38,7 @@ class Tunables:
     loss_pixels_per_simdgroup: int = _number(4, 1, 2, 4, 8)
     optimizer_elements_per_simdgroup: int = _number(2048, 512, 1024, 2048, 4096, 8192)
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+    stream_elements: int = _number(2048, 512, 1024, 2048, 4096, 8192, 32768, 65536)
     most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)
 
     def __post_init__(self) -> None:
