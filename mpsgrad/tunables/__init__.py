@@ -28,8 +28,8 @@ class Tunables:
     short on GPUs, which need many at once.
 
     ``chunk_elements`` are the elements of a share of what adds up pixels by channel (batch normalization and the slopes
-    of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum. ``stream_elements`` are the ones
-    of batch normalization that add up nothing.
+    of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum. ``stream_elements`` are the
+    same for the kernels of batch normalization that add up nothing.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
