@@ -48,6 +48,10 @@ class CommandBuffer:
         self._scratch.append(buffer)
         return buffer
 
+    def _position(self) -> tuple[int, int]:
+        """How many dispatches and how many buffers of scratch memory there are."""
+        return len(self._dispatches), len(self._scratch)
+
     def add_dispatch(self, function: Function, threadgroups: int, *buffers: Buffer) -> None:
         """Appends one run of ``function`` over ``threadgroups`` threadgroups with ``buffers`` as its arguments.
 
@@ -169,6 +173,11 @@ class CommandBuffer:
     def is_recorded(self) -> bool:
         """Whether the work was kept by ``record``, to be run by replays."""
         return self._recorded
+
+    @property
+    def _takes_effect(self) -> bool:
+        """Whether the work has run or can still run."""
+        return (self._error is None or self._recorded) and not self._discarded
 
     def _require_open(self, what: str) -> None:
         if not self.is_open:

@@ -92,6 +92,11 @@ class PackedWeights:
         self._packs: dict[Packing, _Pack] = {}
         self._changing: list[CommandBuffer] = []
 
+    @property
+    def buffers(self) -> dict[Packing, Buffer]:
+        """The buffers that were filled so far."""
+        return {packing: pack.buffer for packing, pack in self._packs.items()}
+
     def buffer(self, command_buffer: CommandBuffer, packing: Packing) -> Buffer:
         """The buffer with the packed weights, for work that is added to ``command_buffer`` next."""
         pack = self._packs.get(packing)
