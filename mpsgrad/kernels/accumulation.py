@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.errors import StateError
 
@@ -26,6 +28,7 @@ class Accumulation:
         return pixels
 
     def add(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        command_buffer._if_taken_back(partial(self._set, self._completed, self._parts))
         waiting = []
         for part, count in self._parts:
             if part is command_buffer:
@@ -35,6 +38,9 @@ class Accumulation:
             elif part._takes_effect:
                 waiting.append((part, count))
         self._parts = [*waiting, (command_buffer, pixels)]
+
+    def _set(self, completed: int, parts: list[tuple[CommandBuffer, int]]) -> None:
+        self._completed, self._parts = completed, parts
 
     def require_ordered(self, owner: str, command_buffer: CommandBuffer) -> None:
         """Raises ``StateError`` if another command buffer that is not committed yet adds to the buffers."""

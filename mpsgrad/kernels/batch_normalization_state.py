@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -314,7 +315,9 @@ class BatchNormalizationState(GradientState):
                 f"{owner}: batch_normalization_state holds no statistics; encode BatchNormalizationStatistics first"
             )
         self._gamma_and_beta._require_available(owner, command_buffer)
-        self._statistics_used = True
+        if not self._statistics_used:
+            command_buffer._if_taken_back(partial(setattr, self, "_statistics_used", False))
+            self._statistics_used = True
 
     @property
     def gradients_pixels(self) -> int:
@@ -350,4 +353,6 @@ class BatchNormalizationState(GradientState):
                 f"{owner}: batch_normalization_state has gradients of {self._gradients.pixels} pixels but statistics "
                 f"of {self.batch_pixels}; encode BatchNormalizationStatisticsGradient for the whole batch first"
             )
-        self._gradients_used = True
+        if not self._gradients_used:
+            command_buffer._if_taken_back(partial(setattr, self, "_gradients_used", False))
+            self._gradients_used = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.devices import Buffer
@@ -122,6 +123,7 @@ class PackedWeights:
             device.constant_buffer(packing.parameters),
         )
         if not pack.is_filled_for(command_buffer) or command_buffer in pack.makers:
+            command_buffer._if_taken_back(partial(setattr, pack, "makers", dict(pack.makers)))
             self._changing = [other for other in self._changing if other.is_open]
             pack.makers[command_buffer] = all(other is command_buffer for other in self._changing)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
@@ -305,7 +305,9 @@ class _MaximumPooling(Pooling):
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         if state is not None and state.records_maxima:
-            state._recorded_images.update(state._images(self.clip_rect.origin.z, regions.images))
+            new = set(state._images(self.clip_rect.origin.z, regions.images)) - state._recorded_images
+            command_buffer._if_taken_back(partial(state._recorded_images.difference_update, new))
+            state._recorded_images.update(new)
 
 
 class PoolingMax(_MaximumPooling):
