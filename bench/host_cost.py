@@ -23,27 +23,47 @@ class HostCost:
     run: float
 
 
-def host_cost(encode: Callable[[mg.CommandBuffer], Any], device: mg.Device, samples: int) -> HostCost:
-    """The cost of ``encode``, which adds one op on a tiny image to a command buffer."""
+Encode = Callable[[mg.CommandBuffer], Any]
+"""Adds one op on a tiny image to a command buffer."""
+
+
+@dataclass(frozen=True)
+class TinyOp:
+    """A kernel class and an encode of it. ``prepare`` is encoded before each, and not measured."""
+
+    name: str
+    encode: Encode
+    prepare: Encode = lambda commands: None
+
+
+def host_cost(op: TinyOp, device: mg.Device, samples: int) -> HostCost:
+    """The cost of the encode of ``op``."""
     encodes, runs = [], []
     for _ in range(samples + 1):
         commands = mg.CommandBuffer(device)
-        started = time.perf_counter()
+        spent = 0.0
         for _ in range(REPEATS):
-            encode(commands)
-        encodes.append((time.perf_counter() - started) / REPEATS)
+            op.prepare(commands)
+            started = time.perf_counter()
+            op.encode(commands)
+            spent += time.perf_counter() - started
+        encodes.append(spent / REPEATS)
         commands.commit()
         commands.wait_until_completed()
-        started = time.perf_counter()
+        spent = 0.0
         for _ in range(REPEATS):
             with mg.CommandBuffer(device) as commands:
-                encode(commands)
-        runs.append((time.perf_counter() - started) / REPEATS)
+                op.prepare(commands)
+            started = time.perf_counter()
+            with mg.CommandBuffer(device) as commands:
+                op.encode(commands)
+            spent += time.perf_counter() - started
+        runs.append(spent / REPEATS)
     return HostCost(float(np.median(encodes[1:])) * 1e6, float(np.median(runs[1:])) * 1e6)
 
 
-def tiny_ops(device: mg.Device) -> Iterator[tuple[str, Callable[[mg.CommandBuffer], Any]]]:
-    """The name of each kernel class, and a call that encodes it on a tiny image."""
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    """An op for each kernel class."""
     source = mg.Image.from_array(np.ones(SHAPE, np.float32), device)
     channels = SHAPE[3]
     window: dict[str, Any] = {"kernel_width": 2, "kernel_height": 2, "device": device}
@@ -63,11 +83,12 @@ def tiny_ops(device: mg.Device) -> Iterator[tuple[str, Callable[[mg.CommandBuffe
         (mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device)),
         (mg.FullyConnected(fully, device=device), mg.FullyConnectedGradient(fully, device=device)),
     ):
-        yield type(forward).__name__, _Call(forward.encode, source)
+        yield TinyOp(type(forward).__name__, _Call(forward.encode, source))
         with mg.CommandBuffer(device) as commands:
             result, state = forward.encode(commands, source, return_state=True)
         second = result if isinstance(forward, mg.SoftMax) else source
-        yield type(gradient).__name__, _Call(gradient.encode, mg.Image(result.descriptor, device), second, state)
+        incoming = mg.Image(result.descriptor, device)
+        yield TinyOp(type(gradient).__name__, _Call(gradient.encode, incoming, second, state))
     yield from _batch_normalization(source, device)
     yield from _loss_and_optimizer(source, device)
 
@@ -82,9 +103,8 @@ class _Call:
         return self.function(commands, *self.arguments, **self.named)
 
 
-def _batch_normalization(
-    source: mg.Image, device: mg.Device
-) -> Iterator[tuple[str, Callable[[mg.CommandBuffer], Any]]]:
+def _batch_normalization(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
+    """A batch of one image each time: partial sums over ever larger batches are not what these kernels are for."""
     channels = source.feature_channels
     data = mg.BatchNormalizationDataSource.from_arrays(np.ones(channels, np.float32), np.ones(channels, np.float32))
     forward = mg.BatchNormalization(data, device=device)
@@ -93,18 +113,29 @@ def _batch_normalization(
     state = forward.result_state(source)
     images = source.batch_representation()
     gradient = mg.BatchNormalizationGradient(device=device)
-    with mg.CommandBuffer(device) as commands:
-        statistics.encode_batch(commands, images, state)
-        sums.encode_batch(commands, images, images, state)
-    yield "BatchNormalizationStatistics", _Call(statistics.encode_batch, images, state)
-    yield "BatchNormalization", _Call(forward.encode, source, batch_normalization_state=state)
-    yield "BatchNormalizationStatisticsGradient", _Call(sums.encode_batch, images, images, state)
-    yield "BatchNormalizationGradient", _Call(gradient.encode, source, source, state)
+
+    measure = _Call(statistics.encode_batch, images, state)
+    normalize = _Call(forward.encode, source, batch_normalization_state=state)
+    add_up = _Call(sums.encode_batch, images, images, state)
+    differentiate = _Call(gradient.encode, source, source, state)
+
+    def prepare(*earlier: Encode) -> Encode:
+        def begin_batch(commands: mg.CommandBuffer) -> None:
+            state.reset()
+            for encode in earlier:
+                encode(commands)
+
+        return begin_batch
+
+    yield TinyOp("BatchNormalizationStatistics", measure, prepare())
+    yield TinyOp("BatchNormalization", normalize, prepare(measure))
+    yield TinyOp("BatchNormalizationStatisticsGradient", add_up, prepare(measure))
+    yield TinyOp("BatchNormalizationGradient", differentiate, prepare(measure, add_up))
 
 
-def _loss_and_optimizer(source: mg.Image, device: mg.Device) -> Iterator[tuple[str, Callable[[mg.CommandBuffer], Any]]]:
+def _loss_and_optimizer(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
     loss = mg.Loss(mg.LossDescriptor("softmax_cross_entropy"), device=device)
-    yield "Loss", _Call(loss.encode, source, mg.LossLabels.from_images(source))
+    yield TinyOp("Loss", _Call(loss.encode, source, mg.LossLabels.from_images(source)))
     optimizer = mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(), device=device)
     vectors = {
         "input_gradient_vector": mg.Vector(4, device),
@@ -112,9 +143,9 @@ def _loss_and_optimizer(source: mg.Image, device: mg.Device) -> Iterator[tuple[s
         "input_momentum_vector": mg.Vector(4, device),
         "result_values_vector": mg.Vector(4, device),
     }
-    yield "OptimizerStochasticGradientDescent", _Call(optimizer.encode, **vectors)
+    yield TinyOp("OptimizerStochasticGradientDescent", _Call(optimizer.encode, **vectors))
 
 
 def host_costs(device: mg.Device, samples: int) -> dict[str, HostCost]:
     """The cost of each kernel class."""
-    return {name: host_cost(encode, device, samples) for name, encode in tiny_ops(device)}
+    return {op.name: host_cost(op, device, samples) for op in tiny_ops(device)}

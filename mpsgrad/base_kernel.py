@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, Dispatch, require_device
+from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, integer
-from mpsgrad.image import Image, ImageBatch, RegularImageAllocator, TemporaryImageAllocator
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor, RegularImageAllocator, TemporaryImageAllocator
 from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingProperty, RegionProperty
 from mpsgrad.padding import SAME, PaddingMethod
-from mpsgrad.repeated_encode import (
-    REMEMBERED_ENCODES,
-    DispatchPattern,
-    RememberedEncode,
-    Remembers,
-    image_token,
-    patterns,
-    token,
-)
+from mpsgrad.repeated_encode import REMEMBERED_ENCODES, RememberedEncode, RememberedWork, image_token, token
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import GradientState, State, StateBatch
 
@@ -79,8 +71,8 @@ class BaseKernel:
 
     supported_edge_modes: ClassVar[tuple[EdgeMode, ...]] = (EdgeMode.ZERO, EdgeMode.CLAMP)
 
-    remembers: ClassVar[Remembers] = Remembers.NOTHING
-    """How much of an encode its key decides."""
+    remembers_encodes: ClassVar[bool] = False
+    """Whether the outcome of an encode follows from its key, and so may be taken over from the one before."""
 
     clip_rect = RegionProperty(
         NO_CLIP,
@@ -289,13 +281,25 @@ class BaseKernel:
             self._values = {**now, **values}
             self._values_token = 0
 
+    def _encode_aspects(self, state: Any) -> Hashable:
+        """What the outcome of an encode depends on besides the checked properties, the images, and the state's key."""
+        return None
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        """The buffers of the kernel that encodes use and that may be others at the next encode, by name."""
+        return {}
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        """The buffer called ``name``, ready for work that is added to ``command_buffer`` next."""
+        raise NotImplementedError
+
     def _encode_key(
         self,
         command_buffer: Any,
         sources: Sequence[Any],
         destination: Any,
         state: Any,
-        options: tuple[Any, ...] = (),
+        options: Hashable = None,
     ) -> tuple[Any, ...] | None:
         """What decides the outcome of an encode, or None if it is to be looked at from scratch.
 
@@ -303,7 +307,7 @@ class BaseKernel:
         """
         device = self.device
         if (
-            self.remembers is Remembers.NOTHING
+            not self.remembers_encodes
             or not isinstance(command_buffer, CommandBuffer)
             or command_buffer.device is not device
             or not command_buffer.is_open
@@ -314,38 +318,62 @@ class BaseKernel:
                 self._values_token = token(frozenset(self._values.items()))
             except TypeError:
                 return None
-        key: list[Any] = [self._values_token, self._configured_by_hand, options]
-        buffers = []
-        for item in sources if destination is None else (*sources, destination):
-            if not isinstance(item, Image) or item.device is not device or not _is_usable(item, command_buffer):
+        tokens: list[int] = []
+        buffers: list[Buffer] = []
+        for image in sources if destination is None else (*sources, destination):
+            if not isinstance(image, Image) or image.device is not device:
                 return None
-            key.append(item._token or image_token(item))
-            buffers.append(item.buffer)
-        if destination is not None and buffers.index(buffers[-1]) < len(sources):
-            return None
-        key.append(len(sources) == 2 and buffers[0] is buffers[1])
+            if image.command_buffer is not None and not _is_usable(image, command_buffer):
+                return None
+            tokens.append(image._token or image_token(image))
+            buffers.append(image.buffer)
+        shared = None
+        if len({*buffers}) < len(buffers):
+            if destination is not None and buffers.index(buffers[-1]) < len(sources):
+                return None
+            shared = tuple(map(buffers.index, buffers))
+        of_state = None
         if state is not None:
             if not isinstance(state, GradientState) or state.device is not device:
                 return None
             if not _is_usable(state, command_buffer):
                 return None
-            key.append(state._encode_key(self))
-        return tuple(key)
+            of_state = state._encode_key(self)
+        return (
+            self._values_token,
+            self._configured_by_hand,
+            self._encode_aspects(state),
+            options,
+            of_state,
+            shared,
+            destination is None,
+            *tokens,
+        )
+
+    def _recall(self, key: tuple[Any, ...] | None) -> RememberedEncode | None:
+        """What the encode with ``key`` found out, with the kernel's properties set as that encode left them."""
+        remembered = self._encodes.get(key) if key is not None else None
+        if remembered is not None:
+            self._values, self._values_token = remembered.values, remembered.values_token
+        return remembered
 
     def _remember(
         self,
         key: tuple[Any, ...] | None,
         command_buffer: CommandBuffer,
-        dispatches_before: int,
-        scratch_before: int,
-        sources: Sequence[Image],
-        destination: Image,
+        start: tuple[int, int],
+        images: Sequence[Image],
         state: State | None,
-        regions: Regions | None,
-        is_filled: bool,
+        descriptor: ImageDescriptor | None = None,
+        regions: Regions | None = None,
     ) -> None:
-        """Keeps what the encode with ``key`` found out, where the next one can rely on it."""
-        if key is None or regions is None or self._is_custom():
+        """Keeps what the encode with ``key`` found out, where the next one can rely on it.
+
+        Its dispatches are those of ``command_buffer`` from ``start`` on. ``images`` are its sources and its destination
+        if it has one, ``descriptor`` is that of the destination.
+        """
+        is_empty = descriptor is not None and regions is None
+        if key is None or is_empty or self._is_custom():
             return
         if type(self.destination_image_allocator) not in (RegularImageAllocator, TemporaryImageAllocator):
             return
@@ -356,61 +384,42 @@ class BaseKernel:
                 return
         if len(self._encodes) >= REMEMBERED_ENCODES:
             self._encodes.clear()
-        scratch = command_buffer._scratch[scratch_before:]
-        pattern: tuple[DispatchPattern, ...] | None = None
-        resources: tuple[int, ...] = ()
-        constants: tuple[Buffer, ...] = ()
-        if self.remembers is Remembers.DISPATCHES:
-            dispatches = command_buffer._dispatches[dispatches_before:]
-            used = {id(buffer) for dispatch in dispatches for buffer in dispatch.buffers}
-            own = {i: buffer for i, buffer in enumerate(state._buffers) if id(buffer) in used} if state else {}
-            resources = tuple(own)
-            given = [*(image.buffer for image in (*sources, destination)), *filter(None, own.values())]
-            pattern, constants = patterns(dispatches, given, scratch)
-        self._encodes[key] = RememberedEncode(
-            self._values,
-            self._values_token,
-            destination.descriptor,
-            is_filled,
-            regions,
-            pattern,
-            resources,
-            tuple(buffer.nbytes for buffer in scratch),
-            constants,
+        dispatches, scratch = start
+        work = RememberedWork.of(
+            command_buffer._dispatches[dispatches:], images, self, state, command_buffer._scratch[scratch:]
         )
+        self._encodes[key] = RememberedEncode(self._values, self._values_token, descriptor, regions, work)
 
     def _encode_again(
         self,
         remembered: RememberedEncode,
         command_buffer: CommandBuffer,
         sources: Sequence[Image],
-        destination: Image,
+        destination: Image | None,
         state: Any,
-    ) -> None:
-        """Adds the dispatches of an encode whose key is that of ``remembered``."""
-        if remembered.dispatches is None:
-            if remembered.is_filled:
-                fill_with_zeros(command_buffer, destination)
-            self._dispatch(command_buffer, *sources, destination, remembered.regions, state)
-        else:
-            buffers = [image.buffer for image in sources]
-            buffers.append(destination.buffer)
-            buffers += [state.resource(index) for index in remembered.resources]
-            buffers += [self.device.allocate(size) for size in remembered.scratch_sizes]
-            buffers += remembered.constants
-            command_buffer._dispatches += [
-                Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers))
-                for dispatch in remembered.dispatches
-            ]
-        self._note_encode(state, remembered.regions)
+    ) -> Image:
+        """Adds the dispatches of an encode whose key is that of ``remembered``; returns the destination.
+
+        It is made first if it is None.
+        """
+        assert remembered.descriptor is not None and remembered.regions is not None
+        if destination is None:
+            destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
+        self._begin_encode(command_buffer, state)
+        remembered.work.add_to(command_buffer, (*sources, destination), self, state)
+        self._note_encode(command_buffer, state, remembered.regions)
         destination._written_by(command_buffer)
+        return destination
+
+    def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        """Called before the dispatches of each encode: makes the checks whose outcome depends on the moment."""
 
     def _dispatch(self, command_buffer: CommandBuffer, *arguments: Any) -> None:
         """Adds the dispatches of one encode: of the sources, the destination, their ``Regions`` and the state."""
         raise NotImplementedError
 
-    def _note_encode(self, state: Any, regions: Regions) -> None:
-        """Called after each encode: notes in the state what it has become, besides the contents of its buffers."""
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        """Called after the dispatches of each encode: notes in the state what it has become, besides its buffers."""
 
     def _archived_properties(self) -> dict[str, Any]:
         """Further properties that an archive keeps, besides the checked ones."""

@@ -41,12 +41,17 @@ class CommandBuffer:
         self._recorded = False
         self._written: list[Any] = []
         self._free_buffers: dict[int, list[Buffer]] = {}
+        self._undo: list[Callable[[], Any]] | None = None
 
     def scratch(self, nbytes: int) -> Buffer:
         """A new buffer for dispatches of one encode, of which nothing outlives the command buffer."""
         buffer = self.device.allocate(nbytes)
         self._scratch.append(buffer)
         return buffer
+
+    def _position(self) -> tuple[int, int]:
+        """How many dispatches and how many buffers of scratch memory there are."""
+        return len(self._dispatches), len(self._scratch)
 
     def add_dispatch(self, function: Function, threadgroups: int, *buffers: Buffer) -> None:
         """Appends one run of ``function`` over ``threadgroups`` threadgroups with ``buffers`` as its arguments.
@@ -59,13 +64,26 @@ class CommandBuffer:
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Takes the dispatches of the block back if an exception leaves it."""
-        count = len(self._dispatches)
+        """Takes the dispatches of the block back if an exception leaves it, and what was noted of them."""
+        dispatches, outer = len(self._dispatches), self._undo
+        undo = self._undo = []
         try:
             yield
         except BaseException:
-            del self._dispatches[count:]
+            del self._dispatches[dispatches:]
+            for step in reversed(undo):
+                step()
             raise
+        else:
+            if outer is not None:
+                outer += undo
+        finally:
+            self._undo = outer
+
+    def _if_taken_back(self, undo: Callable[[], Any]) -> None:
+        """Has ``undo`` called if the dispatches that were added last are taken back: it corrects what was noted."""
+        if self._undo is not None:
+            self._undo.append(undo)
 
     def add_completed_handler(self, handler: Callable[[CommandBuffer], Any]) -> None:
         """Has ``handler`` called with this command buffer once it has completed, in ``wait_until_completed``.
@@ -169,6 +187,11 @@ class CommandBuffer:
     def is_recorded(self) -> bool:
         """Whether the work was kept by ``record``, to be run by replays."""
         return self._recorded
+
+    @property
+    def _takes_effect(self) -> bool:
+        """Whether the work has run or can still run."""
+        return (self._error is None or self._recorded) and not self._discarded
 
     def _require_open(self, what: str) -> None:
         if not self.is_open:

@@ -100,7 +100,7 @@ class ForwardKernel(BaseKernel):
         owner = type(self).__name__
         options = (destination_state is None, return_state)
         key = self._encode_key(command_buffer, sources, destination_image, destination_state, options)
-        remembered = self._encodes.get(key) if key is not None else None
+        remembered = self._recall(key)
         if remembered is not None:
             return self._encode_forward_again(
                 remembered,
@@ -112,7 +112,7 @@ class ForwardKernel(BaseKernel):
                 state_is_temporary,
             )
         self._require_images(command_buffer, dict(zip(self.source_names, sources, strict=True)), None)
-        dispatches, scratch = len(command_buffer._dispatches), len(command_buffer._scratch)
+        start = command_buffer._position()
         self._validate(*sources)
         if destination_image is not None:
             if return_state:
@@ -125,9 +125,9 @@ class ForwardKernel(BaseKernel):
                 self._require_state(destination_state, *sources, destination_image)
                 self._require_usable(command_buffer, "destination_state", destination_state)
             regions = self._run(command_buffer, *sources, destination_image, destination_state)
-            self._remember(
-                key, command_buffer, dispatches, scratch, sources, destination_image, destination_state, regions, False
-            )
+            images = (*sources, destination_image)
+            descriptor = destination_image.descriptor
+            self._remember(key, command_buffer, start, images, destination_state, descriptor, regions)
             return None
         if destination_state is not None:
             raise FormatError(f"{owner}: destination_state without destination_image; use return_state=True")
@@ -137,9 +137,9 @@ class ForwardKernel(BaseKernel):
         if return_state:
             state = self._make_state(*sources, destination, command_buffer if state_is_temporary else None)
         with command_buffer._all_or_nothing():
-            is_filled = self._fill_what_is_clipped(command_buffer, destination)
+            self._fill_what_is_clipped(command_buffer, destination)
             regions = self._run(command_buffer, *sources, destination, state)
-        self._remember(key, command_buffer, dispatches, scratch, sources, destination, state, regions, is_filled)
+        self._remember(key, command_buffer, start, (*sources, destination), state, descriptor, regions)
         return (destination, state) if return_state else destination
 
     def _encode_forward_again(
@@ -147,26 +147,24 @@ class ForwardKernel(BaseKernel):
         remembered: RememberedEncode,
         command_buffer: CommandBuffer,
         sources: tuple[Image, ...],
-        destination: Image | None,
+        destination_image: Image | None,
         state: Any,
         return_state: bool,
         state_is_temporary: bool,
     ) -> Any:
-        self._values, self._values_token = remembered.values, remembered.values_token
-        made = destination
-        if made is None:
-            made = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
+        destination = destination_image
         if return_state:
-            state = self._make_state(*sources, made, command_buffer if state_is_temporary else None)
-        with command_buffer._all_or_nothing():
-            self._encode_again(remembered, command_buffer, sources, made, state)
+            assert remembered.descriptor is not None
+            destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
+            state = self._make_state(*sources, destination, command_buffer if state_is_temporary else None)
+        destination = self._encode_again(remembered, command_buffer, sources, destination, state)
         if state is not None:
             state._written_by(command_buffer)
         for source in sources if len(sources) == 1 or sources[0] is not sources[1] else sources[:1]:
             source._read_once()
-        if destination is not None:
+        if destination_image is not None:
             return None
-        return (made, state) if return_state else made
+        return (destination, state) if return_state else destination
 
     def _encode_batch(
         self,
@@ -229,12 +227,10 @@ class ForwardKernel(BaseKernel):
         """The first images that are read of the sources."""
         raise NotImplementedError
 
-    def _fill_what_is_clipped(self, command_buffer: CommandBuffer, destination: Image) -> bool:
+    def _fill_what_is_clipped(self, command_buffer: CommandBuffer, destination: Image) -> None:
         """A new image has no values of its own to keep outside the clip rectangle: it gets zeros there."""
-        if self.clip_rect == NO_CLIP:
-            return False
-        fill_with_zeros(command_buffer, destination)
-        return True
+        if self.clip_rect != NO_CLIP:
+            fill_with_zeros(command_buffer, destination)
 
     def _make_state_batch(
         self, batches: Sequence[ImageBatch], destinations: ImageBatch, command_buffer: CommandBuffer | None
@@ -295,9 +291,10 @@ class ForwardKernel(BaseKernel):
         self._require_images(command_buffer, {**images, "destination_image": destination}, written=destination)
         regions = self._regions(sources, destination)
         is_empty = not (regions.width and regions.height and regions.images)
+        self._begin_encode(command_buffer, state)
         if not is_empty:
             self._dispatch(command_buffer, *sources, destination, regions, state)
-            self._note_encode(state, regions)
+            self._note_encode(command_buffer, state, regions)
         destination._written_by(command_buffer)
         if state is not None:
             state._written_by(command_buffer)

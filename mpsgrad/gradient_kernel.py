@@ -140,20 +140,15 @@ class GradientKernel(BinaryKernel):
         """
         sources = (source_gradient, source_image)
         key = self._encode_key(command_buffer, sources, destination_gradient, gradient_state)
-        remembered = self._encodes.get(key) if key is not None else None
+        remembered = self._recall(key)
         if remembered is not None:
-            self._values, self._values_token = remembered.values, remembered.values_token
-            made = destination_gradient
-            if made is None:
-                made = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
-            with command_buffer._all_or_nothing():
-                self._encode_again(remembered, command_buffer, sources, made, gradient_state)
+            made = self._encode_again(remembered, command_buffer, sources, destination_gradient, gradient_state)
             self._count_reads(source_gradient, source_image, gradient_state)
             return made if destination_gradient is None else None
         self._require_images(
             command_buffer, {"source_gradient": source_gradient, "source_image": source_image}, None
         )
-        dispatches, scratch = len(command_buffer._dispatches), len(command_buffer._scratch)
+        start = command_buffer._position()
         self._require_gradient_state(gradient_state, source_image)
         if destination_gradient is not None:
             if not self._configured_by_hand:
@@ -162,9 +157,9 @@ class GradientKernel(BinaryKernel):
                 )
                 self._require_gradient_size(source_gradient, gradient_state)
             regions = self._run(command_buffer, *sources, gradient_state, destination_gradient)
-            self._remember(
-                key, command_buffer, dispatches, scratch, sources, destination_gradient, gradient_state, regions, False
-            )
+            images = (*sources, destination_gradient)
+            descriptor = destination_gradient.descriptor
+            self._remember(key, command_buffer, start, images, gradient_state, descriptor, regions)
             return None
         descriptor = self.destination_image_descriptor([source_gradient, source_image], [gradient_state])
         self._validate(source_gradient, source_image, gradient_state)
@@ -172,15 +167,10 @@ class GradientKernel(BinaryKernel):
         destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
         snapshot = gradient_state.snapshot
         with command_buffer._all_or_nothing():
-            is_filled = (
-                snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images
-            )
-            if is_filled:
+            if snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images:
                 fill_with_zeros(command_buffer, destination)
             regions = self._run(command_buffer, *sources, gradient_state, destination)
-        self._remember(
-            key, command_buffer, dispatches, scratch, sources, destination, gradient_state, regions, is_filled
-        )
+        self._remember(key, command_buffer, start, (*sources, destination), gradient_state, descriptor, regions)
         return destination
 
     @staticmethod
@@ -335,8 +325,9 @@ class GradientKernel(BinaryKernel):
                 height,
                 images,
             )
+            self._begin_encode(command_buffer, state)
             self._dispatch(command_buffer, source_gradient, source_image, destination, regions, state)
-            self._note_encode(state, regions)
+            self._note_encode(command_buffer, state, regions)
         destination._written_by(command_buffer)
         self._count_reads(source_gradient, source_image, state)
         return regions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -104,6 +105,23 @@ class ImageDescriptor:
     def element_count(self) -> int:
         return self.number_of_images * self.height * self.width * self.feature_channels
 
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.element_count * self.channel_format.dtype.itemsize
+
+    @cached_property
+    def dense_strides(self) -> tuple[int, int, int]:
+        """Elements from one pixel, row and image to the next where they follow each other without gaps."""
+        row = self.feature_channels * self.width
+        return self.feature_channels, row, row * self.height
+
+    @cached_property
+    def dense_layout(self) -> tuple[int, ...]:
+        """``Image.layout`` of an image that is no view."""
+        extents = (self.width, self.height, self.feature_channels, self.number_of_images)
+        return (0, *self.dense_strides, *extents)
+
 
 class Image:
     """``number_of_images`` pictures of height x width pixels with ``feature_channels`` channels each.
@@ -114,6 +132,12 @@ class Image:
 
     command_buffer: CommandBuffer | None = None
     """The command buffer that a temporary image lives on."""
+    parent: Image | None = None
+    _buffer: Buffer | None = None
+    _first_element = 0
+    _writer: CommandBuffer | None = None
+    _layout: tuple[int, ...] | None = None
+    _token = 0
 
     def __init__(self, descriptor: ImageDescriptor, device: Device | None = None, *, label: str | None = None) -> None:
         if not isinstance(descriptor, ImageDescriptor):
@@ -121,13 +145,7 @@ class Image:
         self.descriptor = descriptor
         self.device = require_device("Image", device)
         self.label = label
-        self.parent: Image | None = None
-        self._buffer: Buffer | None = None
-        self._first_element = 0
-        self._strides = _dense_strides(descriptor)
-        self._writer: CommandBuffer | None = None
-        self._layout: tuple[int, ...] | None = None
-        self._token = 0
+        self._strides = descriptor.dense_strides
 
     @classmethod
     def from_array(cls, array: Any, device: Device | None = None, *, label: str | None = None) -> Image:
@@ -194,7 +212,7 @@ class Image:
     @property
     def resource_size(self) -> int:
         """Bytes of the storage; a view counts its own elements."""
-        return self.descriptor.element_count * self.dtype.itemsize
+        return self.descriptor.nbytes
 
     @property
     def buffer(self) -> Buffer:
@@ -211,16 +229,10 @@ class Image:
     @property
     def layout(self) -> tuple[int, ...]:
         """The fields of the shaders' ``ImageLayout``: first element, three strides, and the four extents."""
+        if self.parent is None:
+            return self.descriptor.dense_layout
         if self._layout is None:
-            d = self.descriptor
-            self._layout = (
-                self._first_element,
-                *self._strides,
-                d.width,
-                d.height,
-                d.feature_channels,
-                d.number_of_images,
-            )
+            self._layout = (self._first_element, *self._strides, *self.descriptor.dense_layout[4:])
         return self._layout
 
     # objc: -batchRepresentationWithSubRange:
@@ -668,12 +680,6 @@ def increment_read_counts(objects: Iterable[Any], amount: int) -> int:
         if item.read_count > 0:
             item.read_count += amount
     return len(unique)
-
-
-def _dense_strides(descriptor: ImageDescriptor) -> tuple[int, int, int]:
-    pixel = descriptor.feature_channels
-    row = pixel * descriptor.width
-    return pixel, row, row * descriptor.height
 
 
 def _device_of_dlpack(owner: str, array: Any, device: Device | None) -> Device:

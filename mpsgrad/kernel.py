@@ -28,7 +28,6 @@ from mpsgrad.kernel_property import (
     RegionProperty,
     SizeProperty,
 )
-from mpsgrad.repeated_encode import Remembers
 from mpsgrad.shader import IMAGE_LAYOUT
 
 __all__ = [
@@ -45,7 +44,6 @@ __all__ = [
     "OffsetProperty",
     "RegionProperty",
     "Regions",
-    "Remembers",
     "SizeProperty",
     "clip_layout",
     "fill_buffer_with_zeros",

@@ -3,23 +3,23 @@
 Checks, layouts and parameters of an encode depend on the kernel's properties, on where its images lie in their memory,
 and on what its state says. The ``key`` of an encode stands for all of these. A kernel that was encoded with a key
 before takes over what came out then, and makes only the checks that depend on the moment: open command buffers, reads
-left of temporary images, and images that share memory.
+left of temporary images, images that share memory, and what the kernel's ``_begin_encode`` checks.
 """
 
 from __future__ import annotations
 
-import enum
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mpsgrad.devices import Buffer, Dispatch, Function
 from mpsgrad.image import Image, ImageDescriptor
 
 if TYPE_CHECKING:
     from mpsgrad.base_kernel import Regions
+    from mpsgrad.command import CommandBuffer
 
 REMEMBERED_ENCODES = 64
 """How many encodes a kernel remembers; then it starts again with none."""
@@ -39,19 +39,28 @@ def token(value: Hashable) -> int:
     return found
 
 
-class Remembers(enum.Enum):
-    """How much of an encode depends on its key alone."""
+def image_token(image: Image) -> int:
+    """The token of where the elements of ``image`` lie in its buffer, and of their format."""
+    if image._token == 0:
+        image._token = token((image.channel_format, image.layout))
+    return image._token
 
-    NOTHING = enum.auto()
-    REGIONS = enum.auto()
-    """The checks and the regions."""
-    DISPATCHES = enum.auto()
-    """The dispatches too, but for the buffers of images, states and scratch memory."""
+
+class Lender(Protocol):
+    """What has buffers that encodes use and that may be others at the next encode: a kernel's parameters, a state."""
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        """The buffers that there are, by name."""
+        ...
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        """The buffer called ``name``, ready for work that is added to ``command_buffer`` next."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchPattern:
-    """A dispatch whose buffers are picked from a list: images, buffers of the state, scratch memory, constants."""
+    """A dispatch whose buffers are picked from a list."""
 
     function: Function
     threadgroups: int
@@ -59,43 +68,83 @@ class DispatchPattern:
 
 
 @dataclass(frozen=True, slots=True)
-class RememberedEncode:
-    """What one encode found out.
+class RememberedWork:
+    """The dispatches of an encode.
 
-    ``values`` are the kernel's properties after it, ``descriptor`` is that of its destination, and ``is_filled`` says
-    whether that is filled with zeros first. ``dispatches`` is None for a kernel that remembers regions only;
-    ``resources`` are the indices of the state's buffers in them.
+    Their buffers are picked from a list: those of ``images`` (indices of the encode's), those that the kernel and the
+    state lend (names), scratch memory of ``scratch_sizes`` bytes, and ``constants``.
     """
 
-    values: dict[str, Any]
-    values_token: int
-    descriptor: ImageDescriptor
-    is_filled: bool
-    regions: Regions
-    dispatches: tuple[DispatchPattern, ...] | None
-    resources: tuple[int, ...]
+    dispatches: tuple[DispatchPattern, ...]
+    images: tuple[int, ...]
+    of_kernel: tuple[Hashable, ...]
+    of_state: tuple[Hashable, ...]
     scratch_sizes: tuple[int, ...]
     constants: tuple[Buffer, ...]
 
+    @classmethod
+    def of(
+        cls,
+        dispatches: Sequence[Dispatch],
+        images: Sequence[Image],
+        kernel: Lender,
+        state: Lender | None,
+        scratch: Sequence[Buffer],
+    ) -> RememberedWork:
+        """What ``dispatches`` do with these images, buffers that are lent, and scratch memory.
 
-def patterns(
-    dispatches: Sequence[Dispatch], given: Sequence[Buffer], scratch: Sequence[Buffer]
-) -> tuple[tuple[DispatchPattern, ...], tuple[Buffer, ...]]:
-    """``dispatches`` with their buffers replaced by positions in ``given + scratch + constants``, and the constants."""
-    position = {id(buffer): index for index, buffer in reversed(list(enumerate((*given, *scratch))))}
-    constants: list[Buffer] = []
-    found = []
-    for dispatch in dispatches:
-        indices = []
-        for buffer in dispatch.buffers:
-            index = position.get(id(buffer))
-            if index is None:
-                index = position[id(buffer)] = len(given) + len(scratch) + len(constants)
-                constants.append(buffer)
-            indices.append(index)
-        assert isinstance(dispatch.threadgroups, int)
-        found.append(DispatchPattern(dispatch.function, dispatch.threadgroups, _picker(indices)))
-    return tuple(found), tuple(constants)
+        Left out are those that touch only what the kernel lends, which prepare it: ``_encode_buffer`` does that again
+        where it has to be done again.
+        """
+        origins: list[Mapping[Any, Buffer]] = [
+            {index: image._buffer for index, image in enumerate(images) if image._buffer is not None},
+            kernel._encode_buffers(),
+            state._encode_buffers() if state is not None else {},
+            dict(enumerate(scratch)),
+        ]
+        found: dict[int, tuple[int, Any]] = {}
+        for origin, buffers in enumerate(origins):
+            for name, buffer in buffers.items():
+                found.setdefault(id(buffer), (origin, name))
+        constant = len(origins)
+        used: list[dict[Any, Buffer]] = [{} for _ in range(constant + 1)]
+        kept = []
+        for dispatch in dispatches:
+            places = [found.get(id(buffer), (constant, id(buffer))) for buffer in dispatch.buffers]
+            if all(origin in (1, constant) for origin, _ in places):
+                continue
+            for (origin, name), buffer in zip(places, dispatch.buffers, strict=True):
+                used[origin][name] = buffer
+            kept.append((dispatch, places))
+        order = [(origin, name) for origin, buffers in enumerate(used) for name in buffers]
+        position = {place: index for index, place in enumerate(order)}
+        patterns = []
+        for dispatch, places in kept:
+            assert isinstance(dispatch.threadgroups, int)
+            pick = _picker([position[place] for place in places])
+            patterns.append(DispatchPattern(dispatch.function, dispatch.threadgroups, pick))
+        return cls(
+            tuple(patterns),
+            tuple(used[0]),
+            tuple(used[1]),
+            tuple(used[2]),
+            tuple(buffer.nbytes for buffer in used[3].values()),
+            tuple(used[4].values()),
+        )
+
+    def add_to(self, command_buffer: CommandBuffer, images: Sequence[Image], kernel: Lender, state: Any) -> None:
+        """Adds the dispatches for other images and another state to ``command_buffer``."""
+        buffers = [images[index].buffer for index in self.images]
+        for name in self.of_kernel:
+            buffers.append(kernel._encode_buffer(name, command_buffer))
+        for name in self.of_state:
+            buffers.append(state._encode_buffer(name, command_buffer))
+        for size in self.scratch_sizes:
+            buffers.append(command_buffer.device.allocate(size))
+        buffers += self.constants
+        command_buffer._dispatches += [
+            Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers)) for dispatch in self.dispatches
+        ]
 
 
 def _picker(indices: Sequence[int]) -> Callable[[Sequence[Buffer]], tuple[Buffer, ...]]:
@@ -105,8 +154,16 @@ def _picker(indices: Sequence[int]) -> Callable[[Sequence[Buffer]], tuple[Buffer
     return itemgetter(*indices)
 
 
-def image_token(image: Image) -> int:
-    """The token of where the elements of ``image`` lie in its buffer, and of their format."""
-    if image._token == 0:
-        image._token = token((image.channel_format, *image.layout))
-    return image._token
+@dataclass(frozen=True, slots=True)
+class RememberedEncode:
+    """What one encode found out.
+
+    ``values`` are the kernel's properties after it. ``descriptor`` is that of its destination and ``regions`` are what
+    it read and wrote; both are None for an encode that writes to a state only.
+    """
+
+    values: dict[str, Any]
+    values_token: int
+    descriptor: ImageDescriptor | None
+    regions: Regions | None
+    work: RememberedWork

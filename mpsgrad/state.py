@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -65,6 +65,15 @@ class State:
             reused = self.command_buffer._reuse_buffer(size) if self.command_buffer is not None else None
             buffer = self._buffers[index] = reused if reused is not None else self.device.allocate(size)
         return buffer
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        """The buffers that encodes of kernels use, as far as there are any yet, by the names of ``_encode_buffer``."""
+        return {index: buffer for index, buffer in enumerate(self._buffers) if buffer is not None}
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        """The buffer called ``name`` for an encode into ``command_buffer``, which has checked that it may be read."""
+        buffer = self._buffers[name]
+        return self.resource(name) if buffer is None else buffer
 
     @property
     def resource_size(self) -> int:

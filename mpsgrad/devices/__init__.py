@@ -115,7 +115,7 @@ def require_device(owner: str, device: Device | None) -> Device:
     """``device``, or the default device for None; raises ``FormatError`` if it is anything else."""
     if device is None:
         return default_device()
-    if not isinstance(device, Device):
+    if device is not _default and not isinstance(device, Device):
         raise FormatError(
             f"{owner}: device is {device!r}; it has to be a Device (find_device gives the one called opencl:0)"
         )

@@ -114,7 +114,7 @@ class CompileOptions:
             return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Not frozen: each encode makes some, and that would take five times as long.
 class Dispatch:
     """One run of a function over ``threadgroups`` groups of ``function.threadgroup_size`` threads.
 

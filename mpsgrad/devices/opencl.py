@@ -209,11 +209,8 @@ class OpenCLBuffer(Buffer):
     def __init__(self, device: OpenCLDevice, memory: _Memory | _ForeignMemory, nbytes: int) -> None:
         self.device = device
         self.nbytes = nbytes
+        self.handle = memory.handle
         self._memory = memory
-
-    @property
-    def handle(self) -> pyopencl.Buffer | pyopencl.SVM:
-        return self._memory.handle
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -319,10 +316,10 @@ class OpenCLSubmission(Submission):
 
     @property
     def is_complete(self) -> bool:
+        if self._last is None or self._held is None:
+            return True
         import pyopencl as cl
 
-        if self._last is None:
-            return True
         return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.errors import StateError
 
@@ -19,24 +21,35 @@ class Accumulation:
 
     @property
     def pixels(self) -> int:
-        return self._completed + sum(pixels for command_buffer, pixels in self._parts if will_run(command_buffer))
+        pixels = self._completed
+        for command_buffer, count in self._parts:
+            if command_buffer._takes_effect:
+                pixels += count
+        return pixels
 
     def add(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        command_buffer._if_taken_back(partial(self._set, self._completed, self._parts))
         waiting = []
-        for part in self._parts:
-            if part[0].status is CommandBufferStatus.COMPLETED:
-                self._completed += part[1]
-            elif will_run(part[0]):
-                waiting.append(part)
+        for part, count in self._parts:
+            if part is command_buffer:
+                pixels += count
+            elif part.status is CommandBufferStatus.COMPLETED:
+                self._completed += count
+            elif part._takes_effect:
+                waiting.append((part, count))
         self._parts = [*waiting, (command_buffer, pixels)]
+
+    def _set(self, completed: int, parts: list[tuple[CommandBuffer, int]]) -> None:
+        self._completed, self._parts = completed, parts
 
     def require_ordered(self, owner: str, command_buffer: CommandBuffer) -> None:
         """Raises ``StateError`` if another command buffer that is not committed yet adds to the buffers."""
-        if any(part is not command_buffer and part.is_open for part, _ in self._parts):
-            raise StateError(
-                f"{owner}: {self.what} are collected in another command buffer that has not been committed; commit it "
-                "first, so that the order is known"
-            )
+        for part, _ in self._parts:
+            if part is not command_buffer and part.is_open:
+                raise StateError(
+                    f"{owner}: {self.what} are collected in another command buffer that has not been committed; commit "
+                    "it first, so that the order is known"
+                )
 
     def wait(self, owner: str) -> None:
         """Waits for all parts; raises ``StateError`` if one is not committed."""
@@ -46,14 +59,5 @@ class Accumulation:
                     f"{owner}: read before its command buffer was committed; leave the 'with' block or call commit() "
                     "first"
                 )
-            if will_run(command_buffer):
+            if command_buffer._takes_effect:
                 command_buffer.wait_until_completed()
-
-
-def will_run(command_buffer: CommandBuffer) -> bool:
-    """Whether the work of ``command_buffer`` has run or can still run."""
-    return (
-        command_buffer.is_open
-        or command_buffer.is_recorded
-        or command_buffer.status in (CommandBufferStatus.COMMITTED, CommandBufferStatus.COMPLETED)
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -37,6 +37,7 @@ from mpsgrad.kernels.pointwise import (
     pieces,
     summing_pixels_per_row,
 )
+from mpsgrad.repeated_encode import token
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State, StateBatch
 from mpsgrad.tunables import tunables
@@ -148,7 +149,7 @@ class _Encoder:
         self.command_buffer.add_dispatch(function, -(-self.channels // 32), *buffers)
 
     def scratch(self, count: int) -> Buffer:
-        return self.device.allocate(4 * count)
+        return self.command_buffer.scratch(4 * count)
 
     def stream(
         self,
@@ -209,6 +210,8 @@ class BatchNormalization(Kernel):
     Raises ``FormatError``, ``GeometryError`` or ``StateError`` for an unusable data source.
     """
 
+    remembers_encodes = True
+
     # objc: -initWithDevice:dataSource:
     # objc: -initWithDevice:dataSource:fusedNeuronDescriptor:
     def __init__(
@@ -222,6 +225,7 @@ class BatchNormalization(Kernel):
         super().__init__(device=device, label=label)
         owner = type(self).__name__
         self._neuron = _fused(owner, fused_neuron_descriptor)
+        self._neuron_token = token(self._neuron)
         self._fused_neuron_descriptor = fused_neuron_descriptor
         self._data_source = data_source
         loaded = load_normalization(owner, data_source)
@@ -308,7 +312,7 @@ class BatchNormalization(Kernel):
 
     def _copied(self, command_buffer: CommandBuffer, argument: str, state: Any, kind: type[Any]) -> Any:
         owner = type(self).__name__
-        _require_command_buffer(self, command_buffer)
+        self._require_command_buffer(command_buffer, f"reload_{argument.removesuffix('_state')}_with_command_buffer")
         if not isinstance(state, kind):
             raise FormatError(f"{owner}: {argument} is {type(state).__name__}; it has to be a {kind.__name__}")
         if state.number_of_feature_channels != self._count:
@@ -364,7 +368,27 @@ class BatchNormalization(Kernel):
     def _make_state(
         self, source: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> BatchNormalizationState:
-        return BatchNormalizationState(self, self._snapshot(source, destination), command_buffer=command_buffer)
+        return BatchNormalizationState(self, self._shared_snapshot(source, destination), command_buffer=command_buffer)
+
+    def _encode_aspects(self, state: Any) -> Hashable:
+        return self._epsilon
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        names = [(state, index) for state in ("_gamma_and_beta", "_mean_and_variance") for index in (0, 1)]
+        return {(state, index): getattr(self, state).resource(index) for state, index in names}
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        state, index = name
+        return getattr(self, state).resource(index)
+
+    def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        owner = type(self).__name__
+        self._gamma_and_beta._require_available(owner, command_buffer)
+        if state is None:
+            self._mean_and_variance._require_available(owner, command_buffer)
+        else:
+            state._adopt_parameters()
+            state.use_statistics(owner, command_buffer)
 
     def _validate(self, source: Image) -> None:
         channels = self._source_channels(source)
@@ -396,19 +420,29 @@ class BatchNormalization(Kernel):
         """
         if destination_state is not None or return_state or state_is_temporary:
             self._refuse_destination_states("encode")
-        if batch_normalization_state is None:
+        state = batch_normalization_state
+        if state is None:
             return super().encode(command_buffer, source_image, destination_image=destination_image)
+        key = self._encode_key(command_buffer, (source_image,), destination_image, state)
+        remembered = self._recall(key)
+        if remembered is not None:
+            made = self._encode_again(remembered, command_buffer, (source_image,), destination_image, state)
+            source_image._read_once()
+            state._read_once()
+            return made if destination_image is None else None
+        start = command_buffer._position()
         self._require_images(command_buffer, {"source_image": source_image}, None)
         self._validate(source_image)
-        self._require_batch_state(batch_normalization_state, source_image)
+        self._require_batch_state(state, source_image)
         destination = destination_image
         with command_buffer._all_or_nothing():
             if destination is None:
                 descriptor = self.destination_image_descriptor([source_image])
                 destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
                 self._fill_what_is_clipped(command_buffer, destination)
-            self._run(command_buffer, source_image, destination, batch_normalization_state)
-        batch_normalization_state._read_once()
+            regions = self._run(command_buffer, source_image, destination, state)
+        self._remember(key, command_buffer, start, (source_image, destination), state, destination.descriptor, regions)
+        state._read_once()
         return destination if destination_image is None else None
 
     # objc: -encodeBatchToCommandBuffer:sourceImages:
@@ -468,20 +502,6 @@ class BatchNormalization(Kernel):
             )
         _require_extents(owner, state, source)
 
-    def _run(self, command_buffer: CommandBuffer, *arguments: Any) -> None:
-        owner = type(self).__name__
-        source, destination, state = arguments
-        self._gamma_and_beta._require_available(owner, command_buffer)
-        if state is None:
-            self._mean_and_variance._require_available(owner, command_buffer)
-            super()._run(command_buffer, source, destination, None)
-            return
-        state._adopt_parameters()
-        state.use_statistics(owner, command_buffer)
-        writer = state._writer
-        super()._run(command_buffer, source, destination, state)
-        state._writer = writer
-
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
@@ -511,6 +531,8 @@ class BatchNormalizationStatistics(Kernel):
     times with parts of the batch: parts are merged exactly. All pixels of the images are read, and of their channels
     those that ``source_feature_channel_offset`` and ``source_feature_channel_max_count`` select.
     """
+
+    remembers_encodes = True
 
     # objc: -initWithDevice:
     def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
@@ -558,6 +580,29 @@ class BatchNormalizationStatistics(Kernel):
         batch = require_batch(owner, "source_images", source_images)
         whole = batch.whole
         sources = [whole] if whole is not None else list(batch)
+        key = self._encode_key(command_buffer, sources, None, state)
+        remembered = self._recall(key)
+        if remembered is None:
+            self._require_statistics(command_buffer, sources, state)
+        state.begin_statistics(owner, command_buffer)
+        if remembered is not None:
+            remembered.work.add_to(command_buffer, sources, self, state)
+        else:
+            start = command_buffer._position()
+            self._add_statistics(command_buffer, sources, state)
+            self._remember(key, command_buffer, start, sources, state)
+        pixels = sum(source.width * source.height * source.number_of_images for source in sources)
+        state.add_statistics(command_buffer, pixels)
+        for source in sources:
+            source._read_once()
+        state._read_once()
+
+    def _encode_aspects(self, state: Any) -> Hashable:
+        return state.statistics_pixels if isinstance(state, BatchNormalizationState) else None
+
+    def _require_statistics(self, command_buffer: CommandBuffer, sources: Sequence[Image], state: Any) -> None:
+        """Raises unless the statistics of ``sources`` can be added to ``state``."""
+        owner = type(self).__name__
         self._require_images(command_buffer, {f"source_images[{i}]": im for i, im in enumerate(sources)}, None)
         _require_batch_state(self, state)
         if self.clip_rect != NO_CLIP or self.offset != Offset():
@@ -572,7 +617,11 @@ class BatchNormalizationStatistics(Kernel):
                     f"{source.descriptor.shape_text} but batch_normalization_state has "
                     f"{state.batch_normalization.number_of_feature_channels}"
                 )
-        previous = state.begin_statistics(owner, command_buffer)
+
+    def _add_statistics(
+        self, command_buffer: CommandBuffer, sources: Sequence[Image], state: BatchNormalizationState
+    ) -> None:
+        previous = state.statistics_pixels
         encoder = _state_encoder(command_buffer, state, NO_NEURON, sources[0])
         for source in sources:
             images = source.number_of_images
@@ -593,15 +642,13 @@ class BatchNormalizationStatistics(Kernel):
                 encoder.variance,
                 parameters,
             )
-            state.add_statistics(command_buffer, pixels)
             previous += pixels
-        for source in sources:
-            source._read_once()
-        state._read_once()
 
 
 class _NormalizationGradientKernel(GradientKernel):
     """What both gradient kernels share: the fused neuron, and the checks."""
+
+    remembers_encodes = True
 
     forward_kernels = ("BatchNormalization",)
 
@@ -689,26 +736,44 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
             pairs = [(gradient_whole, source_whole)]
         else:
             pairs = list(zip(gradients, sources, strict=True))
-        _require_batch_state(self, state)
-        for gradient, source in pairs:
-            self._require_images(command_buffer, {"source_gradients": gradient, "source_images": source}, None)
-            self._require_gradient_state(state, source)
-            if not self._configured_by_hand:
-                self._configure_from(state)
-            self._validate(gradient, source, state)
-            self._require_gradient_size(gradient, state)
+        images = [image for pair in pairs for image in pair]
+        key = self._encode_key(command_buffer, images, None, state)
+        remembered = self._recall(key)
+        if remembered is None:
+            _require_batch_state(self, state)
+            for gradient, source in pairs:
+                self._require_images(command_buffer, {"source_gradients": gradient, "source_images": source}, None)
+                self._require_gradient_state(state, source)
+                if not self._configured_by_hand:
+                    self._configure_from(state)
+                self._validate(gradient, source, state)
+                self._require_gradient_size(gradient, state)
         pixels = sum(source.width * source.height * source.number_of_images for _, source in pairs)
-        previous = state.begin_gradients(owner, command_buffer, pixels)
+        state.begin_gradients(owner, command_buffer, pixels)
+        if remembered is not None:
+            remembered.work.add_to(command_buffer, images, self, state)
+        else:
+            start = command_buffer._position()
+            self._add_sums_of_batch(command_buffer, pairs, state)
+            self._remember(key, command_buffer, start, images, state)
+        state.add_gradients(command_buffer, pixels)
+        for image in {id(image): image for image in images}.values():
+            image._read_once()
+        state._read_once()
+
+    def _encode_aspects(self, state: Any) -> Hashable:
+        return state.gradients_pixels if isinstance(state, BatchNormalizationState) else None
+
+    def _add_sums_of_batch(
+        self, command_buffer: CommandBuffer, pairs: Sequence[tuple[Image, Image]], state: BatchNormalizationState
+    ) -> None:
+        previous = state.gradients_pixels
         encoder = _state_encoder(command_buffer, state, self._neuron, pairs[0][1])
         for gradient, source in pairs:
             previous += self._add_sums(encoder, gradient, source, state, previous)
         if previous == 0:
             for index in (4, 5):
                 fill_buffer_with_zeros(command_buffer, state.resource(index), encoder.channels)
-        state.add_gradients(command_buffer, pixels)
-        for image in {id(image): image for pair in pairs for image in pair}.values():
-            image._read_once()
-        state._read_once()
 
     def _add_sums(
         self, encoder: _Encoder, gradient: Image, source: Image, state: BatchNormalizationState, previous: int
@@ -818,6 +883,12 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
         super()._validate(source_gradient, source_image, state)
         self._require_gradient_size(source_gradient, state)
 
+    def _encode_aspects(self, state: Any) -> Hashable:
+        return state.batch_pixels if isinstance(state, BatchNormalizationState) else None
+
+    def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        state.use_gradients(type(self).__name__, command_buffer)
+
     def _dispatch(
         self,
         command_buffer: CommandBuffer,
@@ -827,7 +898,6 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
         regions: Regions,
         state: Any,
     ) -> None:
-        total = state.use_gradients(type(self).__name__, command_buffer)
         encoder = _state_encoder(command_buffer, state, self._neuron, source_image)
         gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
         source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
@@ -839,7 +909,7 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
             destination,
             regions.destination,
             (state.resource(4), state.resource(5)),
-            total,
+            state.batch_pixels,
         )
 
 
@@ -863,18 +933,6 @@ def _state_encoder(
         beta=state.resource(1),
         epsilon=state.epsilon,
     )
-
-
-def _require_command_buffer(kernel: Kernel, command_buffer: Any) -> None:
-    owner = type(kernel).__name__
-    if not isinstance(command_buffer, CommandBuffer):
-        raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
-    command_buffer._require_open(owner)
-    if command_buffer.device is not kernel.device:
-        raise StateError(
-            f"{owner}: command_buffer is for {command_buffer.device.identifier} but the kernel for "
-            f"{kernel.device.identifier}"
-        )
 
 
 def _require_batch_state(kernel: Kernel | GradientKernel, state: Any) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -13,11 +14,12 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernels.accumulation import Accumulation, will_run
+from mpsgrad.kernels.accumulation import Accumulation
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 from mpsgrad.vector import Vector
 
 if TYPE_CHECKING:
+    from mpsgrad.kernel import BaseKernel
     from mpsgrad.kernels.batch_normalization import BatchNormalization
 
 FLOAT_BYTES = 4
@@ -82,7 +84,7 @@ class _ChannelPairState(State):
                 f"{owner}: {' and '.join(self.names)} are written by another command buffer that has not been "
                 "committed; commit it first, so that the order is known"
             )
-        if not will_run(writer):
+        if not writer._takes_effect:
             raise StateError(
                 f"{owner}: the command buffer that writes {' and '.join(self.names)} was discarded or failed; load "
                 "them again"
@@ -201,6 +203,13 @@ class BatchNormalizationState(GradientState):
         """The buffer at ``index``; those of gamma and beta belong to the kernel."""
         return self._gamma_and_beta.resource(index) if index in (0, 1) else super().resource(index)
 
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        return {**super()._encode_buffers(), 0: self.resource(0), 1: self.resource(1)}
+
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        made_by = self._batch_normalization
+        return (self.snapshot, self._count, self._epsilon, made_by._neuron_token, made_by is kernel)
+
     @property
     def gamma(self) -> np.ndarray:
         """The gamma of the forward encode, a copy."""
@@ -279,56 +288,71 @@ class BatchNormalizationState(GradientState):
         descriptor = super().destination_image_descriptor(source_images, source_states, kernel, suggested_descriptor)
         return replace(descriptor, number_of_images=suggested_descriptor.number_of_images)
 
-    def begin_statistics(self, owner: str, command_buffer: CommandBuffer) -> int:
-        """How many pixels the statistics hold that an encode of ``command_buffer`` adds to."""
+    @property
+    def statistics_pixels(self) -> int:
+        """How many pixels the statistics hold that the next encode of statistics adds to."""
+        return 0 if self._statistics_used else self._statistics.pixels
+
+    def begin_statistics(self, owner: str, command_buffer: CommandBuffer) -> None:
+        """Called before an encode of ``command_buffer`` adds to the statistics: forgets those that were used."""
         if self._statistics_used:
             self.reset()
         self._statistics.require_ordered(owner, command_buffer)
-        return self._statistics.pixels
 
     def add_statistics(self, command_buffer: CommandBuffer, pixels: int) -> None:
         self._statistics.add(command_buffer, pixels)
 
-    def use_statistics(self, owner: str, command_buffer: CommandBuffer) -> int:
-        """How many pixels the statistics hold, complete. Raises ``StateError`` if there are none."""
+    @property
+    def batch_pixels(self) -> int:
+        """How many pixels the statistics are of."""
+        return self._statistics.pixels
+
+    def use_statistics(self, owner: str, command_buffer: CommandBuffer) -> None:
+        """Called before an encode reads the statistics. Raises ``StateError`` if there are none."""
         self._statistics.require_ordered(owner, command_buffer)
         if self._statistics.pixels == 0:
             raise StateError(
                 f"{owner}: batch_normalization_state holds no statistics; encode BatchNormalizationStatistics first"
             )
         self._gamma_and_beta._require_available(owner, command_buffer)
-        self._statistics_used = True
-        return self._statistics.pixels
+        if not self._statistics_used:
+            command_buffer._if_taken_back(partial(setattr, self, "_statistics_used", False))
+            self._statistics_used = True
 
-    def begin_gradients(self, owner: str, command_buffer: CommandBuffer, pixels: int) -> int:
-        """How many pixels the gradients hold that an encode of ``command_buffer`` adds ``pixels`` to.
+    @property
+    def gradients_pixels(self) -> int:
+        """How many pixels the gradients hold that the next encode of gradients adds to."""
+        return 0 if self._gradients_used else self._gradients.pixels
+
+    def begin_gradients(self, owner: str, command_buffer: CommandBuffer, pixels: int) -> None:
+        """Called before an encode of ``command_buffer`` adds ``pixels`` to the gradients: forgets those that were used.
 
         Raises ``StateError`` if that makes more than the statistics have.
         """
-        total = self.use_statistics(owner, command_buffer)
+        self.use_statistics(owner, command_buffer)
         if self._gradients_used:
             self._gradients.clear()
             self._gradients_used = False
         self._gradients.require_ordered(owner, command_buffer)
-        previous = self._gradients.pixels
-        if previous + pixels > total:
+        total = self._gradients.pixels + pixels
+        if total > self.batch_pixels:
             raise StateError(
-                f"{owner}: gradients of {previous + pixels} pixels in all, but the statistics of "
-                f"batch_normalization_state are of {total} pixels"
+                f"{owner}: gradients of {total} pixels in all, but the statistics of batch_normalization_state are of "
+                f"{self.batch_pixels} pixels"
             )
-        return previous
 
     def add_gradients(self, command_buffer: CommandBuffer, pixels: int) -> None:
         self._gradients.add(command_buffer, pixels)
 
-    def use_gradients(self, owner: str, command_buffer: CommandBuffer) -> int:
-        """How many pixels the batch has. Raises ``StateError`` unless the gradients are complete."""
-        total = self.use_statistics(owner, command_buffer)
+    def use_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:
+        """Called before an encode reads the gradients. Raises ``StateError`` unless they are complete."""
+        self.use_statistics(owner, command_buffer)
         self._gradients.require_ordered(owner, command_buffer)
-        if self._gradients.pixels != total:
+        if self._gradients.pixels != self.batch_pixels:
             raise StateError(
                 f"{owner}: batch_normalization_state has gradients of {self._gradients.pixels} pixels but statistics "
-                f"of {total}; encode BatchNormalizationStatisticsGradient for the whole batch first"
+                f"of {self.batch_pixels}; encode BatchNormalizationStatisticsGradient for the whole batch first"
             )
-        self._gradients_used = True
-        return total
+        if not self._gradients_used:
+            command_buffer._if_taken_back(partial(setattr, self, "_gradients_used", False))
+            self._gradients_used = True

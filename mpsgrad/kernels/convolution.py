@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,11 @@ import numpy as np
 
 from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Device
+from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image
-from mpsgrad.kernel import EnumProperty, GradientKernel, Kernel, Regions, Remembers, clip_layout
+from mpsgrad.kernel import BaseKernel, EnumProperty, GradientKernel, Kernel, Regions, clip_layout
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource, load_parameters
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import (
@@ -25,7 +26,7 @@ from mpsgrad.kernels.convolution_dispatch import (
     add_gradient_data,
     add_gradient_weights,
 )
-from mpsgrad.kernels.convolution_packing import PackedWeights
+from mpsgrad.kernels.convolution_packing import PackedWeights, Packing
 from mpsgrad.kernels.convolution_state import (
     FLOAT_BYTES,
     ConvolutionGradientState,
@@ -34,6 +35,7 @@ from mpsgrad.kernels.convolution_state import (
 from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
 from mpsgrad.padding import VALID_ONLY
+from mpsgrad.repeated_encode import token
 from mpsgrad.state import ForwardSnapshot
 
 
@@ -54,15 +56,19 @@ class ConvolutionGradientOption(enum.IntFlag):
     ALL = 3
 
 
-class _WeightedKernel:
+_OPTIONS_WITH_DATA = (ConvolutionGradientOption.GRADIENT_WITH_DATA, ConvolutionGradientOption.ALL)
+_OPTIONS_WITH_WEIGHTS = (ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS, ConvolutionGradientOption.ALL)
+
+
+class _WeightedKernel(BaseKernel):
     """What a convolution and its gradient share: the data source, and the weights and biases in device memory.
 
     Weights are float32 in the kernel whatever the data source holds; MPS rounds them to float16 by default.
     """
 
-    device: Device
     _data_source: Any
     _descriptor: ConvolutionDescriptor
+    _geometry_token: int
     _parameters: ConvolutionWeightsAndBiasesState
     _packed: PackedWeights
     _has_biases: bool
@@ -72,6 +78,7 @@ class _WeightedKernel:
         loaded = load_parameters(type(self).__name__, data_source)
         self._data_source = data_source
         self._descriptor = loaded.descriptor
+        self._geometry_token = token(loaded.descriptor.geometry)
         self._set_parameters(loaded.weights, loaded.biases)
         self._loaded_from_state = False
 
@@ -189,16 +196,16 @@ class _WeightedKernel:
         self._loaded_from_state = True
         state._read_once()
 
-    def _require_command_buffer(self, command_buffer: Any, what: str) -> None:
-        owner = type(self).__name__
-        if not isinstance(command_buffer, CommandBuffer):
-            raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
-        command_buffer._require_open(f"{owner}.{what}")
-        if command_buffer.device is not self.device:
-            raise StateError(
-                f"{owner}: command_buffer is for {command_buffer.device.identifier} but the kernel for "
-                f"{self.device.identifier}"
-            )
+    def _encode_aspects(self, state: Any) -> Hashable:
+        return self._descriptor.fused_neuron_descriptor
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        return {index: self._parameters.resource(index) for index in (0, 1)} | self._packed.buffers
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        if isinstance(name, Packing):
+            return self._packed.buffer(command_buffer, name)
+        return self._parameters.resource(name)
 
     def _weights(self, image: Image, window: tuple[int, ...], edge_mode: EdgeMode) -> Weights:
         """What the shaders need to know, for images of the format of ``image``."""
@@ -230,7 +237,7 @@ class Convolution(_WeightedKernel, Kernel):
     Raises ``StateError`` if the data source cannot load.
     """
 
-    remembers = Remembers.REGIONS
+    remembers_encodes = True
 
     accumulator_precision_option = EnumProperty(
         ConvolutionAccumulatorPrecisionOption.FLOAT, "Kept for ported code: sums are always in float32."
@@ -369,7 +376,7 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
     own.
     """
 
-    remembers = Remembers.REGIONS
+    remembers_encodes = True
 
     forward_kernels = ("Convolution",)
 
@@ -389,6 +396,14 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         self._set_window(*self._descriptor.geometry[:6])
         self.serialize_weights_and_biases = False
         """Kept for ported code; without effect, as in MPS since macOS 10.14."""
+
+    @property
+    def _computes_data_gradient(self) -> bool:
+        return self.gradient_option in _OPTIONS_WITH_DATA
+
+    @property
+    def _computes_weights_gradient(self) -> bool:
+        return self.gradient_option in _OPTIONS_WITH_WEIGHTS
 
     @property
     def source_gradient_feature_channels(self) -> int:
@@ -428,7 +443,7 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         result = super().encode(
             command_buffer, source_gradient, source_image, gradient_state, destination_gradient=destination_gradient
         )
-        return result if self.gradient_option & ConvolutionGradientOption.GRADIENT_WITH_DATA else None
+        return result if self._computes_data_gradient else None
 
     encode.__doc__ = GradientKernel.encode.__doc__
 
@@ -468,6 +483,14 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
     def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
         self._require_gradient_size(source_gradient, state)
 
+    def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        if self._computes_weights_gradient:
+            state.require_receptive(type(self).__name__, command_buffer)
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        if self._computes_weights_gradient:
+            state.add_gradients(command_buffer, regions.width * regions.height * regions.images)
+
     def _dispatch(
         self,
         command_buffer: CommandBuffer,
@@ -480,10 +503,9 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         forward_clip = state.snapshot.clip_rect
         gradient = ImagePart(source_gradient.buffer, clip_layout(regions.sources[0], forward_clip))
         source = ImagePart(source_image.buffer, regions.sources[1])
-        if self.gradient_option & ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS:
-            state.require_receptive(type(self).__name__, command_buffer)
+        if self._computes_weights_gradient:
             window = (*self._window, self.secondary_offset.x, self.secondary_offset.y)
-            for_weights, for_biases, accumulates = state.accumulators(command_buffer)
+            for_weights, for_biases = state.accumulators
             add_gradient_weights(
                 command_buffer,
                 self._weights(source_gradient, window, self.secondary_edge_mode),
@@ -491,9 +513,9 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
                 source,
                 for_weights=for_weights,
                 for_biases=for_biases,
-                accumulates=accumulates,
+                accumulates=state.has_gradients,
             )
-        if self.gradient_option & ConvolutionGradientOption.GRADIENT_WITH_DATA:
+        if self._computes_data_gradient:
             add_gradient_data(
                 command_buffer,
                 self._weights(source_gradient, self._data_window(forward_clip.origin), self.secondary_edge_mode),

@@ -142,7 +142,7 @@ def add_gradient_weights(
     )
     function = weights_gradient.FAMILY.function(device, plan.kernel, numbers.metal_type)
     constants = device.constant_buffer(plan.parameters)
-    partial = for_weights if plan.splits == 1 else device.allocate(4 * plan.splits * plan.split_stride)
+    partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)
     command_buffer.add_dispatch(
         function, plan.threadgroups, gradient.buffer, source.buffer, partial, for_biases, constants
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.devices import Buffer
@@ -92,6 +93,11 @@ class PackedWeights:
         self._packs: dict[Packing, _Pack] = {}
         self._changing: list[CommandBuffer] = []
 
+    @property
+    def buffers(self) -> dict[Packing, Buffer]:
+        """The buffers that were filled so far."""
+        return {packing: pack.buffer for packing, pack in self._packs.items()}
+
     def buffer(self, command_buffer: CommandBuffer, packing: Packing) -> Buffer:
         """The buffer with the packed weights, for work that is added to ``command_buffer`` next."""
         pack = self._packs.get(packing)
@@ -117,6 +123,7 @@ class PackedWeights:
             device.constant_buffer(packing.parameters),
         )
         if not pack.is_filled_for(command_buffer) or command_buffer in pack.makers:
+            command_buffer._if_taken_back(partial(setattr, pack, "makers", dict(pack.makers)))
             self._changing = [other for other in self._changing if other.is_open]
             pack.makers[command_buffer] = all(other is command_buffer for other in self._changing)
 

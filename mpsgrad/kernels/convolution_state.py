@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpsgrad.command import CommandBuffer, CommandBufferStatus
+from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import integer
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import fill_buffer_with_zeros
+from mpsgrad.kernels.accumulation import Accumulation
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor, require_descriptor
 from mpsgrad.state import ForwardSnapshot, GradientState, State
 from mpsgrad.vector import Vector
@@ -211,12 +212,11 @@ class ConvolutionGradientState(GradientState):
         command_buffer: CommandBuffer | None = None,
     ) -> None:
         descriptor = convolution.descriptor
-        self._geometry = descriptor.geometry
         self._shapes = (descriptor.weights_shape, (descriptor.output_feature_channels,))
         sizes = [FLOAT_BYTES * int(np.prod(shape)) for shape in self._shapes]
         super().__init__(snapshot, sizes, convolution.device, command_buffer=command_buffer)
         self._convolution = convolution
-        self._contributors: list[CommandBuffer] = []
+        self._sums = Accumulation("gradients for weights and biases")
 
     @property
     def convolution(self) -> Convolution:
@@ -266,12 +266,13 @@ class ConvolutionGradientState(GradientState):
         return weights, biases
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
-        return (self.snapshot, self._geometry, self.has_gradients, self.convolution is kernel)
+        made_by = self._convolution
+        return (self.snapshot, made_by._geometry_token, made_by is kernel, self.has_gradients)
 
     @property
     def has_gradients(self) -> bool:
         """Whether a gradient kernel has been encoded into the state."""
-        return any(_counts(command_buffer) for command_buffer in self._contributors)
+        return self._sums.pixels > 0
 
     # objc: -resourceAtIndex:allocateMemory:
     def resource(self, index: int) -> Buffer:
@@ -286,26 +287,17 @@ class ConvolutionGradientState(GradientState):
 
     def require_receptive(self, owner: str, command_buffer: CommandBuffer) -> None:
         """Raises ``StateError`` if another command buffer that is not committed yet writes the gradients."""
-        for contributor in self._contributors:
-            if contributor is not command_buffer and contributor.is_open:
-                raise StateError(
-                    f"{owner}: gradient_state collects gradients in another command buffer that has not been "
-                    "committed; commit it first, so that the order of the sums is known"
-                )
+        self._sums.require_ordered(owner, command_buffer)
 
-    def accumulators(self, command_buffer: CommandBuffer) -> tuple[Buffer, Buffer, bool]:
-        """The two buffers for a kernel of ``command_buffer`` to add to, and whether they hold sums to add to."""
-        accumulates = self.has_gradients
-        weights, biases = State.resource(self, 0), State.resource(self, 1)
-        self._contributors = [c for c in self._contributors if c is not command_buffer]
-        self._contributors.append(command_buffer)
+    @property
+    def accumulators(self) -> tuple[Buffer, Buffer]:
+        """The two buffers for a gradient kernel to write, or to add to if the state ``has_gradients``."""
+        return State.resource(self, 0), State.resource(self, 1)
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        return State.resource(self, name)
+
+    def add_gradients(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        """Notes that ``command_buffer`` writes the gradients of ``pixels`` pixels to the accumulators."""
+        self._sums.add(command_buffer, pixels)
         self._written_by(command_buffer)
-        return weights, biases, accumulates
-
-
-def _counts(command_buffer: CommandBuffer) -> bool:
-    """Whether the work of ``command_buffer`` has run or can still run."""
-    return command_buffer.is_open or command_buffer.status in (
-        CommandBufferStatus.COMMITTED,
-        CommandBufferStatus.COMPLETED,
-    )

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Device
+from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset, Size, integer, integers, real
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor
@@ -244,6 +244,12 @@ class LossLabels(State):
             ImageDescriptor(FeatureChannelFormat.FLOAT32, *size, labels.number_of_images), labels.device
         )
 
+    @property
+    def _images(self) -> tuple[Image, ...]:
+        """The image of the loss, that of the labels, and that of the weights if there is one."""
+        images = (self.loss_image, self.labels_image)
+        return images if self.weights_image is None else (*images, self.weights_image)
+
 
 class Loss(Kernel):
     """The loss of a prediction and its gradient with respect to the prediction. Source: ``MPSCNNLoss``.
@@ -259,6 +265,8 @@ class Loss(Kernel):
     gradient is that of the loss where the labels of a pixel add up to 1. Raises ``NotImplementedError`` for the other
     loss types.
     """
+
+    remembers_encodes = True
 
     def __init__(
         self,
@@ -332,6 +340,17 @@ class Loss(Kernel):
 
         Raises ``GeometryError`` if the labels, the loss image or the destination do not fit the source.
         """
+        key = None
+        sources: tuple[Image, ...] = (source_image,)
+        if isinstance(labels, LossLabels) and labels.device is self.device:
+            sources += labels._images
+            key = self._encode_key(command_buffer, sources, destination_image, None)
+        remembered = self._recall(key)
+        if remembered is not None:
+            made = self._encode_again(remembered, command_buffer, sources, destination_image, labels)
+            source_image._read_once()
+            return made if destination_image is None else None
+        start = command_buffer._position()
         self._require_images(command_buffer, {"source_image": source_image}, None)
         self._require_labels(source_image, labels)
         if destination_image is not None:
@@ -347,11 +366,14 @@ class Loss(Kernel):
                     f"Loss: destination_image is {destination_image.descriptor.shape_text} but source_image is "
                     f"{source_image.descriptor.shape_text}"
                 )
-            self._run(command_buffer, source_image, destination_image, labels)
-            return None
-        destination = self.destination_image_allocator.image(command_buffer, source_image.descriptor, self)
-        self._run(command_buffer, source_image, destination, labels)
-        return destination
+            destination = destination_image
+        else:
+            destination = self.destination_image_allocator.image(command_buffer, source_image.descriptor, self)
+        regions = self._run(command_buffer, source_image, destination, labels)
+        self._remember(
+            key, command_buffer, start, (*sources, destination), labels, destination.descriptor, regions
+        )
+        return destination if destination_image is None else None
 
     # objc: -encodeBatchToCommandBuffer:sourceImages:labels:
     # objc: -encodeBatchToCommandBuffer:sourceImages:labels:destinationImages:
@@ -453,8 +475,8 @@ class Loss(Kernel):
                 value_stride=labels.loss_image.layout[3],
             )
         )
-        losses, counts, largest, sums = (self.device.allocate(4 * pixels * images) for _ in range(4))
-        scales = self.device.allocate(4 * images)
+        losses, counts = (command_buffer.scratch(4 * pixels * images) for _ in range(2))
+        scales = command_buffer.scratch(4 * images)
         sources = (source.buffer, labels.labels_image.buffer, (weights or labels.labels_image).buffer)
         results = (losses, counts, labels.loss_image.buffer)
         pixels_per_threadgroup = tunables(self.device.family).loss_pixels_per_simdgroup * (THREADS // 32)
@@ -462,6 +484,9 @@ class Loss(Kernel):
         counts_first = (
             self.reduction_type is LossReductionType.SUM_BY_NON_ZERO_WEIGHTS and self.gradient_follows_reduction
         )
+        firsts: tuple[Buffer, ...] = (destination.buffer,)
+        if counts_first:
+            firsts = command_buffer.scratch(4 * pixels * images), command_buffer.scratch(4 * pixels * images)
         command_buffer.add_dispatch(
             FAMILY.function(
                 self.device, f"loss_soft_max_cross_entropy{'' if counts_first else '_and_gradient'}", dtype
@@ -469,7 +494,7 @@ class Loss(Kernel):
             threadgroups,
             *sources,
             *results,
-            *((largest, sums) if counts_first else (destination.buffer,)),
+            *firsts,
             parameters,
         )
         command_buffer.add_dispatch(
@@ -484,12 +509,14 @@ class Loss(Kernel):
                 FAMILY.function(self.device, "loss_soft_max_cross_entropy_gradient", dtype),
                 threadgroups,
                 *sources,
-                largest,
-                sums,
+                *firsts,
                 scales,
                 destination.buffer,
                 parameters,
             )
-        labels.loss_image._written_by(command_buffer)
-        for image in {id(i): i for i in (labels.labels_image, weights) if i is not None}.values():
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        loss_image, *read = state._images
+        loss_image._written_by(command_buffer)
+        for image in {id(image): image for image in read}.values():
             image._read_once()

@@ -18,7 +18,6 @@ from mpsgrad.kernel import (
     GradientKernel,
     Kernel,
     Regions,
-    Remembers,
     fill_buffer_with_zeros,
 )
 from mpsgrad.kernels.accumulation import Accumulation
@@ -164,7 +163,7 @@ class NeuronGradientState(GradientState):
         self._slope_sums = Accumulation("gradients for the slopes")
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
-        return (self.snapshot, self.neuron_descriptor)
+        return (self.snapshot, self.neuron_descriptor, self._slope_sums.pixels > 0)
 
     @property
     def gradient_for_slopes(self) -> np.ndarray | None:
@@ -196,7 +195,7 @@ class Neuron(_NeuronProperties, Kernel):
     slopes than channels are processed.
     """
 
-    remembers = Remembers.DISPATCHES
+    remembers_encodes = True
 
     # objc: -initWithDevice:neuronDescriptor:
     def __init__(
@@ -407,6 +406,8 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
     state's ``gradient_for_slopes``, in float32 and in a fixed order.
     """
 
+    remembers_encodes = True
+
     forward_kernels = tuple(cls.__name__ for cls in NEURON_CLASSES)
 
     # objc: -initWithDevice:neuronDescriptor:
@@ -427,10 +428,6 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
                 f"{owner}: computes_gradient_for_slopes is True but {self.neuron_type.name} has no slopes; only PRELU "
                 "has"
             )
-
-    @property
-    def remembers(self) -> Remembers:  # type: ignore[override]
-        return Remembers.NOTHING if self._computes_gradient_for_slopes else Remembers.DISPATCHES
 
     @property
     def computes_gradient_for_slopes(self) -> bool:
@@ -456,6 +453,15 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
                 f"{owner}: {channels} feature channels are read from source_image but gradient_state has slopes for "
                 f"{state.snapshot.source_channels}"
             )
+
+    def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        if self._computes_gradient_for_slopes:
+            state._slope_sums.require_ordered(type(self).__name__, command_buffer)
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        if self._computes_gradient_for_slopes:
+            _, _, _, _, width, height, _, images = regions.sources[1]
+            state._slope_sums.add(command_buffer, width * height * images)
 
     def _dispatch(
         self,
@@ -489,7 +495,6 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
         state: NeuronGradientState,
     ) -> None:
         """Adds the sums over the source, whose layout is ``layout``, to the state."""
-        state._slope_sums.require_ordered(type(self).__name__, command_buffer)
         accumulates = state._slope_sums.pixels > 0
         channels, metal_type = layout[6], source_image.channel_format.metal_type
         for piece in pieces(layout, (gradient,)):
@@ -499,7 +504,7 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
             layouts = part, piece.destination
             numbers = tunables(self.device.family)
             work = chunked_rows(("gradient", "source"), layouts, summing_pixels_per_row(channels), numbers)
-            sums = self.device.allocate(4 * work.chunks * work.columns)
+            sums = command_buffer.scratch(4 * work.chunks * work.columns)
             parameters = self.device.constant_buffer(
                 SLOPE_SUM_PARAMETERS.pack(**work.parameters, channels=channels, accumulates=int(accumulates))
             )
@@ -521,8 +526,6 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
             accumulates = True
         if not accumulates:
             fill_buffer_with_zeros(command_buffer, state.resource(0), channels)
-        _, _, _, _, width, height, _, images = layout
-        state._slope_sums.add(command_buffer, width * height * images)
 
 
 def require_no_clamped_reads(owner: str, snapshot: ForwardSnapshot) -> None:

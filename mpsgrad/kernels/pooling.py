@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
@@ -20,7 +19,6 @@ from mpsgrad.kernel import (
     IntegerProperty,
     Kernel,
     Regions,
-    Remembers,
     SizeProperty,
 )
 from mpsgrad.padding import PaddingMethod
@@ -203,7 +201,7 @@ class Pooling(Kernel):
     ``GeometryError`` is raised. Source: ``MPSCNNPooling``.
     """
 
-    remembers = Remembers.DISPATCHES
+    remembers_encodes = True
 
     def __init__(
         self,
@@ -236,21 +234,6 @@ class Pooling(Kernel):
             self.device,
             command_buffer=command_buffer,
         )
-
-    def _require_state(self, state: Any, source: Image, destination: Image) -> None:
-        super()._require_state(state, source, destination)
-        made_for = state.snapshot
-        now = replace(self._snapshot(source, destination), source=made_for.source, destination=made_for.destination)
-        if now != made_for:
-            raise StateError(
-                f"{type(self).__name__}: destination_state was made with {made_for} but the kernel now has {now}; make "
-                "the state after the last property is set"
-            )
-        if made_for.destination.shape[1:] != destination.shape[1:]:
-            raise StateError(
-                f"{type(self).__name__}: destination_state was made for a result of {made_for.destination.shape_text} "
-                f"but destination_image is {destination.descriptor.shape_text}"
-            )
 
     def _parameters(self, regions: Regions) -> dict[str, Any]:
         window = self._window_layout(self.offset.x, self.offset.y)
@@ -325,9 +308,11 @@ class _MaximumPooling(Pooling):
             **parameters,
         )
 
-    def _note_encode(self, state: Any, regions: Regions) -> None:
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         if state is not None and state.records_maxima:
-            state._recorded_images.update(state._images(self.clip_rect.origin.z, regions.images))
+            new = set(state._images(self.clip_rect.origin.z, regions.images)) - state._recorded_images
+            command_buffer._if_taken_back(partial(state._recorded_images.difference_update, new))
+            state._recorded_images.update(new)
 
 
 class PoolingMax(_MaximumPooling):
@@ -468,7 +453,7 @@ class PoolingGradient(GradientKernel):
     window that lies inside the image, ``max(0, secondary_offset - floor(extent / 2))`` along each axis.
     """
 
-    remembers = Remembers.DISPATCHES
+    remembers_encodes = True
     _operation: ClassVar[str]
 
     source_size = SizeProperty(

@@ -9,7 +9,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions, Remembers
+from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import Operand, merge_pixels, pieces
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -106,7 +106,7 @@ class SoftMax(Kernel):
     with ``EdgeMode.CLAMP`` as the nearest one inside.
     """
 
-    remembers = Remembers.DISPATCHES
+    remembers_encodes = True
 
     _function: ClassVar[str] = "soft_max"
 
@@ -131,7 +131,7 @@ class SoftMaxGradient(GradientKernel):
     ``EdgeMode.CLAMP`` has no gradient here: ``encode`` raises ``NotImplementedError``.
     """
 
-    remembers = Remembers.DISPATCHES
+    remembers_encodes = True
 
     forward_kernels = ("SoftMax",)
     _function: ClassVar[str] = "soft_max_gradient"

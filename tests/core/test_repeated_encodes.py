@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpsgrad as mg
-from mpsgrad import reference
+from mpsgrad import archive, reference
 from mpsgrad.padding import VALID_ONLY
-from mpsgrad.repeated_encode import REMEMBERED_ENCODES
+from mpsgrad.repeated_encode import REMEMBERED_ENCODES, RememberedWork
 
 SHAPE = (2, 6, 5, 8)
 PAIRS: dict[str, Callable[[], tuple[Any, Any]]] = {
@@ -27,48 +27,159 @@ PAIRS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "neuron": lambda: (mg.NeuronSigmoid(), mg.NeuronGradient(mg.NeuronDescriptor("sigmoid"))),
     "prelu": lambda: (mg.NeuronPReLU(np.arange(8.0)), mg.NeuronGradient(
         mg.NeuronDescriptor.prelu(np.arange(8.0)), computes_gradient_for_slopes=True)),
-    "convolution": lambda: _convolution(),
+    "convolution": lambda: _convolutions((4, 3, 3, 8)),
+    "convolution_of_groups": lambda: _convolutions((8, 3, 2, 4), groups=2),
+    "convolution_with_neuron": lambda: (_convolutions((4, 1, 1, 8), fused_neuron_descriptor=mg.NeuronDescriptor(
+        "sigmoid"))[0], _convolutions((4, 1, 1, 8))[1]),
 }
 
 
-def _convolution() -> tuple[Any, Any]:
-    weights = np.random.default_rng(5).standard_normal((4, 3, 3, 8)).astype(np.float32)
-    data = mg.ConvolutionDataSource.from_arrays(weights, np.ones(4, np.float32))
-    return mg.Convolution(data), mg.ConvolutionGradient(data)
+def _convolutions(shape: tuple[int, ...], **options: Any) -> tuple[Any, Any]:
+    weights = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    data = mg.ConvolutionDataSource.from_arrays(weights, np.ones(shape[0], np.float32), **options)
+    gradient = mg.ConvolutionGradient(data) if "fused_neuron_descriptor" not in options else None
+    return mg.Convolution(data), gradient
 
 
 def _array(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def _step(forward: Any, gradient: Any, x: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    source = mg.Image.from_array(x)
-    with mg.CommandBuffer() as commands:
-        y, state = forward.encode(commands, source, return_state=True)
-        incoming = mg.Image.from_array(_array(seed, y.shape))
-        second = y if isinstance(gradient, mg.SoftMaxGradient) else source
-        dx = gradient.encode(commands, incoming, second, state)
-    return np.array(y), np.array(dx)
+Step = Callable[[np.ndarray, int], list[np.ndarray]]
+"""One training step of kernels that are made once: from a source and a seed for the incoming gradient to results."""
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_the_third_encode_of_other_images_equals_that_of_new_kernels(name: str) -> None:
+def _pair(name: str) -> Step:
     forward, gradient = PAIRS[name]()
+
+    def step(x: np.ndarray, seed: int) -> list[np.ndarray]:
+        source = mg.Image.from_array(x)
+        with mg.CommandBuffer() as commands:
+            y, state = forward.encode(commands, source, return_state=True)
+            incoming = mg.Image.from_array(_array(seed, y.shape))
+            second = y if isinstance(gradient, mg.SoftMaxGradient) else source
+            dx = gradient.encode(commands, incoming, second, state)
+        sums = [np.array(vector) for vector in getattr(state, "gradient_vectors", ())] if _has_sums(gradient) else []
+        return [np.array(y), np.array(dx), *sums]
+
+    return step
+
+
+def _has_sums(gradient: Any) -> bool:
+    return isinstance(gradient, mg.ConvolutionGradient) or getattr(gradient, "computes_gradient_for_slopes", False)
+
+
+def _batch_normalization(parts: int = 1, neuron: mg.NeuronDescriptor | None = None, temporary: bool = False) -> Step:
+    data = mg.BatchNormalizationDataSource.from_arrays(
+        np.linspace(0.5, 2, 8, dtype=np.float32), np.linspace(-1, 1, 8, dtype=np.float32)
+    )
+    forward = mg.BatchNormalization(data, fused_neuron_descriptor=neuron)
+    statistics = mg.BatchNormalizationStatistics()
+    sums = mg.BatchNormalizationStatisticsGradient(fused_neuron_descriptor=neuron)
+    gradient = mg.BatchNormalizationGradient(fused_neuron_descriptor=neuron)
+
+    def step(x: np.ndarray, seed: int) -> list[np.ndarray]:
+        source, incoming = mg.Image.from_array(x), mg.Image.from_array(_array(seed, x.shape))
+        with mg.CommandBuffer() as commands:
+            if temporary:
+                state = forward.temporary_result_state(commands, source)
+                state.read_count = 4
+            else:
+                state = forward.result_state(source)
+            sources, gradients = source.batch_representation(), incoming.batch_representation()
+            cuts = [slice(part * len(sources) // parts, (part + 1) * len(sources) // parts) for part in range(parts)]
+            for cut in cuts:
+                statistics.encode_batch(commands, sources[cut], state)
+            y = forward.encode(commands, source, batch_normalization_state=state)
+            for cut in cuts:
+                sums.encode_batch(commands, gradients[cut], sources[cut], state)
+            dx = gradient.encode(commands, incoming, source, state)
+        results = [np.array(y), np.array(dx)]
+        if not temporary:
+            results += [state.mean, state.variance, state.gradient_for_gamma, state.gradient_for_beta]
+        return results
+
+    return step
+
+
+def _inference() -> Step:
+    row = np.linspace(0.5, 2, 8, dtype=np.float32)
+    kernel = mg.BatchNormalization(mg.BatchNormalizationDataSource.from_arrays(row, -row, mean=2 * row, variance=row))
+
+    def step(x: np.ndarray, seed: int) -> list[np.ndarray]:
+        with mg.CommandBuffer() as commands:
+            y = kernel.encode(commands, mg.Image.from_array(x))
+        return [np.array(y)]
+
+    return step
+
+
+def _loss(reduction: str, weighted: bool = False, across_batch: bool = False) -> Step:
+    descriptor = mg.LossDescriptor("softmax_cross_entropy", reduction, reduce_across_batch=across_batch)
+    kernel = mg.Loss(descriptor, gradient_follows_reduction=True)
+
+    def step(x: np.ndarray, seed: int) -> list[np.ndarray]:
+        size = x.shape[2], x.shape[1], x.shape[3]
+        labels = mg.LossLabels.from_array(
+            np.abs(_array(seed, x.shape)),
+            np.maximum(_array(seed + 1, x.shape), 0) if weighted else None,
+            loss_image_size=size if reduction == "none" else (1, 1, 1),
+        )
+        with mg.CommandBuffer() as commands:
+            dx = kernel.encode(commands, mg.Image.from_array(x), labels)
+        return [np.array(dx), np.array(labels.loss_image)]
+
+    return step
+
+
+STEPS: dict[str, tuple[Callable[[], Step], int]] = {
+    **{name: (lambda name=name: _pair(name), 2) for name in PAIRS},  # type: ignore[misc]
+    "batch_normalization": (_batch_normalization, 4),
+    "batch_normalization_in_parts": (lambda: _batch_normalization(2), 6),
+    "batch_normalization_with_neuron": (lambda: _batch_normalization(neuron=mg.NeuronDescriptor("sigmoid")), 4),
+    "batch_normalization_with_slopes": (
+        lambda: _batch_normalization(neuron=mg.NeuronDescriptor.prelu(np.arange(8.0))), 4),
+    "temporary_batch_normalization": (lambda: _batch_normalization(temporary=True), 4),
+    "inference": (_inference, 1),
+    "loss": (lambda: _loss("sum"), 1),
+    "loss_without_reduction": (lambda: _loss("none"), 1),
+    "loss_with_weights": (lambda: _loss("sum_by_non_zero_weights", weighted=True), 1),
+    "loss_across_the_batch": (lambda: _loss("mean", across_batch=True), 1),
+}
+"""For each name how to make the kernels of a step, and how many encodes a step has."""
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_third_encode_of_other_images_equals_that_of_new_kernels(name: str) -> None:
+    make, _ = STEPS[name]
+    step = make()
     for seed in range(4):
         x = _array(seed)
-        got, wanted = _step(forward, gradient, x, seed + 10), _step(*PAIRS[name](), x, seed + 10)
-        for mine, fresh in zip(got, wanted, strict=True):
+        for mine, fresh in zip(step(x, seed + 10), make()(x, seed + 10), strict=True):
             np.testing.assert_array_equal(mine, fresh)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", STEPS)
 def test_sizes_may_alternate(name: str) -> None:
-    forward, gradient = PAIRS[name]()
+    make, _ = STEPS[name]
+    step = make()
     for seed in range(6):
-        x = _array(seed, SHAPE if seed % 2 else (1, 7, 4, 8))
-        got, wanted = _step(forward, gradient, x, seed + 10), _step(*PAIRS[name](), x, seed + 10)
-        for mine, fresh in zip(got, wanted, strict=True):
+        x = _array(seed, SHAPE if seed % 2 else (3, 7, 4, 8))
+        for mine, fresh in zip(step(x, seed + 10), make()(x, seed + 10), strict=True):
             np.testing.assert_array_equal(mine, fresh)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_was_encoded_before_is_taken_over(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, encodes = STEPS[name]
+    step = make()
+    for seed in range(2):
+        step(_array(seed), seed)
+    taken_over = []
+    add_to = RememberedWork.add_to
+    monkeypatch.setattr(RememberedWork, "add_to", lambda self, *rest: (taken_over.append(self), add_to(self, *rest)))
+    step(_array(2), 2)
+    assert len(taken_over) == encodes
 
 
 SETTINGS: list[tuple[str, Any]] = [
@@ -113,15 +224,32 @@ def test_every_property_counts(settings: list[tuple[str, Any]], name: str) -> No
 def test_properties_after_an_encode_are_those_of_its_state() -> None:
     forward = mg.PoolingAverage(kernel_width=3, kernel_height=3)
     gradient = mg.PoolingAverageGradient(kernel_width=3, kernel_height=3)
+    source = mg.Image.from_array(_array(1))
     seen: dict[int, list[Any]] = {}
-    for round_ in range(3):
+    for _ in range(3):
         for start in (0, 1):
             forward.clip_rect = mg.Region(mg.Origin(start, 0, 0), mg.Size(3, 3, 2))
-            _step(forward, gradient, _array(round_), round_)
+            with mg.CommandBuffer() as commands:
+                y, state = forward.encode(commands, source, return_state=True)
+                gradient.encode(commands, mg.Image(y.descriptor), source, state)
             seen.setdefault(start, []).append((gradient.primary_offset, gradient.secondary_offset, gradient.clip_rect))
     for values in seen.values():
         assert values[0] == values[1] == values[2]
     assert seen[0][0] != seen[1][0]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_an_archive_of_a_kernel_that_was_used_before_is_that_of_a_new_one(name: str) -> None:
+    """The properties that an encode sets are those of the last one."""
+    images = [mg.Image.from_array(_array(1)), mg.Image.from_array(_array(2, (1, 7, 4, 8)))]
+    archives = []
+    for used in (True, False):
+        kernel = PAIRS[name]()[0]
+        for image in [*images, *images, *images][: None if used else 2]:
+            with mg.CommandBuffer() as commands:
+                kernel.encode(commands, image)
+        archives.append(archive.to_bytes(kernel))
+    assert archives[0] == archives[1]
 
 
 class TestWhatIsWrongTheSecondTimeIsRefused:
