@@ -23,10 +23,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     """Declares the subcommand."""
     parser = subparsers.add_parser(
         "check",
-        help="find what Apple's compiler would refuse in Metal files, and what kernels do wrong when they run",
-        description="Checks Metal compute sources against Apple's rules, without a Mac and without a GPU. With --run it "
-        "then runs one kernel on the CPU and reports accesses outside buffers, uninitialised memory, data races, "
-        "barriers that not every thread reaches, and the like.",
+        help="find what Apple's compiler would refuse in Metal files, and what kernels do wrong",
+        description="Checks Metal compute sources against Apple's rules, without a Mac or a GPU. With --run it then "
+        "runs one kernel on the CPU and reports accesses outside buffers, uninitialised memory, data races, "
+        "barriers that not every thread reaches and more.",
         epilog="Exit status: 0 without errors (there may be warnings), 1 with errors, 2 for wrong usage or a file that "
         "cannot be read.",
     )
@@ -202,7 +202,8 @@ def _summarise(findings: Sequence[Finding | KernelFinding]) -> None:
             counts.append(f"{count} {severity}{'s' if count > 1 else ''}")
     if counts:
         labels = [label for finding in findings if (label := _label(finding)) is not None]
-        first = min(labels, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0), default=None)
+        rules = sorted(int(label) for label in labels if label.isdecimal())
+        first = rules[0] if rules else labels[0] if labels else None
         hint = f"; 'mpsgrad check --explain {first}' says why" if first else ""
         print(f"{' and '.join(counts)}{hint}", file=sys.stderr)
 

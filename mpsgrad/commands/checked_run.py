@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 
 from mpsgrad.commands.run import UNDEFINED, add_launch_options, parse_value
-
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding
 
 SIMD_WIDTH = 32
 _METALCOMPUTE_THREADGROUP = 1024
 
-ARGUMENT_HELP = "an argument of the kernel, in the forms that 'mpsgrad run --help' lists; undefined:float:64 is an output"
+ARGUMENT_HELP = "an argument of the kernel, in a form that 'mpsgrad run --help' lists; undefined:float:64 is an output"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options of a checked run."""
     group = parser.add_argument_group("with --run", "how the kernel is launched")
-    add_launch_options(group, ARGUMENT_HELP)
+    add_launch_options(group, ARGUMENT_HELP, needs_grid=False)
 
 
 def usage_error(arguments: argparse.Namespace) -> str | None:

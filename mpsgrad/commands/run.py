@@ -48,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a Metal source file")
     parser.add_argument("kernel", metavar="KERNEL", help="the kernel function's name")
-    add_launch_options(parser, "see above")
+    add_launch_options(parser, "see above", needs_grid=True)
     parser.add_argument(
         "--out", dest="outputs", metavar="NAME[=FILE]", action="append", default=[], help="see above"
     )
@@ -58,9 +58,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     return parser
 
 
-def add_launch_options(parser: argparse._ActionsContainer, argument_help: str) -> None:
+def add_launch_options(parser: argparse._ActionsContainer, argument_help: str, *, needs_grid: bool) -> None:
     """Declares what says how a kernel is launched."""
-    parser.add_argument("--grid", metavar="N[,M[,K]]", type=_extents, help="threads along each axis; no others run")
+    parser.add_argument(
+        "--grid", metavar="N[,M[,K]]", type=_extents, required=needs_grid, help="threads along each axis; no others run"
+    )
     parser.add_argument(
         "--grid-of-threadgroups", action="store_true", help="--grid counts threadgroups instead of threads"
     )
@@ -88,9 +90,6 @@ def run(arguments: argparse.Namespace) -> int:
     from mpsgrad.devices import find_device
     from mpsgrad.runtime import compile
 
-    if arguments.grid is None:
-        print("mpsgrad run: --grid is missing", file=sys.stderr)
-        return 2
     try:
         values = [parse_value(text) for text in arguments.arguments]
         device = find_device(arguments.device) if arguments.device else None

@@ -12,7 +12,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache as once
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import KernelSignature
 from mpsgrad.msl.instrument import Instrumentation
-
-if TYPE_CHECKING:
-    import pyopencl
 
 # Threads run 32 abreast, as the lanes of a simdgroup have to, only where the compiler optimizes.
 SCALAR_OPTIONS = ("-cl-std=CLC++2021", "-cl-opt-disable")
@@ -40,14 +37,16 @@ _LOCAL_BYTES = 1 << 20
 _DEVICE_SPACE = 1
 _MOST_BARRIERS = 4096
 _SPARE_BYTES = 256
+_MOST_LENGTHS = 128
 
 _RECORD = np.dtype(
     [("group", "u4"), ("epoch", "u4"), ("lanes", "u4"), ("barriers", "u4"), ("thread", "u2"), ("site", "u2")]
 )
 _GRANULE = np.dtype([("records", _RECORD, 6), ("initialised", "u4")])
 _REGION = np.dtype(
-    [("start", "u8"), ("end", "u8"), ("shadow", "u8"), ("name", "u4"), ("space", "u4"), ("undefined", "u4"), ("_", "u4")]
-)
+    [(name, "u8") for name in ("start", "end", "shadow")]
+    + [(name, "u4") for name in ("name", "space", "undefined", "_")]
+)  # fmt: skip
 FINDING = np.dtype(
     [
         (name, "u4")
@@ -64,7 +63,7 @@ _CONTEXT = np.dtype(
         for name in ("low", "high", "granule", "local_granules", "local_shadow", "findings", "lanes")
     ]
     + [(name, "u4") for name in ("sites", "lane_sites", "most_steps", "device_regions")]
-    + [("argument_bytes", "u4", 32)]
+    + [("argument_bytes", "u4", _MOST_LENGTHS)]
     + [(name, "u4") for name in ("group", "threads", "stopped", "regions", "local_used", "deepest")]
     + [
         ("region", _REGION, 96),
@@ -85,9 +84,12 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a checked run found: records of ``FINDING`` by kind and site (those with count 0 are empty), the contents of
-    the regions afterwards, for each undefined region the elements of a granule's size that got no value, and whether
-    the run was stopped before its end."""
+    """What a checked run found.
+
+    ``findings`` are records of ``FINDING`` by kind and site, empty where ``count`` is 0; ``regions`` the contents
+    afterwards; ``unwritten`` for each undefined region which of its granules got no value. ``stopped`` says that a loop
+    did not end.
+    """
 
     findings: np.ndarray
     regions: tuple[np.ndarray, ...]
@@ -144,7 +146,10 @@ class CheckedKernel:
         memory["local_shadow"], memory["findings"], memory["lanes"] = map(_address, (local_granules, findings, lanes))
         memory["sites"], memory["lane_sites"] = findings.shape[1], checks.lane_sites
         memory["most_steps"], memory["device_regions"] = MOST_STEPS, len(regions)
-        memory["argument_bytes"][: len(threadgroup_memory)] = threadgroup_memory
+        shared_arguments = [each.name for each in signature.arguments if each.address_space == "threadgroup"]
+        lengths = dict(zip(shared_arguments, threadgroup_memory, strict=True))
+        for number, name in enumerate(checks.threadgroup_arguments[:_MOST_LENGTHS]):
+            memory["argument_bytes"][number] = lengths.get(name, 0)
         for position, region in enumerate(regions):
             start = arena.address(position)
             memory["region"][position] = (
@@ -160,14 +165,14 @@ class CheckedKernel:
             cl.enqueue_nd_range_kernel(queue, begin, (1,), (1,))
             next_group = cl.Kernel(program, "next_group_mtl")
             kernel = cl.Kernel(program, entry_point)
-            arguments: list[pyopencl.Buffer | pyopencl.LocalMemory] = [buffers[number] for number in numbers]
+            arguments: list[Any] = [buffers[number] for number in numbers]
             arguments += [cl.LocalMemory(nbytes + _FENCE) for nbytes in threadgroup_memory]
-            for number, (position, extents, launch) in enumerate(_threadgroups(grid, threadgroup), 1):
+            for number, (at, extents, launch) in enumerate(_threadgroups(grid, threadgroup), 1):
                 next_group.set_args(np.uint32(number), np.uint32(math.prod(extents)))
                 cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,))
                 kernel.set_args(*arguments, launch)
                 local = (math.prod(extents), 1, 1) if as_row else extents
-                offset = None if as_row else tuple(i * size for i, size in zip(position, threadgroup, strict=True))
+                offset = None if as_row else tuple(i * size for i, size in zip(at, threadgroup, strict=True))
                 cl.enqueue_nd_range_kernel(queue, kernel, local, local, offset)
                 if number % 256 == 0:
                     queue.finish()
@@ -177,16 +182,16 @@ class CheckedKernel:
             cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,)).wait()
         except cl.Error as error:
             raise DeviceError(f"{signature.name}: the device failed to run the checked kernel: {error}") from error
-        unwritten = [
-            granule["initialised"][: -(-region.data.nbytes // checks.granule)] == 0 if region.undefined else None
-            for granule, region in zip(granules, regions, strict=True)
-        ]
-        contents = tuple(arena.bytes_of(position)[: r.data.nbytes].copy() for position, r in enumerate(regions))
+        unwritten: list[np.ndarray | None] = []
+        for granule, region in zip(granules, regions, strict=True):
+            written = granule["initialised"][: -(-region.data.nbytes // checks.granule)]
+            unwritten.append(np.equal(written, 0) if region.undefined else None)
+        contents = tuple(arena.bytes_of(k)[: region.data.nbytes].copy() for k, region in enumerate(regions))
         return Outcome(findings, contents, tuple(unwritten), bool(memory["stopped"] == 2))
 
 
 class _Arena:
-    """Copies of regions in one stretch of addresses, far enough apart that what leaves one does not get into another."""
+    """Copies of regions in one stretch of addresses, so far apart that what leaves one does not get into another."""
 
     def __init__(self, data: Sequence[np.ndarray]) -> None:
         self._offsets = []

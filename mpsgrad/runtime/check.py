@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.devices import opencl_checks as checks
-from mpsgrad.devices.contract import CompileOptions, Extents, Function
+from mpsgrad.devices.contract import Extents, Function
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError
 from mpsgrad.msl import Argument
@@ -138,8 +138,11 @@ class _Words:
         for file, line, column in self._checks.unchecked:
             message = "this statement is not understood, so what it does is not checked"
             found.append(KernelFinding(file, line, column, "warning", message, "not-checked", self._signature.name))
-        unique = dict.fromkeys(found)
-        return tuple(sorted(unique, key=lambda each: (each.file, each.line, each.column or 0, each.name)))
+        found.sort(key=lambda each: (each.file, each.line, each.column or 0, each.name))
+        unique: dict[tuple[str, int, str], KernelFinding] = {}
+        for each in found:
+            unique.setdefault((each.file, each.line, each.message), each)
+        return tuple(unique.values())
 
     @staticmethod
     def _records(outcome: checks.Outcome, kind: int) -> list[np.void]:
@@ -251,8 +254,8 @@ class _Words:
     def _extent(self, record: np.void) -> KernelFinding:
         name = self._checks.sites[int(record["site"])].text
         elements = f"{record['extent']} element{'s' if record['extent'] != 1 else ''}"
-        message = f"out-of-bounds {_VERBS[int(record['access'])]} of element {record['index']} of '{name}', which has {elements},"
-        message += f" {self._by(record)}"
+        message = f"out-of-bounds {_VERBS[int(record['access'])]} of element {record['index']} of '{name}', "
+        message += f"which has {elements}, {self._by(record)}"
         return self._made("out-of-bounds", record, message)
 
     def _uninitialised(self, record: np.void) -> KernelFinding:
@@ -287,7 +290,8 @@ class _Words:
             other = self._place(record, int(record["other_site"]))
             assert other is not None
             where = self._line(site, other)
-            message = f"{self._thread(thread)} comes to this barrier while {self._thread(other.thread)} is at the one {where}"
+            message = f"{self._thread(thread)} comes to this barrier while {self._thread(other.thread)} is at the one "
+            message += where
             return self._made("divergent-barrier", record, message, other)
         left = int(record["other_site"])
         other = self._place(record, left - 1 if left else None)
@@ -316,7 +320,9 @@ class _Words:
 
     # What shows before or after the run.
 
-    def _at_kernel(self, kind: str, message: str, argument: str, index: int | None, length: int | None) -> KernelFinding:
+    def _at_kernel(
+        self, kind: str, message: str, argument: str, index: int | None = None, length: int | None = None
+    ) -> KernelFinding:
         signature = self._signature
         return KernelFinding(
             signature.file, signature.line, None, MISTAKES[kind].severity, message, kind, signature.name,
@@ -330,7 +336,7 @@ class _Words:
             pair = self._arguments[first], self._arguments[second]
             if first < second and any(argument.is_writable for argument in pair):
                 message = f"'{pair[0].name}' and '{pair[1].name}' are the same memory, and the kernel may write it"
-                found.append(self._at_kernel("aliased-arguments", message, pair[1].name, None, None))
+                found.append(self._at_kernel("aliased-arguments", message, pair[1].name))
         return found
 
     def _unwritten(self, outcome: checks.Outcome, regions: Sequence[int]) -> list[KernelFinding]:
@@ -342,10 +348,12 @@ class _Words:
             position = self._numbers.index(region)
             name = self._arguments[position].name
             per_element = max(self._sizes[position] // self._checks.granule, 1)
-            whole = granules[: len(granules) // per_element * per_element].reshape(-1, per_element).all(axis=1)
+            elements: np.ndarray = granules[: len(granules) // per_element * per_element].reshape(-1, per_element)
+            whole: np.ndarray = np.all(elements, axis=1)
             missing = np.flatnonzero(whole)
             if len(missing):
-                message = f"{len(missing)} of {len(whole)} elements of '{name}' were never written, the first is {missing[0]}"
+                message = f"{len(missing)} of {len(whole)} elements of '{name}' were never written, "
+                message += f"the first is {missing[0]}"
                 found.append(self._at_kernel("unwritten-output", message, name, int(missing[0]), len(whole)))
         return found
 

@@ -27,13 +27,13 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "uninitialised-memory": Mistake(
         "error",
-        "Threadgroup memory holds what an earlier threadgroup left, a new buffer anything: results change between runs.",
+        "Threadgroup memory holds what another threadgroup left, a new buffer anything: no two runs are alike.",
         "Device memory counts as uninitialised only where the call says that an argument is undefined. A copy of a "
         "struct is reported where none of its bytes has a value.",
     ),
     "data-race": Mistake(
         "error",
-        "Two threads touch one place, one of them writes, and nothing orders them: the result depends on which was first.",
+        "Two threads touch one place, one of them writes, and nothing orders them: what comes out depends on chance.",
         "A threadgroup_barrier orders the threads of a threadgroup for the memory that its flags name, a "
         "simdgroup_barrier those of a simdgroup; nothing orders threadgroups. Atomic functions do not race with each "
         "other. Several threads that write one value are let pass.",
@@ -48,7 +48,9 @@ MISTAKES: dict[str, Mistake] = {
         "What a simdgroup function reads from a thread that does not call it is undefined.",
         "Functions that combine the threads that are there, such as simd_sum, may be called by some of them.",
     ),
-    "division-by-zero": Mistake("error", "An integer divided by zero is undefined.", "Divisors that are constants are not looked at."),
+    "division-by-zero": Mistake(
+        "error", "An integer divided by zero is undefined.", "Divisors that are constants are not looked at."
+    ),
     "endless-loop": Mistake(
         "error",
         "A loop that does not end hangs the GPU until the system resets it.",
@@ -62,7 +64,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "aliased-arguments": Mistake(
         "warning",
-        "A compiler may take the buffers of a kernel to be different memory; a write through one may not show in the other.",
+        "A compiler may take a kernel's buffers to be different memory; a write through one may not show in the other.",
         "Looks at the arguments of the call.",
     ),
     "not-checked": Mistake("warning", "This part of the source runs, but what it does is not checked.", ""),

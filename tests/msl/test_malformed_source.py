@@ -90,9 +90,8 @@ def compile_all(sources: list[str]) -> list[str]:
     results: list[str] = []
     while len(results) < len(sources):
         rest = sources[len(results) :]
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILE], input=json.dumps(rest), capture_output=True, text=True, timeout=60 * len(rest)
-        )
+        command = [sys.executable, "-c", COMPILE]
+        done = subprocess.run(command, input=json.dumps(rest), capture_output=True, text=True, timeout=60 * len(rest))
         lines = done.stdout.split("\n")
         results += [line.split()[1] if len(line.split()) == 2 else "crashed" for line in lines if line.strip()]
         assert done.returncode == 0 or results[-1] == "crashed", done.stderr

@@ -1,5 +1,7 @@
 """``mpsgrad check --run`` and ``KernelFunction.check``: their arguments, output and exit statuses."""
 
+# Kernels are easier to read on lines of their own length.
+# ruff: noqa: E501
 from __future__ import annotations
 
 import json

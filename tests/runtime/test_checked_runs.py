@@ -1,5 +1,7 @@
 """Planted defects, each found at its line, and the same kernel without the defect, where nothing is found."""
 
+# Kernels are easier to read on lines of their own length.
+# ruff: noqa: E501
 from __future__ import annotations
 
 import re
@@ -99,10 +101,10 @@ kernel void f(device const float* x, device float* y, uint2 p [[thread_position_
     {BARRIER};
     y[p.y * 16 + p.x] = tile[l.y][l.x] + x[p.y * 16 + p.x];
 }}""", (16, 16), floats(256, 256), ("out-of-bounds",), "out-of-bounds write of element 9 of 'tile[k / 10]', which has 9 elements, by thread (5, 0)", {"threadgroup": (8, 8)}),
-    Defect("the wrong stride", f"""
-kernel void f(device const float* x, device float* y, constant uint2& size, uint2 p [[thread_position_in_grid]]) {{
+    Defect("the wrong stride", """
+kernel void f(device const float* x, device float* y, constant uint2& size, uint2 p [[thread_position_in_grid]]) {
     y[p.y * size.x + p.x] = x[p.x * <<size.x||size.y>> + p.y]; // here
-}}""", (10, 6), lambda: (*floats(60, 60)(), (10, 6)), ("out-of-bounds",), "out-of-bounds read of element 60 of 'x', which has 60 elements, by thread (6, 0)"),
+}""", (10, 6), lambda: (*floats(60, 60)(), (10, 6)), ("out-of-bounds",), "out-of-bounds read of element 60 of 'x', which has 60 elements, by thread (6, 0)"),
     Defect("stray threads", f"""
 kernel void f(device float* y, constant uint& n, {I}) {{
     <<||if (i >= n) return;>>

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpsgrad.msl.declarations import Kernel, Program
-from mpsgrad.msl.instrument.weaver import SITE, THREADGROUP_NAMES, Site, Weaver, member_template
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.declarations import Kernel, Program
+from mpsgrad.msl.instrument.sites import SITE, THREADGROUP_NAMES, Site, member_template
+from mpsgrad.msl.instrument.weaver import Weaver
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token
 
 __all__ = ["SITE", "THREADGROUP_NAMES", "Instrumentation", "Site", "instrument", "member_template"]
@@ -23,14 +24,20 @@ _SMALL_TYPES = {1: ("char", "bool", "int8_t"), 2: ("half", "short", "int16_t", "
 
 @dataclass(frozen=True, slots=True)
 class Instrumentation:
-    """``tokens`` of the instrumented program; ``members`` need a template each. A check's site is its position in ``sites``; ``lane_sites`` counts those
-    of simdgroup functions; ``threadgroup`` has the names of threadgroup variables, numbered from ``THREADGROUP_NAMES``. No access is smaller than ``granule`` bytes. ``unchecked`` are places that were not read."""
+    """An instrumented program and what the numbers in it mean.
+
+    A check's site is its position in ``sites``, a threadgroup variable's number its position in ``threadgroup`` behind
+    ``THREADGROUP_NAMES``, and the lengths of ``threadgroup_arguments`` are asked for by position. ``lane_sites`` counts
+    the sites of simdgroup functions. ``members`` have a template each in the translation. No access is smaller than
+    ``granule`` bytes. ``unchecked`` are places (file, line, column) that were not understood.
+    """
 
     tokens: list[Token]
     members: tuple[str, ...]
     sites: tuple[Site, ...]
     lane_sites: int
     threadgroup: tuple[str, ...]
+    threadgroup_arguments: tuple[str, ...]
     granule: int
     unchecked: tuple[tuple[str, int, int], ...]
 
@@ -54,6 +61,7 @@ def instrument(program: Program, kernel: str, source: str, filename: str) -> Ins
         tuple(woven.sites),
         woven.lane_sites,
         tuple(woven.threadgroup),
+        tuple(woven.threadgroup_arguments),
         granule,
         tuple((token.file, token.line, token.column) for token in woven.not_understood),
     )

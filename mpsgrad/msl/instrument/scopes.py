@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.tokens import IDENTIFIER
 
+_MOST_TABLES = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
@@ -96,3 +98,28 @@ def _program_scope(source: Source) -> dict[str, Meaning]:
                 if source.kind(place) == IDENTIFIER and source.text(place - 1) in ("{", ","):
                     found[source.text(place)] = constant
     return found
+
+
+def constant_tables(source: Source) -> list[str]:
+    """The names of the arrays of constants at program scope, with their namespaces."""
+    spaces = []
+    for index, token in enumerate(source.tokens):
+        if token.text == "namespace":
+            opening = index + 1
+            while source.kind(opening) == IDENTIFIER or source.text(opening) == "::":
+                opening += 1
+            if source.text(opening) == "{":
+                spaces.append((opening, source.close(opening), [source.text(k) for k in range(index + 1, opening)]))
+    found = []
+    for start, stop in source.program.variables:
+        words = [source.text(k) for k in range(start, stop)]
+        if "[" not in words or "constant" not in words[: words.index("[")] or source.text(start - 1) == ">":
+            continue
+        opening = words.index("[")
+        if words[opening + 1] == "[" or source.kind(start + opening - 1) != IDENTIFIER:
+            continue
+        names = [word for first, last, path in spaces if first < start < last for word in path if word != "::"]
+        if names[:1] == ["metal"]:
+            names = names[1:]
+        found.append("::".join([*names, words[opening - 1]]))
+    return found[:_MOST_TABLES]

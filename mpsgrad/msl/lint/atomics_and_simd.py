@@ -105,7 +105,7 @@ def simd_functions_take_what_they_can(source: Source) -> Iterator[Found]:
     why="The hardware multiplies matrices of 8 by 8 half or float elements, and no others.",
 )
 def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
-    """Sees conditions on the lane around the functions that take matrices; reliance on the lanes' elements is not seen."""
+    """Sees conditions on the lane around functions that take matrices; reliance on the lanes' elements is not seen."""
     allowed = {"half", "float"} | ({"bfloat"} if source.version >= (3, 1) else set())
     for index, token in enumerate(source.tokens):
         if token.kind != IDENTIFIER or source.text(index - 1) in ("struct", "class"):

@@ -194,7 +194,7 @@ def _barriers_for_other_memory(source: Source, kernel: Kernel, barriers: list[in
         written = {name for name, writes in _elements(source, start, barrier) if writes}
         read = {name for name, writes in _elements(source, barrier, end) if not writes}
         for name in sorted(written & read)[:1]:
-            message = f"this barrier does not order '{name}', which is in threadgroup memory: add mem_flags::mem_threadgroup"
+            message = f"this barrier does not order '{name}' in threadgroup memory: add mem_flags::mem_threadgroup"
             yield source.tokens[barrier], message
 
 

@@ -36,7 +36,7 @@ def unions_hold_data(source: Source) -> Iterator[Found]:
             yield source.tokens[colon], "unions cannot have base classes"
         for variable in source.declarations_between(opening, close, depth_limit=True):
             if variable.is_reference:
-                kind = f"{variable.type.space} {variable.type} &" if variable.type and variable.type.space else "reference"
+                kind = f"{variable.type.space or 'thread'} {variable.type} &" if variable.type else "reference"
                 yield source.tokens[variable.place], f"union member '{variable.name}' has reference type '{kind}'"
 
 

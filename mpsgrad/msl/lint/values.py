@@ -240,8 +240,8 @@ def layouts_are_what_they_look_like(source: Source) -> Iterator[Found]:
             if before is not None and start == offset and alignment <= SIZES.get(before.base, 0):
                 place = source.member_place(name, member)
                 if place is not None:
-                    message = f"'{member}' begins at byte {start} of '{name}': a {before} takes {source.size(before)} bytes"
-                    yield tokens[place], f"{message}, a packed_{before} {3 * SIZES[before.base]}"
+                    sizes = f"a {before} takes {source.size(before)} bytes, a packed_{before} {3 * SIZES[before.base]}"
+                    yield tokens[place], f"'{member}' begins at byte {start} of '{name}': {sizes}"
             offset = start + size
             before = kind if kind.is_vector and kind.width == 3 and not kind.packed else None
     expressions = Expressions(source)

@@ -28,7 +28,7 @@ struct context_mtl {
   __global finding_mtl *findings;
   __global uint *lanes;
   uint sites, lane_sites, most_steps, device_regions;
-  uint argument_bytes[32];
+  uint argument_bytes[128];
   uint group, threads, stopped, regions, local_used, deepest;
   region_mtl region[MOST_REGIONS_MTL];
   thread_mtl thread[MOST_THREADS_MTL];
