@@ -36,3 +36,13 @@ def test_the_run_command_of_the_readme(monkeypatch: pytest.MonkeyPatch, capsys: 
         [float(each) for each in numbers], abs=2e-6
     )
     assert printed[1].startswith("GPU time: ")
+
+
+def test_the_checked_run_of_the_readme(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(README.parent)
+    pattern = r"\$ mpsgrad (check .*--run .*)\n(.*\n.*\n.*\n)\.\.\.\n\$ mpsgrad (check --explain .*)\n"
+    found = re.search(pattern, README.read_text())
+    assert found is not None
+    assert cli.main(found[1].split()) == 1
+    assert found[2] in capsys.readouterr().out
+    assert cli.main(found[3].split()) == 0

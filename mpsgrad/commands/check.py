@@ -1,4 +1,4 @@
-"""``mpsgrad check``: what Apple's compiler would refuse in Metal files, without a Mac."""
+"""``mpsgrad check``: what Apple's compiler would refuse in Metal files, and what a kernel does wrong when it runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mpsgrad.commands import checked_run
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.lint import LANGUAGE_VERSIONS, RULES, Finding, lint
+from mpsgrad.runtime.findings import MISTAKES, KernelFinding
 
 STANDARD_INPUT = "-"
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*(?:include|import)[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
@@ -21,13 +23,17 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     """Declares the subcommand."""
     parser = subparsers.add_parser(
         "check",
-        help="find what Apple's compiler would refuse in Metal files",
-        description="Checks Metal compute sources against Apple's rules, without a Mac and without a GPU.",
+        help="find what Apple's compiler would refuse in Metal files, and what kernels do wrong",
+        description="Checks Metal compute sources against Apple's rules, without a Mac or a GPU. With --run it then "
+        "runs one kernel on the CPU and reports accesses outside buffers, uninitialised memory, data races, "
+        "barriers that not every thread reaches and more.",
         epilog="Exit status: 0 without errors (there may be warnings), 1 with errors, 2 for wrong usage or a file that "
         "cannot be read.",
     )
     parser.add_argument("files", metavar="FILE", nargs="*", help="a Metal source; - reads standard input")
-    parser.add_argument("--explain", metavar="N", type=int, help="say what rule N is about, and check nothing")
+    parser.add_argument(
+        "--explain", metavar="RULE", help="say what a rule, or a kind of finding of --run, is about, and check nothing"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as a JSON array")
     parser.add_argument(
         "--metalcompute", action="store_true", help="also report what the metalcompute package cannot launch"
@@ -45,11 +51,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
         help="also compile for this machine's OpenCL CPU device and report that compiler's errors",
     )
     parser.add_argument(
+        "--run", dest="run_kernel", action="store_true", help="takes FILE and KERNEL, and runs the kernel with checks"
+    )
+    parser.add_argument(
         "-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of included files"
     )
     parser.add_argument(
         "-D", dest="macros", metavar="NAME[=VALUE]", action="append", default=[], help="a macro, 1 without a value"
     )
+    checked_run.add_options(parser)
     return parser
 
 
@@ -60,6 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.files:
         print("mpsgrad check: no FILE given; - reads standard input", file=sys.stderr)
         return 2
+    wrong = checked_run.usage_error(arguments) if arguments.run_kernel else None
+    if wrong is not None:
+        print(f"mpsgrad check: {wrong}", file=sys.stderr)
+        return 2
     definitions = {}
     for macro in arguments.macros:
         name, equals, value = macro.partition("=")
@@ -68,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
             return 2
         definitions[name] = value if equals else "1"
     unreadable = False
-    findings: list[tuple[Finding, str]] = []
-    for file in arguments.files:
+    findings: list[tuple[Finding | KernelFinding, str]] = []
+    for file in arguments.files[:1] if arguments.run_kernel else arguments.files:
         name = "<stdin>" if file == STANDARD_INPUT else file
         try:
             source = _read(file)
@@ -79,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
             unreadable = True
             continue
         resolve = _resolver(Path(file).parent if file != STANDARD_INPUT else Path(), arguments.folders)
-        found = lint(
+        found: list[Finding | KernelFinding] = []
+        found += lint(
             source,
             filename=name,
             language_version=arguments.language_version,
@@ -92,6 +107,12 @@ def run(arguments: argparse.Namespace) -> int:
                 found += _compile(source, name, resolve, definitions)
             except _NoCompilerError as error:
                 print(f"mpsgrad check: --compile: {error}", file=sys.stderr)
+                return 2
+        if arguments.run_kernel and not any(finding.severity == "error" for finding in found):
+            try:
+                found += _run(arguments, _complete(source, name, resolve, definitions))
+            except checked_run.UsageError as error:
+                print(f"mpsgrad check: {error}", file=sys.stderr)
                 return 2
         texts = {name: source.splitlines()}
         findings += [(finding, _line(texts, finding)) for finding in found]
@@ -126,7 +147,7 @@ def _resolver(base: Path, folders: Sequence[str]) -> Callable[[str, bool], tuple
     return resolve
 
 
-def _line(texts: dict[str, list[str]], finding: Finding) -> str:
+def _line(texts: dict[str, list[str]], finding: Finding | KernelFinding) -> str:
     """The text of the finding's line, empty where the file is not there."""
     if finding.file not in texts:
         try:
@@ -137,8 +158,18 @@ def _line(texts: dict[str, list[str]], finding: Finding) -> str:
     return lines[finding.line - 1] if 1 <= finding.line <= len(lines) else ""
 
 
-def _as_text(finding: Finding, line: str) -> str:
-    text = f"{finding} [rule {finding.rule}]" if finding.rule else str(finding)
+def _label(finding: Finding | KernelFinding) -> str | None:
+    """What ``--explain`` takes to explain a finding."""
+    if isinstance(finding, KernelFinding):
+        return finding.name
+    return str(finding.rule) if finding.rule else None
+
+
+def _as_text(finding: Finding | KernelFinding, line: str) -> str:
+    label = _label(finding)
+    text = str(finding)
+    if label is not None:
+        text += f" [{label}]" if isinstance(finding, KernelFinding) else f" [rule {label}]"
     if line.strip():
         text += f"\n    {line.rstrip()}"
         if finding.column is not None and finding.column <= len(line) + 1:
@@ -147,38 +178,46 @@ def _as_text(finding: Finding, line: str) -> str:
     return text
 
 
-def _as_object(finding: Finding) -> dict[str, str | int | None]:
-    rule = RULES.get(finding.rule)
-    return {
+def _as_object(finding: Finding | KernelFinding) -> dict[str, object]:
+    shown: dict[str, object] = {
         "file": finding.file,
         "line": finding.line,
         "column": finding.column,
         "severity": finding.severity,
-        "rule": finding.rule or None,
-        "name": rule.name if rule else None,
+        "rule": None,
+        "name": None,
         "message": finding.message,
     }
+    if isinstance(finding, KernelFinding):
+        return {**shown, "name": finding.name, **checked_run.as_object(finding)}
+    rule = RULES.get(finding.rule)
+    return {**shown, "rule": finding.rule, "name": rule.name} if rule else shown
 
 
-def _summarise(findings: Sequence[Finding]) -> None:
+def _summarise(findings: Sequence[Finding | KernelFinding]) -> None:
     counts = []
     for severity in ("error", "warning"):
         count = sum(finding.severity == severity for finding in findings)
         if count:
             counts.append(f"{count} {severity}{'s' if count > 1 else ''}")
     if counts:
-        numbers = sorted({finding.rule for finding in findings if finding.rule})
-        hint = f"; 'mpsgrad check --explain {numbers[0]}' says why" if numbers else ""
+        labels = [label for finding in findings if (label := _label(finding)) is not None]
+        rules = sorted(int(label) for label in labels if label.isdecimal())
+        first = rules[0] if rules else labels[0] if labels else None
+        hint = f"; 'mpsgrad check --explain {first}' says why" if first else ""
         print(f"{' and '.join(counts)}{hint}", file=sys.stderr)
 
 
-def _explain(number: int) -> int:
-    rule = RULES.get(number)
+def _explain(name: str) -> int:
+    if name in MISTAKES:
+        print(checked_run.explain(name))
+        return 0
+    rule = RULES.get(int(name)) if name.isdecimal() else None
     if rule is None:
-        known = f"1 to {max(RULES)}"
-        print(f"mpsgrad check: --explain {number}: there is no such rule, only {known}", file=sys.stderr)
+        known = f"1 to {max(RULES)}, and {', '.join(MISTAKES)}"
+        print(f"mpsgrad check: --explain {name}: there is no such rule, only {known}", file=sys.stderr)
         return 2
-    print(f"rule {rule.number}, {rule.name} ({rule.severity if rule.check else 'not decided from the source'})")
+    print(f"rule {rule.number}, {rule.name} ({rule.severity})")
     print(f"  {rule.why}")
     if rule.words:
         print(f'  Apple\'s words: "{rule.words}"')
@@ -204,8 +243,7 @@ def _compile(
     devices = opencl.devices()
     if not devices:
         raise _NoCompilerError(opencl.unavailable_reason() or "no OpenCL device was found")
-    macros = "".join(f"#define {macro} {value}\n" for macro, value in definitions.items())
-    complete = f'{macros}#line 1 "{name}"\n{_inlined(source, name, resolve, set(), 0)}'
+    complete = _complete(source, name, resolve, definitions)
     try:
         devices[0].compile(complete, name=name)
     except ShaderError as error:
@@ -214,11 +252,32 @@ def _compile(
             translation = translate(complete, "opencl", filename=name)
             entries = parse_compiler_log(str(error.__cause__), "opencl", translation)
         errors = [Finding(e.file, e.line, e.column, "error", e.message) for e in entries if e.severity == "error"]
-        if errors:
-            return list(dict.fromkeys(errors))
-        severity = "warning" if "not supported" in error.message else "error"
-        return [Finding(error.file, error.line or 1, error.column, severity, error.message)]  # type: ignore[arg-type]
+        return list(dict.fromkeys(errors)) or [_refused(error)]
     return []
+
+
+def _refused(error: ShaderError) -> Finding:
+    severity = "warning" if "not supported" in error.message else "error"
+    return Finding(error.file, error.line or 1, error.column, severity, error.message)  # type: ignore[arg-type]
+
+
+def _run(arguments: argparse.Namespace, source: str) -> Sequence[Finding | KernelFinding]:
+    """What the kernel does wrong, or why the source does not compile."""
+    try:
+        return checked_run.run_kernel(arguments, source)
+    except ShaderError as error:
+        return [_refused(error)]
+
+
+def _complete(
+    source: str,
+    name: str,
+    resolve: Callable[[str, bool], tuple[str, str] | None],
+    definitions: dict[str, str],
+) -> str:
+    """``source`` with its macros and all that it includes, for a compiler that has no files."""
+    macros = "".join(f"#define {macro} {value}\n" for macro, value in definitions.items())
+    return f'{macros}#line 1 "{name}"\n{_inlined(source, name, resolve, set(), 0)}'
 
 
 def _inlined(

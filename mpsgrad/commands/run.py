@@ -16,6 +16,7 @@ Compiles FILE and runs its kernel function KERNEL once.
 Each --arg is one argument of the kernel, in the order of the buffer indices:
   x.npy               the array in a file (name it ./x.npy if it could be mistaken)
   zeros:float:64x32   an array of zeros, as for an output; the type is Metal's or NumPy's
+  undefined:float:8   an array whose contents mean nothing, which 'mpsgrad check --run' keeps an eye on
   3.0f  -7  true      a number for a reference or pointer that is only read, in the type that the kernel declares
                       (--arg=-3.0f where the shell's reader of options would take it for an option)
   int:5  float4:1,2,3,4   an array of these numbers, in the type given
@@ -28,6 +29,9 @@ EXAMPLE = """\
 example:
   mpsgrad run saxpy.metal saxpy --grid 1024 --arg 2.0f --arg x.npy --arg zeros:float:1024 --out y=y.npy
 """
+
+UNDEFINED = "undefined"
+"""What the text of an argument begins with whose contents mean nothing."""
 
 _NUMBER = re.compile(r"([+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+))[uU]?[lL]?$")
 _REAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?inf|nan)[fFhH]?$")
@@ -44,8 +48,20 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a Metal source file")
     parser.add_argument("kernel", metavar="KERNEL", help="the kernel function's name")
+    add_launch_options(parser, "see above", needs_grid=True)
     parser.add_argument(
-        "--grid", metavar="N[,M[,K]]", type=_extents, required=True, help="threads along each axis; no others run"
+        "--out", dest="outputs", metavar="NAME[=FILE]", action="append", default=[], help="see above"
+    )
+    parser.add_argument("--strict-math", action="store_true", help="compile without fast math")
+    parser.add_argument("--language-version", metavar="VERSION", default="2.3", help="of Metal (default 2.3)")
+    parser.add_argument("--device", help="a device such as opencl:0 (default: the default device)")
+    return parser
+
+
+def add_launch_options(parser: argparse._ActionsContainer, argument_help: str, *, needs_grid: bool) -> None:
+    """Declares what says how a kernel is launched."""
+    parser.add_argument(
+        "--grid", metavar="N[,M[,K]]", type=_extents, required=needs_grid, help="threads along each axis; no others run"
     )
     parser.add_argument(
         "--grid-of-threadgroups", action="store_true", help="--grid counts threadgroups instead of threads"
@@ -57,10 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
         type=_extents,
         help="the length of each [[threadgroup(n)]] argument",
     )
-    parser.add_argument("--arg", dest="arguments", metavar="VALUE", action="append", default=[], help="see above")
-    parser.add_argument(
-        "--out", dest="outputs", metavar="NAME[=FILE]", action="append", default=[], help="see above"
-    )
+    parser.add_argument("--arg", dest="arguments", metavar="VALUE", action="append", default=[], help=argument_help)
     parser.add_argument(
         "--constant",
         dest="constants",
@@ -70,10 +83,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
         type=_constant,
         help="the value of a function constant",
     )
-    parser.add_argument("--strict-math", action="store_true", help="compile without fast math")
-    parser.add_argument("--language-version", metavar="VERSION", default="2.3", help="of Metal (default 2.3)")
-    parser.add_argument("--device", help="a device such as opencl:0 (default: the default device)")
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -125,10 +134,10 @@ def run(arguments: argparse.Namespace) -> int:
 def parse_value(text: str) -> Any:
     """The array or number that ``--arg`` text stands for; raises ``ArgumentTypeError``."""
     kind, separator, rest = text.partition(":")
-    if separator and kind == "zeros":
+    if separator and kind in ("zeros", UNDEFINED):
         type_name, _, shape = rest.rpartition(":")
         if not type_name or not re.fullmatch(r"[0-9]+(x[0-9]+)*", shape):
-            raise argparse.ArgumentTypeError(f"{text!r} has to be like zeros:float:1024 or zeros:half:64x32")
+            raise argparse.ArgumentTypeError(f"{text!r} has to be like {kind}:float:1024 or {kind}:half:64x32")
         return np.zeros(tuple(map(int, shape.split("x"))), _dtype(type_name, text))
     if text.endswith(".npy"):
         return np.ascontiguousarray(np.load(text, allow_pickle=False))

@@ -438,8 +438,11 @@ class OpenCLDevice(Device):
         translation = translate(source, "opencl", filename=name)
         return OpenCLLibrary(self._program(translation, source, name, BUILD_OPTIONS), translation.kernels, self, None)
 
-    def _compile_for_any_grid(self, source: str, name: str, options: CompileOptions, launch: Launch) -> OpenCLLibrary:
-        translation = translate(
+    @staticmethod
+    def _translate_for_any_grid(
+        source: str, name: str, options: CompileOptions, launch: Launch, checked: str | None = None
+    ) -> Translation:
+        return translate(
             source,
             "opencl",
             filename=name,
@@ -447,11 +450,31 @@ class OpenCLDevice(Device):
             definitions=options.definitions(),
             function_constants=options.function_constants,
             launch=launch,
+            checked=checked,
         )
+
+    def _compile_for_any_grid(self, source: str, name: str, options: CompileOptions, launch: Launch) -> OpenCLLibrary:
+        translation = self._translate_for_any_grid(source, name, options, launch)
         build_options = FAST_MATH_OPTIONS if options.fast_math else STRICT_MATH_OPTIONS
         program = self._program(translation, source, name, build_options)
         box = partial(self._compile_for_any_grid, source, name, options, "box")
         return OpenCLLibrary(program, translation.kernels, self, box)
+
+    def compile_checked(
+        self, source: str, name: str, options: CompileOptions, kernel: str, launch: Launch
+    ) -> tuple[pyopencl.Program, Translation]:
+        """The program that reports what the function ``kernel`` does wrong; see ``opencl_checks``.
+
+        Raises ``KeyError`` if there is no such function.
+        """
+        from mpsgrad.devices.opencl_checks import ABREAST_OPTIONS, SCALAR_OPTIONS
+
+        translation = self._translate_for_any_grid(source, name, options, launch, kernel)
+        if kernel not in translation.kernels:
+            known = self._translate_for_any_grid(source, name, options, launch).kernels
+            raise KeyError(f"no kernel function {kernel!r}; there are {', '.join(sorted(known))}")
+        build_options = ABREAST_OPTIONS if translation.kernels[kernel].uses_simdgroups else SCALAR_OPTIONS
+        return self._program(translation, source, name, build_options), translation
 
     def _program(
         self, translation: Translation, source: str, name: str, build_options: Sequence[str]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mpsgrad.msl.instrument import Instrumentation
 
 AddressSpace = Literal["device", "constant", "threadgroup"]
 Target = Literal["opencl", "cuda"]
@@ -57,12 +60,16 @@ class KernelSignature:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Translated source and the kernels in it, by the name that a user looks up."""
+    """Translated source and the kernels in it, by the name that a user looks up.
+
+    ``instrumentation`` says what the checks in it are, if it was made with checks.
+    """
 
     source: str
     kernels: dict[str, KernelSignature]
     function_constants: tuple[FunctionConstant, ...] = ()
     shifts: dict[tuple[str, int], tuple[tuple[int, int], ...]] = field(default_factory=dict, repr=False, compare=False)
+    instrumentation: Instrumentation | None = None
 
     def column(self, file: str, line: int, column: int) -> int:
         """The column of the Metal source that ``column`` of the translated line came from."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -35,6 +36,8 @@ from mpsgrad.msl.emission import emit
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import IS_DEFINED, FunctionConstants
 from mpsgrad.msl.headers import library
+from mpsgrad.msl.instrument import LIBRARY_NAMES as CHECKS_NEED
+from mpsgrad.msl.instrument import SITE, instrument, member_template
 from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.signature import Argument, KernelSignature, Launch, Target, Translation
@@ -95,6 +98,7 @@ def translate(
     definitions: Mapping[str, str] | None = None,
     function_constants: Mapping[str | int, Any] | None = None,
     launch: Launch = "whole",
+    checked: str | None = None,
 ) -> Translation:
     """Metal Shading Language 2.3 as C++ for OpenCL 2021 or CUDA C++, with the signatures of its kernel functions.
 
@@ -110,6 +114,9 @@ def translate(
     are. Beside each entry point another one, with ``SIZES_SUFFIX``, then stores the sizes of what the arguments point
     to.
 
+    ``checked``, for OpenCL only, names one kernel function: the translation then has no other, and reports what it does
+    wrong when it runs (``Translation.instrumentation``).
+
     Raises ``ShaderError``, pointing at the Metal source, for what is malformed or cannot be carried; errors in function
     bodies are left to the target's compiler, whose messages ``parse_compiler_log`` reads. Raises ``FormatError`` for
     function constants that the source does not have or whose values do not fit.
@@ -121,8 +128,14 @@ def translate(
         program = read_program(tokens)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
+        instrumentation = None
+        if checked is not None:
+            instrumentation = instrument(program, checked, source, filename)
+            program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
-        return _Translator(program, _BACKENDS[target], filename, constants, launch, version).translation()
+        translator = _Translator(program, _BACKENDS[target], filename, constants, launch, version, checked)
+        translation = translator.translation(instrumentation.members if instrumentation else ())
+        return replace(translation, instrumentation=instrumentation) if instrumentation else translation
     except ShaderError as found:
         if found.source_line is None:
             raise shader_error(found, source, filename) from None
@@ -166,6 +179,7 @@ class _Translator:
         constants: FunctionConstants,
         launch: Launch,
         version: tuple[int, int],
+        checked: str | None,
     ) -> None:
         self._users_names = later_names(version)
         self._function_constants = constants
@@ -176,7 +190,8 @@ class _Translator:
         self._backend = backend
         self._filename = filename
         self._library = library(backend.target)
-        self._used: set[str] = set()
+        self._checked = checked
+        self._used: set[str] = set(CHECKS_NEED if checked is not None else ())
         self._spellings: dict[str, str] = {}
         self._aliases = _aliases(program.tokens)
         self._signatures: dict[str, KernelSignature] = {}
@@ -199,7 +214,7 @@ class _Translator:
         bound = {name: int(text) for name, text in substitution.items() if text.isdecimal() and text.isascii()}
         return integer_value(attribute.arguments, attribute.token, {**self._constants, **bound})
 
-    def translation(self) -> Translation:
+    def translation(self, members_in_checks: Sequence[str]) -> Translation:
         self._refuse_unsupported()
         passed = replace_functions_as_template_arguments(self._program)
         self._functions_passed = passed.functions
@@ -233,8 +248,9 @@ class _Translator:
         names = self._library.closure(self._used)
         members = {b.text for a, b in pairwise(self._tokens) if a.text == "."}
         prelude = self._backend.opening(names, members, self._launch) + self._library.prelude(names)
-        prelude += self._vector_makers()
-        text, shifts = emit(output, self._filename, prelude + self._launch_opening)
+        prelude += self._vector_makers() + self._launch_opening
+        prelude += "".join(member_template(name, self._spelling(name)) for name in members_in_checks)
+        text, shifts = emit(output, self._filename, prelude)
         return Translation(text, self._signatures, self._function_constants.declared, shifts)
 
     # What cannot be carried.
@@ -597,7 +613,11 @@ class _Translator:
                 after += 1
             words += [")", *self._without_spaces(tokens[closing + 1 : after])]
             key = (owner, *(token.text for token in tokens[start:opening]), "(", *words)
-            body = tuple(t.text for t in tokens[after:end] if t.text not in ADDRESS_SPACES and t.text != "const")
+            body = tuple(
+                t.text
+                for t in tokens[after:end]
+                if t.text not in ADDRESS_SPACES and t.text != "const" and t.kind != SITE
+            )
             if key not in seen:
                 seen[key] = body
             elif any(token.text in ADDRESS_SPACES for token in tokens[opening:after]):
@@ -625,6 +645,8 @@ class _Translator:
             if host_name
             else "::".join((*kernel.namespace, kernel.name.text))
         )
+        if self._checked not in (None, name):
+            return []
         return self._kernel(kernel, name, kernel.name, "_".join((*kernel.namespace, kernel.name.text)), {})
 
     def _template_declaration(self, kernel: Kernel) -> list[Token]:
@@ -658,6 +680,8 @@ class _Translator:
             looked_up = _host_name(host_name.arguments, host_name.token)
         else:
             looked_up = f"{name.text}<{', '.join(spell(argument) for argument in instantiation.arguments)}>"
+        if self._checked not in (None, looked_up):
+            return []
         entry_point = self._unique_entry_point(re.sub(r"\W", "_", looked_up), name)
         bindings: list[Token] = []
         substitution: dict[str, str] = {}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mpsgrad.devices import CompileOptions, Device, Function, Library, require_device
+from mpsgrad.devices.opencl import OpenCLDevice
+from mpsgrad.devices.opencl_checks import CheckedKernel
 from mpsgrad.errors import FormatError
 from mpsgrad.msl import Argument
 from mpsgrad.runtime.arguments import BoundArguments, declared
+from mpsgrad.runtime.check import check_kernel
+from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
 
 LANGUAGE_VERSIONS = ("2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "3.1", "3.2")
@@ -25,12 +30,22 @@ class KernelRun:
     gpu_time: float | None
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """What a library was compiled from."""
+
+    source: str
+    name: str
+    options: CompileOptions
+
+
 class KernelFunction:
     """One kernel function: ``function(grid, *arguments)`` runs it and returns when it has ended."""
 
-    def __init__(self, device: Device, function: Function) -> None:
+    def __init__(self, device: Device, function: Function, origin: _Origin) -> None:
         self.device = device
         self._function = function
+        self._origin = origin
 
     @property
     def name(self) -> str:
@@ -70,10 +85,7 @@ class KernelFunction:
         and ``NotImplementedError`` for what the driver cannot dispatch.
         """
         function = self._function
-        expected = self.arguments
-        if len(arguments) != len(expected):
-            listed = ", ".join(map(declared, expected)) or "none"
-            raise FormatError(f"{self.name}: takes {len(expected)} arguments ({listed}) but was given {len(arguments)}")
+        expected = self._expected(arguments)
         memory = threadgroup_memory_lengths(self.name, function, threadgroup_memory)
         sizes = function.pointee_sizes or (None,) * len(expected)
         bound = BoundArguments(self.name, self.device)
@@ -93,6 +105,60 @@ class KernelFunction:
         bound.write_back()
         return KernelRun(submission.gpu_time)
 
+    def check(
+        self,
+        grid: Any,
+        *arguments: Any,
+        threadgroup: Any = None,
+        grid_of_threadgroups: bool = False,
+        threadgroup_memory: Any = None,
+        undefined: Sequence[str | int] = (),
+        rounded_up: bool = False,
+    ) -> tuple[KernelFinding, ...]:
+        """Runs the kernel on a CPU, one threadgroup after another, and gives what it does wrong, in order of place.
+
+        Finds accesses outside buffers and threadgroup arrays, reads of memory without a value, data races, barriers and
+        simdgroup functions that only some threads reach, integer division by zero and loops without end; ``MISTAKES``
+        in ``mpsgrad.runtime`` says what each means and what a run cannot show. Out-of-bounds accesses are kept from
+        happening. The arguments are those of a call, and are left as they are.
+
+        ``undefined`` has the names or positions of arguments whose contents have no value before the run: outputs.
+        With ``rounded_up`` the threads run that a grid rounded up to whole threadgroups has, as ``metalcompute``
+        dispatches them.
+
+        Raises what a call raises, and ``NotImplementedError`` on a device that is no CPU.
+        """
+        function = self._function
+        if not isinstance(self.device, OpenCLDevice):
+            raise NotImplementedError(f"{self.name}: kernels are checked on CPUs only; compile for an opencl device")
+        self._expected(arguments)
+        return check_kernel(
+            self.device,
+            function,
+            self._checked,
+            grid,
+            arguments,
+            threadgroup=threadgroup,
+            grid_of_threadgroups=grid_of_threadgroups,
+            rounded_up=rounded_up,
+            threadgroup_memory=threadgroup_memory_lengths(self.name, function, threadgroup_memory),
+            undefined=undefined,
+        )
+
+    @cached_property
+    def _checked(self) -> CheckedKernel:
+        assert isinstance(self.device, OpenCLDevice)
+        origin = self._origin
+        return CheckedKernel(self.device, origin.source, origin.name, origin.options, self.name)
+
+    def _expected(self, given: Sequence[Any]) -> tuple[Argument, ...]:
+        """The arguments that a call takes; raises ``FormatError`` if ``given`` are more or fewer."""
+        expected = self.arguments
+        if len(given) != len(expected):
+            listed = ", ".join(map(declared, expected)) or "none"
+            raise FormatError(f"{self.name}: takes {len(expected)} arguments ({listed}) but was given {len(given)}")
+        return expected
+
     def __repr__(self) -> str:
         return f"<KernelFunction {self.name}({', '.join(map(declared, self.arguments))}) on {self.device.identifier}>"
 
@@ -100,9 +166,10 @@ class KernelFunction:
 class KernelLibrary:
     """The kernel functions of one Metal source, compiled for ``device``."""
 
-    def __init__(self, device: Device, library: Library) -> None:
+    def __init__(self, device: Device, library: Library, origin: _Origin) -> None:
         self.device = device
         self._library = library
+        self._origin = origin
 
     @property
     def function_names(self) -> tuple[str, ...]:
@@ -115,7 +182,7 @@ class KernelLibrary:
         Raises ``KeyError`` with the names that exist, and ``FormatError`` if it uses function constants that were given
         no value.
         """
-        return KernelFunction(self.device, self._library.function(name))
+        return KernelFunction(self.device, self._library.function(name), self._origin)
 
     def __repr__(self) -> str:
         return f"<KernelLibrary of {', '.join(self.function_names) or 'nothing'} on {self.device.identifier}>"
@@ -153,4 +220,4 @@ def compile(
     else:
         source, name = source_or_path, SOURCE_NAME
     options = CompileOptions(fast_math, language_version, dict(function_constants or {}), directory)
-    return KernelLibrary(chosen, chosen.compile(source, name=name, options=options))
+    return KernelLibrary(chosen, chosen.compile(source, name=name, options=options), _Origin(source, name, options))

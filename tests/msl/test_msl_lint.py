@@ -82,6 +82,8 @@ CASES = [
     (11, "int h(int n); int g(int n) { return h(n); } int h(int n) { return g(n); }", "recursion is not supported", "template <int N> int g(int n) { return N ? g<N - 1>(n) : n; }"),
     (11, "int g(int n) {\n    return g(n); }", "recursion is not supported", "float max(float a, float b, float c) { return max(a, max(b, c)); }"),
     (14, "struct A { int n; };\nstruct B : public A {};", "derived classes", "template <typename T> struct is_small : metal::false_type {};\ntemplate <> struct is_small<char> : metal::true_type {};"),
+    (15, "union U { int n; device int& r; };", "union member 'r' has reference type 'device int &'", "union U { int n; device int* p; float4 v[2]; };\nunion { float a; uint b; } pun(float x);"),
+    (15, "struct A { int n; };\nunion U : A { int m; };", "unions cannot have base classes", "struct A { int n; };\nunion U { A a; int m; };"),
     (16, "int main() { return 0; }", "non-qualified function cannot be called 'main'", "int main_sum() { return 0; } struct S { int main() { return 1; } };"),
     (16, "kernel int f() { return 1; }", "invalid return type 'int' for kernel function", "kernel void f() {}"),
     (16, "struct S { kernel void f() {} };", "kernel function cannot be a member function", "struct S { void kernel_f() {} };"),
@@ -115,6 +117,7 @@ CASES = [
     (30, "int g(half h) { return as_type<int>(h); }", "as_type cast from 'half' to 'int' is not allowed", "int g(half2 h, float3 v) { float4 w = as_type<float4>(v); return as_type<int>(h) + as_type<short>(h.x); }"),
     (30, "uint g(device int* p) { return as_type<uint>(p); }", "as_type cast from 'device int *' to 'uint'", "uint g(device int* p) { return as_type<uint>(p[0]); }"),
     (30, "float g() { return as_type<float>(1L); }", "as_type cast from 'long' to 'float'", "float g() { return as_type<float>(0x3f800000); }"),
+    (31, "struct S { float3 v; };\nstatic_assert(sizeof(S) == 12, \"packed\");", "static assertion failed due to requirement 'sizeof(S) == 12': it is 16", "struct S { packed_float3 v; };\nstatic_assert(sizeof(S) == 12, \"packed\");\nstatic_assert(sizeof(float3) == 16);"),
     (32, f"{HEAD}) {{ threadgroup half4x4 t[8]; }}", "no matching constructor for initialization of 'half4x4'", f"{HEAD}) {{ threadgroup half4 t[32]; half4x4 m[2]; threadgroup half4x4* p = (threadgroup half4x4*)t; }}"),
     (33, "float4 g(float4 a, float4 b) { return a < b ? a : b; }", "must be a scalar, not 'bool4'", "float4 g(float4 a, float4 b) { return any(a < b) ? a : select(b, a, a < b); }"),
     (36, "void g(device int* x) { atomic_fetch_add_explicit(x, 1, memory_order_relaxed); }", "no matching function for call to 'atomic_fetch_add_explicit'",
@@ -146,6 +149,10 @@ WARNINGS = [
     (24, "void h(device float* restrict a, const device float* b) { a[0] = b[0]; }\nvoid g(device float* x) { h(x, x); }", "'x' is passed twice to 'h'",
      "void h(device float* restrict a, const device float* b) { a[0] = b[0]; }\nvoid g(device float* x, device float* y) { h(x, y); }"),
     (27, "template <typename T> kernel void f(device T* x) {}", "is never instantiated", "template <typename T> kernel void f(device T* x) {}\n" + 'template [[host_name("f")]] kernel void f<float>(device float*);'),
+    (31, "kernel void f(device float* x) { device float3* v = (device float3*)x; v[0] = 1; }", "a float3 takes 16 bytes, so its elements are four numbers apart", "kernel void f(device float* x, device float3* y) { device packed_float3* v = (device packed_float3*)x; v[0] = y[0]; }"),
+    (31, "kernel void f(device half* x, constant uint& n) { device half3& v = *reinterpret_cast<device half3*>(x + n); v = 1; }", "a half3 takes 8 bytes", "kernel void f(device half* x) { device half4& v = *reinterpret_cast<device half4*>(x); v = 1; }"),
+    (31, "struct P { float3 place;\n  float mass; };\nkernel void f(device P* p) { p[0].mass = 1; }".replace("\n  ", " ").replace("};\n", "}; "), "'mass' begins at byte 16 of 'P': a float3 takes 16 bytes, a packed_float3 12",
+     "struct P { packed_float3 place; float mass; float3 speed; };\nstruct Q { float3 a; float b; };\nkernel void f(device P* p) { Q q; q.b = 1; p[0].mass = q.b; }"),
     (34, "int g(int n) { return n / 0; }", "division by zero is undefined", "float g(float n) { return n / 0.5; }"),
     (34, "int g(int n) { return n % -3; }", "% with a negative operand", "int g(int n) { return n % 3 - 3; }"),
     (34, "uint g(uint n) { return n >> 32; }", "shift count 32 of 'uint' counts modulo 32, so it shifts by 0", "ulong g(ulong n, uint m) { return (n >> 32) + (m >> 31); }"),
@@ -155,10 +162,18 @@ WARNINGS = [
      f"{HEAD}, uint l [[thread_position_in_threadgroup]], uint n [[threads_per_threadgroup]]) {{\n for (uint s = n / 2; s > 0; s /= 2) {{ if (l < s) x[l] += x[l + s]; threadgroup_barrier(mem_flags::mem_device); }} }}"),
     (39, f"{HEAD}, {GRID}, constant uint& n) {{ if (i >= n) return; x[i] = 1;\n threadgroup_barrier(mem_flags::mem_device); }}", "behind the return in line",
      f"{HEAD}, uint i [[threadgroup_position_in_grid]], constant uint& n) {{ if (i >= n) return; x[i] = 1;\n threadgroup_barrier(mem_flags::mem_device); }}"),
+    (38, f"{HEAD}, uint lane [[thread_index_in_simdgroup]]) {{ simdgroup_float8x8 m; if (lane == 0) simdgroup_store(m, x); }}", "'simdgroup_store' in control flow that differs",
+     f"{HEAD}, uint s [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {{ simdgroup_float8x8 m; if (s == 0) simdgroup_store(m, x); if (lane == 0) x[64] = 1; }}"),
+    (39, f"{HEAD}, uint l [[thread_index_in_threadgroup]]) {{ threadgroup float t[64]; t[l] = x[l]; threadgroup_barrier(mem_flags::mem_device); x[l] = t[63 - l]; }}", "does not order 't'",
+     f"{HEAD}, uint l [[thread_index_in_threadgroup]]) {{ threadgroup float t[64]; t[l] = x[l]; threadgroup_barrier(mem_flags::mem_threadgroup); x[l] = t[63 - l]; threadgroup_barrier(mem_flags::mem_none); t[l] = 1; }}"),
     (40, f"{HEAD}) {{ threadgroup float4 a[16][128]; threadgroup half b[2]; }}", "'f' declares 32772 bytes of threadgroup memory", f"constant int N = 128;\n{HEAD}) {{ threadgroup float4 a[16][N]; }}"),
     (42, "bool g(float v) { return isnan(v); }", "'isnan' may be folded away", "bool isnan(float v) { return as_type<uint>(v) > 0x7f800000u; } bool g(float v) { return isnan(v); }"),
     (42, "bool g(float v) { return v == -INFINITY; }", "comparison with INFINITY", "float g(float v) { float m = -INFINITY; return max(m, v); }"),
     (42, "bool g(float v) { return v != v; }", "'v != v' may be folded away", "bool g(int v, float w, float u) { return v != v || w != u; }"),
+    (43, "float g(float x, float y) { return fmod(x, y); }", "no error bound", "float g(float x, float y) { return precise::fmod(x, y) + x - y * trunc(x / y); }"),
+    (43, "float g(float x) { return pow(-2.0, x); }", "'pow' of -2 is undefined under fast math", "float g(float x) { return pow(2.0, x) + pow(x, 0.0) + precise::pow(-2.0, x); }"),
+    (43, "float g(float x) { return atan2(x, 0.0f); }", "'atan2' of 0 is undefined", "float g(float x) { return atan2(x, 1.0f) + atan2(x, x); }"),
+    (43, "float g() { return log(-1.0) + 2; }", "-1 is outside the domain of 'log'", "float g(float x) { return log(1.0) + sqrt(0.0) + log(-x) + asin(0.5); }"),
     (51, f"{HEAD}, {GRID}) {{ x[i] = 1; }}", "'x' is written without a bounds check of 'i'", f"{HEAD}, constant uint& n, {GRID}) {{ if (i >= n) return; x[i] = 1; }}"),
     (51, f"{HEAD}, {GRID}) {{ uint j = i * 2; x[j + 1] += 1; }}", "without a bounds check", f"{HEAD}, {GRID}) {{ uint j = min(i, 7u); x[j] += 1; }}"),
 ]  # fmt: skip
@@ -251,15 +266,13 @@ def test_an_unknown_version_is_refused() -> None:
 
 def test_every_rule_has_a_case() -> None:
     tested = {case[0] for case in (*CASES, *WARNINGS, *VERSIONS)} | {46}
-    assert tested == {number for number, rule in RULES.items() if rule.check is not None}
-    assert set(RULES) == set(range(1, 52))
+    assert tested == set(RULES) == set(range(1, 52))
 
 
 def test_every_rule_says_why_in_one_sentence() -> None:
     for number, rule in RULES.items():
         assert rule.number == number
         assert rule.why.endswith(".") and len(rule.why) > 20
-        assert rule.check is not None or rule.limits
     assert len({rule.name for rule in RULES.values()}) == len(RULES)
 
 

@@ -275,6 +275,8 @@ class Expressions:
         self._skip_template()
         if self._text() == "(":
             kinds = self._arguments()
+            if token.text.endswith(("_mtl", "_mtl>", "_mtl<>>")):
+                return self._checked(token.text, kinds)
             return self._call(token.text, kinds, qualified)
         if self._text() == "{":
             raise _NotUnderstood
@@ -336,6 +338,21 @@ class Expressions:
             scalars = {kind.value for kind in kinds if kind is not None}
             return scalars.pop() if len(scalars) == 1 and not vectors else None
         return None
+
+    def _checked(self, name: str, kinds: list[Type | None]) -> Type | None:
+        """The type of what stands in a check of an instrumented program."""
+        check = name.partition("<")[0]
+        first = kinds[0] if kinds else None
+        if check in ("at_mtl", "deref_mtl"):
+            return self._element(first)
+        if check == "sum_mtl":
+            return self._element(next((kind for kind in kinds[:2] if kind is not None and kind.pointers), None))
+        if check in ("quotient_mtl", "rest_mtl"):
+            left, right = kinds[:2]
+            return arithmetic("/", left, right) if left is not None and right is not None else None
+        if check in ("object_mtl", "store_mtl", "lane_in_mtl", "lane_out_mtl", "lane_from_mtl", "atomic_pointer_mtl"):
+            return first
+        return Type("bool") if check == "loop_mtl" else None
 
     def _postfix(self, kind: Type | None) -> Type | None:
         while self._index < self._end:

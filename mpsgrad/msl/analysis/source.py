@@ -231,7 +231,7 @@ class Source:
             if len(bodies) > 1 or is_template or self.text(start - 1) != name:
                 continue
             known[name] = {}
-            for variable in self._read_declarations(start, end, depth_limit=True):
+            for variable in self.declarations_between(start, end, depth_limit=True):
                 known[name][variable.name] = (variable.type, variable.extents)
         return known
 
@@ -253,6 +253,17 @@ class Source:
         """Bytes of an object of this type."""
         found = size_and_alignment(kind, self.layouts)
         return found[0] if found else None
+
+    def alignment(self, kind: Type) -> int | None:
+        """What the address of an object of this type is a multiple of."""
+        found = size_and_alignment(kind, self.layouts)
+        return found[1] if found else None
+
+    def member_place(self, struct: str, member: str) -> int | None:
+        """The token that declares a struct's member."""
+        start, end, _ = self.struct_bodies[struct][0]
+        declared = self.declarations_between(start, end, depth_limit=True)
+        return next((variable.place for variable in declared if variable.name == member), None)
 
     @cached_property
     def methods(self) -> dict[str, dict[str, list[tuple[int, frozenset[str]]]]]:
@@ -346,12 +357,12 @@ class Source:
         for function in self.functions:
             for variable in self._parameters(function):
                 found.setdefault(variable.name, []).append(variable)
-            for variable in self._read_declarations(function.body_open, function.body_close):
+            for variable in self.declarations_between(function.body_open, function.body_close):
                 found.setdefault(variable.name, []).append(variable)
         for name, bodies in self.struct_bodies.items():
             # Inside a struct its members hide what is outside.
             for start, close, _ in bodies:
-                for variable in self._read_declarations(start, close, depth_limit=True):
+                for variable in self.declarations_between(start, close, depth_limit=True):
                     kind = variable.type if name in self.members else None
                     found.setdefault(variable.name, []).append(replace(variable, type=kind, first=start, last=close))
         return found
@@ -399,7 +410,7 @@ class Source:
                 known = replace(kind, pointers=kind.pointers + 1)
             yield Variable(self.text(index), index, known, function.opening, function.body_close, (), is_reference)
 
-    def _read_declarations(self, start: int, end: int, depth_limit: bool = False) -> Iterator[Variable]:
+    def declarations_between(self, start: int, end: int, depth_limit: bool = False) -> Iterator[Variable]:
         """The variables declared between two braces; with ``depth_limit`` none in inner ones."""
         scopes = [(start, end)]
         index = start + 1

@@ -84,7 +84,7 @@ def lint(
     checked = Source(program.tokens, program, (major, minor), metalcompute, source, filename)
     findings: dict[Finding, None] = {}
     for number, rule in RULES.items():
-        for token, message, *severity in rule.check(checked) if rule.check is not None else ():
+        for token, message, *severity in rule.check(checked):
             level = severity[0] if severity else rule.severity
             findings[Finding(token.file, token.line, token.column, level, message, number)] = None
     return sorted(findings, key=lambda finding: (finding.line, finding.column or 0, finding.rule))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import SIZES, built_in
+from mpsgrad.msl.lint.flow import depends, enclosing_conditions, thread_names
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, split_commas
 
@@ -104,7 +105,7 @@ def simd_functions_take_what_they_can(source: Source) -> Iterator[Found]:
     why="The hardware multiplies matrices of 8 by 8 half or float elements, and no others.",
 )
 def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
-    """That control flow is uniform around them is not seen, nor is reliance on the lanes' elements."""
+    """Sees conditions on the lane around functions that take matrices; reliance on the lanes' elements is not seen."""
     allowed = {"half", "float"} | ({"bfloat"} if source.version >= (3, 1) else set())
     for index, token in enumerate(source.tokens):
         if token.kind != IDENTIFIER or source.text(index - 1) in ("struct", "class"):
@@ -125,3 +126,17 @@ def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
         sizes = [source.integer(part) for part in parts[1:]]
         if element is not None and (str(element) not in allowed or any(size not in (8, None) for size in sizes)):
             yield token, "simdgroup matrices are 8x8 of half or float"
+    for kernel in source.program.kernels:
+        names = thread_names(source, kernel, frozenset({"thread_index_in_simdgroup"}))
+        for index in range(kernel.body_open, kernel.body_close):
+            if source.text(index) not in _MATRIX_FUNCTIONS or source.text(index + 1) != "(":
+                continue
+            conditions = enclosing_conditions(source, kernel, index)
+            if any(depends(source, condition, names.differs) for condition in conditions):
+                message = f"'{source.text(index)}' in control flow that differs between the threads of a simdgroup"
+                yield source.tokens[index], message, "warning"
+
+
+_MATRIX_FUNCTIONS = frozenset(
+    {"simdgroup_load", "simdgroup_store", "simdgroup_multiply", "simdgroup_multiply_accumulate"}
+)

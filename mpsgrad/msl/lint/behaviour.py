@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source, element_of
 from mpsgrad.msl.analysis.types import INTEGERS, SIZES
+from mpsgrad.msl.backend import floating_literal
 from mpsgrad.msl.declarations import Kernel
-from mpsgrad.msl.lint.flow import enclosing_conditions, has_guard, thread_names
-from mpsgrad.msl.lint.rule import Found, rule, undecided
-from mpsgrad.msl.tokens import IDENTIFIER
+from mpsgrad.msl.lint.flow import depends, enclosing_conditions, has_guard, thread_names
+from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER
 
 THREADGROUP_BYTES = 32768
 
@@ -167,10 +168,10 @@ def barriers_are_reached_by_all(source: Source) -> Iterator[Found]:
             for index in range(kernel.body_open, kernel.body_close)
             if source.text(index) == "return"
             for condition in enclosing_conditions(source, kernel, index)
-            if _depends(source, condition, differs)
+            if depends(source, condition, differs)
         ]
         for barrier in barriers:
-            if any(_depends(source, c, differs) for c in enclosing_conditions(source, kernel, barrier)):
+            if any(depends(source, c, differs) for c in enclosing_conditions(source, kernel, barrier)):
                 message = "threadgroup_barrier in control flow that differs between the threads of a threadgroup"
                 yield source.tokens[barrier], message
             elif any(index < barrier for index, _ in returns):
@@ -179,28 +180,36 @@ def barriers_are_reached_by_all(source: Source) -> Iterator[Found]:
                 message = f"threadgroup_barrier behind the return in line {line}, which only some threads take"
                 yield source.tokens[barrier], message
                 break
+        yield from _barriers_for_other_memory(source, kernel, barriers)
 
 
-def _depends(source: Source, condition: tuple[int, int], differs: frozenset[int]) -> bool:
-    """Whether a variable of ``differs`` itself decides the condition. In "position / 32 == 0", as an index or as an
-    argument it may give all threads the same answer."""
-    start, end = condition
-    index = start
-    while index < end:
-        text = source.text(index)
-        is_name = source.kind(index - 1) == IDENTIFIER and not source.is_type(index - 1)
-        is_call = text == "(" and index > start and (is_name or source.text(index - 1) == ">")
-        if (is_call or text == "[") and source.close(index) > 0:
-            index = source.close(index)
-        elif source.kind(index) == IDENTIFIER and source.text(index - 1) not in (".", "->", "/", "-"):
-            variable = source.variable(text, index)
-            after = index + 1
-            while source.text(after) == "." and source.kind(after + 1) == IDENTIFIER:
-                after += 2
-            if variable is not None and variable.place in differs and source.text(after) not in ("/", "-", ">>"):
-                return True
-        index += 1
-    return False
+def _barriers_for_other_memory(source: Source, kernel: Kernel, barriers: list[int]) -> Iterator[Found]:
+    """Barriers between a write and a read of one threadgroup array whose flags leave threadgroup memory out."""
+    for number, barrier in enumerate(barriers):
+        flags = {source.text(k) for k in range(barrier + 2, source.close(barrier + 1))}
+        if "mem_threadgroup" in flags or flags.isdisjoint({"mem_none", "mem_device", "mem_texture"}):
+            continue
+        start = barriers[number - 1] if number else kernel.body_open
+        end = barriers[number + 1] if number + 1 < len(barriers) else kernel.body_close
+        written = {name for name, writes in _elements(source, start, barrier) if writes}
+        read = {name for name, writes in _elements(source, barrier, end) if not writes}
+        for name in sorted(written & read)[:1]:
+            message = f"this barrier does not order '{name}' in threadgroup memory: add mem_flags::mem_threadgroup"
+            yield source.tokens[barrier], message
+
+
+def _elements(source: Source, start: int, end: int) -> Iterator[tuple[str, bool]]:
+    """The threadgroup arrays whose elements are used between two places, and whether each is only written."""
+    for index in range(start, end):
+        if source.kind(index) != IDENTIFIER or source.text(index + 1) != "[" or source.text(index - 1) in (".", "->"):
+            continue
+        variable = source.variable(source.text(index), index)
+        if variable is None or variable.type is None or variable.type.space != "threadgroup" or variable.place == index:
+            continue
+        after = source.close(index + 1) + 1
+        while source.text(after) == "[" and source.close(after) > 0:
+            after = source.close(after) + 1
+        yield source.text(index), source.text(after) == "="
 
 
 @rule(
@@ -272,9 +281,51 @@ def fast_math_keeps_tests_for_nan(source: Source) -> Iterator[Found]:
                 yield token, f"'{left.text} {token.text} {left.text}' may be folded away under fast math"
 
 
-undecided(
+_DOMAINS: dict[str, Callable[[float], bool]] = {
+    "log": lambda x: x <= 0, "log2": lambda x: x <= 0, "log10": lambda x: x <= 0, "rsqrt": lambda x: x <= 0,
+    "sqrt": lambda x: x < 0, "powr": lambda x: x < 0, "pow": lambda x: x <= 0, "asin": lambda x: abs(x) > 1,
+    "acos": lambda x: abs(x) > 1, "atanh": lambda x: abs(x) >= 1, "acosh": lambda x: x < 1,
+}  # fmt: skip
+_BOUNDED = re.compile(rf"(?:{'|'.join(_DOMAINS)}|atan2|fmod)$")
+
+
+@rule(
     43,
     "accuracy",
-    why="Each function of the library has its own error bound, and some arguments have no specified result.",
-    limits="A bound on results is not a property of the source: tests compare the numbers within it.",
+    severity="warning",
+    why="Each function of the library has its own error bound, and for some arguments or under fast math none.",
 )
+def results_have_a_bound(source: Source) -> Iterator[Found]:
+    """Sees arguments that are written as numbers; fmod has a bound as precise::fmod and in safe math."""
+    safe = _SAFE_MATH.search(source.written) is not None
+    for index in source.calls(_BOUNDED):
+        name = source.text(index)
+        if name in source.declared_functions:
+            continue
+        is_precise = source.text(index - 1) == "::" and source.text(index - 2) == "precise"
+        numbers = [_number(source, *argument) for argument in source.arguments(index + 1)]
+        token = source.tokens[index]
+        if name == "fmod":
+            if not is_precise and not safe:
+                yield token, "fast math gives 'fmod' no error bound; precise::fmod has one"
+        elif name == "atan2":
+            if 0.0 in numbers[:2] and not is_precise and not safe:
+                yield token, "'atan2' of 0 is undefined under fast math"
+        elif numbers and numbers[0] is not None and _DOMAINS[name](numbers[0]):
+            if name != "pow":
+                yield token, f"{numbers[0]:g} is outside the domain of '{name}'"
+            elif not is_precise and not safe:
+                yield token, f"'pow' of {numbers[0]:g} is undefined under fast math: pow(x, y) is exp2(y * log2(x))"
+
+
+def _number(source: Source, start: int, end: int) -> float | None:
+    """The value of an argument that is one number, with a sign or without."""
+    sign = -1.0 if source.text(start) == "-" else 1.0
+    start += source.text(start) in ("-", "+")
+    if end != start + 1 or source.kind(start) != NUMBER:
+        return None
+    parts = floating_literal(source.text(start))
+    try:
+        return sign * float((parts[0] if parts else source.text(start).rstrip("uUlL")).replace("'", ""))
+    except ValueError:
+        return None

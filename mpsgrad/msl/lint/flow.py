@@ -28,12 +28,12 @@ class ThreadNames:
     differs: frozenset[int]
 
 
-def thread_names(source: Source, kernel: Kernel) -> ThreadNames:
-    """The names in a kernel whose values follow from the thread's position."""
+def thread_names(source: Source, kernel: Kernel, attributes: frozenset[str] = _THREAD) -> ThreadNames:
+    """The names in a kernel whose values follow from the thread's position, given by parameters of ``attributes``."""
     follows = {
         parameter.name
         for parameter in kernel.parameters
-        if any(attribute.name in _THREAD for attribute in parameter.attributes)
+        if any(attribute.name in attributes for attribute in parameter.attributes)
     }
     differs = {variable.place for name in follows if (variable := source.variable(name, kernel.body_open)) is not None}
     follows |= {p.name for p in kernel.parameters if p.attribute("threadgroup_position_in_grid")}
@@ -116,3 +116,25 @@ def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tup
         if body <= index <= last:
             found.append((position + 2, close))
     return found
+
+
+def depends(source: Source, condition: tuple[int, int], differs: frozenset[int]) -> bool:
+    """Whether a variable of ``differs`` itself decides the condition. In "position / 32 == 0", as an index or as an
+    argument it may give all threads the same answer."""
+    start, end = condition
+    index = start
+    while index < end:
+        text = source.text(index)
+        is_name = source.kind(index - 1) == IDENTIFIER and not source.is_type(index - 1)
+        is_call = text == "(" and index > start and (is_name or source.text(index - 1) == ">")
+        if (is_call or text == "[") and source.close(index) > 0:
+            index = source.close(index)
+        elif source.kind(index) == IDENTIFIER and source.text(index - 1) not in (".", "->", "/", "-"):
+            variable = source.variable(text, index)
+            after = index + 1
+            while source.text(after) == "." and source.kind(after + 1) == IDENTIFIER:
+                after += 2
+            if variable is not None and variable.place in differs and source.text(after) not in ("/", "-", ">>"):
+                return True
+        index += 1
+    return False

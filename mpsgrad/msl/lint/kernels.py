@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.declarations import Parameter
-from mpsgrad.msl.lint.rule import Found, needs, rule, undecided
+from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, spell
 
 
@@ -17,12 +17,27 @@ def _type(source: Source, parameter: Parameter) -> Type | None:
     return read[0] if read is not None else None
 
 
-undecided(
+@rule(
     15,
-    "unions-allowed",
-    why="Unions of buffer types are legal (Metal Shading Language Specification, 2.8).",
-    limits="There is nothing to refuse: the rule says that a union must be accepted.",
+    "union",
+    words="union member 'r' has reference type 'device int &'",
+    why="A union of buffer types is legal; what cannot share its bytes, a reference or a base class, is not.",
 )
+def unions_hold_data(source: Source) -> Iterator[Found]:
+    for index in source.words("union"):
+        opening = index + 1
+        while source.text(opening) not in ("{", ";", "(", ")", ""):
+            opening += 1
+        close = source.close(opening) if source.text(opening) == "{" else -1
+        if close < 0:
+            continue
+        colon = next((k for k in range(index + 1, opening) if source.text(k) == ":"), None)
+        if colon is not None:
+            yield source.tokens[colon], "unions cannot have base classes"
+        for variable in source.declarations_between(opening, close, depth_limit=True):
+            if variable.is_reference:
+                kind = f"{variable.type.space or 'thread'} {variable.type} &" if variable.type else "reference"
+                yield source.tokens[variable.place], f"union member '{variable.name}' has reference type '{kind}'"
 
 
 @rule(

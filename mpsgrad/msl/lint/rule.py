@@ -24,16 +24,15 @@ class Finding(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. ``words`` are those of Apple's compiler where they are known; ``check`` is None for a rule that the
-    source alone cannot decide, and ``limits`` says what is not seen."""
+    """One rule. ``words`` are those of Apple's compiler where they are known; ``limits`` says what is not seen."""
 
     number: int
     name: str
     severity: Severity
     why: str
-    words: str | None = None
-    check: Check | None = None
-    limits: str | None = None
+    words: str | None
+    check: Check
+    limits: str | None
 
 
 CATALOGUE: dict[int, Rule] = {}
@@ -52,11 +51,6 @@ def rule(
         return check
 
     return register
-
-
-def undecided(number: int, name: str, *, why: str, limits: str) -> None:
-    """Enters a rule that no look at the source decides, with the reason."""
-    CATALOGUE[number] = Rule(number, name, "warning", why, None, None, limits)
 
 
 def needs(version: str) -> str:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions
-from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
-from mpsgrad.msl.lint.rule import Found, rule, undecided
-from mpsgrad.msl.tokens import IDENTIFIER, matching_angle
+from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, spell
 
 _ASSIGNMENT = re.compile(r"[-+*/%&|^]?=|<<=|>>=")
 
@@ -217,12 +217,99 @@ def as_type_keeps_the_size(source: Source) -> Iterator[Found]:
             yield source.tokens[index], f"as_type cast from '{value}' to '{target}' is not allowed"
 
 
-undecided(
+@rule(
     31,
     "size-and-alignment",
+    severity="warning",
+    words="static assertion failed due to requirement 'sizeof(S) == 12'",
     why="float3 takes 16 bytes and packed_float3 12; a host that packs a struct otherwise gives wrong numbers.",
-    limits="No source breaks this rule: it binds the translation and the host's data, and is kept by assertions there.",
 )
+def layouts_are_what_they_look_like(source: Source) -> Iterator[Found]:
+    """Looks at structs in a kernel's buffers, at casts of pointers to numbers, and at static assertions about sizes;
+    an assertion that fails is an error."""
+    tokens = source.tokens
+    for name in sorted(_buffer_structs(source)):
+        offset = 0
+        before: Type | None = None
+        for member, (kind, extents) in source.members[name].items():
+            size = source.size(kind) if kind is not None and not extents else None
+            if kind is None or size is None:
+                break
+            alignment = source.alignment(kind) or 1
+            start = -(-offset // alignment) * alignment
+            if before is not None and start == offset and alignment <= SIZES.get(before.base, 0):
+                place = source.member_place(name, member)
+                if place is not None:
+                    sizes = f"a {before} takes {source.size(before)} bytes, a packed_{before} {3 * SIZES[before.base]}"
+                    yield tokens[place], f"'{member}' begins at byte {start} of '{name}': {sizes}"
+            offset = start + size
+            before = kind if kind.is_vector and kind.width == 3 and not kind.packed else None
+    expressions = Expressions(source)
+    for index, token in enumerate(tokens):
+        if token.text in ("(", "<") and source.in_body(index):
+            yield from _three_element_cast(source, expressions, index)
+        elif token.text == "static_assert" and source.text(index + 1) == "(":
+            yield from _failed_assertion(source, index)
+
+
+def _buffer_structs(source: Source) -> set[str]:
+    """The structs that kernels' buffers hold."""
+    found = set()
+    for kernel in source.program.kernels:
+        for parameter in kernel.parameters:
+            if is_buffer(parameter):
+                found |= {token.text for token in parameter.type if token.text in source.members}
+    return found
+
+
+def _three_element_cast(source: Source, expressions: Expressions, opening: int) -> Iterator[Found]:
+    """A cast of a pointer to numbers that makes it one to vectors of three."""
+    named = source.text(opening) == "<"
+    if named and source.text(opening - 1) != "reinterpret_cast":
+        return
+    close = matching_angle(source.tokens, opening) if named else source.close(opening)
+    if close is None or close < 0:
+        return
+    read = read_type(source.tokens, opening + 1, close, source.aliases, source.members)
+    if read is None or read[1] != close or read[0].pointers != 1 or read[0].width != 3 or read[0].packed:
+        return
+    if named:
+        start, end = close + 2, source.close(close + 1)
+    else:
+        start = end = close + 1
+        if source.text(start) == "(":
+            end = source.close(start) + 1
+        elif source.kind(start) == IDENTIFIER:
+            end = start + 1
+    kind = expressions.type_of(start, end) if end > start else None
+    if kind is None:
+        # A pointer and a number.
+        first = start + (source.text(start) == "(")
+        kind = expressions.type_of(first, first + 1) if source.text(first + 1) in ("+", "-") else None
+    target = read[0]
+    if kind is not None and kind.pointers == 1 and kind.width == 1 and kind.base == target.base:
+        name = f"{target.base}3"
+        message = f"a {name} takes {4 * SIZES[target.base]} bytes, so its elements are four numbers apart"
+        yield source.tokens[opening], f"{message}; those of packed_{name} are three"
+
+
+def _failed_assertion(source: Source, index: int) -> Iterator[Found]:
+    """``static_assert(sizeof(T) == n)`` where the size is another."""
+    arguments = source.arguments(index + 1)
+    if not arguments:
+        return
+    start, end = arguments[0]
+    words = [source.text(position) for position in range(start, end)]
+    close = source.close(start + 1) if words[:2] == ["sizeof", "("] else -1
+    if close < 0 or source.text(close + 1) != "==":
+        return
+    read = read_type(source.tokens, start + 2, close, source.aliases, source.members)
+    expected = source.integer(source.tokens[close + 2 : end])
+    size = source.size(read[0]) if read is not None and read[1] == close and read[0].known else None
+    if size is not None and expected is not None and size != expected:
+        requirement = f"sizeof({spell(source.tokens[start + 2 : close])}) == {expected}"
+        message = f"static assertion failed due to requirement '{requirement}': it is {size}"
+        yield source.tokens[index], message, "error"
 
 
 @rule(

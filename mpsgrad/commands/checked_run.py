@@ -1,0 +1,97 @@
+"""``mpsgrad check --run``: runs a kernel with checks and reports what it does wrong."""
+
+from __future__ import annotations
+
+import argparse
+
+from mpsgrad.commands.run import UNDEFINED, add_launch_options, parse_value
+from mpsgrad.runtime.findings import MISTAKES, KernelFinding
+
+SIMD_WIDTH = 32
+_METALCOMPUTE_THREADGROUP = 1024
+
+ARGUMENT_HELP = "an argument of the kernel, in a form that 'mpsgrad run --help' lists; undefined:float:64 is an output"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of a checked run."""
+    group = parser.add_argument_group("with --run", "how the kernel is launched")
+    add_launch_options(group, ARGUMENT_HELP, needs_grid=False)
+
+
+def usage_error(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with the command line, if anything."""
+    if len(arguments.files) != 2:
+        return f"--run takes FILE and KERNEL, but {len(arguments.files)} were given"
+    return "--run needs --grid" if arguments.grid is None else None
+
+
+class UsageError(Exception):
+    """The command line means nothing for this kernel."""
+
+
+def run_kernel(arguments: argparse.Namespace, source: str) -> list[KernelFinding]:
+    """Runs the kernel of ``source`` with the launch that ``arguments`` describe.
+
+    Raises ``UsageError`` for arguments that mean nothing, and what compiling or launching raises.
+    """
+    from mpsgrad.devices import opencl
+    from mpsgrad.runtime import compile
+
+    devices = opencl.devices()
+    if not devices:
+        raise UsageError(f"--run: {opencl.unavailable_reason() or 'no OpenCL device was found'}")
+    try:
+        values = [parse_value(text) for text in arguments.arguments]
+    except (argparse.ArgumentTypeError, OSError, EOFError, ValueError) as error:
+        raise UsageError(f"--arg: {error}") from None
+    undefined = [index for index, text in enumerate(arguments.arguments) if text.startswith(f"{UNDEFINED}:")]
+    library = compile(
+        source,
+        device=devices[0],
+        function_constants=dict(arguments.constants),
+        language_version=arguments.language_version,
+    )
+    try:
+        function = library.function(arguments.files[1])
+    except KeyError as error:
+        raise UsageError(f"--run: {error.args[0]}") from None
+    threadgroup = arguments.threadgroup
+    if arguments.metalcompute and threadgroup is None:
+        declared = function.max_total_threads_per_threadgroup or _METALCOMPUTE_THREADGROUP
+        threadgroup = max(declared // SIMD_WIDTH, 1) * SIMD_WIDTH
+    return list(
+        function.check(
+            arguments.grid,
+            *values,
+            threadgroup=threadgroup,
+            grid_of_threadgroups=arguments.grid_of_threadgroups,
+            threadgroup_memory=arguments.threadgroup_memory,
+            undefined=undefined,
+            rounded_up=arguments.metalcompute,
+        )
+    )
+
+
+def as_object(finding: KernelFinding) -> dict[str, object]:
+    """What ``--json`` shows of a finding beside what it shows of any."""
+    other = finding.other
+    return {
+        "kernel": finding.kernel,
+        "count": finding.count,
+        "thread": finding.thread,
+        "threadgroup": finding.threadgroup,
+        "argument": finding.argument,
+        "index": finding.index,
+        "length": finding.length,
+        "other": None
+        if other is None
+        else {"thread": other.thread, "file": other.file, "line": other.line, "column": other.column},
+    }
+
+
+def explain(name: str) -> str:
+    """What a kind of finding is about."""
+    mistake = MISTAKES[name]
+    text = f"{name} ({mistake.severity}, found by --run)\n  {mistake.why}"
+    return f"{text}\n  {mistake.limits}" if mistake.limits else text

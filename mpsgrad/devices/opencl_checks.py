@@ -1,0 +1,227 @@
+"""Runs an instrumented kernel on a CPU, one threadgroup after another, and reads what its checks found.
+
+The structs are those of ``msl/include/opencl/80_checks.h``. Host and device share one memory, so that the program finds
+its tables by their addresses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache as once
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.devices.contract import LARGEST_THREADGROUP, CompileOptions, Extents, require_constants
+from mpsgrad.devices.opencl import OpenCLDevice
+from mpsgrad.errors import DeviceError
+from mpsgrad.msl import KernelSignature
+from mpsgrad.msl.instrument import Instrumentation
+
+# Threads run 32 abreast, as the lanes of a simdgroup have to, only where the compiler optimizes.
+SCALAR_OPTIONS = ("-cl-std=CLC++2021", "-cl-opt-disable")
+ABREAST_OPTIONS = ("-cl-std=CLC++2021",)
+
+BOUNDS, EXTENT, UNINITIALISED, RACE, BARRIER, LANES, DIVISION, LOOP, KINDS = range(9)
+NOTHING, READ, WRITE, UPDATE, DESIGNATE, PLACE, ATOMIC, ATOMIC_READ, ATOMIC_WRITE = range(9)
+NOWHERE = 0xFFFFFFFF
+MOST_STEPS = 10_000_000
+
+_GAP = 1 << 20
+_FENCE = 256
+_LOCAL_BYTES = 1 << 20
+_DEVICE_SPACE = 1
+_MOST_BARRIERS = 4096
+_SPARE_BYTES = 256
+_MOST_LENGTHS = 128
+
+_RECORD = np.dtype(
+    [("group", "u4"), ("epoch", "u4"), ("lanes", "u4"), ("barriers", "u4"), ("thread", "u2"), ("site", "u2")]
+)
+_GRANULE = np.dtype([("records", _RECORD, 6), ("initialised", "u4")])
+_REGION = np.dtype(
+    [(name, "u8") for name in ("start", "end", "shadow")]
+    + [(name, "u4") for name in ("name", "space", "undefined", "_")]
+)  # fmt: skip
+FINDING = np.dtype(
+    [
+        (name, "u4")
+        for name in (
+            "count", "group", "thread", "site", "other_group", "other_thread", "other_site", "region", "access",
+            "other_access", "size", "reached",
+        )
+    ]
+    + [("address", "u8"), ("index", "i8"), ("extent", "u8")]
+)  # fmt: skip
+_CONTEXT = np.dtype(
+    [
+        (name, "u8")
+        for name in ("low", "high", "granule", "local_granules", "local_shadow", "findings", "lanes")
+    ]
+    + [(name, "u4") for name in ("sites", "lane_sites", "most_steps", "device_regions")]
+    + [("argument_bytes", "u4", _MOST_LENGTHS)]
+    + [(name, "u4") for name in ("group", "threads", "stopped", "regions", "local_used", "deepest")]
+    + [
+        ("region", _REGION, 96),
+        ("thread", "u4", (LARGEST_THREADGROUP, 8)),
+        ("barriers", "u4", (2, _MOST_BARRIERS)),
+        ("spare", "u1", (LARGEST_THREADGROUP, _SPARE_BYTES)),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The bytes that an argument stands for. ``undefined`` ones have no value until the kernel stores one."""
+
+    data: np.ndarray
+    undefined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a checked run found.
+
+    ``findings`` are records of ``FINDING`` by kind and site, empty where ``count`` is 0; ``regions`` the contents
+    afterwards; ``unwritten`` for each undefined region which of its granules got no value. ``stopped`` says that a loop
+    did not end.
+    """
+
+    findings: np.ndarray
+    regions: tuple[np.ndarray, ...]
+    unwritten: tuple[np.ndarray | None, ...]
+    stopped: bool
+
+
+class CheckedKernel:
+    """One kernel of a source, compiled with checks."""
+
+    def __init__(self, device: OpenCLDevice, source: str, name: str, options: CompileOptions, kernel: str) -> None:
+        self._device = device
+        self._compile = once(lambda launch: device.compile_checked(source, name, options, kernel, launch))
+
+    @property
+    def signature(self) -> KernelSignature:
+        return next(iter(self._compile("row")[1].kernels.values()))
+
+    @property
+    def instrumentation(self) -> Instrumentation:
+        found = self._compile("row")[1].instrumentation
+        assert found is not None
+        return found
+
+    def run(
+        self,
+        grid: Extents,
+        threadgroup: Extents,
+        regions: Sequence[Region],
+        numbers: Sequence[int],
+        threadgroup_memory: Sequence[int],
+    ) -> Outcome:
+        """Runs the kernel over ``grid`` threads. Argument ``k`` is ``regions[numbers[k]]``."""
+        import pyopencl as cl
+
+        signature = self.signature
+        require_constants(signature)
+        as_row = signature.uses_simdgroups and threadgroup[1:] != (1, 1)
+        program, translation = self._compile("box" if as_row else "row")
+        checks = translation.instrumentation
+        assert checks is not None
+        entry_point = next(iter(translation.kernels.values())).entry_point
+        device = self._device
+        context, queue = device._context, device._queue
+
+        arena = _Arena([region.data for region in regions])
+        memory = np.zeros((), _CONTEXT)
+        granules = [np.zeros(-(-region.data.nbytes // checks.granule) + 1, _GRANULE) for region in regions]
+        local_granules = np.zeros(_LOCAL_BYTES // checks.granule, _GRANULE)
+        findings = np.zeros((KINDS, max(len(checks.sites), 1)), FINDING)
+        lanes = np.zeros((max(checks.lane_sites, 1), LARGEST_THREADGROUP), np.uint32)
+        memory["low"], memory["high"] = arena.low, arena.high
+        memory["granule"], memory["local_granules"] = checks.granule, len(local_granules)
+        memory["local_shadow"], memory["findings"], memory["lanes"] = map(_address, (local_granules, findings, lanes))
+        memory["sites"], memory["lane_sites"] = findings.shape[1], checks.lane_sites
+        memory["most_steps"], memory["device_regions"] = MOST_STEPS, len(regions)
+        shared_arguments = [each.name for each in signature.arguments if each.address_space == "threadgroup"]
+        lengths = dict(zip(shared_arguments, threadgroup_memory, strict=True))
+        for number, name in enumerate(checks.threadgroup_arguments[:_MOST_LENGTHS]):
+            memory["argument_bytes"][number] = lengths.get(name, 0)
+        for position, region in enumerate(regions):
+            start = arena.address(position)
+            memory["region"][position] = (
+                start, start + region.data.nbytes, _address(granules[position]), position, _DEVICE_SPACE,
+                region.undefined, 0,
+            )  # fmt: skip
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+        try:
+            shared = cl.Buffer(context, flags, hostbuf=memory)
+            buffers = [cl.Buffer(context, flags, hostbuf=arena.bytes_of(position)) for position in range(len(regions))]
+            begin = cl.Kernel(program, "begin_checks_mtl")
+            begin.set_args(shared)
+            cl.enqueue_nd_range_kernel(queue, begin, (1,), (1,))
+            next_group = cl.Kernel(program, "next_group_mtl")
+            kernel = cl.Kernel(program, entry_point)
+            arguments: list[Any] = [buffers[number] for number in numbers]
+            arguments += [cl.LocalMemory(nbytes + _FENCE) for nbytes in threadgroup_memory]
+            for number, (at, extents, launch) in enumerate(_threadgroups(grid, threadgroup), 1):
+                next_group.set_args(np.uint32(number), np.uint32(math.prod(extents)))
+                cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,))
+                kernel.set_args(*arguments, launch)
+                local = (math.prod(extents), 1, 1) if as_row else extents
+                offset = None if as_row else tuple(i * size for i, size in zip(at, threadgroup, strict=True))
+                cl.enqueue_nd_range_kernel(queue, kernel, local, local, offset)
+                if number % 256 == 0:
+                    queue.finish()
+                    if memory["stopped"] == 2:
+                        break
+            next_group.set_args(np.uint32(0), np.uint32(0))
+            cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,)).wait()
+        except cl.Error as error:
+            raise DeviceError(f"{signature.name}: the device failed to run the checked kernel: {error}") from error
+        unwritten: list[np.ndarray | None] = []
+        for granule, region in zip(granules, regions, strict=True):
+            written = granule["initialised"][: -(-region.data.nbytes // checks.granule)]
+            unwritten.append(np.equal(written, 0) if region.undefined else None)
+        contents = tuple(arena.bytes_of(k)[: region.data.nbytes].copy() for k, region in enumerate(regions))
+        return Outcome(findings, contents, tuple(unwritten), bool(memory["stopped"] == 2))
+
+
+class _Arena:
+    """Copies of regions in one stretch of addresses, so far apart that what leaves one does not get into another."""
+
+    def __init__(self, data: Sequence[np.ndarray]) -> None:
+        self._offsets = []
+        self._sizes = [max(each.nbytes, 1) for each in data]
+        position = _GAP
+        for size in self._sizes:
+            self._offsets.append(position)
+            position += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE + _GAP
+        self._memory = np.frombuffer(mmap.mmap(-1, position), np.uint8)
+        for offset, each in zip(self._offsets, data, strict=True):
+            self._memory[offset : offset + each.nbytes] = each
+        self.low = _address(self._memory)
+        self.high = self.low + position
+
+    def address(self, position: int) -> int:
+        return self.low + self._offsets[position]
+
+    def bytes_of(self, position: int) -> np.ndarray:
+        return self._memory[self._offsets[position] : self._offsets[position] + self._sizes[position]]
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _threadgroups(grid: Extents, threadgroup: Extents) -> Iterator[tuple[Extents, Extents, np.ndarray]]:
+    """Position, extents and launch description of each threadgroup, in the order of their numbers."""
+    counts = tuple(-(-size // group) for size, group in zip(grid, threadgroup, strict=True))
+    for z, y, x in itertools.product(*(range(count) for count in reversed(counts))):
+        position = (x, y, z)
+        extents = tuple(min(t, g - i * t) for i, t, g in zip(position, threadgroup, grid, strict=True))
+        launch = np.array([*grid, *threadgroup, *counts, *position, *extents], np.uint32)
+        yield position, extents, launch  # type: ignore[misc]

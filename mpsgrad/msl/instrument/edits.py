@@ -1,0 +1,49 @@
+"""Changes to a list of tokens, noted by index and applied at once; what is inserted stands where its neighbour does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, Token
+
+
+class Edits:
+    """Insertions before, after and in the place of tokens.
+
+    Where several ranges begin or end at one token, the one that was noted first encloses those noted after it.
+    """
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._tokens = tokens
+        self._before: dict[int, list[Token]] = {}
+        self._after: dict[int, list[Token]] = {}
+        self._replaced: dict[int, list[Token]] = {}
+
+    def _made(self, index: int, words: Sequence[str | Token]) -> list[Token]:
+        place = self._tokens[index]
+        made = []
+        for word in words:
+            if isinstance(word, Token):
+                made.append(word)
+                continue
+            kind = NUMBER if word[0].isdigit() else IDENTIFIER if word[0].isalpha() or word[0] == "_" else PUNCTUATION
+            made.append(Token(kind, word, place.file, place.line, place.column, kind != PUNCTUATION))
+        return made
+
+    def before(self, index: int, *words: str | Token) -> None:
+        self._before.setdefault(index, []).extend(self._made(index, words))
+
+    def after(self, index: int, *words: str | Token) -> None:
+        self._after[index] = self._made(index, words) + self._after.get(index, [])
+
+    def replace(self, index: int, *words: str | Token) -> None:
+        self._replaced[index] = self._made(index, words)
+
+    def applied(self) -> list[Token]:
+        """The tokens with all changes."""
+        result: list[Token] = []
+        for index, token in enumerate(self._tokens):
+            result += self._before.get(index, ())
+            result += self._replaced.get(index, (token,))
+            result += self._after.get(index, ())
+        return result

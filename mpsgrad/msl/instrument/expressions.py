@@ -1,0 +1,306 @@
+"""Puts checks around what expressions do: memory accesses, barriers, simdgroup functions and divisions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.instrument.edits import Edits
+from mpsgrad.msl.instrument.scopes import Scopes
+from mpsgrad.msl.instrument.sites import SITE, Site, Woven, is_swizzle
+from mpsgrad.msl.instrument.tree import Node, TreeReader
+from mpsgrad.msl.tokens import Token
+
+Context = Literal["none", "read", "write", "update", "designate", "place", "address"]
+"""What an expression is for: ``designate`` binds a reference to it, ``place`` is written by what stands around it, and
+``address`` is not accessed at all."""
+
+_KINDS: dict[str, str] = {
+    "none": "READ_MTL", "read": "READ_MTL", "write": "WRITE_MTL", "update": "UPDATE_MTL",
+    "designate": "DESIGNATE_MTL", "place": "PLACE_MTL",
+}  # fmt: skip
+_ATOMIC = re.compile(r"atomic_(load|store|\w+)_explicit$")
+_OTHER_LANE = re.compile(r"(simd|quad)_(shuffle(?:_xor|_up|_down|_rotate_up|_rotate_down)?|broadcast)$")
+_LANE_KINDS = {
+    "shuffle": "LANE_MTL", "broadcast": "LANE_MTL", "shuffle_xor": "LANE_XOR_MTL", "shuffle_up": "LANE_UP_MTL",
+    "shuffle_down": "LANE_DOWN_MTL", "shuffle_rotate_up": "LANE_ROTATE_UP_MTL",
+    "shuffle_rotate_down": "LANE_ROTATE_DOWN_MTL",
+}  # fmt: skip
+_ALL_LANES = frozenset({"simdgroup_multiply", "simdgroup_multiply_accumulate"})
+
+
+class ExpressionWeaver:
+    """Notes the edits for expressions of one source."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._tokens = source.tokens
+        self._scopes = Scopes(source)
+        self._trees = TreeReader(source, self._scopes.is_variable)
+        self.edits = Edits(source.tokens)
+        self.woven = Woven()
+
+    def _text(self, index: int) -> str:
+        return self._source.text(index)
+
+    # Sites and insertions.
+
+    def _site(self, start: int, end: int) -> Token:
+        sites = self.woven.sites
+        token = self._tokens[start]
+        text = "".join(f"{' ' * t.spaced}{t.text}" for t in self._tokens[start:end]).strip()
+        sites.append(Site(token.file, token.line, token.column, text))
+        return Token(SITE, str(len(sites) - 1), token.file, token.line, token.column)
+
+    def _lane_site(self) -> str:
+        self.woven.lane_sites += 1
+        return str(self.woven.lane_sites - 1)
+
+    def _check(self, name: str, context: Context, path: Sequence[str] = ()) -> str:
+        self.woven.members.update(path)
+        members = ", ".join(f"member_{member}_mtl" for member in path)
+        return f"{name}<{_KINDS[context]}, path_mtl<{members}>>"
+
+    def _is_runtime(self, node: Node) -> bool:
+        """Whether an expression has a value that is not known when the source is compiled."""
+        if node.kind == "name":
+            meaning = self._scopes.meaning(node.text)
+            return meaning is not None and not meaning.is_constant
+        if node.kind in ("call", "subscript", "member", "arrow", "this", "opaque"):
+            return node.kind != "call" or any(self._is_runtime(part) for part in node.parts[1:])
+        return any(self._is_runtime(part) for part in node.parts)
+
+    # Expressions.
+
+    def _visit(self, node: Node, context: Context, path: tuple[str, ...] = ()) -> None:
+        """Notes the edits for an expression that is used as ``context`` says; ``path`` are the members behind it."""
+        kind = node.kind
+        if kind in ("literal", "this", "unevaluated", "opaque"):
+            return
+        if kind == "name":
+            self._name(node, context, path)
+        elif kind == "group":
+            self._visit(node.parts[0], context, path)
+        elif kind == "member":
+            member = () if context in ("designate", "place", "address") else (node.text, *path)
+            self._visit(node.parts[0], context, member)
+        elif kind == "arrow":
+            self._arrow(node, context, path)
+        elif kind == "subscript":
+            self._subscript(node, context, path)
+        elif kind == "unary":
+            self._unary(node, context, path)
+        elif kind == "postfix":
+            self._visit(node.parts[0], "update")
+        elif kind == "assign":
+            self._assign(node)
+        elif kind == "binary":
+            self._binary(node)
+        elif kind == "ternary":
+            self._visit(node.parts[0], "read")
+            for part in node.parts[1:]:
+                self._visit(part, context if context != "none" else "read")
+        elif kind == "comma":
+            self._visit(node.parts[0], "none")
+            self._visit(node.parts[1], context)
+        elif kind == "call":
+            self._call(node, context)
+        else:
+            is_reference = kind == "cast" and self._text(node.parts[0].start - 2) == "&"
+            for part in node.parts:
+                self._visit(part, "designate" if is_reference else "read")
+
+    def _name(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
+        meaning = self._scopes.meaning(node.text) if node.end == node.start + 1 else None
+        if meaning is None or not meaning.is_memory or context == "address":
+            return
+        self.edits.before(node.start, self._check("object_mtl", context, path), "(")
+        self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
+
+    def _arrow(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
+        pointer = node.parts[0]
+        if context == "address":
+            self._visit(pointer, "read")
+            return
+        members = () if context in ("designate", "place") else (node.text, *path)
+        site = self._site(node.start, node.end)
+        self.edits.before(node.start, self._check("deref_mtl", context, members), "(")
+        self.edits.replace(node.place, ",", site, ")", ".")
+        self._visit(pointer, "read")
+
+    def _subscript(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
+        base, index = node.parts
+        if context == "address":
+            self._visit(base, "address")
+            self._visit(index, "read")
+            return
+        if base.kind == "member" and len(base.text) > 1 and is_swizzle(base.text):
+            self._visit(base, "read")
+            self._visit(index, "read")
+            return
+        site = self._site(node.start, base.end)
+        self.edits.before(node.start, self._check("at_mtl", context, path), "(")
+        opening = (",", "(") if index.kind == "comma" else (",",)
+        self.edits.replace(node.place, *opening)
+        self.edits.replace(node.end - 1, *((")",) if index.kind == "comma" else ()), ",", site, ")")
+        self._visit(base, "designate")
+        self._visit(index, "read")
+
+    def _unary(self, node: Node, context: Context, path: tuple[str, ...]) -> None:
+        operand = node.parts[0]
+        if node.text == "&":
+            self._visit(operand, "address")
+        elif node.text in ("++", "--"):
+            self._visit(operand, "update")
+        elif node.text != "*":
+            self._visit(operand, "read")
+        elif context == "address":
+            self._visit(operand, "read")
+        else:
+            site = self._site(node.start, node.end)
+            inner = operand.parts[0] if operand.kind == "group" else None
+            if inner is not None and inner.kind == "binary" and inner.text == "+":
+                self.edits.replace(node.place, self._check("sum_mtl", context, path))
+                self.edits.replace(inner.place, ",")
+                self.edits.replace(operand.end - 1, ",", site, ")")
+                for part in inner.parts:
+                    self._visit(part, "read")
+                return
+            self.edits.replace(node.place, self._check("deref_mtl", context, path), "(")
+            self.edits.after(node.end - 1, ",", site, ")")
+            self._visit(operand, "read")
+
+    def _assign(self, node: Node) -> None:
+        target, value = node.parts
+        if node.text != "=":
+            self._visit(target, "update")
+            if node.text in ("/=", "%=") and self._is_runtime(value):
+                self.edits.before(value.start, "divisor_mtl", "(", "1", ",")
+                self.edits.after(value.end - 1, ",", self._site(value.start, value.end), ")")
+            self._visit(value, "read")
+            return
+        if value.kind != "list" and self._is_stored(target):
+            self.edits.before(node.start, "store_mtl", "(")
+            self.edits.replace(node.place, ",")
+            self.edits.after(node.end - 1, ",", self._site(target.start, target.end), ")")
+            self._visit(target, "place")
+        else:
+            self._visit(target, "write")
+        self._visit(value, "read")
+
+    def _is_stored(self, target: Node) -> bool:
+        """Whether an assignment's target is memory that a reference can be bound to: no component of a vector."""
+        node = target.inner
+        while node.kind == "member":
+            if is_swizzle(node.text):
+                return False
+            node = node.parts[0].inner
+        if node.kind == "name":
+            meaning = self._scopes.meaning(node.text)
+            return meaning is not None and meaning.is_memory
+        if node.kind == "arrow":
+            return not is_swizzle(node.text)
+        if node.kind == "subscript":
+            base = node.parts[0].inner
+            return not (base.kind == "member" and len(base.text) > 1 and is_swizzle(base.text))
+        return node.kind == "unary" and node.text == "*"
+
+    def _binary(self, node: Node) -> None:
+        left, right = node.parts
+        if node.text in ("/", "%") and self._is_runtime(right):
+            self.edits.before(node.start, "quotient_mtl" if node.text == "/" else "rest_mtl", "(")
+            self.edits.replace(node.place, ",")
+            self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
+        self._visit(left, "read")
+        self._visit(right, "read")
+
+    # Calls.
+
+    def _call(self, node: Node, context: Context) -> None:
+        function, arguments = node.parts[0], node.parts[1:]
+        if function.kind in ("member", "arrow"):
+            self._method(function, arguments)
+            return
+        if function.kind != "name":
+            self._visit(function, "read")
+            self._arguments(arguments, frozenset())
+            return
+        name = function.text
+        if name not in self._source.program.functions and self._library_call(node, name, arguments):
+            return
+        if context in ("write", "update") or (context == "place"):
+            # The call gives a reference to what is written.
+            self.edits.before(node.start, self._check("object_mtl", context), "(")
+            self.edits.after(node.end - 1, ",", self._site(node.start, node.end), ")")
+        self._arguments(arguments, self._references(name))
+
+    def _method(self, function: Node, arguments: Sequence[Node]) -> None:
+        owner = function.parts[0]
+        if function.kind == "arrow":
+            if owner.kind != "this":
+                self.edits.before(function.start, self._check("deref_mtl", "designate"), "(")
+                self.edits.replace(function.place, ",", self._site(owner.start, owner.end), ")", ".")
+                self._visit(owner, "read")
+        else:
+            self._visit(owner, "designate")
+        self._arguments(arguments, self._references(function.text))
+
+    def _references(self, name: str) -> frozenset[int]:
+        """The positions where a function of this name takes a reference to device or threadgroup memory."""
+        found = set()
+        source = self._source
+        for function in source.functions_by_name.get(name, ()):
+            for position, (start, end) in enumerate(source.arguments(function.opening)):
+                words = {source.text(index) for index in range(start, end)}
+                if not words.isdisjoint({"&", "&&"}) and "thread" not in words:
+                    found.add(position)
+        return frozenset(found)
+
+    def _arguments(self, arguments: Sequence[Node], references: Collection[int]) -> None:
+        for position, argument in enumerate(arguments):
+            self._visit(argument, "designate" if position in references else "read")
+
+    def _library_call(self, node: Node, name: str, arguments: Sequence[Node]) -> bool:
+        """Notes the edits for a call of a library function that is checked itself; False for any other."""
+        function = node.parts[0]
+        edits = self.edits
+        if name in ("threadgroup_barrier", "simdgroup_barrier") and len(arguments) == 1:
+            edits.replace(function.place, f"{name}_checked_mtl")
+            among = [",", self._lane_site()] if name == "simdgroup_barrier" else []
+            edits.after(arguments[0].end - 1, *among, ",", self._site(node.start, node.end))
+            return True
+        atomic = _ATOMIC.match(name)
+        if atomic is not None and arguments:
+            pointer = arguments[0]
+            kind = {"load": "ATOMIC_READ_MTL", "store": "ATOMIC_WRITE_MTL"}.get(atomic[1], "ATOMIC_MTL")
+            edits.before(pointer.start, f"atomic_pointer_mtl<{kind}>", "(")
+            edits.after(pointer.end - 1, ",", self._site(node.start, node.end), ")")
+            self._arguments(arguments, ())
+            return True
+        other = _OTHER_LANE.match(name)
+        if other is not None and len(arguments) == 2:
+            value, lane = arguments
+            site, index = self._site(node.start, node.end), self._lane_site()
+            width = "32" if other[1] == "simd" else "4"
+            edits.before(node.start, "lane_out_mtl", "(")
+            edits.after(node.end - 1, ",", index, ",", site, ")")
+            edits.before(value.start, "lane_in_mtl", "(")
+            edits.after(value.end - 1, ",", index, ")")
+            edits.before(lane.start, f"lane_from_mtl<{_LANE_KINDS[other[2]]}, {width}>", "(")
+            edits.after(lane.end - 1, ")")
+            self._arguments(arguments, ())
+            return True
+        if name in ("simdgroup_load", "simdgroup_store"):
+            edits.replace(function.place, f"{name}_checked_mtl")
+            if arguments:
+                edits.before(arguments[0].start, self._site(node.start, node.end), ",")
+            self._arguments(arguments, ())
+            return True
+        if name in _ALL_LANES:
+            edits.before(node.start, "checked_lanes_mtl", "(")
+            edits.after(node.end - 1, ",", self._lane_site(), ",", self._site(node.start, node.end), ")")
+            self._arguments(arguments, ())
+            return True
+        return False

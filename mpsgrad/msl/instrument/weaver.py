@@ -1,0 +1,405 @@
+"""Puts checks into functions, statement by statement.
+
+A statement that is not understood stays as it is and is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.declarations import ADDRESS_SPACES
+from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
+from mpsgrad.msl.instrument.scopes import Meaning, constant_tables
+from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
+from mpsgrad.msl.instrument.tree import NotUnderstood
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching_angle
+
+_SPECIFIERS = frozenset(
+    "const constexpr volatile static inline extern struct class union enum typename mutable restrict __restrict".split()
+)
+_DECLARATOR_WORDS = frozenset({"*", "&", "&&", "(", "const", "restrict", "__restrict", *ADDRESS_SPACES})
+_SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private".split())
+_DEEPEST = 200
+_MOST_SITES = 60000
+
+
+class Weaver(ExpressionWeaver):
+    """Notes the edits for the functions of one source."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._function: Function | None = None
+        self._depth = 0
+        self._blocks = 0
+        self._tables = constant_tables(source)
+
+    def weave(self, function: Function) -> None:
+        """Notes the edits for one function's body."""
+        source = self._source
+        if any(source.text(index) == "constexpr" for index in range(function.start, function.opening)):
+            return
+        self._function = function
+        self._scopes.open_function(function)
+        if function.kernel is not None:
+            self._enter_kernel(function)
+        self._statements(function.body_open + 1, function.body_close)
+        self._scopes.close_function()
+
+    def _enter_kernel(self, function: Function) -> None:
+        assert function.kernel is not None
+        for parameter in function.kernel.parameters:
+            space = parameter.address_space
+            if space is None or space.text != "threadgroup" or not (parameter.is_pointer or parameter.is_reference):
+                continue
+            pointer = ["&"] if parameter.is_reference else []
+            region = self._threadgroup_name(parameter.name)
+            number = str(len(self.woven.threadgroup_arguments))
+            self.woven.threadgroup_arguments.append(parameter.name)
+            words = ["threadgroup_argument_mtl", "(", *pointer, parameter.name, ",", number, ",", region, ")", ";"]
+            self.edits.after(function.body_open, *words)
+        for position, table in enumerate(self._tables):
+            words = ["constant_table_mtl", "(", table, ",", str(CONSTANT_NAMES + position), ")", ";"]
+            self.edits.after(function.body_open, *words)
+
+    def _threadgroup_name(self, name: str) -> str:
+        self.woven.threadgroup.append(name)
+        return str(THREADGROUP_NAMES + len(self.woven.threadgroup) - 1)
+
+    # Statements.
+
+    def _statements(self, start: int, end: int) -> None:
+        index = start
+        while index < end:
+            index = max(self._statement(index, end), index + 1)
+
+    def _statement(self, index: int, end: int) -> int:
+        """Notes the edits for the statement at ``index`` and gives the index behind it."""
+        self._depth += 1
+        behind = self._statement_end(index, end)
+        try:
+            if self._depth > _DEEPEST or len(self.woven.sites) > _MOST_SITES:
+                raise NotUnderstood(index)
+            return self._known_statement(index, end)
+        except NotUnderstood as found:
+            self.woven.not_understood.append(self._tokens[min(found.place, len(self._tokens) - 1)])
+            return behind
+        finally:
+            self._depth -= 1
+
+    def _statement_end(self, index: int, end: int) -> int:
+        """Behind the next semicolon or block."""
+        while index < end:
+            text = self._text(index)
+            close = self._source.close(index) if text in OPENING else -1
+            if text == "{" and close > 0:
+                return min(close + 1, end)
+            if text == ";":
+                return index + 1
+            index = close + 1 if close > 0 else index + 1
+        return end
+
+    def _semicolon(self, index: int, end: int) -> int:
+        """The index of the ``;`` that ends a simple statement."""
+        while index < end:
+            text = self._text(index)
+            if text == ";":
+                return index
+            close = self._source.close(index) if text in OPENING else -1
+            index = close + 1 if close > 0 else index + 1
+        raise NotUnderstood(min(index, end))
+
+    def _bracket(self, index: int) -> int:
+        close = self._source.close(index) if self._text(index) == "(" else -1
+        if close < 0:
+            raise NotUnderstood(index)
+        return close
+
+    def _known_statement(self, index: int, end: int) -> int:
+        token = self._tokens[index]
+        text = token.text
+        if token.kind == "pragma" or text == ";":
+            return index + 1
+        if text == "[" and self._text(index + 1) == "[" and self._source.close(index) > 0:
+            return self._statement(self._source.close(index) + 1, end)
+        if text == "{":
+            close = self._source.close(index)
+            if close < 0:
+                raise NotUnderstood(index)
+            self._scopes.open()
+            self._blocks += 1
+            self._statements(index + 1, close)
+            self._blocks -= 1
+            self._scopes.close()
+            return close + 1
+        if text == "if":
+            return self._if(index, end)
+        if text == "for":
+            return self._for(index, end)
+        if text == "while":
+            close = self._bracket(index + 1)
+            self._scopes.open()
+            self._condition(index + 2, close, guarded=True)
+            behind = self._statement(close + 1, end)
+            self._scopes.close()
+            return behind
+        if text == "do":
+            behind = self._statement(index + 1, end)
+            if self._text(behind) != "while":
+                raise NotUnderstood(behind)
+            self._condition(behind + 2, self._bracket(behind + 1), guarded=True)
+            return self._semicolon(behind, end) + 1
+        if text == "switch":
+            close = self._bracket(index + 1)
+            self._scopes.open()
+            self._condition(index + 2, close, guarded=False)
+            behind = self._statement(close + 1, end)
+            self._scopes.close()
+            return behind
+        if text in ("case", "default"):
+            while index < end and self._text(index) != ":":
+                index += 1
+            return index + 1
+        stop = self._semicolon(index, end)
+        if text == "return":
+            self._return(index, stop)
+        elif text not in ("break", "continue") and text not in _SKIPPED:
+            self._simple(index, stop)
+        elif text in ("struct", "class", "union", "enum") and "{" not in (self._text(k) for k in range(index, stop)):
+            self._simple(index, stop)
+        return stop + 1
+
+    def _if(self, index: int, end: int) -> int:
+        opening = index + 1 + (self._text(index + 1) == "constexpr")
+        close = self._bracket(opening)
+        self._scopes.open()
+        if opening == index + 1:
+            self._condition(opening + 1, close, guarded=False)
+        behind = self._statement(close + 1, end)
+        if self._text(behind) == "else" and behind < end:
+            behind = self._statement(behind + 1, end)
+        self._scopes.close()
+        return behind
+
+    def _condition(self, start: int, end: int, *, guarded: bool) -> None:
+        separator = next((k for k in range(start, end) if self._text(k) == ";"), None)
+        if separator is not None:
+            self._simple(start, separator)
+            start = separator + 1
+        if self._declaration(start, end):
+            return
+        if guarded:
+            self._guard(start, end)
+        self._visit(self._trees.expression(start, end), "read")
+
+    def _guard(self, start: int, end: int) -> None:
+        self.edits.before(start, "loop_mtl", "(", self._site(start, end), ")", "&&", "(")
+        self.edits.after(end - 1, ")")
+
+    def _for(self, index: int, end: int) -> int:
+        close = self._bracket(index + 1)
+        self._scopes.open()
+        if ";" not in (self._text(k) for k in range(index + 2, close)):
+            self._range_for(index + 2, close)
+        else:
+            first = self._semicolon(index + 2, close)
+            second = self._semicolon(first + 1, close)
+            if first > index + 2:
+                self._simple(index + 2, first)
+            behind = self._statement_end(close + 1, end) if self._text(close + 1) == "{" else close + 1
+            if second == first + 1:
+                self.edits.after(first, "loop_mtl", "(", self._site(index, close + 1), ")")
+            elif not self._is_counted(first + 1, second, close, behind):
+                self._guard(first + 1, second)
+                self._visit(self._trees.expression(first + 1, second), "read")
+            if close > second + 1:
+                self._visit(self._trees.expression(second + 1, close), "none")
+        behind = self._statement(close + 1, end)
+        self._scopes.close()
+        return behind
+
+    def _is_counted(self, start: int, stop: int, close: int, body_end: int) -> bool:
+        """Whether a loop counts a variable, that its body leaves alone, up to a constant."""
+        words = [self._text(k) for k in range(start, stop)]
+        step = [self._text(k) for k in range(stop + 1, close)]
+        if len(words) != 3 or words[1] not in ("<", "<=", "!=") or self._text(close + 1) != "{":
+            return False
+        name = words[0]
+        limit = self._scopes.meaning(words[2])
+        is_constant = self._source.kind(start + 2) == NUMBER or (limit is not None and limit.is_constant)
+        if not is_constant or step not in ([name, "++"], ["++", name]):
+            return False
+        for k in range(close + 2, body_end):
+            if self._text(k) == name and self._text(k + 1) in ("=", "++", "--", "+=", "-=", "*=", "/=", "&=", "|="):
+                return False
+            if self._text(k) == name and self._text(k - 1) in ("++", "--", "&"):
+                return False
+        return True
+
+    def _range_for(self, start: int, close: int) -> None:
+        colon = next((k for k in range(start, close) if self._text(k) == ":"), None)
+        if colon is None or self._source.kind(colon - 1) != IDENTIFIER:
+            raise NotUnderstood(start)
+        words = {self._text(k) for k in range(start, colon)}
+        self._visit(self._trees.expression(colon + 1, close), "designate")
+        self._scopes.declare(self._text(colon - 1), Meaning("&" in words and "thread" not in words))
+
+    def _return(self, index: int, stop: int) -> None:
+        function = self._function
+        assert function is not None
+        if stop > index + 1:
+            head = {self._text(k) for k in range(function.start, function.opening)}
+            context: Context = "designate" if "&" in head else "read"
+            self._visit(self._trees.initialiser(index + 1, stop), context)
+        elif function.kernel is not None:
+            site = self._site(index, index + 1)
+            self.edits.replace(index, "{", "returned_mtl", "(", site, ")", ";", self._tokens[index])
+            self.edits.after(stop, "}")
+
+    def _simple(self, start: int, stop: int) -> None:
+        """A declaration or an expression, up to its semicolon."""
+        if not self._declaration(start, stop):
+            self._visit(self._trees.expression(start, stop), "none")
+
+    # Declarations.
+
+    def _declaration(self, start: int, stop: int) -> bool:
+        """Notes the edits for a declaration of variables; False if it is none."""
+        index, words = self._specifiers(start, stop)
+        if index is None or not self._is_declarator(index, stop):
+            return False
+        is_threadgroup = "threadgroup" in words
+        declared: list[tuple[int, int, str]] = []
+        base_is_constant = not {"const", "constexpr"}.isdisjoint(words)
+        while index < stop:
+            first = index
+            pointers = references = 0
+            while index < stop and self._text(index) in _DECLARATOR_WORDS:
+                pointers += self._text(index) == "*"
+                references += self._text(index) in ("&", "&&")
+                index += 1
+            name = self._text(index)
+            if index >= stop or self._source.kind(index) != IDENTIFIER:
+                raise NotUnderstood(index)
+            name_at = index
+            index += 1
+            while self._text(index) == ")":
+                index += 1
+            is_array = False
+            while index < stop and self._text(index) == "[":
+                is_array = is_array or self._text(index + 1) != "["
+                index = self._source.close(index) + 1
+                if index <= 0:
+                    raise NotUnderstood(name_at)
+            is_memory = bool(references) and words.isdisjoint({"thread", "constant"})
+            is_memory = is_memory or (is_threadgroup and not pointers and not references and not is_array)
+            has_value = index < stop and self._text(index) in ("=", "(", "{")
+            if is_threadgroup and not pointers and not references:
+                if has_value:
+                    raise NotUnderstood(index)
+                declared.append((first, index, name))
+            runtime = not base_is_constant
+            if has_value:
+                opening = self._text(index)
+                context: Context = "designate" if references else "read"
+                if opening == "=":
+                    node = self._trees.initialiser(index + 1, stop)
+                    values = [node]
+                    index = node.end
+                elif opening == "(":
+                    values = self._trees.arguments(index, self._bracket(index))
+                    index = self._source.close(index) + 1
+                else:
+                    node = self._trees.initialiser(index, stop)
+                    values = [node]
+                    index = node.end
+                runtime = runtime or any(self._is_runtime(value) for value in values)
+                if "constexpr" not in words:
+                    for value in values:
+                        self._visit(value, context)
+            self._scopes.declare(name, Meaning(is_memory, not runtime))
+            if index < stop:
+                if self._text(index) != ",":
+                    raise NotUnderstood(index)
+                index += 1
+        if declared:
+            self._threadgroup_variables(start, stop, declared)
+        return True
+
+    def _specifiers(self, start: int, stop: int) -> tuple[int | None, set[str]]:
+        """The index behind the type that a declaration begins with, and its words; None if there is no type."""
+        tokens = self._tokens
+        words: set[str] = set()
+        has_type = False
+        index = start
+        while index < stop:
+            text = tokens[index].text
+            if text in ADDRESS_SPACES or text in _SPECIFIERS:
+                words.add(text)
+            elif text in ("alignas", "__attribute__") and self._text(index + 1) == "(":
+                words.add("alignas")
+                index = self._bracket(index + 1)
+            elif text in ("unsigned", "signed"):
+                has_type = True
+            elif tokens[index].kind == IDENTIFIER and has_type:
+                if self._text(index - 1) not in ("unsigned", "signed") or text not in ("char", "short", "int", "long"):
+                    break
+            elif text == "::" or tokens[index].kind == IDENTIFIER:
+                if text != "::":
+                    if self._scopes.is_variable(text) and self._text(index + 1) != "::":
+                        return None, words
+                    has_type = self._text(index + 1) != "::"
+                    words.add(text)
+                    if self._text(index + 1) == "<":
+                        close = matching_angle(tokens, index + 1, stop)
+                        if close is None or tokens[close].text != ">":
+                            return None, words
+                        index = close
+                        has_type = self._text(index + 1) != "::"
+            else:
+                break
+            index += 1
+        return (index if has_type else None), words
+
+    def _is_declarator(self, index: int, stop: int) -> bool:
+        position = index
+        in_brackets = self._text(position) == "("
+        if in_brackets and self._text(position + 1) not in ("*", "&"):
+            return False
+        while position < stop and self._text(position) in _DECLARATOR_WORDS:
+            position += 1
+        if position >= stop or self._source.kind(position) != IDENTIFIER:
+            return False
+        following = self._text(position + 1) if position + 1 < stop else ";"
+        return following == ")" if in_brackets else following in ("=", ";", ",", "[", "(", "{")
+
+    def _threadgroup_variables(self, start: int, stop: int, declared: Sequence[tuple[int, int, str]]) -> None:
+        """Fences threadgroup variables off from each other, and makes them known."""
+        tokens = self._tokens
+        registered: list[str | Token] = []
+        fenced: list[str | Token] = []
+        first = declared[0][0]
+        specifiers = [t for t in tokens[start:first] if t.text not in ("threadgroup", "static")]
+        # The translator moves those of inner blocks, and knows only their own names.
+        unlike = {"alignas", "__attribute__", "volatile", "["}
+        can_fence = self._blocks == 0 and unlike.isdisjoint(token.text for token in tokens[start:first])
+        for begin, end, name in declared:
+            declarator: list[str | Token] = []
+            attributes = end
+            for k in range(begin, end):
+                if self._text(k) == "[" and self._text(k + 1) == "[":
+                    attributes = min(attributes, k)
+            for token in tokens[begin:attributes]:
+                declarator.append(f"{name}_type_mtl" if token.text == name else token)
+            can_fence = can_fence and attributes == end
+            region = self._threadgroup_name(name)
+            fenced += ["typedef", *specifiers, *declarator, ";"]
+            fenced += ["threadgroup", f"fenced_mtl<{name}_type_mtl>", f"{name}_fenced_mtl", ";"]
+            fenced += ["threadgroup", f"{name}_type_mtl", "&", name, "=", f"{name}_fenced_mtl", ".", "object", ";"]
+            registered += ["threadgroup_variable_mtl", "(", name, ",", region, ")", ";"]
+        if can_fence:
+            for k in range(start, stop):
+                self.edits.replace(k)
+            self.edits.replace(stop, *fenced, *registered)
+        else:
+            self.edits.after(stop, *registered)

@@ -1,0 +1,358 @@
+"""Planted defects, each found at its line, and the same kernel without the defect, where nothing is found."""
+
+# Kernels are easier to read on lines of their own length.
+# ruff: noqa: E501
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsgrad as mg
+from mpsgrad.runtime.findings import KernelFinding
+
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+I = "uint i [[thread_position_in_grid]]"  # noqa: E741
+T = "uint t [[thread_index_in_threadgroup]]"
+G = "uint g [[threadgroup_position_in_grid]]"
+BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup)"
+
+
+@dataclass(frozen=True)
+class Defect:
+    """``source`` has the parts that make the defect and that put it right as ``<<wrong||right>>``; the finding is in
+    the line with ``// here``. ``found`` are the names of all findings, ``says`` is part of the first message."""
+
+    name: str
+    source: str
+    grid: Any
+    arguments: Callable[[], tuple[Any, ...]]
+    found: tuple[str, ...]
+    says: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def check(self, part: int) -> tuple[str, tuple[KernelFinding, ...]]:
+        source = HEAD + re.sub(r"<<(.*?)\|\|(.*?)>>", lambda match: match[part + 1], self.source.strip(), flags=re.DOTALL)
+        library = mg.compile(source)
+        function = library.function(library.function_names[0])
+        return source, function.check(self.grid, *self.arguments(), **self.options)
+
+
+def floats(*counts: int) -> Callable[[], tuple[np.ndarray, ...]]:
+    """Arrays of these lengths with 1, 2, 3, ..."""
+    return lambda: tuple(np.arange(1, count + 1, dtype=np.float32) for count in counts)
+
+
+def with_integers(counts: tuple[int, ...], *integers: tuple[int, int]) -> Callable[[], tuple[Any, ...]]:
+    return lambda: (*floats(*counts)(), *(np.full(size, value, np.uint32) for size, value in integers))
+
+
+TREE = f"""
+kernel void tree(device const float* x, device float* y, {I}, {T}, {G}) {{
+    threadgroup float sums[64];
+    sums[t] = x[i];
+    <<%s||{BARRIER};>>
+    for (uint s = 32; s > 0; s /= 2) {{
+        if (t < s) sums[t] += sums[t + s];%s
+        <<%s||{BARRIER};>>
+    }}
+    if (t == 0) y[g] = sums[0];%s
+}}"""
+
+DEFECTS = [
+    # Out of bounds.
+    Defect("one past the end", f"""
+kernel void f(device const float* x, device float* y, constant uint& n, {I}) {{
+    if (i <<<=||<>> n) {{
+        y[i] = 2 * x[i]; // here
+    }}
+}}""", 65, lambda: (*floats(64, 64)(), 64), ("out-of-bounds", "out-of-bounds"), "out-of-bounds write of element 64 of 'y', which has 64 elements, by thread 64"),
+    Defect("a negative index", f"""
+kernel void f(device const float* x, device float* y, {I}) {{
+    y[i] = x[<<int(i) - 1||max(int(i) - 1, 0)>>]; // here
+}}""", 64, floats(64, 64), ("out-of-bounds",), "out-of-bounds read of element -1 of 'x', which has 64 elements, by thread 0"),
+    Defect("a vector over the end", f"""
+kernel void f(device const float* x, device float* y, {I}) {{
+    float4 v = <<((device const float4*)x)[i]||float4(x[4 * i], x[min(4 * i + 1, 9u)], x[min(4 * i + 2, 9u)], x[min(4 * i + 3, 9u)])>>; // here
+    y[i] = dot(v, v);
+}}""", 3, floats(10, 3), ("out-of-bounds",), "out-of-bounds read of 16 bytes from byte 32 on of 'x', which has 40 bytes, by thread 2"),
+    Defect("an unaligned vector over the end", f"""
+kernel void f(device const float* x, device float* y, {I}) {{
+    y[i] = dot(*reinterpret_cast<device const packed_float3*>(x + <<i||min(i, 7u)>>), float3(1)); // here
+}}""", 10, floats(10, 10), ("out-of-bounds",), "out-of-bounds read of 12 bytes from byte 32 on of 'x', which has 40 bytes, by thread 8"),
+    Defect("the end of a threadgroup array", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    threadgroup float part[64], other[64];
+    part[t] = x[i];
+    other[t] = 0;
+    {BARRIER};
+    y[i] = part[<<t + 1||min(t + 1, 63u)>>] + other[t]; // here
+}}""", 128, floats(128, 128), ("out-of-bounds",), "out-of-bounds read of element 64 of 'part', which has 64 elements, by thread 63", {"threadgroup": 64}),
+    Defect("a halo that is too small", f"""
+kernel void f(device const float* x, device float* y, uint2 p [[thread_position_in_grid]], uint2 l [[thread_position_in_threadgroup]], {T}) {{
+    threadgroup float tile[10][<<9||10>>];
+    for (uint k = t; k < 100; k += 64) {{
+        tile[k / 10][k % 10] = 1; // here
+    }}
+    {BARRIER};
+    y[p.y * 16 + p.x] = tile[l.y][l.x] + x[p.y * 16 + p.x];
+}}""", (16, 16), floats(256, 256), ("out-of-bounds",), "out-of-bounds write of element 9 of 'tile[k / 10]', which has 9 elements, by thread (5, 0)", {"threadgroup": (8, 8)}),
+    Defect("the wrong stride", """
+kernel void f(device const float* x, device float* y, constant uint2& size, uint2 p [[thread_position_in_grid]]) {
+    y[p.y * size.x + p.x] = x[p.x * <<size.x||size.y>> + p.y]; // here
+}""", (10, 6), lambda: (*floats(60, 60)(), (10, 6)), ("out-of-bounds",), "out-of-bounds read of element 60 of 'x', which has 60 elements, by thread (6, 0)"),
+    Defect("stray threads", f"""
+kernel void f(device float* y, constant uint& n, {I}) {{
+    <<||if (i >= n) return;>>
+    y[i] = 1; // here
+}}""", 100, lambda: (*floats(100)(), 100), ("out-of-bounds",), "by thread 100, a stray one: the grid of 100 threads is rounded up to 128", {"threadgroup": 64, "rounded_up": True}),
+    Defect("a helper's pointer", f"""
+static float both(device const float* x, uint i) {{
+    return x[i] + x[<<i + 1||i ^ 1>>]; // here
+}}
+kernel void f(device const float* x, device float* y, {I}) {{
+    y[i] = both(x, i);
+}}""", 64, floats(64, 64), ("out-of-bounds",), "element 64 of 'x'"),
+    Defect("a pointer that walks too far", f"""
+kernel void f(device const float* x, device float* y, constant uint& n, {I}) {{
+    device const float* p = x + i * n;
+    float sum = 0;
+    for (uint k = 0; k <<<=||<>> n; ++k) {{
+        sum += *p++; // here
+    }}
+    y[i] = sum;
+}}""", 4, lambda: (*floats(32, 4)(), 8), ("out-of-bounds",), "out-of-bounds read of element 32 of 'x', which has 32 elements, by thread 3"),
+    Defect("pointer arithmetic over a neighbour", f"""
+kernel void f(device const float* x, device float* y, device float* z, {I}) {{
+    y[i] = *(x + i + <<1000000||0>>); // here
+    z[i] = 0;
+}}""", 4, floats(4, 4, 4), ("out-of-bounds",), "out-of-bounds read of element 1000000 of 'x'"),
+    Defect("an array in a struct", f"""
+struct Item {{ float weight[4]; uint count; }};
+kernel void f(device Item* items, {I}) {{
+    for (uint k = 0; k < <<5||4>>; ++k) {{
+        items[i].weight[k] = 0; // here
+    }}
+}}""", 4, lambda: (np.zeros(4, [("weight", np.float32, 4), ("count", np.uint32)]),), ("out-of-bounds",), "out-of-bounds write of element 4 of 'items[i].weight', which has 4 elements, by thread 0"),
+    Defect("an array of the thread's own", f"""
+kernel void f(device const float* x, device float* y, {I}) {{
+    float window[4];
+    for (uint k = 0; k < 4; ++k) window[k] = x[i + k];
+    y[i] = window[<<i||i % 4>>]; // here
+}}""", 8, floats(11, 8), ("out-of-bounds",), "out-of-bounds read of element 4 of 'window', which has 4 elements, by thread 4"),
+    Defect("a table of constants", f"""
+constant float table[] = {{1, 2, 3}};
+kernel void f(constant float* more, device float* y, {I}) {{
+    y[i] = table[i % 3] + more[i % <<4||3>>]; // here
+}}""", 8, floats(3, 8), ("out-of-bounds",), "out-of-bounds read of element 3 of 'more', which has 3 elements, by thread 3"),
+    Defect("a reference to an element", f"""
+kernel void f(device float* y, {I}) {{
+    device float& mine = y[i + <<1||0>>]; // here
+    mine = 1;
+}}""", 8, floats(8), ("out-of-bounds",), "out-of-bounds access of element 8 of 'y'"),
+    Defect("too little threadgroup memory at the launch", f"""
+kernel void f(device float* y, threadgroup float* shared [[threadgroup(0)]], {I}, {T}) {{
+    shared[<<t||t % 32>> ] = t % 32; // here
+    y[i] = 0;
+}}""", 64, floats(64), ("out-of-bounds",), "out-of-bounds write of element 32 of 'shared', which has 32 elements", {"threadgroup": 64, "threadgroup_memory": 128}),
+    Defect("an atomic counter", f"""
+kernel void f(device atomic_uint* counts, device const uint* keys, {I}) {{
+    atomic_fetch_add_explicit(&counts[keys[i]<<||%4>>], 1, memory_order_relaxed); // here
+}}""", 8, lambda: (np.zeros(4, np.uint32), np.arange(8, dtype=np.uint32)), ("out-of-bounds",), "out-of-bounds atomic update of element 4 of 'counts', which has 4 elements, by thread 4"),
+    Defect("a matrix load", f"""
+kernel void f(device const float* x, device float* y, {G}) {{
+    simdgroup_float8x8 m;
+    simdgroup_load(m, x + <<4||0>>, 8); // here
+    simdgroup_store(m, y, 8);
+}}""", 32, floats(64, 64), ("out-of-bounds",), "out-of-bounds read of element 64 of 'x', which has 64 elements", {"threadgroup": 32}),
+    # Uninitialised memory.
+    Defect("threadgroup memory that half of the threads fill", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    threadgroup float part[64];
+    if (t < <<32||64>>) part[t] = x[i];
+    {BARRIER};
+    y[i] = part[63 - t]; // here
+}}""", 64, floats(64, 64), ("uninitialised-memory",), "element 63 of 'part' is read before it has a value, by thread 0", {"threadgroup": 64}),
+    Defect("threadgroup memory of the threadgroup before", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}, {G}) {{
+    threadgroup float part[32];
+    <<if (g == 0) >>||>>part[t] = x[i];
+    y[i] = part[t]; // here
+}}""".replace("<<if (g == 0) >>||>>", "<<if (g == 0)||>> "), 64, floats(64, 64), ("uninitialised-memory",), "by thread 32", {"threadgroup": 32}),
+    Defect("an accumulator in device memory", f"""
+kernel void f(device const float* x, device float* y, {I}) {{
+    <<||y[i] = 0;>>
+    for (uint k = 0; k < 4; ++k) y[i] += x[4 * i + k]; // here
+}}""", 8, floats(32, 8), ("uninitialised-memory",), "element 0 of 'y' is read before it has a value, by thread 0", {"undefined": ["y"]}),
+    Defect("a histogram that nobody clears", f"""
+kernel void f(device const uint* keys, device uint* y, {I}, {T}) {{
+    threadgroup atomic_uint bins[4];
+    <<||if (t < 4) atomic_store_explicit(&bins[t], 0, memory_order_relaxed);
+    {BARRIER};>>
+    atomic_fetch_add_explicit(&bins[keys[i]], 1, memory_order_relaxed); // here
+    {BARRIER};
+    if (t < 4) y[t] = atomic_load_explicit(&bins[t], memory_order_relaxed);
+}}""", 32, lambda: (np.arange(32, dtype=np.uint32) % 4, np.zeros(4, np.uint32)), ("uninitialised-memory",), "element 0 of 'bins' is read before it has a value, by thread 0", {"threadgroup": 32}),
+    Defect("an output that is not filled", f"""
+kernel void f(device const float* x, device float* y, constant uint& n, {I}) {{ // here
+    if (i < n <<- 1||>>) y[i] = x[i];
+}}""", 8, lambda: (*floats(8, 8)(), 8), ("unwritten-output",), "1 of 8 elements of 'y' were never written, the first is 7", {"undefined": [1]}),
+    # Races.
+    Defect("a tree without a barrier", TREE % ("", " // here", "", ""), 128, floats(128, 2), ("data-race", "data-race"), "data race on element 1 of 'sums': thread 1 updates it, thread 0 reads it in this line", {"threadgroup": 64}),
+    Defect("no barrier behind the loads", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    threadgroup float part[64];
+    part[t] = x[i]; // here
+    <<||{BARRIER};>>
+    y[i] = part[63 - t];
+}}""", 64, floats(64, 64), ("data-race",), "data race on element 32 of 'part': thread 32 writes it, thread 31 reads it in line 7, with no barrier between them", {"threadgroup": 64}),
+    Defect("a barrier for no memory", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    threadgroup float part[64];
+    part[t] = x[i];
+    threadgroup_barrier(mem_flags::<<mem_none||mem_threadgroup>>);
+    y[i] = part[63 - t]; // here
+}}""", 64, floats(64, 64), ("data-race",), "data race on element 63 of 'part': thread 0 reads it, thread 63 writes it in line 5, and the barrier between them does not have mem_flags::mem_threadgroup", {"threadgroup": 64}),
+    Defect("a barrier for the other memory", f"""
+kernel void f(device float* x, device float* y, {I}, {T}) {{
+    x[i] = i;
+    threadgroup_barrier(mem_flags::<<mem_threadgroup||mem_device>>);
+    y[i] = x[63 - i]; // here
+}}""", 64, floats(64, 64), ("data-race",), "data race on element 63 of 'x': thread 0 reads it, thread 63 writes it in line 4, and the barrier between them does not have mem_flags::mem_device", {"threadgroup": 64}),
+    Defect("all threads write one place", f"""
+kernel void f(device float* y, {I}) {{
+    y[<<0||i>>] = i; // here
+}}""", 64, floats(64), ("data-race",), "data race on element 0 of 'y': thread 1 writes it, thread 0 writes it here too, with no barrier between them", {"threadgroup": 32}),
+    Defect("threadgroups write one place", f"""
+kernel void f(device float* y, {G}, {T}) {{
+    if (t == 0) y[<<0||g>>] = g; // here
+}}""", 64, floats(64), ("data-race",), "data race on element 0 of 'y': thread 32 writes it, thread 0 writes it here too, and nothing orders their threadgroups", {"threadgroup": 32}),
+    Defect("in place over a neighbour", f"""
+kernel void f(device float* x, device float* y, {I}) {{
+    <<x||y>>[i] = x[i] + x[min(i + 1, 63u)]; // here
+}}""", 64, floats(64, 64), ("data-race",), "data race on element 1 of 'x': thread 1 writes it, thread 0 reads it in this line", {"threadgroup": 64}),
+    Defect("one buffer twice", f"""
+kernel void f(device const float* x, device float* y, {I}) {{ // here
+    y[i] = x[min(i + 1, 63u)];
+}}""", 64, lambda: floats(64)() * 2, ("aliased-arguments", "data-race"), "'x' and 'y' are the same memory, and the kernel may write it", {"threadgroup": 64}),
+    Defect("atomic and plain", f"""
+kernel void f(device atomic_uint* count, device uint* y, {I}) {{
+    atomic_fetch_add_explicit(count, 1, memory_order_relaxed); // here
+    y[i] = <<*(device uint*)count||atomic_load_explicit(count, memory_order_relaxed)>>;
+}}""", 32, lambda: (np.zeros(1, np.uint32), np.zeros(32, np.uint32)), ("data-race",), "data race on element 0 of 'count': thread 1 updates it atomically, thread 0 reads it in line 5", {"threadgroup": 32}),
+    Defect("a histogram without atomics", f"""
+kernel void f(device const uint* keys, device uint* y, {I}, {T}) {{
+    threadgroup <<uint||atomic_uint>> bins[4];
+    if (t < 4) <<bins[t] = 0||atomic_store_explicit(&bins[t], 0, memory_order_relaxed)>>;
+    {BARRIER};
+    <<bins[keys[i]] += 1||atomic_fetch_add_explicit(&bins[keys[i]], 1, memory_order_relaxed)>>; // here
+    {BARRIER};
+    if (t < 4) y[t] = <<bins[t]||atomic_load_explicit(&bins[t], memory_order_relaxed)>>;
+}}""", 32, lambda: (np.arange(32, dtype=np.uint32) % 4, np.zeros(4, np.uint32)), ("data-race",), "data race on element 0 of 'bins': thread 4 updates it, thread 0 writes it here too", {"threadgroup": 32}),
+    Defect("one thread's result", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    threadgroup float scale;
+    if (t == 0) scale = x[0];
+    <<||{BARRIER};>>
+    y[i] = scale * x[i]; // here
+}}""", 64, floats(64, 64), ("data-race",), "data race on element 0 of 'scale': thread 1 reads it, thread 0 writes it in line 5", {"threadgroup": 64}),
+    Defect("a scan with one barrier of two", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    threadgroup float part[64];
+    part[t] = x[i];
+    for (uint d = 1; d < 64; d *= 2) {{
+        {BARRIER};
+        float sum = part[t] + (t >= d ? part[t - d] : 0); // here
+        <<||{BARRIER};>>
+        part[t] = sum;
+    }}
+    y[i] = part[t];
+}}""", 64, floats(64, 64), ("data-race",), "data race on element", {"threadgroup": 64}),
+    Defect("a simdgroup's barrier for two simdgroups", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    threadgroup float part[64];
+    part[t] = x[i]; // here
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    y[i] = part[t ^ <<32||1>>];
+}}""", 64, floats(64, 64), ("data-race",), "data race on element 32 of 'part': thread 32 writes it, thread 0 reads it in line 7", {"threadgroup": 64}),
+    # Barriers and simdgroups.
+    Defect("a barrier for some threads", f"""
+kernel void f(device float* y, {I}, {T}) {{
+    if (<<t < 16||i < 1000>>) {{
+        {BARRIER}; // here
+    }}
+    y[i] = 1;
+}}""", 64, floats(64), ("divergent-barrier",), "only 16 of 64 threads of the threadgroup come to this barrier: thread 16 does not", {"threadgroup": 64}),
+    Defect("barriers in both branches", f"""
+kernel void f(device float* y, {I}, {T}) {{
+    if (<<t % 2 == 0||i < 1000>>) {{
+        {BARRIER};
+    }} else {{
+        {BARRIER}; // here
+    }}
+    y[i] = 1;
+}}""", 64, floats(64), ("divergent-barrier",), "thread 1 comes to this barrier while thread 0 is at the one in line 5", {"threadgroup": 64}),
+    Defect("a barrier in a loop of different lengths", f"""
+kernel void f(device float* y, {I}, {T}) {{
+    for (uint k = 0; k < <<t||63u>> / 16; ++k) {{
+        {BARRIER}; // here
+    }}
+    y[i] = 1;
+}}""", 64, floats(64), ("divergent-barrier",), "only 48 of 64 threads of the threadgroup come to this barrier: thread 0 does not", {"threadgroup": 64}),
+    Defect("a return before a barrier", f"""
+kernel void f(device const float* x, device float* y, constant uint& n, {I}, {T}) {{
+    threadgroup float part[64];
+    <<if (i >= n) return;||part[t] = 0;>>
+    <<||if (i < n) >> part[t] = x[i];
+    {BARRIER}; // here
+    if (i < n) y[i] = part[t];
+}}""", 128, lambda: (*floats(100, 100)(), 100), ("divergent-barrier",), "only 36 of 64 threads of the threadgroup come to this barrier: thread 100 returned in line 5", {"threadgroup": 64}),
+    Defect("a barrier in a helper", f"""
+static void wait(uint t) {{
+    <<if (t < 63)||>> {BARRIER}; // here
+}}
+kernel void f(device float* y, {I}, {T}) {{
+    wait(t);
+    y[i] = 1;
+}}""", 64, floats(64), ("divergent-barrier",), "only 63 of 64 threads of the threadgroup come to this barrier: thread 63 does not", {"threadgroup": 64}),
+    Defect("a shuffle from a lane that is not there", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    float v = x[i];
+    <<if (t < 16)||>> v += simd_shuffle_xor(v, 16); // here
+    y[i] = simd_sum(v);
+}}""", 64, floats(64, 64), ("inactive-lane",), "only 16 of 32 threads of the simdgroup call 'simd_shuffle_xor' here: thread 16, which thread 0 needs, does not", {"threadgroup": 64}),
+    Defect("a shuffle beyond the threadgroup", f"""
+kernel void f(device const float* x, device float* y, {I}, {T}) {{
+    y[i] = simd_shuffle<<_down||_xor>>(x[i], 1); // here
+}}""", 48, floats(48, 48), ("inactive-lane",), "only 16 of 16 threads of the simdgroup call 'simd_shuffle_down' here: thread 47 reads from one that does not exist", {"threadgroup": 48}),
+    # Arithmetic and loops.
+    Defect("a division by zero", f"""
+kernel void f(device const uint* x, device uint* y, constant uint& n, {I}) {{
+    y[i] = x[i] / <<x[i] % n||(x[i] % n + 1)>>; // here
+}}""", 8, lambda: (np.arange(8, dtype=np.uint32), np.zeros(8, np.uint32), 4), ("division-by-zero",), "integer division by zero, by thread 0"),
+    Defect("a loop that waits", f"""
+kernel void f(device atomic_uint* ready, device uint* y, {I}) {{
+    if (i == 63) atomic_store_explicit(ready, 1, memory_order_relaxed);
+    <<while (atomic_load_explicit(ready, memory_order_relaxed) == 0) {{}}||>> // here
+    y[i] = 1;
+}}""", 64, lambda: (np.zeros(1, np.uint32), np.zeros(64, np.uint32)), ("endless-loop",), "this loop had not ended after 10000000 steps, by thread 0; the run was stopped", {"threadgroup": 64}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_is_found_at_its_line(defect: Defect) -> None:
+    source, found = defect.check(0)
+    assert tuple(each.name for each in found) == defect.found, "\n".join(map(str, found))
+    line = 1 + source[: source.index("// here")].count("\n")
+    messages = [each.message for each in found if each.line == line]
+    assert any(defect.says in message for message in messages), "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("defect", [each for each in DEFECTS if each.name != "one buffer twice"], ids=lambda defect: defect.name)
+def test_nothing_is_found_without_the_defect(defect: Defect) -> None:
+    found = defect.check(1)[1]
+    assert found == (), "\n".join(map(str, found))
