@@ -345,7 +345,7 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
 def _is_stage(tokens: Sequence[Token], index: int) -> bool:
     """Whether the word at ``index`` is a stage keyword and not a name of the user's."""
     before = _text(tokens, index - 1) if index else ""
-    if tokens[index].text in ("vertex", "fragment"):
+    if tokens[index].text in ("vertex", "fragment") and before != "[":
         return tokens[index + 1].kind == IDENTIFIER and before not in (".", "->", "::")
     return before == "[" and _text(tokens, index - 2) == "["
 

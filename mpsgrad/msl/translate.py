@@ -40,6 +40,7 @@ from mpsgrad.msl.instrument import LIBRARY_NAMES as CHECKS_NEED
 from mpsgrad.msl.instrument import SITE, instrument, member_template
 from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.preprocessor import Preprocessor
+from mpsgrad.msl.refusals import refuse_function_pointers, refuse_pointers_in_buffers, refuse_unsupported
 from mpsgrad.msl.signature import Argument, KernelSignature, Launch, Target, Translation
 from mpsgrad.msl.threadgroup_variables import with_outer_threadgroup_variables
 from mpsgrad.msl.tokens import (
@@ -82,11 +83,7 @@ _UNSUPPORTED_ATTRIBUTES = {
     "grid_origin": "[[grid_origin]] is not supported: it belongs to [[stage_in]]",
     "grid_size": "[[grid_size]] is not supported: it belongs to [[stage_in]]",
 }
-_UNSUPPORTED_TYPES = re.compile(
-    r"(?:texture(?:1d|2d|3d|cube|_buffer)\w*|depth(?:2d|cube)\w*|visible_function_table|intersection_function_table"
-    r"|intersector|instance_acceleration_structure|primitive_acceleration_structure|acceleration_structure|imageblock"
-    r"|threadgroup_imageblock|command_buffer|render_command|compute_command|indirect_command_buffer)$"
-)
+
 
 
 def translate(
@@ -125,6 +122,7 @@ def translate(
         raise ValueError(f"translate: target is {target!r} but must be one of {sorted(_BACKENDS)}")
     try:
         tokens = Preprocessor(resolve, definitions).run(source, filename)
+        refuse_unsupported(tokens)
         program = read_program(tokens)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
@@ -215,9 +213,11 @@ class _Translator:
         return integer_value(attribute.arguments, attribute.token, {**self._constants, **bound})
 
     def translation(self, members_in_checks: Sequence[str]) -> Translation:
-        self._refuse_unsupported()
+        self._refuse_misplaced_constants()
         passed = replace_functions_as_template_arguments(self._program)
         self._functions_passed = passed.functions
+        refuse_function_pointers(self._tokens)
+        refuse_pointers_in_buffers(self._program)
         self._compose_swizzles()
         if not self._backend.has_native_constructors:
             self._lift_operators()
@@ -255,19 +255,11 @@ class _Translator:
 
     # What cannot be carried.
 
-    def _refuse_unsupported(self) -> None:
-        tokens = self._tokens
-        for index, token in enumerate(tokens):
-            if token.kind != IDENTIFIER:
-                continue
-            before = tokens[index - 1].text if index else ""
-            following = tokens[index + 1].text if index + 1 < len(tokens) else ""
-            if _UNSUPPORTED_TYPES.match(token.text) and following in ("<", "::") and before not in (".", "->"):
-                raise error(f"'{token.text}' is not supported: kernels take buffers only", token)
-            if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
-                raise error("samplers are not supported: kernels take buffers only", token)
-            if token.text == "function_constant" and before == "[" and not self._may_be_function_constant(index):
-                raise error("a function constant has to be a constant at program scope", token)
+    def _refuse_misplaced_constants(self) -> None:
+        for index, token in enumerate(self._tokens):
+            if token.text == "function_constant" and index and self._tokens[index - 1].text == "[":
+                if not self._may_be_function_constant(index):
+                    raise error("a function constant has to be a constant at program scope", token)
 
     def _may_be_function_constant(self, index: int) -> bool:
         """Whether the ``function_constant`` at ``index`` is a variable's at program scope or a kernel parameter's."""

@@ -32,6 +32,23 @@ template <typename E, int N> inline vec_mtl<E, N> modf_mtl(vec_mtl<E, N> x, __pr
 //@ frexp
 template <typename T, typename I> inline T frexp_mtl(T x, __private I &exponent) { return frexp(x, &exponent); }
 
+//@ ldexp
+// Intel's compiler has no ldexp of 32 floats on every processor. Steps of powers of two that the exponent has room for; a
+// step down stops 24 bits above the smallest normal number, so that only the last product is rounded.
+#define LDEXP_MTL(n) \
+  inline float##n ldexp_mtl(float##n x, int##n k) { \
+    int##n high = k > 127, low = k < -126; \
+    x = high ? x * 0x1p127f : low ? x * 0x1p-102f : x; \
+    k = high ? k - 127 : low ? k + 102 : k; \
+    high = k > 127; \
+    low = k < -126; \
+    x = high ? x * 0x1p127f : low ? x * 0x1p-102f : x; \
+    k = high ? k - 127 : low ? k + 102 : k; \
+    return x * __builtin_astype((clamp(k, (int##n)-126, (int##n)127) + 127) << 23, float##n); \
+  } \
+  inline half##n ldexp_mtl(half##n x, int##n k) { return ldexp(x, k); }
+LDEXP_MTL() LDEXP_MTL(2) LDEXP_MTL(3) LDEXP_MTL(4)
+
 //@ min3 max3 median3 fmin3 fmax3 fmedian3
 template <typename T> inline T min3(T x, T y, T z) { return min(x, min(y, z)); }
 template <typename T> inline T max3(T x, T y, T z) { return max(x, max(y, z)); }

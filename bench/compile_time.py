@@ -1,0 +1,96 @@
+"""How long a user's kernel of 200 lines takes to compile: cold, and again from the cache on disk.
+
+``python -m bench.compile_time`` prints milliseconds, medians of several sources that differ in a constant, for a kernel
+without and one with a reduction by simdgroups, which Intel's compiler takes long for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import mpsgrad as mg
+from mpsgrad.msl import translate
+from mpsgrad.msl.signature import Target
+
+HEAD = """#include <metal_stdlib>
+using namespace metal;
+
+struct Params { uint count; float4 scale; };
+
+template <typename T> T smooth(T x, T y) { return x + (y - x) * T(0.25); }
+
+[[max_total_threads_per_threadgroup(128)]]
+kernel void many_lines(device const float4* x [[buffer(0)]],
+                       device float4* y [[buffer(1)]],
+                       constant Params& params [[buffer(2)]],
+                       uint i [[thread_position_in_grid]],
+                       uint local_index [[thread_index_in_threadgroup]])
+{
+    threadgroup float4 shared[128];
+    float4 v = i < params.count ? x[i] : float4(0);
+    float total = 0;
+"""
+STATEMENTS = (
+    "    v = smooth(v, v.wzyx * params.scale) + float4(%d.5, 1, 2, 3);",
+    "    if (any(v > float4(100.0))) { v -= 100.0 * floor(v / 100.0); }",
+    "    for (int k = 0; k < 3; k++) { total += exp(-abs(v[k])) * %d; }",
+    "    v += normalize(v) * select(float4(1), float4(0.5), v < 0.0);",
+    "    total += dot(v.xyz, float3(1, 0, %d));",
+    "    v.xy = clamp(v.yx, -1e3, 1e3);",
+)
+REDUCTION = "    total = simd_sum(total);\n"
+TAIL = """    shared[local_index] = v;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    v += shared[127 - local_index];
+    if (i < params.count) {
+        y[i] = v + total;
+    }
+}
+"""
+
+
+def source_of(lines: int, variant: int, tail: str) -> str:
+    """A kernel of so many lines that ends with ``tail``; ``variant`` makes it another one."""
+    count = lines - HEAD.count("\n") - tail.count("\n")
+    body = [STATEMENTS[k % len(STATEMENTS)] for k in range(count)]
+    numbered = [line % (variant + k) if "%d" in line else line for k, line in enumerate(body)]
+    return HEAD + "\n".join(numbered) + "\n" + tail
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lines", type=int, default=200)
+    parser.add_argument("--samples", type=int, default=5)
+    arguments = parser.parse_args()
+    device = mg.default_device()
+    print(f"{device.name} ({device.identifier}), a kernel of {arguments.lines} lines, milliseconds")
+    for title, tail in (("plain", TAIL), ("simdgroups", REDUCTION + TAIL)):
+        for name, values in measured(device, arguments.lines, arguments.samples, tail).items():
+            spread = f"from {min(values):.1f} to {max(values):.1f}"
+            print(f"{title:12}{name:12} median {statistics.median(values):8.1f}  {spread}")
+
+
+def measured(device: mg.Device, lines: int, samples: int, tail: str) -> dict[str, list[float]]:
+    """Milliseconds of each sample by what is measured."""
+    target: Target = "cuda" if device.driver == "cuda" else "opencl"
+    first = time.time_ns() % 1_000_000
+    columns: dict[str, list[float]] = {"translation": [], "cold": [], "cached": []}
+    for sample in range(samples + 1):
+        source = source_of(lines, first + 1000 * sample, tail)
+        works: list[Callable[[], object]] = [
+            partial(translate, source, target), partial(mg.compile, source), partial(mg.compile, source)
+        ]  # fmt: skip
+        for work, values in zip(works, columns.values(), strict=True):
+            started = time.perf_counter()
+            work()
+            if sample:
+                values.append((time.perf_counter() - started) * 1e3)
+    return columns
+
+
+if __name__ == "__main__":
+    main()

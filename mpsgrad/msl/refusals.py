@@ -1,0 +1,105 @@
+"""What of Metal neither target can carry, found by its names before anything is translated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
+from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching
+
+_BUFFERS_ONLY = "kernels take buffers only"
+_TEXTURES = re.compile(r"(?:texture(?:1d|2d|3d|cube|_buffer)\w*|depth(?:2d|cube)\w*)$")
+_REASONS = {
+    _BUFFERS_ONLY: "imageblock threadgroup_imageblock",
+    "there are no calls through tables": "visible_function_table intersection_function_table",
+    "acceleration structures are not supported": """
+        instance_acceleration_structure primitive_acceleration_structure acceleration_structure intersector
+        intersection_query intersection_result
+    """,
+    "kernels encode no commands": """
+        command_buffer render_command compute_command indirect_command_buffer render_pipeline_state
+        compute_pipeline_state
+    """,
+    "there is no log": "os_log_default os_log",
+    "it belongs to fragment functions": """
+        discard_fragment dfdx dfdy fwidth simd_is_helper_thread quad_is_helper_thread get_num_samples
+        get_sample_position
+    """,
+    "tensors are not supported": "tensor_handle tensor_inline cooperative_tensor",
+}
+_NAMES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+_AFTER_NAMES = frozenset({"(", ";", "=", ",", ")", "[", "{"})
+_NOT_TYPES = frozenset({"return", "case", "else", "do", "throw", "sizeof", "in", "and", "or", "not"})
+
+
+def refuse_unsupported(tokens: Sequence[Token]) -> None:
+    """Raises ``ShaderError`` at the first use of what cannot be carried; names that a program declares are its own."""
+    own: set[str] | None = None
+    for index, token in enumerate(tokens):
+        if token.kind != IDENTIFIER:
+            continue
+        before = tokens[index - 1].text if index else ""
+        following = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        if before in (".", "->"):
+            continue
+        if _TEXTURES.match(token.text) and following in ("<", "::"):
+            raise error(f"'{token.text}' is not supported: {_BUFFERS_ONLY}", token)
+        if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
+            raise error(f"samplers are not supported: {_BUFFERS_ONLY}", token)
+        if token.text == "id" and before == "[" and tokens[index - 2].text == "[" and following == "(":
+            raise error("argument buffers are not supported", token)
+        reason = _NAMES.get(token.text)
+        if reason is not None:
+            own = _declared(tokens) if own is None else own
+            if token.text not in own:
+                raise error(f"'{token.text}' is not supported: {reason}", token)
+
+
+def refuse_function_pointers(tokens: Sequence[Token]) -> None:
+    """Raises ``ShaderError`` at a declaration of a pointer to a function; template parameters must be gone already."""
+    for index in range(1, len(tokens) - 4):
+        if tokens[index].text != "(" or tokens[index + 1].text != "*" or tokens[index + 2].kind != IDENTIFIER:
+            continue
+        is_type = tokens[index - 1].kind == IDENTIFIER and tokens[index - 1].text not in _NOT_TYPES
+        if tokens[index + 3].text == ")" and tokens[index + 4].text == "(" and (
+            is_type or tokens[index - 1].text in ("*", "&", ">")
+        ):  # fmt: skip
+            raise error("function pointers are not supported; a template can take a function", tokens[index + 1])
+
+
+def refuse_pointers_in_buffers(program: Program) -> None:
+    """Raises ``ShaderError`` at a pointer in a struct that a kernel takes as a buffer: the host cannot fill it."""
+    tokens = program.tokens
+    pointees: set[str] = set()
+    for kernel in program.kernels:
+        for parameter in kernel.parameters:
+            space = parameter.address_space
+            if space is not None and space.text in ("device", "constant"):
+                pointees.update(token.text for token in parameter.type)
+    for index, token in enumerate(tokens[:-2]):
+        if token.text != "struct" or tokens[index + 2].text != "{" or tokens[index + 1].text not in pointees:
+            continue
+        position, end = index + 3, matching(tokens, index + 2)
+        while position < end:
+            stop = position
+            while stop < end and tokens[stop].text not in (";", "{", "("):
+                stop += 1
+            words = [each.text for each in tokens[position:stop]]
+            if stop < end and tokens[stop].text == ";" and "*" in words and ADDRESS_SPACES & set(words):
+                raise error("argument buffers are not supported: a buffer cannot hold a pointer", tokens[stop - 1])
+            position = (matching(tokens, stop) if stop < end and tokens[stop].text in "{(" else stop) + 1
+
+
+def _declared(tokens: Sequence[Token]) -> set[str]:
+    """The names among those refused that the program declares."""
+    found = set()
+    for index in range(1, len(tokens) - 1):
+        if tokens[index].text not in _NAMES:
+            continue
+        before, after = tokens[index - 1], tokens[index + 1].text
+        if before.text in ("struct", "class", "union", "enum", "typename", "using", "}"):
+            found.add(tokens[index].text)
+        elif before.kind == IDENTIFIER and before.text not in _NOT_TYPES and after in _AFTER_NAMES:
+            found.add(tokens[index].text)
+    return found

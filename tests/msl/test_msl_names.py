@@ -1,0 +1,68 @@
+"""Names that mean something to a target and nothing to Metal belong to the program, for both targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from metal_runner import LIBRARY, run
+from nvrtc import compile_for_cuda
+
+from mpsgrad.msl import translate
+
+FUNCTIONS = """
+    erf erfc lgamma tgamma log1p expm1 cbrt hypot remainder logb nan mad degrees radians rootn pown bitselect shuffle
+    upsample vload4 convert_int as_float get_global_id barrier mem_fence printf atomic_add atomicAdd native_sin half_exp
+    sinf powf fmaf rsqrtf __expf make_float4 lrint llround normcdf norm3d clock assert malloc memcpy sub_group_all
+    work_group_barrier lift cast construct unpack vector test init merge number add
+""".split()
+VARIABLES = """
+    generic global local private_ pipe uniform complex event_t sampler_t threadIdx blockIdx blockDim gridDim warpSize dim3
+    double2 longlong2 half8 float16 M_PI M_E HUGE_VAL kernel_exec host shared lane_index place launch size_x cl_mem
+    lift cast construct swizzle truth
+""".split()
+KERNELS = """
+    add init test merge number main0 select abs step barrier printf erf fract simd_sum convert_int distance threadIdx
+    half2x clamp min max exp sizes launch atomicAdd make_float4 shuffle lift
+""".split()
+
+# Rows are easier to read on one line each.
+# ruff: noqa: E501
+# Names of the library's own namespace, which a program may use for its own things.
+OWN = (
+    LIBRARY
+    + "float sqr(float exp) { float sin = exp * exp, half_ = 1, dot = 2; return sin + half_ + dot; }\n"
+    + "struct half2_t { float x; }; struct array_t { float size; };\n"
+    + "kernel void f(device float* out, device float* length) { float min = sqr(3), clamp = min; half2_t float5 = {clamp};\n"
+    + "  int array = 4, matrix = 5, vec = 6; bool less = array < matrix && vec > array; out[0] = float5.x + array + vec + less; }\n"
+)
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda"])
+def test_functions_and_variables(target: str) -> None:
+    names = [name for name in FUNCTIONS if not name.startswith("__")]
+    functions = "".join(f"float {name}(float x) {{ return x + {k}.0; }}\n" for k, name in enumerate(names))
+    calls = "".join(f"  out[{k}] = {name}(0.5);\n" for k, name in enumerate(names))
+    variables = "".join(f"  float {name} = {k}; sum += {name};\n" for k, name in enumerate(VARIABLES))
+    source = (
+        f"{LIBRARY}{functions}kernel void f(device float* out) {{\n{calls}}}\n"
+        f"kernel void g(device float* out) {{\n  float sum = 0;\n{variables}  out[0] = sum; }}\n"
+    )
+    if target == "cuda":
+        compile_for_cuda(translate(source, "cuda", filename="names.metal").source, "names.metal")
+        return
+    out = run(source, "f", np.zeros(len(names), np.float32), threads=1)[0]
+    np.testing.assert_array_equal(out, np.arange(len(names)) + 0.5)
+    assert run(source, "g", np.zeros(1, np.float32), threads=1)[0][0] == sum(range(len(VARIABLES)))
+
+
+def test_kernels() -> None:
+    kernels = [f"kernel void {name}(device float* x) {{ x[0] = {k}; }}\n" for k, name in enumerate(KERNELS)]
+    source = LIBRARY + "".join(kernels)
+    compile_for_cuda(translate(source, "cuda", filename="kernels.metal").source, "kernels.metal")
+    for k, name in enumerate(KERNELS):
+        assert run(source, name, np.zeros(1, np.float32), threads=1)[0][0] == k
+
+
+def test_names_of_the_library_for_other_things() -> None:
+    compile_for_cuda(translate(OWN, "cuda", filename="own.metal").source, "own.metal")
+    assert run(OWN, "f", np.zeros(1, np.float32), np.zeros(1, np.float32), threads=1)[0][0] == 12 + 4 + 6 + 1
