@@ -530,6 +530,44 @@ class _Translator:
                 return False
         return len(arguments) > 1
 
+    @cached_property
+    def _hidden(self) -> frozenset[str]:
+        """The functions of the library that the program calls by ``metal::`` beside its own of the same name."""
+        called = {
+            name.text
+            for space, colons, name in zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
+            if space.text == "metal" and colons.text == "::"
+        }
+        known = self._library.sections.keys() | self._backend.library_names
+        return frozenset(called & self._program.functions.keys() & known)
+
+    @cached_property
+    def _own_functions(self) -> frozenset[str]:
+        """Those of the hidden functions that are renamed, since they may have the same parameters as the library's.
+
+        Where the library's names are open to the program, functions with parameters of its own types or of any type
+        overload the library's, and keep their name.
+        """
+        texts = [token.text for token in self._tokens]
+        is_open = any(
+            words == ("using", "namespace", "metal") for words in zip(texts, texts[1:], texts[2:], strict=False)
+        )
+        if not is_open:
+            return self._hidden
+        overloads = set()
+        for start, opening, _ in self._program.function_heads:
+            types = [
+                next((t.text for t in part if t.text not in {"const", "metal", "::", *ADDRESS_SPACES}), "")
+                for part in split_commas(self._tokens[opening + 1 : matching(self._tokens, opening)])
+            ]
+            if texts[start] == "template" or not all(_TYPE_NAME.match(each) for each in types):
+                overloads.add(texts[opening - 1])
+        return self._hidden - overloads
+
+    def _library_spelling(self, name: str) -> str:
+        renamed = name in self._library.renamed and name not in self._users_names
+        return name + RENAMED_SUFFIX if renamed else name
+
     def _spelling(self, name: str) -> str:
         """``name`` in the target, with the suffix where the target means something else by it."""
         spelling = self._spellings.get(name)
@@ -538,7 +576,8 @@ class _Translator:
             suffixed = renamed or name in self._backend.reserved
             if name in _FLOAT_ATOMICS and self._backend.target == "opencl":
                 suffixed = self._uses_float_atomics
-            spelling = self._spellings[name] = name + RENAMED_SUFFIX if suffixed else name
+            suffix = f"_own{RENAMED_SUFFIX}" if name in self._own_functions else RENAMED_SUFFIX if suffixed else ""
+            spelling = self._spellings[name] = name + suffix
         return spelling
 
     def _qualified(self, tokens: Sequence[Token], index: int, output: list[Token]) -> int:
@@ -557,6 +596,13 @@ class _Translator:
         if position >= len(tokens):
             return position
         name = tokens[position].text
+        if name in self._hidden and not {"precise", "fast"} & set(qualifiers):
+            # The program has a function of this name too, which the library's must not be taken for.
+            if name in self._library.sections:
+                self._used.add(name)
+            outermost = "" if output and output[-1].text == "::" else "::"
+            output.append(tokens[position].replaced(outermost + self._library_spelling(name)))
+            return position + 1
         for qualifier in ("precise", "fast"):
             if qualifier in qualifiers and f"{qualifier}::{name}" in self._library.sections:
                 self._used.add(f"{qualifier}::{name}")

@@ -66,3 +66,26 @@ def test_kernels() -> None:
 def test_names_of_the_library_for_other_things() -> None:
     compile_for_cuda(translate(OWN, "cuda", filename="own.metal").source, "own.metal")
     assert run(OWN, "f", np.zeros(1, np.float32), np.zeros(1, np.float32), threads=1)[0][0] == 12 + 4 + 6 + 1
+
+
+BESIDE = LIBRARY + """
+namespace my { float exp(float x) { return metal::exp(x) * 2; } float fract(float x) { return ::metal::fract(x) + 1; } }
+float max(float a, float b) { return metal::max(a, b) + 10; }
+struct Sign { float sign(float x) const { return metal::sign(x) * 3; } };
+struct Pair { float a, b; };
+Pair simd_sum(Pair p) { return Pair{metal::simd_sum(p.a), metal::simd_sum(p.b)}; }
+template <typename T> T saturate(T x, T y) { return metal::saturate(x) + y; }
+kernel void f(device float* out, uint i [[thread_position_in_grid]]) {
+  Pair p = simd_sum(Pair{1, 2});
+  if (i == 0) {
+    out[0] = my::exp(0) + my::fract(1.25); out[1] = max(1, 2); out[2] = Sign().sign(-2);
+    out[3] = p.a + p.b + simd_sum(0.0f); out[4] = saturate(3.0, 5.0) + saturate(7.0);
+  }
+}
+"""
+
+
+def test_functions_beside_the_librarys_that_they_call() -> None:
+    compile_for_cuda(translate(BESIDE, "cuda", filename="beside.metal").source, "beside.metal")
+    out = run(BESIDE, "f", np.zeros(5, np.float32), threads=32)[0]
+    np.testing.assert_array_equal(out, [2 + 1.25, 12, -3, 96, 6 + 1])
