@@ -114,13 +114,14 @@ def translate(
     if target not in _BACKENDS:
         raise ValueError(f"translate: target is {target!r} but must be one of {sorted(_BACKENDS)}")
     try:
-        tokens = Preprocessor(resolve, definitions).run(source, filename)
+        backend = _BACKENDS[target]
+        tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         refuse_unsupported(tokens)
         program = read_program(tokens)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
         constants = FunctionConstants(program, function_constants or {})
-        return _Translator(program, _BACKENDS[target], filename, constants, launch, version).translation()
+        return _Translator(program, backend, filename, constants, launch, version).translation()
     except ShaderError as found:
         if found.source_line is None:
             raise shader_error(found, source, filename) from None
