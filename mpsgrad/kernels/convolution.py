@@ -24,6 +24,7 @@ from mpsgrad.kernels.convolution_dispatch import (
     add_forward,
     add_gradient_data,
     add_gradient_weights,
+    algorithm_for,
 )
 from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.kernels.convolution_state import (
@@ -57,7 +58,8 @@ class ConvolutionGradientOption(enum.IntFlag):
 class _WeightedKernel:
     """What a convolution and its gradient share: the data source, and the weights and biases in device memory.
 
-    Weights are float32 in the kernel whatever the data source holds; MPS rounds them to float16 by default.
+    Weights are float32 in the kernel whatever the data source holds; MPS rounds them to float16 by default. With
+    FLOAT16 images a GPU multiplies by the sum of two float16 numbers for each weight, or by one where that is exact.
     """
 
     device: Device
@@ -211,6 +213,7 @@ class _WeightedKernel:
             descriptor.output_feature_channels if descriptor.channel_multiplier else descriptor.groups,
             edge_mode is EdgeMode.CLAMP,
             image.channel_format.metal_type,
+            algorithm_for(self.device),
         )
 
     def _archived_parameters(self) -> dict[str, Any]:
