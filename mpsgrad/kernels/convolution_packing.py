@@ -10,11 +10,10 @@ from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.devices import Buffer
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
 
 LANES = 32
 PACK_ROWS = 16
-_SUM_ROWS = {"cpu": 8}
-_SUM_ROWS_OF_GPUS = 1
 THREADS = 256
 HALVES_AT_ONCE = 8
 """Runs of packed half numbers are padded to a multiple of what a thread loads."""
@@ -53,15 +52,15 @@ COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="
 FAMILY = ShaderFamily(
     "convolution_parameters",
     (PACK_AXIS, PACK_PARAMETERS, SUM_PARAMETERS, COPY_PARAMETERS),
-    {"threads": THREADS, "pack_rows": PACK_ROWS, "sum_rows": _SUM_ROWS_OF_GPUS},
-    {family: {"sum_rows": rows} for family, rows in _SUM_ROWS.items()},
+    {"threads": THREADS, "pack_rows": PACK_ROWS},
+    measured=lambda numbers: {"sum_rows": numbers.convolution_sums_per_thread},
     dtypes=("float",),
 )
 
 
 def sum_threadgroups(count: int, device_family: str) -> int:
     """The threadgroups of ``sum_of_splits`` that add up ``count`` values."""
-    return -(-count // (LANES * _SUM_ROWS.get(device_family, _SUM_ROWS_OF_GPUS)))
+    return -(-count // (LANES * tunables(device_family).convolution_sums_per_thread))
 
 
 @dataclass(frozen=True, slots=True)
