@@ -32,6 +32,7 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "soft_max_elements_per_simdgroup": ("soft_max", "soft_max_gradient"),
     "loss_pixels_per_simdgroup": ("loss_softmax_cross_entropy",),
     "optimizer_elements_per_simdgroup": ("optimizer_sgd_momentum",),
+    "convolution_sums_per_thread": ("convolution_gradient_weights",),
     "chunk_elements": ("batch_normalization", "batch_normalization_gradient"),
     "stream_elements": ("batch_normalization", "batch_normalization_gradient"),
     "most_chunks": ("batch_normalization", "batch_normalization_gradient"),

@@ -25,6 +25,7 @@ from mpsgrad.kernels.convolution_dispatch import (
     add_forward,
     add_gradient_data,
     add_gradient_weights,
+    algorithm_for,
 )
 from mpsgrad.kernels.convolution_packing import PackedWeights, Packing
 from mpsgrad.kernels.convolution_state import (
@@ -63,7 +64,8 @@ _OPTIONS_WITH_WEIGHTS = (ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIA
 class _WeightedKernel(BaseKernel):
     """What a convolution and its gradient share: the data source, and the weights and biases in device memory.
 
-    Weights are float32 in the kernel whatever the data source holds; MPS rounds them to float16 by default.
+    Weights are float32 in the kernel whatever the data source holds; MPS rounds them to float16 by default. With
+    FLOAT16 images a GPU multiplies by the sum of two float16 numbers for each weight, or by one where that is exact.
     """
 
     _data_source: Any
@@ -218,6 +220,7 @@ class _WeightedKernel(BaseKernel):
             descriptor.output_feature_channels if descriptor.channel_multiplier else descriptor.groups,
             edge_mode is EdgeMode.CLAMP,
             image.channel_format.metal_type,
+            algorithm_for(self.device),
         )
 
     def _archived_parameters(self) -> dict[str, Any]:

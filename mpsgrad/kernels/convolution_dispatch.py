@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer
+from mpsgrad.devices import Buffer, Device
 from mpsgrad.kernels import convolution_gather as gather
 from mpsgrad.kernels import convolution_packing as packing
+from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
 from mpsgrad.kernels.convolution_gather import Layout
 from mpsgrad.kernels.convolution_packing import PackedWeights
+
+
+class Algorithm(enum.Enum):
+    """How a convolution is divided: each simdgroup its own sums, or matrices in tiles, which threadgroups share."""
+
+    SIMDGROUPS = "simdgroups"
+    TILES = "tiles"
+
+
+def algorithm_for(device: Device) -> Algorithm:
+    """The faster one on ``device``."""
+    return Algorithm.SIMDGROUPS if device.family == "cpu" else Algorithm.TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,7 @@ class Weights:
     groups: int
     clamps: bool
     metal_type: str
+    algorithm: Algorithm
 
 
 def _reaches_outside(window: Layout, result: Layout, first_pixel: Layout, size: Layout) -> bool:
@@ -65,13 +80,18 @@ def _add_gather(
     replicates: bool,
 ) -> None:
     device = command_buffer.device
-    plan = gather.plan(is_gradient, source.layout, destination.layout, numbers.window, numbers.groups, replicates)
+    geometry = is_gradient, source.layout, destination.layout, numbers.window, numbers.groups, replicates
+    plan: gather.Plan | None = None
+    if numbers.algorithm is Algorithm.TILES:
+        plan = tiles.plan_gather(*geometry, numbers.metal_type, device.family, device.compute_units)
+    if plan is None:
+        plan = gather.plan(*geometry)
     if plan.packing is not None:
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:
         operands = [numbers.weights] if is_gradient else [numbers.weights, numbers.biases]
     command_buffer.add_dispatch(
-        gather.FAMILY.function(device, plan.kernel, numbers.metal_type),
+        plan.family.function(device, plan.kernel, numbers.metal_type),
         plan.threadgroups,
         source.buffer,
         *operands,
@@ -137,10 +157,13 @@ def add_gradient_weights(
     """Adds the gradients for weights and biases, written to ``for_weights`` and ``for_biases`` or added to them."""
     device = command_buffer.device
     replicates = numbers.clamps and _reaches_outside(numbers.window, gradient.layout, (0, 0), source.layout[4:6])
-    plan = weights_gradient.plan(
-        gradient.layout, source.layout, numbers.window, numbers.groups, replicates, accumulates
-    )
-    function = weights_gradient.FAMILY.function(device, plan.kernel, numbers.metal_type)
+    geometry = gradient.layout, source.layout, numbers.window, numbers.groups, replicates, accumulates
+    plan: weights_gradient.Plan | None = None
+    if numbers.algorithm is Algorithm.TILES:
+        plan = tiles.plan_weights(*geometry, numbers.metal_type, device.family, device.compute_units)
+    if plan is None:
+        plan = weights_gradient.plan(*geometry)
+    function = plan.family.function(device, plan.kernel, numbers.metal_type)
     constants = device.constant_buffer(plan.parameters)
     partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)
     command_buffer.add_dispatch(
@@ -150,7 +173,7 @@ def add_gradient_weights(
         return
     command_buffer.add_dispatch(
         packing.FAMILY.function(device, "sum_of_splits", "float"),
-        plan.sum_threadgroups,
+        packing.sum_threadgroups(plan.split_stride, device.family),
         partial,
         for_weights,
         for_biases,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing
+from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 Layout = tuple[int, ...]
@@ -128,9 +128,41 @@ def _steps_to_multiple(step: int, divisor: int) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One dispatch: ``packing`` is None for a kernel that reads the user's weights."""
+class Gather:
+    """A convolution or its data gradient as one gather, whatever kernel computes it.
 
+    ``lanes`` are the destination channels of a packed group, for all pixels that are folded into one; ``channels``
+    those of the source. ``zeros`` and ``biases`` are places in the packed weights. ``pack_fields`` are those of
+    ``PACK_PARAMETERS``.
+    """
+
+    kernel: str
+    source: Layout
+    destination: Layout
+    x: Axis
+    y: Axis
+    packing: Packing | None
+    pack_fields: Mapping[str, Any]
+    channels: int
+    lanes: int
+    fold_channels: int
+    groups: int
+    blocks_per_group: int
+    zeros: int
+    biases: int
+    replicates: bool
+
+    @property
+    def joins_columns(self) -> bool:
+        """Whether a row of taps reads consecutive values."""
+        return self.x.step == self.x.divisor == 1 and self.source[1] == self.channels
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One dispatch of a kernel of ``family``: ``packing`` is None for a kernel that reads the user's weights."""
+
+    family: ShaderFamily
     kernel: str
     threadgroups: int
     parameters: bytes
@@ -231,9 +263,10 @@ def _folded_axis(axis: WindowAxis, is_gradient: bool, size: int, fold: int) -> A
     return Axis(count, taps, fold // axis.stride, first, 1, 1, fold, -axis.stride, 1, shift)
 
 
-@lru_cache(maxsize=4096)
-def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout, groups: int, replicates: bool) -> Plan:
-    """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
+def gather(
+    is_gradient: bool, source: Layout, destination: Layout, window: Layout, groups: int, replicates: bool
+) -> Gather:
+    """What gives the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
 
     The first tap of window ``i`` is at ``origin + stride * i``, counted for a gradient from pixel 0 of ``destination``.
     """
@@ -244,7 +277,7 @@ def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout,
         if row_of_sources is not None and row_of_results is not None:
             source, destination = (row_of_results, row_of_sources) if is_gradient else (row_of_sources, row_of_results)
             if row_of_sources[6] >= UNPACKED_CHANNELS:
-                return _unpacked_plan(is_gradient, source, destination)
+                return _unpacked_gather(is_gradient, source, destination)
             window, replicates = (1, 1, 1, 1, 1, 1, 0, 0), False
     x, y = window_axes(window)
     inputs, outputs = source[6] // groups, destination[6] // groups
@@ -281,11 +314,7 @@ def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout,
     rows = runs * channels
     blocks = packed_groups * blocks_per_group
     count = (rows + zero_rows + blocks) * LANES
-    if count > LARGEST_ELEMENT_COUNT:
-        raise NotImplementedError(
-            f"convolution: the weights need {count} values when they are packed for lanes; the largest array has "
-            f"{LARGEST_ELEMENT_COUNT}"
-        )
+    require_packable(count)
     is_joined = kernel == "convolution_fold" or merged > 1
     pack_axes = [
         (
@@ -299,38 +328,42 @@ def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout,
         )
         for axis, of_user in ((axis_x, x), (axis_y, y))
     ]
+    pack_fields = {
+        "x": pack_axes[0],
+        "y": pack_axes[1],
+        "blocks_per_group": blocks_per_group,
+        "outputs": lanes,
+        "channels": channels,
+        "user_outputs": user_outputs,
+        "user_inputs": user_inputs,
+        "transposed": int(is_gradient and not is_depthwise),
+        "fold_channels": fold_channels,
+        "merged": merged,
+        "groups": packed_groups,
+        "runs": runs,
+        "zero_rows": zero_rows,
+        "blocks": blocks,
+        "has_biases": int(not is_gradient),
+        "joins_columns": 0,
+    }
     packing = Packing(
         kernel="pack_joined" if is_joined else "pack_plain",
         threadgroups=runs * _ceiling_divide(channels, PACK_ROWS) + zero_rows + blocks,
-        parameters=PACK_PARAMETERS.pack(
-            x=pack_axes[0],
-            y=pack_axes[1],
-            blocks_per_group=blocks_per_group,
-            outputs=lanes,
-            channels=channels,
-            user_outputs=user_outputs,
-            user_inputs=user_inputs,
-            transposed=int(is_gradient and not is_depthwise),
-            fold_channels=fold_channels,
-            merged=merged,
-            runs=runs,
-            zero_rows=zero_rows,
-            blocks=blocks,
-            has_biases=int(not is_gradient),
-        ),
+        parameters=PACK_PARAMETERS.pack(**pack_fields),
         count=count,
     )
-    return _plan(
+    return Gather(
         kernel,
         source,
         destination,
         axis_x,
         axis_y,
         packing,
+        pack_fields,
         channels=channels,
         lanes=lanes,
         fold_channels=fold_channels,
-        blocks=blocks,
+        groups=packed_groups,
         blocks_per_group=blocks_per_group,
         zeros=rows * LANES,
         biases=(rows + zero_rows) * LANES,
@@ -338,71 +371,58 @@ def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout,
     )
 
 
-def _unpacked_plan(is_gradient: bool, source: Layout, destination: Layout) -> Plan:
-    kernel = "convolution_point_unpacked" if is_gradient else "convolution_rows"
+def _unpacked_gather(is_gradient: bool, source: Layout, destination: Layout) -> Gather:
     axis = Axis(1, 1, 1, 0, 1, 1, 1, 1, 0, 0)
-    blocks = _ceiling_divide(destination[6], LANES if is_gradient else ROW_OUTPUTS)
-    return _plan(
-        kernel,
+    return Gather(
+        "convolution_point_unpacked" if is_gradient else "convolution_rows",
         source,
         destination,
         axis._replace(size=destination[4]),
         axis,
         None,
+        {},
         channels=source[6],
         lanes=destination[6],
         fold_channels=destination[6],
-        blocks=blocks,
-        blocks_per_group=blocks,
+        groups=1,
+        blocks_per_group=_ceiling_divide(destination[6], LANES if is_gradient else ROW_OUTPUTS),
         zeros=0,
         biases=0,
         replicates=False,
     )
 
 
-def _plan(
-    kernel: str,
-    source: Layout,
-    destination: Layout,
-    axis_x: Axis,
-    axis_y: Axis,
-    packing: Packing | None,
-    *,
-    channels: int,
-    lanes: int,
-    fold_channels: int,
-    blocks: int,
-    blocks_per_group: int,
-    zeros: int,
-    biases: int,
-    replicates: bool,
-) -> Plan:
-    rows = destination[7] * axis_y.size
-    if kernel == "convolution_depthwise":
+@lru_cache(maxsize=4096)
+def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout, groups: int, replicates: bool) -> Plan:
+    """The dispatch of a kernel that gives each simdgroup its own destination pixels and channels."""
+    gathered = gather(is_gradient, source, destination, window, groups, replicates)
+    axis_x, axis_y, blocks = gathered.x, gathered.y, gathered.groups * gathered.blocks_per_group
+    rows = gathered.destination[7] * axis_y.size
+    if gathered.kernel == "convolution_depthwise":
         tiles = rows
         blocks //= DEPTHWISE_BLOCKS
     else:
-        tiles = _ceiling_divide(rows * axis_x.size, ROW_IMAGES if kernel == "convolution_rows" else PIXELS)
+        pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else PIXELS
+        tiles = _ceiling_divide(rows * axis_x.size, pixels)
     phases = axis_x.divisor * axis_y.divisor
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))
     parts = _ceiling_divide(tiles, tiles_per_simdgroup)
-    no_gaps = axis_x.step == axis_x.divisor == 1 and source[1] == channels
     parameters = PARAMETERS.pack(
-        source=source,
-        destination=destination,
+        source=gathered.source,
+        destination=gathered.destination,
         x=axis_x.packed(),
         y=axis_y.packed(),
-        channels=channels,
-        outputs=lanes,
-        fold_channels=fold_channels,
+        channels=gathered.channels,
+        outputs=gathered.lanes,
+        fold_channels=gathered.fold_channels,
         blocks=blocks,
-        blocks_per_group=blocks_per_group,
+        blocks_per_group=gathered.blocks_per_group,
         tiles=tiles,
         tiles_per_simdgroup=tiles_per_simdgroup,
         parts=parts,
-        zeros=zeros,
-        biases=biases,
-        joins_columns=int(no_gaps),
-        replicates=int(replicates),
+        zeros=gathered.zeros,
+        biases=gathered.biases,
+        joins_columns=int(gathered.joins_columns),
+        replicates=int(gathered.replicates),
     )
-    return Plan(kernel, blocks * parts * phases, parameters, packing)
+    return Plan(FAMILY, gathered.kernel, blocks * parts * phases, parameters, gathered.packing)

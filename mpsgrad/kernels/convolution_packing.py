@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.devices import Buffer
+from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
 
 LANES = 32
 PACK_ROWS = 16
-SUM_ROWS = 8
 THREADS = 256
+HALVES_AT_ONCE = 8
+"""Runs of packed half numbers are padded to a multiple of what a thread loads."""
 
 PACK_AXIS = ParameterStruct(
     "PackAxis",
@@ -40,15 +45,23 @@ PACK_PARAMETERS = ParameterStruct(
     zero_rows="int",
     blocks="int",
     has_biases="int",
+    groups="int",
+    joins_columns="int",
 )
 SUM_PARAMETERS = ParameterStruct("SumParameters", weights="int", splits="int", split_stride="int", accumulates="int")
 COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="int")
 FAMILY = ShaderFamily(
     "convolution_parameters",
     (PACK_AXIS, PACK_PARAMETERS, SUM_PARAMETERS, COPY_PARAMETERS),
-    {"threads": THREADS, "pack_rows": PACK_ROWS, "sum_rows": SUM_ROWS},
+    {"threads": THREADS, "pack_rows": PACK_ROWS},
+    measured=lambda numbers: {"sum_rows": numbers.convolution_sums_per_thread},
     dtypes=("float",),
 )
+
+
+def sum_threadgroups(count: int, device_family: str) -> int:
+    """The threadgroups of ``sum_of_splits`` that add up ``count`` values."""
+    return -(-count // (LANES * tunables(device_family).convolution_sums_per_thread))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,29 @@ class Packing:
     threadgroups: int
     parameters: bytes
     count: int
+
+
+def half_packing(fields: Mapping[str, Any], joins_columns: bool) -> tuple[Packing, int]:
+    """How weights are packed as sums of two half numbers, and which float the scales and biases begin at.
+
+    ``fields`` are those of ``PACK_PARAMETERS``. With ``joins_columns`` a row of taps is one run of values.
+    """
+    taps_x, taps_y, channels = fields["x"][0], fields["y"][0], fields["channels"]
+    lanes = fields["groups"] * fields["outputs"]
+    runs, length = (taps_y, taps_x * channels) if joins_columns else (taps_x * taps_y, channels)
+    halves = 2 * lanes * runs * -(-length // HALVES_AT_ONCE) * HALVES_AT_ONCE
+    require_packable(halves)
+    parameters = PACK_PARAMETERS.pack(**{**fields, "joins_columns": int(joins_columns)})
+    return Packing("pack_halves", lanes, parameters, halves // 2 + 4 * lanes), halves // 2
+
+
+def require_packable(count: int) -> None:
+    """Raises ``NotImplementedError`` if packed weights of ``count`` floats are too large for kernels to count."""
+    if count > LARGEST_ELEMENT_COUNT:
+        raise NotImplementedError(
+            f"convolution: the weights need {count} values when they are packed for lanes; the largest array has "
+            f"{LARGEST_ELEMENT_COUNT}"
+        )
 
 
 class _Pack:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_gather import Layout, as_long_pixels, in_one_row, is_fully_connected
-from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS, SUM_ROWS
+from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 ROWS = 8
@@ -46,17 +46,18 @@ FAMILY = ShaderFamily(
 
 @dataclass(frozen=True)
 class Plan:
-    """One dispatch that writes ``splits`` partial sums of ``split_stride`` floats, and one that adds these up.
+    """One dispatch of a kernel of ``family`` that writes ``splits`` partial sums of ``split_stride`` floats, and one
+    that adds these up.
 
     With one split the first writes the gradients themselves.
     """
 
+    family: ShaderFamily
     kernel: str
     threadgroups: int
     parameters: bytes
     splits: int
     split_stride: int
-    sum_threadgroups: int
     sum_parameters: bytes
 
 
@@ -118,12 +119,12 @@ def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicat
         accumulates=int(accumulates and splits == 1),
     )
     return Plan(
+        FAMILY,
         f"convolution_gradient_weights_{kernel}",
         splits * tiles,
         parameters,
         splits,
         split_stride,
-        _ceiling_divide(split_stride, LANES * SUM_ROWS),
         SUM_PARAMETERS.pack(weights=weights, splits=splits, split_stride=split_stride, accumulates=int(accumulates)),
     )
 

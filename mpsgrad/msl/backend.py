@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mpsgrad.msl.declarations import Attribute, Kernel, Parameter
 from mpsgrad.msl.signature import Argument, Launch, Target
@@ -64,6 +64,8 @@ class Backend(ABC):
     threadgroup_variable: str
     has_native_constructors: bool
     has_inner_threadgroup_variables: bool
+    definitions: Mapping[str, str] = {}
+    """Macros by which a program can tell the target."""
 
     @abstractmethod
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:

@@ -126,6 +126,7 @@ class CUDABackend(Backend):
     threadgroup_variable = "__shared__"
     has_native_constructors = True
     has_inner_threadgroup_variables = True
+    definitions = {"__MPSGRAD_CUDA__": "1"}
 
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:
         lines = []

@@ -121,7 +121,8 @@ def translate(
     if target not in _BACKENDS:
         raise ValueError(f"translate: target is {target!r} but must be one of {sorted(_BACKENDS)}")
     try:
-        tokens = Preprocessor(resolve, definitions).run(source, filename)
+        backend = _BACKENDS[target]
+        tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         refuse_unsupported(tokens)
         program = read_program(tokens)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
@@ -131,7 +132,7 @@ def translate(
             instrumentation = instrument(program, checked, source, filename)
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
-        translator = _Translator(program, _BACKENDS[target], filename, constants, launch, version, checked)
+        translator = _Translator(program, backend, filename, constants, launch, version, checked)
         translation = translator.translation(instrumentation.members if instrumentation else ())
         return replace(translation, instrumentation=instrumentation) if instrumentation else translation
     except ShaderError as found:

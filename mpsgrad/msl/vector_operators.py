@@ -170,11 +170,12 @@ class VectorOperators:
         """Whether the ``*`` or ``&`` behind a name belongs to a type."""
         source = self._source
         name = source.text(index - 1)
-        if name in ("const", "volatile", "device", "constant", "thread", "threadgroup"):
+        spaces = ("device", "constant", "thread", "threadgroup")
+        if name in ("const", "volatile", *spaces):
             return True
         if source.variable(name, index - 1) is not None:
             return False
-        return source.is_type(index - 1) or source.text(index - 2) in ("typename", "struct", "const", "::")
+        return source.is_type(index - 1) or source.text(index - 2) in ("typename", "struct", "const", "::", *spaces)
 
     def _is_cast(self, opening: int) -> bool:
         """Whether the bracket that opens at ``opening`` holds a type, so that a cast's operand follows."""

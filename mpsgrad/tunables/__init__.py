@@ -37,6 +37,7 @@ class Tunables:
     soft_max_elements_per_simdgroup: int = _number(512, 128, 256, 512, 1024, 2048, 4096, 16384)
     loss_pixels_per_simdgroup: int = _number(4, 1, 2, 4, 8)
     optimizer_elements_per_simdgroup: int = _number(2048, 512, 1024, 2048, 4096, 8192)
+    convolution_sums_per_thread: int = _number(1, 1, 2, 4, 8)
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
     stream_elements: int = _number(2048, 512, 1024, 2048, 4096, 8192, 32768, 65536)
     most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)

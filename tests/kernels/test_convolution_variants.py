@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,18 @@ from hypothesis import strategies as st
 from test_convolution import EDGES, Layer, layers, run
 
 import mpsgrad as mg
-from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
+from mpsgrad.kernels import convolution, convolution_gather, convolution_weights_gradient
+from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
 
 SINGLE = (1, 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_tiles() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
+        yield
 
 
 def make(

@@ -22,10 +22,13 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   template <typename A> swizzle_mtl &operator/=(const A &a) { return *this = operator V() / V(a); }
 };
 
+// All components as one aligned object, so that a vector is loaded and stored by one instruction.
+template <typename T, int N> struct alignas(N == 3 ? 4 * sizeof(T) : N * sizeof(T)) whole_mtl_t { T v[N]; };
 template <typename T, int N> struct storage_mtl;
 template <typename T> struct alignas(2 * sizeof(T)) storage_mtl<T, 2> {
   union {
     T v[2];
+    whole_mtl_t<T, 2> whole_mtl;
     struct { T x, y; };
     struct { T r, g; };
     SWIZZLES_2_MTL
@@ -37,6 +40,7 @@ template <typename T> struct alignas(2 * sizeof(T)) storage_mtl<T, 2> {
 template <typename T> struct alignas(4 * sizeof(T)) storage_mtl<T, 3> {
   union {
     T v[3];
+    whole_mtl_t<T, 3> whole_mtl;
     struct { T x, y, z; };
     struct { T r, g, b; };
     SWIZZLES_3_MTL
@@ -48,6 +52,7 @@ template <typename T> struct alignas(4 * sizeof(T)) storage_mtl<T, 3> {
 template <typename T> struct alignas(4 * sizeof(T)) storage_mtl<T, 4> {
   union {
     T v[4];
+    whole_mtl_t<T, 4> whole_mtl;
     struct { T x, y, z, w; };
     struct { T r, g, b, a; };
     SWIZZLES_4_MTL
@@ -103,8 +108,11 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   typedef storage_mtl<T, N> base;
   using base::v;
   vec_mtl() = default;
-  constexpr vec_mtl(const vec_mtl &o) : base(o.v) {}
-  vec_mtl &operator=(const vec_mtl &o) { EACH_MTL v[i] = o.v[i]; return *this; }
+  constexpr vec_mtl(const vec_mtl &o) = default;
+  vec_mtl &operator=(const vec_mtl &o) {
+    this->whole_mtl = o.whole_mtl;
+    return *this;
+  }
   template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base((T)a) {}
   template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(o).v) {}
   template <typename A, typename B, typename... C> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}

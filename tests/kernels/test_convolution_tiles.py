@@ -1,0 +1,250 @@
+"""Convolutions as products of matrices in tiles, the algorithm for GPUs, on whatever device the tests have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import test_convolution_variants
+from hypothesis import given, settings
+from test_convolution import layers, run
+from test_convolution_variants import IDS, SINGLE, VARIANTS, make, names, shaped_layers
+
+import mpsgrad as mg
+from mpsgrad.kernels import convolution, convolution_tiles
+from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
+from mpsgrad.testing import assert_within
+
+UNITS = 132
+"""Compute units of an H200."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_tiles() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.TILES)
+        yield
+
+
+# Once more, for this algorithm.
+test_each_variant_adds_to_what_a_state_holds = test_convolution_variants.test_each_variant_adds_to_what_a_state_holds
+test_each_variant_in_a_part_of_larger_images = test_convolution_variants.test_each_variant_in_a_part_of_larger_images
+
+
+def check(layer: Any) -> None:
+    y, dx, state = run(layer)
+    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
+    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    layer.check_state(state)
+    again_y, again_dx, again = run(layer)
+    assert np.array_equal(again_y, y) and np.array_equal(again_dx, dx), "other bits on another run"
+    assert np.array_equal(again.gradient_for_weights, state.gradient_for_weights)
+    assert np.array_equal(again.gradient_for_biases, state.gradient_for_biases)
+
+
+def widths(layer: Any) -> tuple[str, str, str]:
+    """How many values at a time the three kernels of ``layer`` read, or the names of kernels without tiles."""
+    return tuple(name.partition("_by_")[2] or name for name in names(layer))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
+def test_each_variant_against_the_references(variant, dtype):
+    _, arguments, options, *without_tiles = variant
+    layer = make(*arguments, **options, dtype=dtype)
+    for name, other in zip(names(layer), without_tiles, strict=True):
+        assert name == other or name.startswith("tiles" if dtype == np.float32 else "matrices")
+        assert name != other or other in ("depthwise", "rows", "point_unpacked", "replicated", "dense")
+    check(layer)
+
+
+# (geometry, options, the widths of the three kernels for float32 images, and for float16 images)
+WIDTHS = [
+    (((9, 11), 40, 48, (3, 3)), {"padding": (1, 1)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
+    (((9, 11), 40, 36, (3, 3)), {"padding": (1, 1)}, ("4", "4", "4_4"), ("8", "1", "1_1")),
+    (((9, 11), 3, 40, (3, 3)), {"padding": (1, 1)}, ("1", "4", "4_1"), ("1", "8", "8_1")),
+    (((9, 11), 5, 7, (3, 3)), {"padding": (1, 1)}, ("1", "1", "1_1"), ("1", "1", "1_1")),
+    (((12, 10), 72, 80, (3, 3)), {"stride": (2, 3), "padding": (1, 2)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
+    (((12, 10), 16, 24, (3, 2)), {"dilation": (2, 3), "padding": (2, 3)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
+    (
+        ((6, 7), 16, 40, (5, 3)),
+        {"padding": (2, 3), "edge": "clamp"},
+        ("4", "replicated", "4_4"),
+        ("8", "replicated", "8_8"),
+    ),
+    (((9, 7), 32, 48, (3, 3)), {"groups": 2, "padding": (1, 1)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
+    (((14, 13), 64, 136, SINGLE), {}, ("4", "4", "4_4"), ("8", "8", "8_8")),
+    (((1, 1), 136, 40, SINGLE), {"images": 70}, ("4", "4", "4_4"), ("8", "8", "8_8")),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("arguments", "options", "of_floats", "of_halves"), WIDTHS)
+def test_values_are_read_several_at_a_time_where_that_is_aligned(arguments, options, of_floats, of_halves, dtype):
+    layer = make(*arguments, **options, dtype=dtype)
+    assert widths(layer) == (of_floats if dtype == np.float32 else of_halves)
+    check(layer)
+
+
+@pytest.mark.parametrize(("offset", "extra"), [(4, 4), (4, 1), (8, 0), (8, 4)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_an_offset_or_a_stride_of_channels_may_break_the_alignment(offset, extra, dtype):
+    layer = make((7, 6), 16, 24, (3, 3), padding=(1, 1), dtype=dtype)
+    wide = np.zeros((*layer.source.shape[:3], offset + 16 + extra), dtype)
+    wide[..., offset : offset + 16] = layer.source
+    kernel = layer.convolution()
+    kernel.source_feature_channel_offset = kernel.destination_feature_channel_offset = offset
+    height, width = layer.result_shape[1:3]
+    background = np.full((2, height, width, offset + 24 + extra), 5, dtype)
+    result = mg.Image.from_array(background)
+    kernel.clip_rect = mg.Region(mg.Origin(0, 0, 0), mg.Size(width, height, 2))
+    commands = mg.CommandBuffer()
+    kernel.encode(commands, mg.Image.from_array(wide), destination_image=result)
+    (name,) = (d.function.name for d in commands._dispatches if d.function.name.startswith("convolution"))
+    values = 4 if dtype == np.float32 else 8
+    is_aligned = offset % values == 0 and (offset + 16 + extra) % values == 0
+    assert name.endswith(f"_by_{values if is_aligned else 1}")
+    commands.commit()
+    after = np.array(result)
+    part = (..., slice(offset, offset + 24))
+    assert_within(after[part], layer.expected(), layer.forward_bound())
+    after[part] = 5
+    assert np.array_equal(after, background), "channels beside the result changed"
+
+
+@given(layers(more_channels=False))
+@settings(max_examples=40)
+def test_random_layers_against_the_references(layer):
+    check(layer)
+
+
+@given(shaped_layers())
+@settings(max_examples=40)
+def test_shaped_layers_against_the_references(layer):
+    check(layer)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("size", "has_splits"), [((31, 30), True), ((3, 3), False)])
+def test_any_number_of_splits_of_the_weight_gradient(size, has_splits, dtype):
+    layer = make(size, 8, 16, SINGLE, dtype=dtype, images=3)
+    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
+    gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
+    source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
+    state = kernel.result_state(source, destination_image=gradient)
+    commands = mg.CommandBuffer()
+    gradient_kernel.encode(commands, gradient, source, state)
+    assert ("sum_of_splits" in [d.function.name for d in commands._dispatches]) == has_splits
+    commands.commit()
+    layer.check_state(state)
+    with mg.CommandBuffer() as commands:
+        gradient_kernel.encode(commands, gradient, source, state)
+    twice = replace(layer, source=np.concatenate([layer.source] * 2), gradient=np.concatenate([layer.gradient] * 2))
+    twice.check_state(state)
+
+
+def pointwise(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """``x`` (pixels x channels, float16) times ``weights`` (output channels x channels) by a convolution."""
+    source = mg.ConvolutionDataSource.from_arrays(weights.astype(np.float32)[:, None, None], None)
+    image = mg.Image.from_array(x.astype(np.float16)[None, :, None])
+    with mg.CommandBuffer() as commands:
+        result = mg.Convolution(source).encode(commands, image)
+    return np.array(result)[0, :, 0]
+
+
+def test_weights_of_more_than_eleven_bits_are_not_rounded_for_half_images():
+    weights = np.array([[1 + 2**-12, -1], [3 + 2**-20, -3], [2**-3, 0], [1e5, -1e5], [1e-6, 1e-6]])
+    y = pointwise(weights, np.array([[1, 1], [1, 0.5]]))
+    exact = np.array([[1, 1], [1, 0.5]]) @ weights.T
+    assert np.array_equal(y[:, :3], exact[:, :3].astype(np.float16))
+    assert y[0, 3] == 0 and y[1, 3] == np.float16(5e4)
+    assert np.allclose(y[:, 4], exact[:, 4], rtol=0, atol=2**-25)
+
+
+@pytest.mark.parametrize("scale", [2.0**-140, 2.0**-100, 2.0**-24, 1.0, 2.0**15, 2.0**100])
+def test_weights_of_any_size_are_in_range_for_half_images(scale):
+    random = np.random.default_rng(0)
+    weights = (random.standard_normal((33, 20)) * scale).astype(np.float32)
+    y = pointwise(weights, np.ones((3, 20)))
+    exact = weights.astype(np.float64).sum(1)
+    with np.errstate(over="ignore"):
+        largest = 2.0**-140 if scale < 1e-38 else 0
+        assert np.allclose(y, exact.astype(np.float16), rtol=2e-3, atol=largest + 2**-24)
+
+
+def test_infinite_weights_reach_their_own_channel_only():
+    weights = np.ones((3, 9))
+    weights[1, 4] = np.inf
+    y = pointwise(weights, np.ones((2, 9)))
+    assert np.array_equal(y[:, [0, 2]], np.full((2, 2), 9)) and not np.isfinite(y[:, 1]).any()
+
+
+@pytest.mark.parametrize(("kind", "metal_type", "tile"), sorted(all_tiles()))
+def test_threads_divide_each_tile(kind, metal_type, tile):
+    constants = tile.constants
+    assert tile.rows % tile.simd_rows == 0 and tile.columns % tile.simd_columns == 0
+    assert constants["threads"] % 32 == 0 and constants["threads"] <= 1024
+    vector = 4 if metal_type == "float" else 8
+    if kind == "weights":
+        # A thread copies one column, for several pixels.
+        assert max(tile.rows, tile.columns) <= constants["threads"]
+        assert all(tile.depth * n // vector % constants["threads"] == 0 for n in (tile.rows, tile.columns))
+    else:
+        assert tile.rows * tile.depth // vector % constants["threads"] == 0
+        assert constants["threads"] % (tile.depth // vector) == 0
+    if metal_type == "float":
+        assert constants["thread_rows"] % 4 == 0 and constants["thread_columns"] % 4 == 0
+    else:
+        assert tile.depth % 16 == 0 and tile.simd_rows % 16 == 0
+
+
+def layout(images: int, size: int, channels: int) -> tuple[int, ...]:
+    return 0, channels, size * channels, size * size * channels, size, size, channels, images
+
+
+def test_a_gpu_gets_tiles_that_its_threadgroups_fill():
+    def tile(outputs: int, size: int, metal_type: str) -> Tile:
+        plan = convolution_tiles.plan_gather(
+            False,
+            layout(64, size, 64),
+            layout(64, size, outputs),
+            (1, 1, 1, 1, 1, 1, 0, 0),
+            1,
+            False,
+            metal_type,
+            "nvidia",
+            UNITS,
+        )
+        assert plan is not None
+        (found,) = (key[2] for key, family in convolution_tiles.FAMILIES.items() if family is plan.family)
+        area = found.rows * found.columns
+        assert plan.threadgroups * area >= 64 * size * size * outputs
+        return found
+
+    assert tile(20, 56, "float").columns == tile(20, 56, "half").columns == 32
+    assert tile(64, 56, "float").columns == tile(64, 56, "half").columns == 64
+    assert tile(256, 56, "half").columns == 128
+
+
+@pytest.mark.parametrize("metal_type", ["float", "half"])
+@pytest.mark.parametrize(("size", "channels"), [(56, 64), (28, 128), (14, 256), (3, 1024)])
+def test_splits_of_the_weight_gradient_fill_a_gpu(size, channels, metal_type):
+    of_gpu = tiling("nvidia")
+    plan = convolution_tiles.plan_weights(
+        layout(64, size, channels),
+        layout(64, size, channels),
+        (3, 3, 1, 1, 1, 1, -1, -1),
+        1,
+        False,
+        False,
+        metal_type,
+        "nvidia",
+        UNITS,
+    )
+    assert plan is not None
+    assert plan.threadgroups >= 0.8 * UNITS
+    assert plan.splits == 1 or 64 * size * size / plan.splits >= 0.9 * of_gpu.pixels_per_split
