@@ -14,13 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-EXAMPLES = 3
 TESTS = Path(__file__).parent
 os.environ["MPSGRAD_DEVICE"] = "cuda"
 sys.path.insert(0, str(TESTS.parent))
 
 import pytest  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
 
 from mpsgrad.devices import cuda, cuda_launch, default_device  # noqa: E402
 from mpsgrad.devices.cuda_api import api, checked  # noqa: E402
@@ -62,13 +60,6 @@ def main() -> int:
         launch(self, *arguments)
 
     cuda_launch.CUDAFunction.launch = counted  # type: ignore[method-assign]
-    settings.register_profile(
-        "sanitizer",
-        deadline=None,
-        max_examples=EXAMPLES,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
     os.environ["MPSGRAD_HYPOTHESIS_PROFILE"] = "sanitizer"
     arguments = sys.argv[1:] or [str(TESTS / "kernels")]
     status = pytest.main(["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark", *arguments])
