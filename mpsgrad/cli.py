@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mpsgrad.commands import check, devices, render, run, train
+from mpsgrad.commands import check, devices, render, report, run, train
 from mpsgrad.errors import MPSGradError
 
-COMMANDS = (check, devices, render, run, train)
+COMMANDS = (check, devices, render, report, run, train)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -359,12 +359,14 @@ class Image:
     def from_dlpack(cls, array: Any, device: Device | None = None, *, label: str | None = None) -> Image:
         """An image in the memory of ``array``, N x height x width x channels or height x width x channels.
 
-        Nothing is copied: what kernels write appears in ``array``, and the other way round once ``array``'s library has
-        finished its own work. ``array`` is anything with ``__dlpack__`` on ``device``, None being the device that its
-        memory belongs to. Raises ``FormatError`` for another device, for a dtype other than float16 and float32, for an
-        array that is not C-contiguous or whose address is no multiple of 16, ``GeometryError`` for another number of
-        dimensions or an extent of 0, and ``NotImplementedError`` where kernels use only memory that the driver
-        allocated.
+        Nothing is copied: what kernels write appears in ``array``, and the other way round. On a GPU work of this
+        package is ordered with what ``array``'s library does on CUDA's default stream; on another stream let that
+        library wait until its work has ended. ``array`` is anything with ``__dlpack__`` on ``device``, None being the
+        device that its memory belongs to.
+
+        Raises ``FormatError`` for another device, for a dtype other than float16 and float32, for an array that is not
+        C-contiguous or whose address is no multiple of 16, ``GeometryError`` for another number of dimensions or an
+        extent of 0, and ``NotImplementedError`` where kernels use only memory that the driver allocated.
         """
         owner = "Image.from_dlpack"
         if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 import mpsgrad as mg
 from mpsgrad import cli
 from mpsgrad.commands import devices as devices_command
-from mpsgrad.devices import best_device, metal, opencl, unavailable
+from mpsgrad.devices import best_device, cuda_compiler, metal, opencl, unavailable
 from mpsgrad.msl import translate
 from mpsgrad.shader import FAMILIES, ShaderFamily, shader_directory
 
@@ -194,6 +196,46 @@ def test_errors_of_the_package_are_printed_without_a_traceback(
     assert output.err.startswith("mpsgrad: shaders/soft_max.metal.j2:")
     assert "undefined" in output.err
     assert "Traceback" not in output.err
+
+
+# mpsgrad report
+
+needs_compiler = pytest.mark.skipif(
+    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None,
+    reason="cuda-core is not installed (pip install 'mpsgrad[cuda]')",
+)
+
+
+@needs_compiler
+def test_report_lists_the_kernels_of_a_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", "loss", "fill", "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    assert output["architecture"] == "sm_90"
+    kernels = {(row["family"], row["dtype"], row["kernel"]) for row in output["kernels"]}
+    assert {("fill", "float", "fill_with_zeros"), ("loss", "half", "loss_reduce")} <= kernels
+    assert all(8 <= row["registers"] <= 255 and row["threads"] % 32 == 0 for row in output["kernels"])
+    assert any(row["threadgroup_bytes"] > 0 for row in output["kernels"])
+    assert cli.main(["report", "fill"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "fill_with_zeros" in line]
+    registers = [str(row["registers"]) for row in output["kernels"] if row["family"] == "fill"]
+    assert [line.split("│")[5].strip() for line in lines] == registers
+
+
+@needs_compiler
+def test_report_refuses_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", "softmax"]) == 2
+    assert capsys.readouterr().err.startswith("mpsgrad report: there is no family 'softmax'; there are fill, ")
+    assert cli.main(["report", "fill", "--architecture", "sm_12"]) == 2
+    assert "--architecture is 'sm_12'; it has to be one of sm_" in capsys.readouterr().err
+
+
+def test_report_without_a_compiler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda_compiler.version.cache_clear()
+    cuda_compiler.architectures.cache_clear()
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    assert cli.main(["report", "fill"]) == 1
+    words = "mpsgrad: NVIDIA's run-time compiler cannot be loaded (pip install 'mpsgrad[cuda]')"
+    assert capsys.readouterr().err.startswith(words)
 
 
 # As a process

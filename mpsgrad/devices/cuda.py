@@ -204,8 +204,9 @@ class CUDADevice(Device):
 
     @cached_property
     def stream(self) -> Any:
+        """Where all work goes. CUDA orders it with work on its default stream, where other libraries mostly work."""
         with self.active:
-            return checked(api().cuStreamCreate(api().CUstream_flags.CU_STREAM_NON_BLOCKING))
+            return checked(api().cuStreamCreate(api().CUstream_flags.CU_STREAM_DEFAULT))
 
     @cached_property
     def _staging(self) -> Staging:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache as once
+from threading import Lock
+from types import ModuleType
 from typing import Any
 
 from mpsgrad.devices import cache
@@ -26,6 +29,7 @@ OWN_MATH: Mapping[str, Any] = {}
 FAST_MATH: Mapping[str, Any] = {"prec_div": False, "prec_sqrt": False}
 STRICT_MATH: Mapping[str, Any] = {"fma": False}
 
+_importing = Lock()
 _COMPILING = re.compile(r"Compiling entry function '(?P<name>[^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
@@ -49,15 +53,25 @@ def version() -> str:
 @once
 def architectures() -> tuple[int, ...]:
     """The compute capabilities that NVRTC compiles for, times ten, in ascending order."""
+    version()
     from cuda.bindings import nvrtc
 
-    version()
     error, count = nvrtc.nvrtcGetNumSupportedArchs()
     if not error:
         error, found = nvrtc.nvrtcGetSupportedArchs()
         if not error:
             return tuple(sorted(found[:count]))
     raise DeviceError(f"NVIDIA's run-time compiler does not say what it compiles for: {error.name}")
+
+
+def _core() -> ModuleType:
+    """``cuda.core``; raises ``DeviceError`` if it is missing."""
+    # It cannot be imported by two threads at a time.
+    with _importing:
+        try:
+            return importlib.import_module("cuda.core")
+        except ImportError as error:
+            raise DeviceError(f"the Python package cuda-core cannot be imported ({INSTALL_HINT}): {error}") from error
 
 
 def cache_name(translated: str, architecture: str, math: Mapping[str, Any]) -> str:
@@ -75,14 +89,11 @@ def compile_cubin(
     compiler.
     """
     version()
-    try:
-        from cuda.core import Program, ProgramOptions
-    except ImportError as error:
-        raise DeviceError(f"the Python package cuda-core cannot be imported ({INSTALL_HINT}): {error}") from error
+    core = _core()
     log = io.StringIO()
     try:
-        options = ProgramOptions(name=name, arch=architecture, **LANGUAGE, **math)
-        code = Program(translation.source, "c++", options).compile("cubin", logs=log).code
+        options = core.ProgramOptions(name=name, arch=architecture, **LANGUAGE, **math)
+        code = core.Program(translation.source, "c++", options).compile("cubin", logs=log).code
     except Exception as error:
         # cuda.core has no public class for this.
         if not type(error).__name__.startswith("NVRTC"):

@@ -17,6 +17,23 @@ _PLACED = r"(?P<severity>catastrophic error|fatal error|error|warning|remark|not
 _CLANG = re.compile(rf"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): {_PLACED}: (?P<text>.*)$")
 _NVRTC = re.compile(rf"^(?P<file>.+?)\((?P<line>\d+)\)\s?: {_PLACED}\s?(?:#[\w-]+)?\s?: (?P<text>.*)$")
 _WITHOUT_COLUMN = re.compile(rf"^(?P<file>.+?):(?P<line>\d+): {_PLACED}: (?P<text>.*)$")
+_CLANG_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r'^identifier "([^"]+)" is undefined$', r"use of undeclared identifier '\1'"),
+        (
+            r'^no instance of overloaded function "([^"]+)" matches the argument list$',
+            r"no matching function for call to '\1'",
+        ),
+        (r'^class "([^"]+)" has no member "([^"]+)"$', r"no member named '\2' in '\1'"),
+        (
+            r'^expression must have class type but it has type "([^"]+)".*$',
+            r"member reference base type '\1' is not a structure or union",
+        ),
+        (r'^expected an? "?([^"]+?)"?$', r"expected '\1'"),
+        (r"^expected '(expression|identifier|declaration|statement)'$", r"expected \1"),
+    )
+)
 # NVRTC indents what it quotes by two spaces.
 _MARK = re.compile(r"  (\s*)\^\s*$")
 
@@ -40,8 +57,9 @@ def parse_compiler_log(log: str, target: Target, translation: Translation | None
     """The messages in a compiler's log, in order.
 
     Reads clang's format (``file:line:column: error: ...``) and NVRTC's (``file(line): error: ...``, with a mark below
-    the line that it quotes). Names that the translator renamed to keep them apart from the target's own appear as the
-    user wrote them, and with ``translation`` columns are those of the Metal source.
+    the line that it quotes), whose most frequent messages are put in clang's words. Names that the translator renamed
+    to keep them apart from the target's own appear as the user wrote them, and with ``translation`` columns are those
+    of the Metal source.
     """
     patterns = (_CLANG, _WITHOUT_COLUMN) if target == "opencl" else (_NVRTC, _CLANG, _WITHOUT_COLUMN)
     found = []
@@ -61,7 +79,8 @@ def parse_compiler_log(log: str, target: Target, translation: Translation | None
         column = int(number) if number else _marked_column(lines[position + 1 :]) if target == "cuda" else None
         if column is not None and translation is not None:
             column = translation.column(file, line, column)
-        found.append(Diagnostic(file, line, column, severity, user_words(match["text"])))
+        words = user_words(match["text"])
+        found.append(Diagnostic(file, line, column, severity, _clang_words(words) if target == "cuda" else words))
     return found
 
 
@@ -72,6 +91,13 @@ def _marked_column(lines: Sequence[str]) -> int | None:
         if mark:
             return len(mark[1]) + 1
     return None
+
+
+def _clang_words(text: str) -> str:
+    """NVRTC's most frequent messages as clang, and so Apple's compiler, says the same."""
+    for pattern, words in _CLANG_WORDS:
+        text = pattern.sub(words, text)
+    return text
 
 
 def user_words(text: str) -> str:

@@ -255,7 +255,7 @@ def test_errors_point_at_the_metal_source(gpu: Any) -> None:
     with pytest.raises(mg.ShaderError) as caught:
         gpu.compile(source, name="scale.metal")
     assert (caught.value.file, caught.value.line) == ("scale.metal", 5)
-    assert caught.value.message == 'identifier "bye" is undefined'
+    assert caught.value.message == "use of undeclared identifier 'bye'"
     assert caught.value.column == source.splitlines()[4].index("bye") + 1
     assert caught.value.source_line == source.splitlines()[4]
 

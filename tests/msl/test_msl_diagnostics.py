@@ -59,25 +59,21 @@ def test_each_line_stays_where_it_was(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("marked", "messages"),
+    ("marked", "message"),
     [
-        ("    out[0] = 1.0 * @missing;", ("use of undeclared identifier 'missing'", 'identifier "missing" is undefined')),
-        (
-            "    float4 v = float4(1.0, 2.0, 3.0, 4.0); out[0] = v.x + @erf(v.y);",
-            ("use of undeclared identifier 'erf'", 'identifier "erf" is undefined'),
-        ),
-        ("    out[0] = @float2(1.0);", ("float2",)),
-        ("    uint n = 3; @n.x = 4;", ("member reference base type 'uint'", 'class type but it has type "uint"')),
+        ("    out[0] = 1.0 * @missing;", "use of undeclared identifier 'missing'"),
+        ("    float4 v = float4(1.0, 2.0, 3.0, 4.0); out[0] = v.x + @erf(v.y);", "use of undeclared identifier 'erf'"),
+        ("    out[0] = @float2(1.0);", "float2"),
+        ("    uint n = 3; @n.x = 4;", "member reference base type 'uint'"),
     ],
 )
-def test_compile_errors_name_file_line_and_column(marked: str, messages: tuple[str, ...]) -> None:
-    """In the words of clang or of NVRTC."""
+def test_compile_errors_name_file_line_and_column(marked: str, message: str) -> None:
     column = marked.index("@") + 1
     source = f"{LIBRARY}kernel void f(device float* out)\n{{\n{marked.replace('@', '')}\n}}\n"
     with pytest.raises(ShaderError) as raised:
         mg.default_device().compile(source, name="mine.metal")
     error = raised.value
-    assert any(message in error.message for message in messages)
+    assert message in error.message
     assert (error.file, error.line) == ("mine.metal", 5)
     # clang points at what stands behind the operand.
     assert error.column in (column, column + 1)
@@ -111,7 +107,7 @@ def test_logs_of_clang_and_nvrtc() -> None:
         'k.metal(4): catastrophic error: cannot open source file\n1 error detected in the compilation of "k.metal".\n'
     )
     assert parse_compiler_log(nvrtc, "cuda") == [
-        Diagnostic("k.metal", 12, 9, "error", 'identifier "foo" is undefined'),
+        Diagnostic("k.metal", 12, 9, "error", "use of undeclared identifier 'foo'"),
         Diagnostic("k.metal", 3, None, "warning", 'variable "y" was declared but never referenced'),
         Diagnostic("k.metal", 4, None, "error", "cannot open source file"),
     ]
