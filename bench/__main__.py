@@ -102,6 +102,11 @@ class Run:
                 continue
             share = weights[index] / sum(weights[index:])
             self._take_one(case, share * seconds_left)
+            # A row's images and tensors go before the next row. What stays is not looked through again: PyTorch and its
+            # compiler have so many objects that it would take longer than most rows.
+            gc.collect()
+            gc.freeze()
+        gc.unfreeze()
 
     def _take_one(self, case: Case, seconds: float) -> None:
         row = Row(case, self.device, self.where)
@@ -113,7 +118,6 @@ class Run:
             reason = str(error).splitlines()
             text = f"{type(error).__name__}: {reason[0] if reason else ''}"
             self.report["failures"].append({"row": case.name, "reason": text})
-        gc.collect()
 
 
 def main(arguments: list[str] | None = None) -> int:

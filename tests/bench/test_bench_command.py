@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -98,6 +99,7 @@ def test_a_whole_run_writes_a_row_for_each_case_and_the_host_cost(
     assert [(row["op"], row["shape"], row["dtype"]) for row in report["rows"]] == expected
     assert (report["device"], report["hardware"]) == (device.name, hardware(device))
     assert report["failures"] == report["left_out"] == []
+    assert gc.get_freeze_count() == 0
     assert report["peak_tflops"]["float32"] > 0
     assert report["host_cost_us"].keys() == host_costs(device, 1).keys()
     printed = capsys.readouterr().out
