@@ -24,6 +24,15 @@ def device() -> mg.Device:
     return mg.default_device()
 
 
+@pytest.fixture(scope="session")
+def opencl_device() -> mg.Device:
+    """The CPU, for what only its driver does."""
+    try:
+        return mg.find_device("opencl")
+    except mg.DeviceNotFoundError as missing:
+        pytest.skip(str(missing))
+
+
 @pytest.fixture(scope="class")
 def shaders_of_gpus(device: mg.Device) -> Iterator[None]:
     """The kernels are rendered and dispatched as on a GPU, wherever they then run."""

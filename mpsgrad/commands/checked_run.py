@@ -40,7 +40,8 @@ def run_kernel(arguments: argparse.Namespace, source: str) -> list[KernelFinding
 
     devices = opencl.devices()
     if not devices:
-        raise UsageError(f"--run: {opencl.unavailable_reason() or 'no OpenCL device was found'}")
+        reason = opencl.unavailable_reason() or "no OpenCL device was found"
+        raise UsageError(f"--run checks kernels on the CPU by OpenCL: {reason}")
     try:
         values = [parse_value(text) for text in arguments.arguments]
     except (argparse.ArgumentTypeError, OSError, EOFError, ValueError) as error:

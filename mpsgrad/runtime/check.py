@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.devices import opencl_checks as checks
-from mpsgrad.devices.contract import Extents, Function
+from mpsgrad.devices.contract import Buffer, Extents, Function
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError
+from mpsgrad.image import Image
 from mpsgrad.msl import Argument
 from mpsgrad.msl.instrument import THREADGROUP_NAMES, Instrumentation, Site
 from mpsgrad.runtime.arguments import BoundArguments
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding, Place
 from mpsgrad.runtime.grid import extents, threadgroup_extents
+from mpsgrad.vector import Vector
 
 _VERBS = {
     checks.READ: "read", checks.WRITE: "write", checks.PLACE: "write", checks.UPDATE: "update",
@@ -48,7 +50,7 @@ def check_kernel(
     sizes = function.pointee_sizes or (1,) * len(arguments)
     bound = BoundArguments(name, device)
     for argument, size, value in zip(arguments, sizes, values, strict=False):
-        bound.add(argument, size, value)
+        bound.add(argument, size, _copied_to(device, value))
     unset = _undefined_arguments(name, arguments, undefined)
     regions: list[checks.Region] = []
     numbers: list[int] = []
@@ -68,6 +70,17 @@ def check_kernel(
     outcome = compiled.run(threads, shape, regions, numbers, threadgroup_memory)  # type: ignore[arg-type]
     words = _Words(function, arguments, sizes, numbers, compiled.instrumentation, asked, threads, shape)  # type: ignore[arg-type]
     return words.findings(outcome, [number for number in range(len(regions))])
+
+
+def _copied_to(device: OpenCLDevice, value: Any) -> Any:
+    """``value``, or a copy of it on ``device`` if it is memory of another device."""
+    if getattr(value, "device", device) is device or not isinstance(value, (Buffer, Vector, Image)):
+        return value
+    if isinstance(value, Buffer):
+        copy = device.allocate(value.nbytes)
+        copy.write(value.read(0, value.nbytes))
+        return copy
+    return type(value).from_array(np.asarray(value), device)
 
 
 def _undefined_arguments(name: str, arguments: Sequence[Argument], undefined: Sequence[str | int]) -> set[int]:

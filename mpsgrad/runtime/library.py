@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mpsgrad.devices import CompileOptions, Device, Function, Library, require_device
+from mpsgrad.devices import CompileOptions, Device, Function, Library, find_device, require_device
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.devices.opencl_checks import CheckedKernel
 from mpsgrad.errors import FormatError
@@ -115,7 +115,9 @@ class KernelFunction:
         undefined: Sequence[str | int] = (),
         rounded_up: bool = False,
     ) -> tuple[KernelFinding, ...]:
-        """Runs the kernel on a CPU, one threadgroup after another, and gives what it does wrong, in order of place.
+        """Runs the kernel on the CPU, one threadgroup after another, and gives what it does wrong, in order of place.
+
+        A library for another device is compiled for the OpenCL device first, and device memory is copied to it.
 
         Finds accesses outside buffers and threadgroup arrays, reads of memory without a value, data races, barriers and
         simdgroup functions that only some threads reach, integer division by zero and loops without end; ``MISTAKES``
@@ -126,16 +128,14 @@ class KernelFunction:
         With ``rounded_up`` the threads run that a grid rounded up to whole threadgroups has, as ``metalcompute``
         dispatches them.
 
-        Raises what a call raises, and ``NotImplementedError`` on a device that is no CPU.
+        Raises what a call raises, and ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
         """
-        function = self._function
-        if not isinstance(self.device, OpenCLDevice):
-            raise NotImplementedError(f"{self.name}: kernels are checked on CPUs only; compile for an opencl device")
         self._expected(arguments)
+        device, function, checked = self._checked
         return check_kernel(
-            self.device,
+            device,
             function,
-            self._checked,
+            checked,
             grid,
             arguments,
             threadgroup=threadgroup,
@@ -146,10 +146,14 @@ class KernelFunction:
         )
 
     @cached_property
-    def _checked(self) -> CheckedKernel:
-        assert isinstance(self.device, OpenCLDevice)
-        origin = self._origin
-        return CheckedKernel(self.device, origin.source, origin.name, origin.options, self.name)
+    def _checked(self) -> tuple[OpenCLDevice, Function, CheckedKernel]:
+        """The CPU, and the function there without checks and with them."""
+        device, function, origin = self.device, self._function, self._origin
+        if not isinstance(device, OpenCLDevice):
+            device = find_device("opencl")
+            assert isinstance(device, OpenCLDevice)
+            function = device.compile(origin.source, name=origin.name, options=origin.options).function(self.name)
+        return device, function, CheckedKernel(device, origin.source, origin.name, origin.options, self.name)
 
     def _expected(self, given: Sequence[Any]) -> tuple[Argument, ...]:
         """The arguments that a call takes; raises ``FormatError`` if ``given`` are more or fewer."""

@@ -15,7 +15,7 @@ import pytest
 
 import mpsgrad as mg
 from mpsgrad import devices
-from mpsgrad.devices import Dispatch, cuda, cuda_api, cuda_compiler
+from mpsgrad.devices import Dispatch, cuda, cuda_api, cuda_compiler, opencl
 from mpsgrad.devices.contract import CompileOptions
 from mpsgrad.devices.cuda_compiler import OWN_MATH, compile_cubin, kernel_usages
 from mpsgrad.msl import translate
@@ -409,6 +409,28 @@ def test_threads_share_a_device(gpu: Any) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+CHECKED = HEAD + "kernel void k(device float* x, uint i [[thread_position_in_grid]]) { x[i + 1] = 1; }"
+
+
+@needs_compiler
+def test_kernels_are_checked_on_the_cpu(gpu: Any, opencl_device: mg.Device) -> None:
+    kernel = mg.compile(CHECKED, device=gpu).function("k")
+    vector, image = mg.Vector(4, gpu), mg.Image.from_array(np.zeros((1, 2, 2, 1), np.float32), gpu)
+    for memory in (vector, image, vector.buffer, np.zeros(4, np.float32)):
+        (found,) = kernel.check(4, memory)
+        assert (found.name, found.index, found.length) == ("out-of-bounds", 4, 4)
+    assert not np.asarray(image).any()
+
+
+@needs_compiler
+def test_without_opencl_nothing_is_checked(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = mg.compile(CHECKED, device=gpu).function("k")
+    monkeypatch.setattr(devices, "_devices_of", lambda name: ())
+    monkeypatch.setattr(opencl, "unavailable_reason", lambda: "pyopencl is not installed")
+    with pytest.raises(mg.DeviceNotFoundError, match="no device 'opencl': pyopencl is not installed"):
+        kernel.check(4, np.zeros(4, np.float32))
 
 
 # Failures.

@@ -12,51 +12,43 @@ import mpsgrad as mg
 SHAPE = (16, 56, 56, 64)
 
 
-@pytest.fixture
-def opencl() -> mg.Device:
-    try:
-        return mg.find_device("opencl")
-    except mg.DeviceNotFoundError as error:
-        pytest.skip(str(error))
-
-
-def test_memory_of_a_dropped_submission_is_not_recycled_while_it_runs(opencl: mg.Device) -> None:
-    source = mg.Image.from_array(np.ones(SHAPE, np.float32), opencl)
-    kernel = mg.SoftMax(device=opencl)
+def test_memory_of_a_dropped_submission_is_not_recycled_while_it_runs(opencl_device: mg.Device) -> None:
+    source = mg.Image.from_array(np.ones(SHAPE, np.float32), opencl_device)
+    kernel = mg.SoftMax(device=opencl_device)
     for _ in range(10):
-        commands = mg.CommandBuffer(opencl)
+        commands = mg.CommandBuffer(opencl_device)
         for _ in range(4):
             result = kernel.encode(commands, source)
         commands.commit()
         del result, commands
-        reused = [mg.Image.from_array(np.full(SHAPE, 7, np.float32), opencl) for _ in range(4)]
-        marker = mg.CommandBuffer(opencl)
+        reused = [mg.Image.from_array(np.full(SHAPE, 7, np.float32), opencl_device) for _ in range(4)]
+        marker = mg.CommandBuffer(opencl_device)
         kernel.encode(marker, source)
         marker.commit()
         marker.wait_until_completed()
         assert all((np.asarray(image) == 7).all() for image in reused)
 
 
-def test_a_view_keeps_its_memory(opencl: mg.Device) -> None:
-    image = mg.Image.from_array(np.full(SHAPE, 3, np.float32), opencl)
+def test_a_view_keeps_its_memory(opencl_device: mg.Device) -> None:
+    image = mg.Image.from_array(np.full(SHAPE, 3, np.float32), opencl_device)
     view = np.asarray(image)
     del image
     gc.collect()
-    others = [mg.Image.from_array(np.zeros(SHAPE, np.float32), opencl) for _ in range(3)]
+    others = [mg.Image.from_array(np.zeros(SHAPE, np.float32), opencl_device) for _ in range(3)]
     assert (view == 3).all()
     assert len(others) == 3
 
 
-def test_freed_memory_is_used_again(opencl: mg.Device) -> None:
-    first = opencl.allocate(1 << 20)
+def test_freed_memory_is_used_again(opencl_device: mg.Device) -> None:
+    first = opencl_device.allocate(1 << 20)
     address = first.memory.ctypes.data if first.memory is not None else 0
     del first
     gc.collect()
-    second = opencl.allocate(1 << 20)
+    second = opencl_device.allocate(1 << 20)
     assert second.memory is not None
     assert second.memory.ctypes.data == address
 
 
-def test_too_much_memory_names_what_was_asked_for(opencl: mg.Device) -> None:
+def test_too_much_memory_names_what_was_asked_for(opencl_device: mg.Device) -> None:
     with pytest.raises(mg.DeviceError, match=r"cannot allocate \d+ bytes; the device has \d+"):
-        opencl.allocate(1 << 60)
+        opencl_device.allocate(1 << 60)

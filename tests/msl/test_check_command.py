@@ -12,6 +12,7 @@ import pytest
 from mpsgrad import cli
 from mpsgrad.devices import opencl
 from mpsgrad.msl.lint import LANGUAGE_VERSIONS, RULES
+from mpsgrad.runtime.findings import MISTAKES
 
 LIBRARY = "#include <metal_stdlib>\nusing namespace metal;\n"
 GOOD = LIBRARY + "kernel void f(device float* x, uint i [[thread_position_in_grid]]) { if (i < 4) x[i] = 1; }\n"
@@ -172,6 +173,13 @@ def test_explain(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     rule = RULES[number]
     assert text.startswith(f"rule {number}, {rule.name} (")
     assert rule.why in text and (rule.words or "") in text
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_explain_a_finding_of_a_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check("--explain", name) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{name} ({MISTAKES[name].severity}, found by --run)\n  {MISTAKES[name].why}\n")
 
 
 def test_explain_an_unknown_rule(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,8 @@ import mpsgrad as mg
 from mpsgrad import cli
 from mpsgrad.devices import opencl
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.runtime.findings import MISTAKES
+
+pytestmark = pytest.mark.usefixtures("opencl_device")
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 SHIFT = HEAD + (
@@ -112,7 +113,8 @@ def test_wrong_usage_gives_2(
     monkeypatch.setattr(opencl, "devices", list)
     monkeypatch.setattr(opencl, "unavailable_reason", lambda: "pyopencl is not installed")
     assert check("-DOFFSET=0", "--run", shift, "shift", "--grid", 1) == 2
-    assert "mpsgrad check: --run: pyopencl is not installed" in capsys.readouterr().err
+    message = "mpsgrad check: --run checks kernels on the CPU by OpenCL: pyopencl is not installed\n"
+    assert message in capsys.readouterr().err
 
 
 def test_included_files_and_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,13 +129,6 @@ def test_included_files_and_constants(tmp_path: Path, capsys: pytest.CaptureFixt
     assert check(*launch, "pace=1") == 0
     assert check(*launch, "pace=2") == 1
     assert f"{tmp_path / 'at.h'}:2:12: error: out-of-bounds read of element 4 of 'x'" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_explain(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check("--explain", name) == 0
-    text = capsys.readouterr().out
-    assert text.startswith(f"{name} ({MISTAKES[name].severity}, found by --run)\n  {MISTAKES[name].why}\n")
 
 
 # From Python.
@@ -165,13 +160,6 @@ def test_what_a_call_refuses_is_refused() -> None:
         kernel.check(4, y, threadgroup=2048)
     with pytest.raises(FormatError, match="it has to be float32"):
         kernel.check(4, y.astype(np.float64))
-
-
-def test_on_another_device_it_is_not_there(device: mg.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = function("y[i] = 1;")
-    monkeypatch.setattr("mpsgrad.runtime.library.OpenCLDevice", int)
-    with pytest.raises(NotImplementedError, match="checked on CPUs only"):
-        kernel.check(4, np.zeros(4, np.float32))
 
 
 def test_memory_of_the_device_and_empty_arrays(device: mg.Device) -> None:

@@ -15,6 +15,8 @@ import pytest
 import mpsgrad as mg
 from mpsgrad.runtime.findings import KernelFinding
 
+pytestmark = pytest.mark.usefixtures("opencl_device")
+
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 I = "uint i [[thread_position_in_grid]]"  # noqa: E741
 T = "uint t [[thread_index_in_threadgroup]]"
