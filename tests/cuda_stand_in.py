@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import cache, wraps
+from threading import RLock
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -73,6 +74,9 @@ class Event:
         self.time: float | None = None
 
 
+_working = RLock()
+
+
 class Stream:
     """``handle`` is what other libraries know it by."""
 
@@ -88,11 +92,16 @@ class Stream:
         return self.handle
 
     def advance(self) -> None:
-        self.queue.popleft()()
+        """Does the next piece of work, if there is one; a thread that waits for another's waits until it is done."""
+        with _working:
+            if self.queue:
+                self.queue.popleft()()
 
     def run(self) -> None:
         while self.queue:
             self.advance()
+        with _working:
+            pass
 
 
 class Module:
@@ -143,17 +152,24 @@ _WITHOUT_CONTEXT = frozenset(
     "cuInit cuDeviceGetCount cuDeviceGet cuDeviceGetAttribute cuDeviceGetName cuDeviceTotalMem cuDriverGetVersion"
     " cuDevicePrimaryCtxRetain cuCtxPushCurrent cuCtxPopCurrent".split()
 )
-_WITH_RESULT = frozenset("cuMemAlloc cuMemGetInfo cuEventElapsedTime cuModuleGetFunction cuStreamEndCapture".split())
+_WITH_RESULT = frozenset(
+    "cuMemAlloc cuMemAllocManaged cuMemHostAlloc cuMemGetInfo cuEventElapsedTime cuModuleGetFunction"
+    " cuStreamEndCapture".split()
+)
 
 
 class StandIn(ModuleType):
-    """The module. ``device_capabilities`` has one entry for each GPU."""
+    """The module. ``device_capabilities`` has one entry for each GPU.
+
+    ``concurrent_managed_access`` says whether host and GPU may use managed memory at once.
+    """
 
     CUresult = CUresult
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=16,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=75,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=76,
+        CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS=89,
     )
     CUstream_flags = SimpleNamespace(CU_STREAM_DEFAULT=0, CU_STREAM_NON_BLOCKING=1)
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
@@ -163,6 +179,7 @@ class StandIn(ModuleType):
         super().__init__("cuda_stand_in_driver")
         self.calls: Counter[str] = Counter()
         self.device_capabilities = [(9, 0)]
+        self.concurrent_managed_access = 1
         self.memory_bytes = 8 << 30
         self.faulty: set[str] = set()
         self.fault: CUresult | None = None
@@ -192,7 +209,7 @@ class StandIn(ModuleType):
     @counted
     def cuDeviceGetAttribute(self, attribute: int, device: int) -> int:
         major, minor = self.device_capabilities[device]
-        return {16: 132, 75: major, 76: minor}[attribute]
+        return {16: 132, 75: major, 76: minor, 89: self.concurrent_managed_access}[attribute]
 
     @counted
     def cuDeviceGetName(self, length: int, device: int) -> bytes:
@@ -243,6 +260,12 @@ class StandIn(ModuleType):
         return block.ctypes.data
 
     @counted
+    def cuMemAllocManaged(self, nbytes: int, flags: int) -> int:
+        if flags != 1:
+            raise CUDAStandInError(CUresult.CUDA_ERROR_INVALID_VALUE)
+        return StandIn.cuMemAlloc.__wrapped__(self, nbytes)
+
+    @counted
     def cuMemFree(self, address: int) -> None:
         for stream in self.streams:
             stream.run()
@@ -258,9 +281,13 @@ class StandIn(ModuleType):
         self.pinned[block.ctypes.data] = block
         return block.ctypes.data
 
+    @counted
+    def cuMemFreeHost(self, address: int) -> None:
+        del self.pinned[address]
+
     def _view(self, address: int, nbytes: int) -> np.ndarray:
-        """Device memory, which has to lie in one allocation."""
-        for start, block in self.memory.items():
+        """Memory that kernels can use, which has to lie in one allocation."""
+        for start, block in (self.memory | self.pinned).items():
             if start <= address and address + nbytes <= start + block.size:
                 return block[address - start :][:nbytes]
         raise CUDAStandInError(CUresult.CUDA_ERROR_INVALID_VALUE)
@@ -333,6 +360,8 @@ class StandIn(ModuleType):
         for stream in self.streams:
             while event.pending is not None and stream.queue:
                 stream.advance()
+        with _working:
+            pass
 
     @counted
     def cuEventSynchronize(self, event: Event) -> None:

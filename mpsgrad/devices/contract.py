@@ -193,6 +193,13 @@ class Device(ABC):
     def allocate(self, nbytes: int) -> Buffer:
         """A buffer of at least one byte; raises ``DeviceError`` naming the size asked for when there is no memory."""
 
+    def allocate_shared(self, nbytes: int) -> Buffer:
+        """A buffer whose ``memory`` the host reads and writes in place, also while kernels use it.
+
+        Raises what ``allocate`` raises.
+        """
+        return self.allocate(nbytes)
+
     @property
     def dlpack_device(self) -> tuple[int, int]:
         """The kind and the number of the device in DLPack."""

@@ -33,7 +33,14 @@ from mpsgrad.devices.cuda_compiler import (
     version,
 )
 from mpsgrad.devices.cuda_launch import CUDAFunction, CUDALibrary, CUDARecording, CUDASubmission
-from mpsgrad.devices.cuda_memory import CUDABuffer, CUDAConstant, MemoryPool, Staging
+from mpsgrad.devices.cuda_memory import (
+    CUDABuffer,
+    CUDAConstant,
+    CUDASharedBuffer,
+    MemoryPool,
+    SharedPool,
+    Staging,
+)
 from mpsgrad.dlpack import CUDA, LEGACY_STREAM, THREAD_STREAM
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import Launch, translate
@@ -183,6 +190,7 @@ class CUDADevice(Device):
         # Reentrant: a buffer may be collected, and recycled, while its own thread allocates another.
         self._lock = RLock()
         self._pool = MemoryPool(self)
+        self._shared_pool = SharedPool(self)
         self._events: list[tuple[Any, Any]] = []
         self._in_flight: deque[CUDASubmission] = deque()
         self._first_fault: str | None = None
@@ -247,6 +255,11 @@ class CUDADevice(Device):
             address, size = self._pool.take(max(nbytes, 1))
         return CUDABuffer(self, nbytes, address, size)
 
+    def allocate_shared(self, nbytes: int) -> CUDASharedBuffer:
+        with self.active:
+            address, size = self._shared_pool.take(max(nbytes, 1))
+        return CUDASharedBuffer(self, nbytes, address, size)
+
     @property
     def dlpack_device(self) -> tuple[int, int]:
         return CUDA, self.ordinal
@@ -284,6 +297,11 @@ class CUDADevice(Device):
         """Takes back memory of a buffer that is no longer used."""
         with self._lock:
             self._pool.give_back(address, size)
+
+    def recycle_shared(self, address: int, size: int) -> None:
+        """Takes back memory of a shared buffer that is no longer used."""
+        with self._lock:
+            self._shared_pool.give_back(address, size)
 
     def write(self, address: int, data: np.ndarray) -> None:
         """Copies bytes to the GPU, after the work that was submitted before."""

@@ -28,6 +28,8 @@ _SLAB_BYTES = 8 << 20
 _GRANULARITY = 2 << 20
 _STAGE_BYTES = 4 << 20
 _STAGES = 3
+_PORTABLE, _MAPPED = 1, 2
+_ATTACH_GLOBAL = 1
 # Copies up to this size pass through the driver's own buffer, without a wait for ours.
 _UNSTAGED_BYTES = 64 << 10
 
@@ -41,6 +43,14 @@ class MemoryPool:
     def __init__(self, device: CUDADevice) -> None:
         self._device = device
         self._free: dict[int, list[int]] = {}
+
+    def _obtain(self, size: int) -> int:
+        """The address of new memory of CUDA's; raises ``CUDAError``."""
+        return int(checked(api().cuMemAlloc(size)))
+
+    def _release(self, address: int, size: int) -> None:
+        """Gives memory of ``_obtain`` back to CUDA."""
+        checked(api().cuMemFree(address))
 
     def take(self, nbytes: int) -> tuple[int, int]:
         """The address and the true size of at least ``nbytes`` bytes; raises ``DeviceError``."""
@@ -63,7 +73,7 @@ class MemoryPool:
 
     def _allocate(self, size: int, asked: int) -> int:
         try:
-            return int(checked(api().cuMemAlloc(size)))
+            return self._obtain(size)
         except OverflowError as error:
             raise DeviceError(self._refusal(asked)) from error
         except CUDAError as error:
@@ -76,7 +86,7 @@ class MemoryPool:
             return free.pop()
         try:
             self._release_unused()
-            return int(checked(api().cuMemAlloc(size)))
+            return self._obtain(size)
         except CUDAError as error:
             if error.is_out_of_memory:
                 raise DeviceError(self._refusal(asked)) from error
@@ -86,7 +96,7 @@ class MemoryPool:
         checked(api().cuCtxSynchronize())
         for size in [size for size in self._free if size > _LARGEST_SMALL_BYTES]:
             for address in self._free.pop(size):
-                checked(api().cuMemFree(address))
+                self._release(address, size)
 
     def _refusal(self, asked: int) -> str:
         text = f"{self._device.identifier}: cannot allocate {asked} bytes"
@@ -95,6 +105,40 @@ class MemoryPool:
         except CUDAError:
             return text
         return f"{text}; {free} of the device's {total} bytes are free"
+
+
+class SharedPool(MemoryPool):
+    """Memory that the host and the GPU see at the same addresses, at the same time.
+
+    It is managed memory, which moves to the side that uses it, where the GPU and the host may use it at once, as on
+    Linux; elsewhere pinned memory of the host. Managed memory never is more than the GPU has free: beyond that it would
+    move to and fro.
+    """
+
+    def __init__(self, device: CUDADevice) -> None:
+        super().__init__(device)
+        self._managed_bytes = 0
+
+    @cached_property
+    def _is_managed(self) -> bool:
+        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
+        return bool(checked(api().cuDeviceGetAttribute(attribute, checked(api().cuDeviceGet(self._device.ordinal)))))
+
+    def _obtain(self, size: int) -> int:
+        if not self._is_managed:
+            return int(checked(api().cuMemHostAlloc(size, _PORTABLE | _MAPPED)))
+        if self._managed_bytes + size > checked(api().cuMemGetInfo())[0]:
+            raise CUDAError(api().CUresult.CUDA_ERROR_OUT_OF_MEMORY)
+        address = int(checked(api().cuMemAllocManaged(size, _ATTACH_GLOBAL)))
+        self._managed_bytes += size
+        return address
+
+    def _release(self, address: int, size: int) -> None:
+        if not self._is_managed:
+            checked(api().cuMemFreeHost(address))
+            return
+        checked(api().cuMemFree(address))
+        self._managed_bytes -= size
 
 
 class Staging:
@@ -177,7 +221,7 @@ class CUDABuffer(Buffer):
         self._size = size
 
     @property
-    def memory(self) -> None:
+    def memory(self) -> np.ndarray | None:
         return None
 
     @property
@@ -216,6 +260,46 @@ class CUDABuffer(Buffer):
             if self.borrowers and not sys.is_finalizing():
                 self.device.wait_for(self.borrowers)
             self.device.recycle(self.address, self._size)
+
+
+class SharedMemory:
+    """Memory of a ``SharedPool``, until nothing refers to it: buffers, arrays over it, and work that has not ended."""
+
+    def __init__(self, device: CUDADevice, nbytes: int, address: int, size: int) -> None:
+        self._device = device
+        self._nbytes = nbytes
+        self._address = address
+        self._size = size
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"shape": (self._nbytes,), "typestr": "|u1", "data": (self._address, False), "version": 3}
+
+    def __del__(self) -> None:
+        self._device.recycle_shared(self._address, self._size)
+
+
+class CUDASharedBuffer(CUDABuffer):
+    """A buffer that the host sees. What it writes and reads does not wait for work of the GPU."""
+
+    owner: SharedMemory
+
+    def __init__(self, device: CUDADevice, nbytes: int, address: int, size: int) -> None:
+        super().__init__(device, nbytes, address, size)
+        self.owner = SharedMemory(device, nbytes, address, size)
+
+    @property
+    def memory(self) -> np.ndarray:
+        return np.asarray(self.owner)
+
+    def write(self, data: Any, byte_offset: int = 0) -> None:
+        source = np.frombuffer(data, np.uint8)
+        self._require_inside("written", byte_offset, source.size)
+        self.memory[byte_offset : byte_offset + source.size] = source
+
+    def read(self, byte_offset: int, nbytes: int) -> np.ndarray:
+        self._require_inside("read", byte_offset, nbytes)
+        return self.memory[byte_offset : byte_offset + nbytes].copy()
 
 
 class CUDAConstant(Buffer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import RLock
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,8 +14,6 @@ LEAST_SLACK_BYTES = 1 << 16
 """Enough for the stray threads of a threadgroup to write 64 bytes each."""
 MOST_SLACK_BYTES = 1 << 24
 
-_lock = RLock()
-
 
 def allocate(device: devices.Device, nbytes: int) -> devices.Buffer:
     """``nbytes`` of zeros, and behind them the zeros that stray threads may read and write."""
@@ -24,13 +21,11 @@ def allocate(device: devices.Device, nbytes: int) -> devices.Buffer:
         raise error("Could not make buffer")
     padded = nbytes + min(max(nbytes, LEAST_SLACK_BYTES), MOST_SLACK_BYTES)
     try:
-        buffer = device.allocate(padded)
+        buffer = device.allocate_shared(padded)
     except DeviceError as refused:
         raise error("Could not make buffer") from refused
-    if buffer.memory is not None:
-        buffer.memory[:] = 0
-    else:
-        buffer.write(np.zeros(padded, np.uint8))
+    assert buffer.memory is not None
+    buffer.memory[:] = 0
     return buffer
 
 
@@ -56,33 +51,6 @@ def _contents(length_or_buffer: Any) -> np.ndarray | int:
         raise error("Unsupported input format") from None
 
 
-class Mirror:
-    """The bytes on the host of memory that the host cannot see.
-
-    They go to the device before a run, and come back after it, unless another run that uses them is under way.
-    """
-
-    def __init__(self, host: np.ndarray, memory: devices.Buffer) -> None:
-        self._host = host
-        self._memory = memory
-        self._runs = 0
-        self._is_written = False
-
-    def before_run(self, writes: bool) -> None:
-        with _lock:
-            if self._runs == 0:
-                self._memory.write(self._host)
-            self._runs += 1
-            self._is_written |= writes
-
-    def after_run(self) -> None:
-        with _lock:
-            self._runs -= 1
-            if self._runs == 0 and self._is_written:
-                self._host[:] = self._memory.read(0, self._host.size)
-                self._is_written = False
-
-
 class Buffer(np.ndarray[tuple[int], np.dtype[np.uint8]]):
     """``metalcompute.Buffer``: bytes that ``memoryview`` and ``numpy.frombuffer`` read and write in place.
 
@@ -92,7 +60,6 @@ class Buffer(np.ndarray[tuple[int], np.dtype[np.uint8]]):
 
     _memory: devices.Buffer
     _owner: Any
-    _mirror: Mirror | None
     _length: int
 
     __array_ufunc__ = None  # type: ignore[assignment]
@@ -101,13 +68,11 @@ class Buffer(np.ndarray[tuple[int], np.dtype[np.uint8]]):
     def _make(cls, owner: Any, device: devices.Device, length_or_buffer: Any) -> Buffer:
         """``owner`` is the ``metalcompute.Device`` whose calls may use the buffer."""
         memory, length = allocate_for(device, length_or_buffer)
-        visible = memory.memory
-        host = visible[:length] if visible is not None else memory.read(0, length)
-        buffer = host.view(cls)
+        assert memory.memory is not None
+        buffer = memory.memory[:length].view(cls)
         buffer._memory = memory
         buffer._owner = owner
         buffer._length = length
-        buffer._mirror = Mirror(host, memory) if visible is None else None
         return buffer
 
     def __getattribute__(self, name: str) -> Any:

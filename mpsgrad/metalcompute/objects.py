@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mpsgrad import devices
 from mpsgrad.devices.contract import LARGEST_THREADGROUP, Dispatch, Submission
 from mpsgrad.errors import DeviceError, DeviceNotFoundError, FormatError
-from mpsgrad.metalcompute.buffer import Buffer, Mirror, allocate, allocate_for
+from mpsgrad.metalcompute.buffer import Buffer, allocate, allocate_for
 from mpsgrad.metalcompute.compiler import compile_source
 from mpsgrad.metalcompute.exception import error
 from mpsgrad.runtime.grid import LARGEST_GRID
@@ -129,7 +129,6 @@ class Function:
         for argument in signature.arguments:
             if argument.address_space == "threadgroup":
                 raise error(f"{function.name}: metalcompute cannot set the length of the argument '{argument.name}'")
-        self._writable = frozenset(argument.index for argument in signature.arguments if argument.is_writable)
 
     def __call__(self, *arguments: Any) -> Run:
         """Starts ``count`` threads, rounded up to whole threadgroups, and returns the handle of the run.
@@ -151,12 +150,7 @@ class Function:
             raise error("Buffer not found")
         if threadgroups * self._threads > LARGEST_GRID:
             raise error(f"{count} threads are above the limit of {LARGEST_GRID}")
-        mirrors = [
-            (buffer._mirror, index in self._writable)
-            for index, buffer in enumerate(own)
-            if buffer is not None and buffer._mirror is not None
-        ]
-        return Run(self, threadgroups, self._bound(memory, threadgroups), mirrors)
+        return Run(self, threadgroups, self._bound(memory, threadgroups))
 
     def _bound(self, given: list[devices.Buffer], threadgroups: int) -> tuple[devices.Buffer, ...]:
         """The buffers in the order of the kernel's arguments, with zeros for those that are missing."""
@@ -185,40 +179,24 @@ def _count(value: Any) -> int:
 class Run:
     """``metalcompute.Run``: the handle of a call. When it is released, its run and all before it have ended."""
 
-    def __init__(
-        self,
-        function: Function,
-        threadgroups: int,
-        bound: tuple[devices.Buffer, ...],
-        mirrors: list[tuple[Mirror, bool]],
-    ) -> None:
-        """``mirrors`` are those of the buffers, each with whether the kernel may write it."""
+    def __init__(self, function: Function, threadgroups: int, bound: tuple[devices.Buffer, ...]) -> None:
         if threadgroups == 0:
             return
         device, compiled = function._owner._device, function._function
-        for mirror, writes in mirrors:
-            mirror.before_run(writes)
-        started = [mirror for mirror, _ in mirrors]
         try:
             submission = device.submit(
                 [Dispatch(compiled, (threadgroups, 1, 1), bound, (function._threads, 1, 1))], compiled.name
             )
         except DeviceError as refusal:
-            for mirror in started:
-                mirror.after_run()
             # metalcompute's Swift half numbers its errors one off from its C half, which has the words.
             raise error("Cannot create command encoder") from refusal
         # Unlike __del__, this also waits at the end of the program, before modules are gone.
-        weakref.finalize(self, _finish, submission, bound, started)
+        weakref.finalize(self, _finish, submission, bound)
 
     def __str__(self) -> str:
         return "metalcompute.Run"
 
 
-def _finish(submission: Submission, bound: tuple[devices.Buffer, ...], mirrors: list[Mirror]) -> None:
+def _finish(submission: Submission, bound: tuple[devices.Buffer, ...]) -> None:
     """Waits for a run; until then ``bound`` keeps its buffers."""
-    try:
-        submission.wait()
-    finally:
-        for mirror in mirrors:
-            mirror.after_run()
+    submission.wait()

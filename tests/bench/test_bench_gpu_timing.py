@@ -136,9 +136,8 @@ def _compilable(layout: str, fuses: bool = True) -> tuple[str, TorchCall]:
     return layout, TorchCall(lambda: layout, (), lambda returned: {}, fuses)
 
 
-def test_the_compiler_takes_our_layout_and_stops_when_its_time_is_over(
-    torch: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_compiler_takes_our_layout_and_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
     compiler = Compiler(seconds=1e9)
     calls = dict([_compilable("NCHW"), _compilable("NHWC"), _compilable("unfused")])
@@ -151,7 +150,8 @@ def test_the_compiler_takes_our_layout_and_stops_when_its_time_is_over(
     assert compiler.compiled(calls) is None
 
 
-def test_the_compiler_gives_up_after_failures(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_gives_up_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
     tried: list[int] = []
 
     def fail(function: Any, dynamic: bool) -> Any:

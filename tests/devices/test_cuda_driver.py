@@ -246,6 +246,81 @@ def test_an_encode_allocates_nothing_in_steady_state(stand_in: Any) -> None:
     assert stand_in.contexts == []
 
 
+# Memory that the host sees.
+
+
+def shared_floats(device: Any, count: int) -> tuple[Any, np.ndarray]:
+    buffer = device.allocate_shared(4 * count)
+    return buffer, buffer.memory.view(np.float32)
+
+
+@pytest.fixture(params=["managed", "pinned"])
+def sharing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A GPU whose shared memory is of either kind."""
+    gpu = cuda.devices()[0] if has_gpu() else request.getfixturevalue("stand_in") and cuda.devices()[0]
+    monkeypatch.setattr(type(gpu._shared_pool), "_is_managed", request.param == "managed")
+    return gpu
+
+
+@needs_compiler
+def test_the_host_sees_shared_memory(sharing: Any) -> None:
+    buffer, values = shared_floats(sharing, 64)
+    values[:] = np.arange(64)
+    buffer.write(np.float32(7), 4)
+    sharing.submit([Dispatch(function(sharing), 1, (buffer, constant(sharing, 3)))]).wait()
+    expected = 3.0 * np.arange(64)
+    expected[1] = 21
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(read(buffer), expected)
+    assert sharing.allocate(16).memory is None
+    with pytest.raises(mg.GeometryError, match="in a buffer of 256"):
+        buffer.write(bytes(8), 250)
+
+
+@needs_compiler
+def test_shared_memory_is_kept_while_it_is_used(sharing: Any) -> None:
+    buffer, values = shared_floats(sharing, 1 << 20)
+    address = buffer.address
+    scale, by = function(sharing), constant(sharing, 2)
+    values[:] = 1
+    submission = sharing.submit([Dispatch(scale, 1 << 14, (buffer, by))])
+    del buffer, values
+    gc.collect()
+    other, values = shared_floats(sharing, 1 << 20)
+    assert other.address != address, "the kernel may still run"
+    submission.wait()
+    del submission, other
+    gc.collect()
+    third, _ = shared_floats(sharing, 1 << 20)
+    assert third.address == address
+    values[:] = 5
+    sharing.submit([Dispatch(scale, 1 << 14, (third, by))]).wait()
+    assert (values == 5).all(), "an array over memory keeps it"
+
+
+@needs_compiler
+def test_shared_memory_is_managed_where_both_sides_may_use_it_at_once(stand_in: Any) -> None:
+    for access, allocates in ((1, "cuMemAllocManaged"), (0, "cuMemHostAlloc")):
+        stand_in.concurrent_managed_access = access
+        stand_in.calls.clear()
+        cuda.devices()[0].allocate_shared(4)
+        assert {name for name in stand_in.calls if "Alloc" in name} == {allocates}
+
+
+@needs_compiler
+def test_managed_memory_is_never_more_than_is_free(stand_in: Any) -> None:
+    stand_in.memory_bytes = 100 << 20
+    device = cuda.devices()[0]
+    first = device.allocate_shared(40 << 20)
+    with pytest.raises(mg.DeviceError, match=f"cannot allocate {40 << 20} bytes; {60 << 20} of the device's"):
+        device.allocate_shared(40 << 20)
+    with pytest.raises(mg.DeviceError, match="cannot allocate"):
+        device.allocate_shared(1 << 70)
+    del first
+    gc.collect()
+    assert device.allocate_shared(90 << 20).nbytes == 90 << 20
+
+
 # Programs.
 
 
