@@ -1,7 +1,8 @@
 """NVIDIA GPUs through CUDA: Metal source is translated to CUDA C++ and compiled by NVRTC, each GPU is a device.
 
 A device has one stream, so work runs in the order in which it was submitted, and memory that is given back can be used
-again at once. The host and the GPU share no memory: arrays are copied in and out.
+again at once. The host sees no memory of the GPU, so arrays are copied in and out, but for buffers that
+both share because somebody asked for that.
 
 What is different from other devices: ``constant T&`` arguments of the package's own kernels are passed by value; a
 kernel that reads or writes memory that is not its own ends the process's use of the GPU, which every later call says.
