@@ -47,6 +47,7 @@ CHANGES = (
 TESTS = {
     "batch_normalization": ("tests/kernels/test_batch_normalization.py",),
     "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
+    "convolution_depthwise": ("tests/kernels/test_convolution_depthwise.py",),
     "convolution_matrices": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_parameters": (
         "tests/kernels/test_convolution_tiles.py",

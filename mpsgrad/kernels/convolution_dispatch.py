@@ -171,9 +171,12 @@ def add_gradient_weights(
     )
     if plan.splits == 1:
         return
+    kernel, threadgroups = packing.sum_of_splits(
+        plan.split_stride, plan.splits, device.family, has_many_threads=numbers.algorithm is Algorithm.TILES
+    )
     command_buffer.add_dispatch(
-        packing.FAMILY.function(device, "sum_of_splits", "float"),
-        packing.sum_threadgroups(plan.split_stride, device.family),
+        packing.FAMILY.function(device, kernel, "float"),
+        threadgroups,
         partial,
         for_weights,
         for_biases,

@@ -16,6 +16,8 @@ from mpsgrad.tunables import tunables
 LANES = 32
 PACK_ROWS = 16
 THREADS = 256
+MANY_SPLITS = 16
+"""From so many partial sums on, the simdgroups of a threadgroup add them up together."""
 HALVES_AT_ONCE = 8
 """Runs of packed half numbers are padded to a multiple of what a thread loads."""
 
@@ -59,9 +61,11 @@ FAMILY = ShaderFamily(
 )
 
 
-def sum_threadgroups(count: int, device_family: str) -> int:
-    """The threadgroups of ``sum_of_splits`` that add up ``count`` values."""
-    return -(-count // (LANES * tunables(device_family).convolution_sums_per_thread))
+def sum_of_splits(count: int, splits: int, device_family: str, *, has_many_threads: bool) -> tuple[str, int]:
+    """The kernel that adds up ``splits`` partial sums of ``count`` values, and its threadgroups."""
+    if has_many_threads and splits >= MANY_SPLITS:
+        return "sum_of_many_splits", -(-count // LANES)
+    return "sum_of_splits", -(-count // (LANES * tunables(device_family).convolution_sums_per_thread))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels import convolution_depthwise
 from mpsgrad.kernels.convolution_gather import AXIS, Layout, as_long_pixels, gather, is_fully_connected
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, half_packing
@@ -102,11 +103,13 @@ def plan_gather(
 ) -> GatherPlan | None:
     """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
 
-    None for a gather that tiles do not compute: a depthwise one, or one that reads the weights as they are.
+    None for a gather that tiles do not compute: one that reads the weights as they are.
     """
     gathered = gather(is_gradient, source, destination, window, groups, replicates)
-    if gathered.packing is None or gathered.kernel == "convolution_depthwise":
+    if gathered.packing is None:
         return None
+    if gathered.kernel == "convolution_depthwise":
+        return convolution_depthwise.plan_gather(gathered)
     of_device = tiling(device_family)
     rows = gathered.destination[7] * gathered.y.size * gathered.x.size
     parts = gathered.groups * gathered.x.divisor * gathered.y.divisor
@@ -166,10 +169,13 @@ def plan_weights(
     device_family: str,
     compute_units: int,
 ) -> WeightsPlan | None:
-    """What computes the gradients for weights and biases; None for depthwise ones, and where there are no pixels."""
-    if groups == source[6] == gradient[6] > 1 or not gradient[4] * gradient[5] * gradient[7]:
+    """What computes the gradients for weights and biases; None where there are no pixels."""
+    if not gradient[4] * gradient[5] * gradient[7]:
         return None
     of_device = tiling(device_family)
+    units = compute_units or of_device.units_unless_known
+    if groups == source[6] == gradient[6] > 1:
+        return convolution_depthwise.plan_weights(gradient, source, window, replicates, accumulates, units)
     if is_fully_connected(window, source, gradient, groups):
         long_pixels = as_long_pixels(source)
         if long_pixels is not None:
@@ -178,7 +184,6 @@ def plan_weights(
     columns = window[0] * window[1] * channels
     width, height = gradient[4:6]
     pixels = width * height * gradient[7]
-    units = compute_units or of_device.units_unless_known
 
     def counts(tile: Tile) -> tuple[int, int]:
         return _ceiling_divide(group_outputs, tile.rows), _ceiling_divide(columns, tile.columns)

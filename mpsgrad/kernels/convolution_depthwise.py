@@ -1,0 +1,144 @@
+"""Convolutions with one input channel for each output channel, on GPUs: which kernel, with which parameters."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels.convolution_gather import AXIS, Axis, Gather, Layout
+from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
+from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
+from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+THREADS = 128
+STRIP = 4
+TAPS = 9
+"""So many weights of a channel are added up by one thread."""
+THREADGROUPS_PER_UNIT = 4
+FEWEST_CHUNKS = 4
+"""A split has at least so many times the pixels that a threadgroup reads at once."""
+
+GATHER_PARAMETERS = ParameterStruct(
+    "ConvolutionDepthwiseParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    x=AXIS,
+    y=AXIS,
+    slots="int",
+    strips="int",
+    row_groups="int",
+    threads="int",
+    biases="int",
+)
+WEIGHTS_PARAMETERS = ParameterStruct(
+    "ConvolutionDepthwiseWeightsParameters",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    window=WINDOW,
+    channels="int",
+    blocks="int",
+    tap_groups="int",
+    chunk="int",
+    chunk_x="int",
+    chunk_y="int",
+    chunk_n="int",
+    pixels="int",
+    pixels_per_split="int",
+    splits="int",
+    split_stride="int",
+    weights="int",
+    replicates="int",
+    accumulates="int",
+)
+FAMILY = ShaderFamily(
+    "convolution_depthwise",
+    (IMAGE_LAYOUT, WINDOW, AXIS, GATHER_PARAMETERS, WEIGHTS_PARAMETERS),
+    {"threads": THREADS, "strip": STRIP, "taps": TAPS, "unroll": "#pragma unroll"},
+    {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
+    ahead_of_time=False,
+)
+
+
+def _ceiling_divide(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _width(*layouts: Layout) -> int:
+    """How many channels a thread owns: 4 where those of all images are aligned."""
+    return 4 if all(n % 4 == 0 for layout in layouts for n in (*layout[:4], layout[6])) else 1
+
+
+def _slides(axis: Axis) -> bool:
+    """Whether the taps are three neighbouring pixels, and those of the next pixel lie one further."""
+    return axis[1:3] == (3, 1) and axis.step == axis.divisor == 1
+
+
+def plan_gather(gathered: Gather) -> GatherPlan:
+    """What computes a depthwise convolution or its data gradient."""
+    x, y, images = gathered.x, gathered.y, gathered.destination[7]
+    width = _width(gathered.source, gathered.destination)
+    has_rows = _slides(x) and _slides(y)
+    slots, strips = gathered.lanes // width, _ceiling_divide(x.size, STRIP)
+    row_groups = _ceiling_divide(y.size, 2) if has_rows else y.size
+    threads = slots * strips * row_groups * images * x.divisor * y.divisor
+    parameters = GATHER_PARAMETERS.pack(
+        source=gathered.source,
+        destination=gathered.destination,
+        x=x.packed(),
+        y=y.packed(),
+        slots=slots,
+        strips=strips,
+        row_groups=row_groups,
+        threads=threads,
+        biases=gathered.biases,
+    )
+    kernel = f"convolution_depthwise_{'3x3' if has_rows else 'any'}_by_{width}"
+    return GatherPlan(FAMILY, kernel, _ceiling_divide(threads, THREADS), parameters, gathered.packing)
+
+
+@lru_cache(maxsize=4096)
+def plan_weights(
+    gradient: Layout, source: Layout, window: Layout, replicates: bool, accumulates: bool, compute_units: int
+) -> WeightsPlan:
+    """What computes the gradients for weights and biases of a depthwise convolution."""
+    channels, taps = gradient[6], window[0] * window[1]
+    image_width, image_height = gradient[4:6]
+    pixels = image_width * image_height * gradient[7]
+    width = _width(gradient, source)
+    chunk = THREADS * width // LANES
+    blocks, tap_groups = _ceiling_divide(channels, LANES), _ceiling_divide(taps, TAPS)
+    wanted = THREADGROUPS_PER_UNIT * compute_units // (blocks * tap_groups)
+    splits = max(1, min(wanted, pixels // (FEWEST_CHUNKS * chunk)))
+    pixels_per_split = max(_ceiling_divide(pixels, splits), 1)
+    splits = max(_ceiling_divide(pixels, pixels_per_split), 1)
+    weights = channels * taps
+    split_stride = weights + channels
+    parameters = WEIGHTS_PARAMETERS.pack(
+        gradient=gradient,
+        source=source,
+        window=window,
+        channels=channels,
+        blocks=blocks,
+        tap_groups=tap_groups,
+        chunk=chunk,
+        chunk_x=chunk % max(image_width, 1),
+        chunk_y=chunk // max(image_width, 1) % max(image_height, 1),
+        chunk_n=chunk // max(image_width, 1) // max(image_height, 1),
+        pixels=pixels,
+        pixels_per_split=pixels_per_split,
+        splits=splits,
+        split_stride=split_stride,
+        weights=weights,
+        replicates=int(replicates),
+        accumulates=int(accumulates and splits == 1),
+    )
+    return WeightsPlan(
+        FAMILY,
+        f"convolution_gradient_weights_depthwise_by_{width}",
+        blocks * tap_groups * splits,
+        parameters,
+        splits,
+        split_stride,
+        SUM_PARAMETERS.pack(weights=weights, splits=splits, split_stride=split_stride, accumulates=int(accumulates)),
+    )
