@@ -32,9 +32,11 @@ from mpsgrad.kernels.pointwise import (
     CHUNKED_ROWS,
     Operand,
     chunked_rows,
+    is_run_of_vectors,
     merge_channels,
     pieces,
     summing_pixels_per_row,
+    values_of_vector,
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -42,6 +44,8 @@ from mpsgrad.tunables import tunables
 from mpsgrad.vector import Vector
 
 THREADS = 256
+VECTOR_THREADS, VECTORS_PER_THREAD = 256, 1
+"""Of the kernels that take elements by vectors, which GPUs have."""
 
 PARAMETERS = ParameterStruct(
     "NeuronParameters",
@@ -57,7 +61,15 @@ SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, cha
 FAMILY = ShaderFamily(
     "neuron",
     (IMAGE_LAYOUT, NEURON, PARAMETERS, SLOPE_SUM_PARAMETERS),
-    {"threads": THREADS, "neuron_types": NEURON_TYPE_NAMES},
+    {
+        "threads": THREADS,
+        "neuron_types": NEURON_TYPE_NAMES,
+        "by_vectors": True,
+        "vector_threads": VECTOR_THREADS,
+        "vectors": VECTORS_PER_THREAD,
+        "calls_functions": True,
+    },
+    {"cpu": {"by_vectors": False, "calls_functions": False}},
     measured=lambda numbers: {
         "elements": numbers.neuron_elements_per_simdgroup,
         "loads": numbers.neuron_loads_before_a_store,
@@ -106,7 +118,7 @@ def _add_dispatches(
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the forward source."""
     descriptor, device = kernel.neuron_descriptor, kernel.device
-    function = FAMILY.function(device, function_name, destination.channel_format.metal_type)
+    metal_type = destination.channel_format.metal_type
     elements = tunables(device.family).neuron_elements_per_simdgroup
     channels = layout[6]
     slopes: tuple[Buffer, ...] = ()
@@ -123,6 +135,11 @@ def _add_dispatches(
         chunks = -(-run // elements)
         pixels_per_simdgroup = max(1, elements // run)
         simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
+        threadgroups = -(-simdgroups // (THREADS // 32))
+        values = values_of_vector(metal_type)
+        by_vectors = device.family != "cpu" and None not in piece.operands and is_run_of_vectors((target, *parts), values)
+        if by_vectors:
+            threadgroups = -(-run // (values * VECTOR_THREADS * VECTORS_PER_THREAD))
         parameters = PARAMETERS.pack(
             gradient=parts[0],
             source=parts[-1],
@@ -133,8 +150,8 @@ def _add_dispatches(
             neuron=descriptor.shader_parameters,
         )
         command_buffer.add_dispatch(
-            function,
-            -(-simdgroups // (THREADS // 32)),
+            FAMILY.function(device, function_name + ("_of_vectors" if by_vectors else ""), metal_type),
+            threadgroups,
             *images,
             *slopes,
             destination.buffer,

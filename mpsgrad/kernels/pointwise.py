@@ -102,6 +102,17 @@ def merge_channels(layouts: Sequence[Layout]) -> list[Layout]:
     return [(start, 0, row, image, 1, height, channels * width, images) for start, _, row, image, *_ in merged]
 
 
+def values_of_vector(metal_type: str) -> int:
+    """How many elements a thread of a GPU loads at once: 16 bytes."""
+    return 8 if metal_type == "half" else 4
+
+
+def is_run_of_vectors(layouts: Sequence[Layout], values: int) -> bool:
+    """Whether layouts from ``merge_channels`` are one run of elements each that begins at a vector of ``values``."""
+    _, _, _, _, width, height, _, images = layouts[0]
+    return width == height == images == 1 and all(start % values == 0 for start, *_ in layouts)
+
+
 CHUNKED_ROWS: dict[str, str | ParameterStruct] = {
     "gradient": IMAGE_LAYOUT,
     "source": IMAGE_LAYOUT,

@@ -144,23 +144,11 @@ def near_a_kink(kind: Kind, x: np.ndarray, d: mg.NeuronDescriptor) -> np.ndarray
     return near
 
 
-@each_kind
-@given(data=st.data())
-def test_forward_and_gradient_match_the_reference(kind, data):
-    images, channels = data.draw(batch_sizes()), data.draw(channel_counts())
-    dtype = data.draw(channel_formats()).dtype
-    shape = (images, data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)), channels)
-    x = data.draw(values(shape, dtype, ties=data.draw(st.booleans()), scale=data.draw(st.sampled_from([1.0, 4.0]))))
-    g = data.draw(values(shape, dtype))
-    slopes = data.draw(values((channels + 3,), np.float32)) if kind.name == "prelu" else None
-    descriptor = kind.descriptor(data.draw(st.sampled_from(kind.parameters)), slopes)
-    if kind.name == "power" and not float(descriptor.c).is_integer():
-        x = np.clip(x, -20, None)
-    if slopes is not None:
-        reference_descriptor = kind.descriptor((), slopes[:channels])
-    else:
-        reference_descriptor = descriptor
-
+def check_against_the_reference(kind: Kind, descriptor: mg.NeuronDescriptor, x: np.ndarray, g: np.ndarray) -> None:
+    reference_descriptor = descriptor
+    if descriptor.data is not None:
+        reference_descriptor = kind.descriptor((), descriptor.data[: x.shape[3]])
+    dtype = x.dtype
     y_exact, derivative = exact(kind, x, reference_descriptor)
     with np.errstate(all="ignore"):
         size, slope_size = sensitivity(x, kind, reference_descriptor)
@@ -187,6 +175,21 @@ def test_forward_and_gradient_match_the_reference(kind, data):
     assert_within(
         np.asarray(dx)[comparable], (g * derivative)[comparable], bound[comparable], name="gradient"
     )
+
+
+@each_kind
+@given(data=st.data())
+def test_forward_and_gradient_match_the_reference(kind, data):
+    images, channels = data.draw(batch_sizes()), data.draw(channel_counts())
+    dtype = data.draw(channel_formats()).dtype
+    shape = (images, data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)), channels)
+    x = data.draw(values(shape, dtype, ties=data.draw(st.booleans()), scale=data.draw(st.sampled_from([1.0, 4.0]))))
+    g = data.draw(values(shape, dtype))
+    slopes = data.draw(values((channels + 3,), np.float32)) if kind.name == "prelu" else None
+    descriptor = kind.descriptor(data.draw(st.sampled_from(kind.parameters)), slopes)
+    if kind.name == "power" and not float(descriptor.c).is_integer():
+        x = np.clip(x, -20, None)
+    check_against_the_reference(kind, descriptor, x, g)
 
 
 @each_kind
@@ -678,16 +681,31 @@ def test_descriptors_compare_by_value_and_are_not_changed_by_their_data():
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @each_kind
-    @pytest.mark.parametrize("shape", [(1, 1, 1, 7), (2, 3, 5, 33), (3, 9, 11, 45)])
-    def test_they_give_the_bits_of_those_of_cpus(self, kind, shape, device):
-        x, g = (np.random.default_rng(seed).standard_normal(shape).astype(np.float32) for seed in (1, 2))
-        slopes = np.linspace(-1, 1, shape[-1]).astype(np.float32) if kind.name == "prelu" else None
-        descriptor = kind.descriptor(kind.parameters[0], slopes)
-        results = []
-        for family in ("gpu", "cpu"):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(device, "family", family)
-                source, y, state = encode(mg.Neuron(descriptor), x)
-                results.append((y, encode_gradient(mg.NeuronGradient(descriptor), g, source, state)))
-        for gpu, cpu in zip(*results, strict=True):
-            np.testing.assert_array_equal(gpu, cpu)
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+    @pytest.mark.parametrize("shape", [(1, 1, 1, 3), (2, 3, 5, 33), (3, 9, 11, 45), (2, 2, 3, 64)])
+    def test_forward_and_gradient_match_the_reference(self, kind, dtype, shape):
+        x, g = (np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in (1, 2))
+        slopes = np.linspace(-1, 1, shape[-1] + 3).astype(np.float32) if kind.name == "prelu" else None
+        check_against_the_reference(kind, kind.descriptor(kind.parameters[0], slopes), x, g)
+
+    @pytest.mark.parametrize("name", ["sigmoid", "tanh", "soft_plus", "soft_sign", "elu", "gelu", "hard_sigmoid"])
+    def test_nothing_overflows_or_cancels(self, name):
+        test_nothing_overflows_or_cancels(name)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+    @pytest.mark.parametrize("count", [1, 4, 7, 1024, 2049, 6000])
+    @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.name in ("relu", "prelu")], ids=lambda k: k.name)
+    def test_every_element_is_written_and_no_other(self, kind, count, dtype):
+        x = np.ones((1, 1, count, 3), dtype)
+        descriptor = kind.descriptor(kind.parameters[0], np.ones(3) if kind.name == "prelu" else None)
+        source, _, state = encode(mg.Neuron(descriptor), x)
+        encode_gradient(mg.NeuronGradient(descriptor), x, source, state)
+
+    @pytest.mark.parametrize("shape", [(2, 3, 3, 40), (1, 1, 1, 40)])
+    def test_views_that_are_no_runs_of_vectors(self, shape):
+        """Pixels apart from each other, and a pixel that begins in the middle of a vector."""
+        storage = mg.Image.from_array(np.random.default_rng(3).standard_normal(shape).astype(np.float16))
+        with mg.CommandBuffer() as commands:
+            y = mg.NeuronReLU(0.5).encode(commands, storage.sub_image(4, 32))
+        x = np.asarray(storage)[..., 4:36]
+        np.testing.assert_array_equal(np.asarray(y), np.where(x >= 0, x, x / 2))
