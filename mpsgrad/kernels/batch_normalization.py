@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -13,8 +12,9 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset
 from mpsgrad.image import Image
-from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions, fill_buffer_with_zeros, source_layout
+from mpsgrad.kernel import GradientKernel, Kernel, Regions, fill_buffer_with_zeros, source_layout
 from mpsgrad.kernels.batch_normalization_data_source import checked_epsilon, load_normalization
+from mpsgrad.kernels.batch_normalization_dispatch import COPY_PARAMETERS, FAMILIES, Encoder, encoder_of
 from mpsgrad.kernels.batch_normalization_state import (
     BatchNormalizationState,
     NormalizationGammaAndBetaState,
@@ -22,179 +22,19 @@ from mpsgrad.kernels.batch_normalization_state import (
 )
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.neuron_descriptor import (
-    NEURON,
-    NEURON_TYPE_NAMES,
     NeuronDescriptor,
     NeuronType,
     require_neuron_descriptor,
 )
-from mpsgrad.kernels.pointwise import (
-    CHUNKED_ROWS,
-    ChunkedRows,
-    Layout,
-    Operand,
-    chunked_rows,
-    pieces,
-    summing_pixels_per_row,
-)
+from mpsgrad.kernels.pointwise import Operand, pieces
 from mpsgrad.repeated_encode import token
-from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State, StateBatch
-from mpsgrad.tunables import tunables
-
-PARAMETERS = ParameterStruct(
-    "NormalizationParameters",
-    **CHUNKED_ROWS,
-    channels="int",
-    pixels="int",
-    previous="int",
-    needs_gradients="int",
-    epsilon="float",
-    neuron=NEURON,
-)
-"""``pixels`` are those of this encode (for coefficients: of the batch), ``previous`` those of earlier encodes."""
-COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
-
-
-MERGING_SIMDGROUPS = 32
-"""How many simdgroups of a GPU share the merging of the chunks of 32 channels; on a CPU one is enough."""
-
-
-def _family(name: str) -> ShaderFamily:
-    common = name in ("none", "relu")
-    return ShaderFamily(
-        "batch_normalization" if name == "none" else f"batch_normalization_{name}",
-        (IMAGE_LAYOUT, NEURON, PARAMETERS, COPY_PARAMETERS),
-        {
-            "threads": 256,
-            "rows": 64,
-            "merging": MERGING_SIMDGROUPS,
-            "loads": 4,
-            "neuron": name,
-            "neuron_types": (name,),
-        },
-        {"cpu": {"threads": 64, "merging": 1, "loads": 1}},
-        template="batch_normalization",
-        ahead_of_time=common,
-    )
-
-
-FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
-"""The shaders with each fused neuron; the rarer ones are compiled at their first use."""
 
 NO_NEURON = NeuronDescriptor(NeuronType.NONE)
 
 
 def _unavailable(owner: str, method: str, instead: str) -> NoReturn:
     raise NotImplementedError(f"{owner}.{method} is unavailable; {instead}")
-
-
-def _streaming_pixels_per_row(channels: int) -> int:
-    """So many that a row has at least 256 columns, and if that is cheap a multiple of 32."""
-    if channels >= 256:
-        return 1
-    even = 32 // math.gcd(channels, 32)
-    if channels * even > 2048:
-        return -(-256 // channels)
-    return even * -(-256 // (channels * even))
-
-
-class _Encoder:
-    """Adds the dispatches of one encode: what all its kernels share."""
-
-    def __init__(
-        self,
-        command_buffer: CommandBuffer,
-        neuron: NeuronDescriptor,
-        metal_type: str,
-        channels: int,
-        *,
-        mean: Buffer,
-        variance: Buffer,
-        gamma: Buffer,
-        beta: Buffer,
-        epsilon: float,
-    ) -> None:
-        self.command_buffer = command_buffer
-        self.device = command_buffer.device
-        self.neuron = neuron
-        self.metal_type = metal_type
-        self.channels = channels
-        self.mean, self.variance, self.gamma, self.beta = mean, variance, gamma, beta
-        self.epsilon = epsilon
-        self.slopes = () if neuron.data is None else (neuron.slope_table(self.device, channels),)
-
-    def parameters(self, work: ChunkedRows, *, pixels: int = 0, previous: int = 0, needs_gradients: int = 0) -> Buffer:
-        """What all kernels that run over ``work`` take as their last argument."""
-        return self.device.constant_buffer(
-            PARAMETERS.pack(
-                **work.parameters,
-                channels=self.channels,
-                pixels=pixels,
-                previous=previous,
-                needs_gradients=needs_gradients,
-                epsilon=self.epsilon,
-                neuron=self.neuron.shader_parameters,
-            )
-        )
-
-    def add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
-        """Adds one run of ``function_name`` over at least ``threads`` threads."""
-        function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
-        self.command_buffer.add_dispatch(function, -(-threads // function.threadgroup_size), *buffers)
-
-    def add_merge(self, function_name: str, *buffers: Buffer) -> None:
-        """Adds one run of a kernel of which each threadgroup merges the chunks of 32 channels."""
-        function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
-        self.command_buffer.add_dispatch(function, -(-self.channels // 32), *buffers)
-
-    def scratch(self, count: int) -> Buffer:
-        return self.command_buffer.scratch(4 * count)
-
-    def stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        images: Sequence[Image],
-        operands: tuple[Operand, ...],
-        destination: Image,
-        layout: Layout,
-        gradients: tuple[Buffer, Buffer] | None = None,
-        pixels: int = 0,
-    ) -> None:
-        """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros.
-
-        Before it the table of coefficients for the columns is made, with ``gradients`` also those of the data gradient.
-        """
-        for piece in pieces(layout, operands):
-            zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
-            layouts = (*(part or zeros for part in piece.operands), piece.destination)
-            buffers = [
-                image.buffer if part is not None else self.device.constant_buffer(bytes(4 * self.channels))
-                for image, part in zip(images, piece.operands, strict=True)
-            ]
-            work = chunked_rows(
-                (*names, "destination"),
-                layouts,
-                _streaming_pixels_per_row(self.channels),
-                tunables(self.device.family),
-                adds_up=False,
-            )
-            parameters = self.parameters(work, pixels=pixels, needs_gradients=int(gradients is not None))
-            table = self.scratch((5 + len(self.slopes)) * work.columns)
-            self.add(
-                "normalization_coefficients",
-                work.columns,
-                self.mean,
-                self.variance,
-                self.gamma,
-                self.beta,
-                *(gradients or (self.mean, self.variance)),
-                *self.slopes,
-                table,
-                parameters,
-            )
-            self.add(function_name, work.threads, *buffers, table, destination.buffer, parameters)
 
 
 class BatchNormalization(Kernel):
@@ -509,7 +349,7 @@ class BatchNormalization(Kernel):
         indices = (0, 1)
         if state is not None:
             statistics, indices = state, (2, 3)
-        encoder = _Encoder(
+        encoder = encoder_of(
             command_buffer,
             self._neuron,
             source.channel_format.metal_type,
@@ -625,24 +465,9 @@ class BatchNormalizationStatistics(Kernel):
         encoder = _state_encoder(command_buffer, state, NO_NEURON, sources[0])
         for source in sources:
             images = source.number_of_images
-            pixels = source.width * source.height * images
             layout = source_layout(source, self.source_feature_channel_offset, encoder.channels, 0, images)
-            work = chunked_rows(
-                ("source",), (layout,), summing_pixels_per_row(encoder.channels), tunables(self.device.family)
-            )
-            means, deviations = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
-            parameters = encoder.parameters(work, pixels=pixels, previous=previous)
-            encoder.add("batch_statistics", work.threads, source.buffer, means, deviations, parameters)
-            encoder.add_merge(
-                "merge_batch_statistics",
-                source.buffer,
-                means,
-                deviations,
-                encoder.mean,
-                encoder.variance,
-                parameters,
-            )
-            previous += pixels
+            encoder.add_statistics(source, layout, previous)
+            previous += source.width * source.height * images
 
 
 class _NormalizationGradientKernel(GradientKernel):
@@ -776,7 +601,7 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
                 fill_buffer_with_zeros(command_buffer, state.resource(index), encoder.channels)
 
     def _add_sums(
-        self, encoder: _Encoder, gradient: Image, source: Image, state: BatchNormalizationState, previous: int
+        self, encoder: Encoder, gradient: Image, source: Image, state: BatchNormalizationState, previous: int
     ) -> int:
         """Adds the sums over one image to the state, which holds those of ``previous`` pixels; returns their number."""
         channels, images = encoder.channels, source.number_of_images
@@ -787,33 +612,11 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
             part = piece.operands[0]
             if part is None:
                 continue
-            layouts = part, piece.destination
-            numbers = tunables(self.device.family)
-            work = chunked_rows(("gradient", "source"), layouts, summing_pixels_per_row(channels), numbers)
-            sums, products = (encoder.scratch(work.chunks * work.columns) for _ in range(2))
-            parameters = encoder.parameters(work, previous=previous + added)
-            encoder.add(
-                "normalization_gradient_sums",
-                work.threads,
-                gradient.buffer,
-                source.buffer,
-                encoder.mean,
-                encoder.variance,
-                encoder.gamma,
-                encoder.beta,
-                *encoder.slopes,
-                sums,
-                products,
-                parameters,
-            )
-            encoder.add_merge(
-                "merge_normalization_gradient_sums",
-                sums,
-                products,
-                encoder.variance,
-                state.resource(4),
-                state.resource(5),
-                parameters,
+            encoder.add_sums(
+                (gradient, source),
+                (part, piece.destination),
+                (state.resource(4), state.resource(5)),
+                previous + added,
             )
             _, _, _, _, width, height, _, count = piece.destination
             added += width * height * count
@@ -921,8 +724,8 @@ def _fused(owner: str, descriptor: NeuronDescriptor | None) -> NeuronDescriptor:
 
 def _state_encoder(
     command_buffer: CommandBuffer, state: BatchNormalizationState, neuron: NeuronDescriptor, image: Image
-) -> _Encoder:
-    return _Encoder(
+) -> Encoder:
+    return encoder_of(
         command_buffer,
         neuron,
         image.channel_format.metal_type,

@@ -44,8 +44,9 @@ from mpsgrad.tunables import tunables
 from mpsgrad.vector import Vector
 
 THREADS = 256
-VECTOR_THREADS, VECTORS_PER_THREAD = 256, 1
-"""Of the kernels that take elements by vectors, which GPUs have."""
+VECTOR_THREADS, VECTORS_AT_ONCE = 128, 2
+"""Of the kernels that take elements by vectors, which GPUs have: a thread has so many vectors of all images together on
+the way."""
 
 PARAMETERS = ParameterStruct(
     "NeuronParameters",
@@ -66,7 +67,7 @@ FAMILY = ShaderFamily(
         "neuron_types": NEURON_TYPE_NAMES,
         "by_vectors": True,
         "vector_threads": VECTOR_THREADS,
-        "vectors": VECTORS_PER_THREAD,
+        "vectors_at_once": VECTORS_AT_ONCE,
         "calls_functions": True,
     },
     {"cpu": {"by_vectors": False, "calls_functions": False}},
@@ -137,9 +138,10 @@ def _add_dispatches(
         simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
         threadgroups = -(-simdgroups // (THREADS // 32))
         values = values_of_vector(metal_type)
-        by_vectors = device.family != "cpu" and None not in piece.operands and is_run_of_vectors((target, *parts), values)
+        by_vectors = device.family != "cpu" and None not in piece.operands
+        by_vectors = by_vectors and is_run_of_vectors((target, *parts), values)
         if by_vectors:
-            threadgroups = -(-run // (values * VECTOR_THREADS * VECTORS_PER_THREAD))
+            threadgroups = -(-run // (values * VECTOR_THREADS * (VECTORS_AT_ONCE // len(operands))))
         parameters = PARAMETERS.pack(
             gradient=parts[0],
             source=parts[-1],

@@ -27,9 +27,10 @@ class Tunables:
     """The numbers of one device family. A simdgroup's share is long on CPUs, whose cores run one after another, and
     short on GPUs, which need many at once.
 
-    ``chunk_elements`` are the elements of a share of what adds up pixels by channel (batch normalization and the slopes
-    of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum. ``stream_elements`` are the
-    same for the kernels of batch normalization that add up nothing.
+    ``chunk_elements`` are the elements of a share of what adds up pixels by channel (on CPUs batch normalization, and
+    the slopes of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum.
+    ``stream_elements`` are the same for the kernels of batch normalization on CPUs that add up nothing. The neurons'
+    numbers are those of images that are not one run of elements, which GPUs take by vectors.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels.batch_normalization_dispatch import plan_tiles
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -1030,10 +1031,53 @@ def test_reads_beyond_a_clamped_edge_have_no_gradient():
 
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
-    @pytest.mark.parametrize("shape", [(1, 1, 1, 100), (3, 9, 7, 5), (2, 60, 50, 33), (4, 40, 40, 64), (1, 9, 9, 300)])
+    """Vectors and single channels, rows of one threadgroup and of several, contiguous and not."""
+
+    @pytest.mark.parametrize(
+        "shape", [(1, 1, 1, 100), (3, 9, 7, 5), (2, 60, 50, 33), (4, 40, 40, 64), (1, 50, 50, 300)]
+    )
     @pytest.mark.parametrize("name", [None, "prelu", "sigmoid"])
     def test_everything_matches_the_reference(self, shape, name):
         slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
         neuron = None if name is None else mg.NeuronDescriptor(name, *NEURONS[name], data=slopes)
         case = Case.draw(shape, seed=11, neuron=neuron)
         check(case, run(case))
+
+    @pytest.mark.parametrize("shape", [(3, 9, 7, 5), (4, 40, 40, 64), (2, 99, 99, 24)])
+    def test_halves(self, shape):
+        case = Case.draw(shape, np.float16, seed=12, neuron=mg.NeuronDescriptor("relu", 0.25))
+        check(case, run(case))
+
+    @pytest.mark.parametrize("shape", [(2, 31, 33, 64), (1, 64, 64, 33), (4, 1, 1, 300)])
+    def test_a_mean_far_above_the_deviation_costs_no_accuracy(self, shape):
+        test_a_mean_far_above_the_deviation_costs_no_accuracy(shape, -1e4, 0.5)
+
+    def test_the_first_pixels_do_not_decide_the_accuracy(self):
+        test_the_first_pixels_do_not_decide_the_accuracy()
+
+    @pytest.mark.parametrize("shape", [(3, 20, 21, 40), (1, 50, 50, 3)])
+    def test_a_constant_channel(self, shape):
+        test_a_constant_channel_has_variance_zero_and_gives_beta_even_with_the_smallest_epsilon(0.1, shape)
+
+    @pytest.mark.parametrize("apart", [False, True], ids=["joined", "apart"])
+    def test_phases_accumulate_over_parts_of_the_batch(self, apart):
+        test_phases_accumulate_over_parts_of_the_batch([4, 1, 3], False, apart)
+
+    def test_batches_and_repetitions_give_the_same_bits(self):
+        test_batches_and_repetitions_give_the_same_bits()
+
+    @pytest.mark.parametrize("offset", [(0, 0), (2, -1), (9, 0)])
+    def test_offsets_clip_rect_and_channel_ranges(self, offset):
+        test_offsets_clip_rect_and_channel_ranges(offset, mg.NeuronDescriptor("relu", 0.25))
+
+    @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1568, 2048), (4495, 37), (1, 4096), (7, 1)])
+    @pytest.mark.parametrize("width", [1, 4])
+    @pytest.mark.parametrize("summed_rows", [None, 8])
+    def test_tiles_cover_everything_once(self, rows, channels, width, summed_rows):
+        if channels % width:
+            return
+        tiles = plan_tiles(rows, channels, width, 4, 132, summed_rows)
+        assert tiles.across * tiles.row_lanes <= 256
+        assert (tiles.tiles - 1) * tiles.across < channels // width <= tiles.tiles * tiles.across
+        if summed_rows is not None:
+            assert 1 <= tiles.splits <= -(-rows // (tiles.row_lanes * summed_rows))

@@ -1,0 +1,435 @@
+"""How the kernels of batch normalization are dispatched: the buffers and threadgroups of each."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer
+from mpsgrad.image import Image
+from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronDescriptor, NeuronType
+from mpsgrad.kernels.pointwise import (
+    CHUNKED_ROWS,
+    ChunkedRows,
+    Layout,
+    Operand,
+    chunked_rows,
+    merge_pixels,
+    pieces,
+    summing_pixels_per_row,
+    values_of_vector,
+)
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
+
+PARAMETERS = ParameterStruct(
+    "NormalizationParameters",
+    **CHUNKED_ROWS,
+    channels="int",
+    pixels="int",
+    previous="int",
+    needs_gradients="int",
+    epsilon="float",
+    neuron=NEURON,
+)
+"""``pixels`` are those of this encode (for coefficients: of the batch), ``previous`` those of earlier encodes."""
+TILE_PARAMETERS = ParameterStruct(
+    "NormalizationTiles",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    rows="int",
+    channels="int",
+    across="int",
+    row_lanes="int",
+    tiles="int",
+    splits="int",
+    block_rows="int",
+    blocks="int",
+    pixels="int",
+    previous="int",
+    epsilon="float",
+    neuron=NEURON,
+)
+"""Of the kernels for GPUs: the ``rows`` are cut into ``blocks``, the channels into ``tiles`` of ``across`` vectors."""
+COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
+
+
+THREADS = 256
+MERGING_THREADS = 128
+STATISTICS_ROWS, STREAM_ROWS, SUMS_ROWS, GRADIENT_ROWS = 8, 4, 4, 4
+"""How many rows a thread of a GPU has on the way at a time in each kernel."""
+NARROWEST_TILE, WIDEST_TILE = 32, 256
+"""Bytes of a row that a threadgroup reads, where there are so many: what memory delivers at once, and what is ample."""
+MOST_ROWS_OF_A_THREAD = 32
+"""Above, rows are split over several threadgroups, whose sums have to be merged."""
+THREADGROUPS_PER_UNIT = 2
+ASSUMED_COMPUTE_UNITS = 40
+"""Of a device that does not tell: as many as a large Apple GPU has cores."""
+
+
+def _family(name: str) -> ShaderFamily:
+    common = name in ("none", "relu")
+    return ShaderFamily(
+        "batch_normalization" if name == "none" else f"batch_normalization_{name}",
+        (IMAGE_LAYOUT, NEURON, PARAMETERS, TILE_PARAMETERS, COPY_PARAMETERS),
+        {
+            "by_vectors": True,
+            "threads": THREADS,
+            "merging_threads": MERGING_THREADS,
+            "statistics_rows": STATISTICS_ROWS,
+            "stream_rows": STREAM_ROWS,
+            "sums_rows": SUMS_ROWS,
+            "gradient_rows": GRADIENT_ROWS,
+            "calls_functions": True,
+            "neuron": name,
+            "neuron_types": (name,),
+        },
+        {"cpu": {"by_vectors": False, "threads": 64, "rows": 64, "calls_functions": False}},
+        template="batch_normalization",
+        ahead_of_time=common,
+    )
+
+
+FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
+"""The shaders with each fused neuron; the rarer ones are compiled at their first use."""
+
+
+
+def _streaming_pixels_per_row(channels: int) -> int:
+    """So many that a row has at least 256 columns, and if that is cheap a multiple of 32."""
+    if channels >= 256:
+        return 1
+    even = 32 // math.gcd(channels, 32)
+    if channels * even > 2048:
+        return -(-256 // channels)
+    return even * -(-256 // (channels * even))
+
+
+class Encoder(ABC):
+    """Adds the dispatches of one encode: what all its kernels share."""
+
+    def __init__(
+        self,
+        command_buffer: CommandBuffer,
+        neuron: NeuronDescriptor,
+        metal_type: str,
+        channels: int,
+        *,
+        mean: Buffer,
+        variance: Buffer,
+        gamma: Buffer,
+        beta: Buffer,
+        epsilon: float,
+    ) -> None:
+        self.command_buffer = command_buffer
+        self.device = command_buffer.device
+        self.neuron = neuron
+        self.metal_type = metal_type
+        self.channels = channels
+        self.mean, self.variance = mean, variance
+        self.numbers_of_channels = mean, variance, gamma, beta
+        self.epsilon = epsilon
+        self.slopes = () if neuron.data is None else (neuron.slope_table(self.device, channels),)
+
+    def add(self, function_name: str, threadgroups: int, *buffers: Buffer) -> None:
+        """Adds one run of ``function_name``."""
+        function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
+        self.command_buffer.add_dispatch(function, threadgroups, *buffers)
+
+    def scratch(self, count: int) -> Buffer:
+        """Memory for ``count`` floats."""
+        return self.command_buffer.scratch(4 * count)
+
+    @abstractmethod
+    def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
+        """Adds mean and variance of an image to those of ``previous`` pixels."""
+
+    @abstractmethod
+    def add_sums(
+        self,
+        images: tuple[Image, Image],
+        layouts: tuple[Layout, Layout],
+        gradients: tuple[Buffer, Buffer],
+        previous: int,
+    ) -> None:
+        """Adds the sums over a gradient and its source to ``gradients``, for gamma and beta, of ``previous`` pixels."""
+
+    def stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        images: Sequence[Image],
+        operands: tuple[Operand, ...],
+        destination: Image,
+        layout: Layout,
+        gradients: tuple[Buffer, ...] = (),
+        pixels: int = 0,
+    ) -> None:
+        """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros.
+
+        The data gradient takes the ``gradients`` for gamma and beta of a batch of ``pixels``.
+        """
+        for piece in pieces(layout, operands):
+            zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
+            layouts = (*(part or zeros for part in piece.operands), piece.destination)
+            buffers = [
+                image.buffer if part is not None else self.device.constant_buffer(bytes(4 * self.channels))
+                for image, part in zip(images, piece.operands, strict=True)
+            ]
+            self._add_stream(
+                function_name, (*names, "destination"), layouts, (*buffers, destination.buffer), gradients, pixels
+            )
+
+    @abstractmethod
+    def _add_stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: tuple[Buffer, ...],
+        gradients: tuple[Buffer, ...],
+        pixels: int,
+    ) -> None:
+        """Adds ``function_name`` over images of equal extents; the last of them is the destination."""
+
+
+class _SimdgroupEncoder(Encoder):
+    """For CPUs: a simdgroup owns a chunk of rows."""
+
+    def _work(self, names: tuple[str, ...], layouts: tuple[Layout, ...], adds_up: bool = True) -> ChunkedRows:
+        pixels_per_row = (summing_pixels_per_row if adds_up else _streaming_pixels_per_row)(self.channels)
+        return chunked_rows(names, layouts, pixels_per_row, tunables(self.device.family), adds_up)
+
+    def _parameters(self, work: ChunkedRows, *, pixels: int = 0, previous: int = 0, needs_gradients: int = 0) -> Buffer:
+        return self.device.constant_buffer(
+            PARAMETERS.pack(
+                **work.parameters,
+                channels=self.channels,
+                pixels=pixels,
+                previous=previous,
+                needs_gradients=needs_gradients,
+                epsilon=self.epsilon,
+                neuron=self.neuron.shader_parameters,
+            )
+        )
+
+    def _add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
+        function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
+        self.add(function_name, -(-threads // function.threadgroup_size), *buffers)
+
+    def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
+        work = self._work(("source",), (layout,))
+        _, _, _, _, width, height, _, images = layout
+        partial = [self.scratch(work.chunks * work.columns) for _ in range(2)]
+        parameters = self._parameters(work, pixels=width * height * images, previous=previous)
+        self._add("batch_statistics", work.threads, source.buffer, *partial, parameters)
+        totals = self.mean, self.variance
+        self._add("merge_batch_statistics", self.channels, source.buffer, *partial, *totals, parameters)
+
+    def add_sums(
+        self,
+        images: tuple[Image, Image],
+        layouts: tuple[Layout, Layout],
+        gradients: tuple[Buffer, Buffer],
+        previous: int,
+    ) -> None:
+        work = self._work(("gradient", "source"), layouts)
+        partial = [self.scratch(work.chunks * work.columns) for _ in range(2)]
+        parameters = self._parameters(work, previous=previous)
+        self._add(
+            "normalization_gradient_sums",
+            work.threads,
+            *(image.buffer for image in images),
+            *self.numbers_of_channels,
+            *self.slopes,
+            *partial,
+            parameters,
+        )
+        merge = "merge_normalization_gradient_sums"
+        self._add(merge, self.channels, *partial, self.variance, *gradients, parameters)
+
+    def _add_stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: tuple[Buffer, ...],
+        gradients: tuple[Buffer, ...],
+        pixels: int,
+    ) -> None:
+        """Before it the table of coefficients for the columns is made."""
+        work = self._work(names, layouts, adds_up=False)
+        parameters = self._parameters(work, pixels=pixels, needs_gradients=int(bool(gradients)))
+        table = self.scratch((5 + len(self.slopes)) * work.columns)
+        self._add(
+            "normalization_coefficients",
+            work.columns,
+            *self.numbers_of_channels,
+            *(gradients or (self.mean, self.variance)),
+            *self.slopes,
+            table,
+            parameters,
+        )
+        *sources, destination = buffers
+        self._add(function_name, work.threads, *sources, table, destination, parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How threadgroups share the rows and channels of images: ``tiles`` of ``across`` vectors of ``width`` channels
+    next to each other, ``row_lanes`` rows at once, and ``splits`` of the rows."""
+
+    width: int
+    across: int
+    row_lanes: int
+    tiles: int
+    splits: int
+
+
+@lru_cache(maxsize=512)
+def plan_tiles(
+    rows: int, channels: int, width: int, element_bytes: int, compute_units: int, summed_rows: int | None
+) -> Tiles:
+    """Tiles for images of ``rows`` pixels. ``summed_rows`` is how many a thread of a kernel that adds up takes at once;
+    None for other kernels."""
+    vectors = channels // width
+
+    def tiles_of(nbytes: int) -> tuple[int, int, int]:
+        tiles = -(-vectors // max(1, nbytes // (width * element_bytes)))
+        across = -(-vectors // tiles)
+        return across, THREADS // across, tiles
+
+    across, row_lanes, tiles = tiles_of(NARROWEST_TILE)
+    if summed_rows is not None and rows > MOST_ROWS_OF_A_THREAD * row_lanes:
+        across, row_lanes, tiles = tiles_of(WIDEST_TILE)
+        blocks = -(-rows // (row_lanes * summed_rows))
+        most = max(1, THREADGROUPS_PER_UNIT * compute_units // tiles)
+        rounds = -(-blocks // most)
+        return Tiles(width, across, row_lanes, tiles, -(-blocks // rounds))
+    if summed_rows is None:
+        across, row_lanes, tiles = tiles_of(WIDEST_TILE)
+    return Tiles(width, across, row_lanes, tiles, 1)
+
+
+class _TileEncoder(Encoder):
+    """For GPUs: a threadgroup owns vectors of channels and goes through rows."""
+
+    def _tiles(self, layouts: Sequence[Layout], summed_rows: int | None = None) -> tuple[Tiles, int]:
+        """The tiles, and the number of rows."""
+        width = values_of_vector(self.metal_type)
+        if any(number % width for layout in layouts for number in (self.channels, *layout[:4])):
+            width = 1
+        _, _, _, _, columns, height, _, images = layouts[0]
+        rows = columns * height * images
+        units = self.device.compute_units or ASSUMED_COMPUTE_UNITS
+        element_bytes = 2 if self.metal_type == "half" else 4
+        return plan_tiles(rows, self.channels, width, element_bytes, units, summed_rows), rows
+
+    def _parameters(
+        self, tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout], **numbers: int
+    ) -> tuple[Buffer, int]:
+        """The parameters, and the number of blocks of rows."""
+        block_rows = tiles.row_lanes * rows_of_a_thread
+        blocks = -(-rows // block_rows)
+        values: dict[str, Any] = {"pixels": 0, "previous": 0, **numbers}
+        parameters = TILE_PARAMETERS.pack(
+            **{name: layouts.get(name, layouts["source"]) for name in ("gradient", "source", "destination")},
+            rows=rows,
+            channels=self.channels,
+            across=tiles.across,
+            row_lanes=tiles.row_lanes,
+            tiles=tiles.tiles,
+            splits=tiles.splits,
+            block_rows=block_rows,
+            blocks=blocks,
+            epsilon=self.epsilon,
+            neuron=self.neuron.shader_parameters,
+            **values,
+        )
+        return self.device.constant_buffer(parameters), blocks
+
+    def _partial(self, tiles: Tiles, totals: tuple[Buffer, Buffer]) -> tuple[Buffer, ...]:
+        """Memory for the sums of the splits; one split writes the ``totals``."""
+        if tiles.splits == 1:
+            return totals
+        return tuple(self.scratch(tiles.splits * self.channels) for _ in totals)
+
+    def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
+        merged = merge_pixels([layout])
+        tiles, rows = self._tiles(merged, STATISTICS_ROWS)
+        parameters, _ = self._parameters(tiles, rows, STATISTICS_ROWS, {"source": merged[0]}, previous=previous)
+        totals = self.mean, self.variance
+        partial = self._partial(tiles, totals)
+        name = _variant("batch_statistics", tiles)
+        self.add(name, tiles.tiles * tiles.splits, source.buffer, *partial, *totals, parameters)
+        if tiles.splits > 1:
+            self.add("merge_batch_statistics", self.channels, source.buffer, *partial, *totals, parameters)
+
+    def add_sums(
+        self,
+        images: tuple[Image, Image],
+        layouts: tuple[Layout, Layout],
+        gradients: tuple[Buffer, Buffer],
+        previous: int,
+    ) -> None:
+        gradient, source = merge_pixels(layouts)
+        tiles, rows = self._tiles((gradient, source), SUMS_ROWS)
+        named = {"gradient": gradient, "source": source}
+        parameters, _ = self._parameters(tiles, rows, SUMS_ROWS, named, previous=previous)
+        partial = self._partial(tiles, gradients)
+        self.add(
+            _variant("normalization_gradient_sums", tiles),
+            tiles.tiles * tiles.splits,
+            *(image.buffer for image in images),
+            *self.numbers_of_channels,
+            *self.slopes,
+            *partial,
+            *gradients,
+            parameters,
+        )
+        if tiles.splits > 1:
+            merge = "merge_normalization_gradient_sums"
+            self.add(merge, self.channels, *partial, self.variance, *gradients, parameters)
+
+    def _add_stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: tuple[Buffer, ...],
+        gradients: tuple[Buffer, ...],
+        pixels: int,
+    ) -> None:
+        merged = merge_pixels(layouts)
+        tiles, rows = self._tiles(merged)
+        rows_of_a_thread = GRADIENT_ROWS if gradients else STREAM_ROWS
+        named = dict(zip(names, merged, strict=True))
+        parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named, pixels=pixels)
+        *sources, destination = buffers
+        self.add(
+            _variant(function_name, tiles),
+            tiles.tiles * blocks,
+            *sources,
+            *self.numbers_of_channels,
+            *gradients,
+            *self.slopes,
+            destination,
+            parameters,
+        )
+
+
+def _variant(function_name: str, tiles: Tiles) -> str:
+    return function_name + ("_of_vectors" if tiles.width > 1 else "")
+
+
+def encoder_of(command_buffer: CommandBuffer, *arguments: Any, **buffers: Any) -> Encoder:
+    """The encoder for the device of ``command_buffer``; the other arguments are those of ``Encoder``."""
+    kind = _SimdgroupEncoder if command_buffer.device.family == "cpu" else _TileEncoder
+    return kind(command_buffer, *arguments, **buffers)
