@@ -44,6 +44,20 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionWeightsAndBiasesState,
     ConvolutionWeightsLayout,
 )
+from mpsgrad.kernels.group_normalization import (
+    GroupNormalization,
+    GroupNormalizationGradient,
+    InstanceNormalization,
+    InstanceNormalizationGradient,
+)
+from mpsgrad.kernels.group_normalization_data_source import (
+    GroupNormalizationDataSource,
+    InstanceNormalizationDataSource,
+)
+from mpsgrad.kernels.group_normalization_state import (
+    GroupNormalizationGradientState,
+    InstanceNormalizationGradientState,
+)
 from mpsgrad.kernels.loss import Loss, LossDataDescriptor, LossDescriptor, LossLabels, LossReductionType, LossType
 from mpsgrad.kernels.neuron import (
     Neuron,

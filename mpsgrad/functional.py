@@ -31,6 +31,16 @@ from mpsgrad.kernels.batch_normalization import (
 from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.group_normalization import (
+    GroupNormalization,
+    GroupNormalizationGradient,
+    InstanceNormalization,
+    InstanceNormalizationGradient,
+)
+from mpsgrad.kernels.group_normalization_data_source import (
+    GroupNormalizationDataSource,
+    InstanceNormalizationDataSource,
+)
 from mpsgrad.kernels.loss import Loss, LossDescriptor, LossLabels
 from mpsgrad.kernels.neuron import Neuron, NeuronGradient
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
@@ -341,6 +351,66 @@ def batch_normalization_gradient(
         BatchNormalizationStatisticsGradient().encode_batch(commands, gradients, images, state)
         result = BatchNormalizationGradient().encode(commands, incoming, image, state)
     return _like(result, source), np.array(state.gradient_for_gamma), np.array(state.gradient_for_beta)
+
+
+def _gamma_and_beta(source: Any, gamma: Any, beta: Any) -> dict[str, Any]:
+    channels = np.shape(source)[-1]
+    return {
+        "gamma": np.ones(channels, np.float32) if gamma is None else np.ascontiguousarray(gamma),
+        "beta": np.zeros(channels, np.float32) if beta is None else np.ascontiguousarray(beta),
+    }
+
+
+def _instance_normalization(source: Any, gamma: Any, beta: Any, epsilon: float) -> InstanceNormalization:
+    parameters = _gamma_and_beta(source, gamma, beta)
+    return InstanceNormalization(InstanceNormalizationDataSource.from_arrays(**parameters, epsilon=epsilon))
+
+
+def _group_normalization(source: Any, groups: int, gamma: Any, beta: Any, epsilon: float) -> GroupNormalization:
+    parameters = _gamma_and_beta(source, gamma, beta)
+    return GroupNormalization(GroupNormalizationDataSource.from_arrays(groups, **parameters, epsilon=epsilon))
+
+
+def _filled_gradient(forward: Any, gradient: Any, source_gradient: Any, source: Any) -> tuple[np.ndarray, Any]:
+    """The gradient's result and the state, which the forward kernel has filled."""
+    image = _image(source)
+    with CommandBuffer() as commands:
+        _, state = forward.encode(commands, image, return_state=True)
+        result = gradient.encode(commands, _image(source_gradient), image, state)
+    return _like(result, source), state
+
+
+def instance_normalization(source: Any, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5) -> np.ndarray:
+    """``gamma * (x - mean) / sqrt(variance + epsilon) + beta``, the statistics those of each image and channel
+    (``InstanceNormalization``)."""
+    return _forward(_instance_normalization(source, gamma, beta, epsilon), source)
+
+
+def instance_normalization_gradient(
+    source_gradient: Any, source: Any, gamma: Any = None, *, epsilon: float = 1e-5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, gamma and beta, the last two summed over the batch
+    (``InstanceNormalizationGradient``)."""
+    kernel = _instance_normalization(source, gamma, None, epsilon)
+    result, state = _filled_gradient(kernel, InstanceNormalizationGradient(), source_gradient, source)
+    return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
+
+
+def group_normalization(
+    source: Any, groups: int, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5
+) -> np.ndarray:
+    """The same with the statistics of each image and group of channels (``GroupNormalization``)."""
+    return _forward(_group_normalization(source, groups, gamma, beta, epsilon), source)
+
+
+def group_normalization_gradient(
+    source_gradient: Any, source: Any, groups: int, gamma: Any = None, *, epsilon: float = 1e-5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, gamma and beta, the last two summed over the batch
+    (``GroupNormalizationGradient``)."""
+    kernel = _group_normalization(source, groups, gamma, None, epsilon)
+    result, state = _filled_gradient(kernel, GroupNormalizationGradient(), source_gradient, source)
+    return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
 
 
 def soft_max(source: Any) -> np.ndarray:

@@ -45,7 +45,6 @@ CHANGES = (
 )
 
 TESTS = {
-    "batch_normalization": ("tests/kernels/test_batch_normalization.py",),
     "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "convolution_depthwise": ("tests/kernels/test_convolution_depthwise.py",),
     "convolution_matrices": ("tests/kernels/test_convolution_tiles.py",),
@@ -59,6 +58,7 @@ TESTS = {
     "convolution_weights_matrices": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_weights_tiles": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_weights": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
+    "batch_normalization": ("tests/kernels/test_batch_normalization.py", "tests/kernels/test_group_normalization.py"),
     "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
     "loss": ("tests/kernels/test_loss.py",),
     "lib/first_tap": ("tests/kernels/test_convolution_tiles.py", "tests/kernels/test_convolution_variants.py"),

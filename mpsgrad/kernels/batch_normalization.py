@@ -13,11 +13,9 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset
 from mpsgrad.image import Image
 from mpsgrad.kernel import GradientKernel, Kernel, Regions, fill_buffer_with_zeros, source_layout
-from mpsgrad.kernels.batch_normalization_data_source import checked_epsilon, load_normalization
-from mpsgrad.kernels.batch_normalization_dispatch import COPY_PARAMETERS, FAMILIES, Encoder, encoder_of
+from mpsgrad.kernels.batch_normalization_dispatch import Encoder, encoder_of
 from mpsgrad.kernels.batch_normalization_state import (
     BatchNormalizationState,
-    NormalizationGammaAndBetaState,
     NormalizationMeanAndVarianceState,
 )
 from mpsgrad.kernels.neuron import require_no_clamped_reads
@@ -26,6 +24,7 @@ from mpsgrad.kernels.neuron_descriptor import (
     NeuronType,
     require_neuron_descriptor,
 )
+from mpsgrad.kernels.normalization_kernel import NormalizationKernel
 from mpsgrad.kernels.pointwise import Operand, pieces
 from mpsgrad.repeated_encode import token
 from mpsgrad.state import State, StateBatch
@@ -37,7 +36,7 @@ def _unavailable(owner: str, method: str, instead: str) -> NoReturn:
     raise NotImplementedError(f"{owner}.{method} is unavailable; {instead}")
 
 
-class BatchNormalization(Kernel):
+class BatchNormalization(NormalizationKernel):
     """``y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta)`` for each feature channel.
 
     Source: ``MPSCNNBatchNormalization``.
@@ -67,49 +66,19 @@ class BatchNormalization(Kernel):
         self._neuron = _fused(owner, fused_neuron_descriptor)
         self._neuron_token = token(self._neuron)
         self._fused_neuron_descriptor = fused_neuron_descriptor
-        self._data_source = data_source
-        loaded = load_normalization(owner, data_source)
-        self._count = loaded.number_of_feature_channels
-        self._epsilon = loaded.epsilon
-        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
+        loaded = self._load(data_source)
         self._mean_and_variance = NormalizationMeanAndVarianceState.from_arrays(
             loaded.mean, loaded.variance, self.device
         )
         self._neuron.require_channels(owner, self._count)
 
     @property
-    def data_source(self) -> Any:
-        return self._data_source
-
-    @property
     def fused_neuron_descriptor(self) -> NeuronDescriptor | None:
         return self._fused_neuron_descriptor
 
     @property
-    def number_of_feature_channels(self) -> int:
-        return self._count
-
-    @property
-    def epsilon(self) -> float:
-        """Added to the variance before its root is taken; the data source's at first (``FLT_MIN`` if it has none)."""
-        return self._epsilon
-
-    @epsilon.setter
-    def epsilon(self, value: float) -> None:
-        self._epsilon = checked_epsilon(type(self).__name__, value)
-
-    @property
     def is_result_state_reused_across_batch(self) -> bool:
         return True
-
-    def _archived_properties(self) -> dict[str, Any]:
-        return {**super()._archived_properties(), "epsilon": self._epsilon}
-
-    # objc: -reloadGammaAndBetaFromDataSource
-    def reload_gamma_and_beta_from_data_source(self) -> None:
-        """Takes gamma and beta from the data source, for encodes from now on."""
-        loaded = self._reload()
-        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
 
     # objc: -reloadMeanAndVarianceFromDataSource
     def reload_mean_and_variance_from_data_source(self) -> None:
@@ -117,28 +86,6 @@ class BatchNormalization(Kernel):
         loaded = self._reload()
         self._mean_and_variance = NormalizationMeanAndVarianceState.from_arrays(
             loaded.mean, loaded.variance, self.device
-        )
-
-    def _reload(self) -> Any:
-        owner = type(self).__name__
-        loaded = load_normalization(owner, self._data_source)
-        if loaded.number_of_feature_channels != self._count:
-            raise GeometryError(
-                f"{owner}: the data source has {loaded.number_of_feature_channels} feature channels now but the kernel "
-                f"{self._count}"
-            )
-        return loaded
-
-    # objc: -reloadGammaAndBetaWithCommandBuffer:gammaAndBetaState:
-    def reload_gamma_and_beta_with_command_buffer(
-        self, command_buffer: CommandBuffer, gamma_and_beta_state: NormalizationGammaAndBetaState
-    ) -> None:
-        """Copies gamma and beta from the state on the device, for encodes from now on.
-
-        ``command_buffer`` has to be committed before theirs. Lowers the read count of a temporary state.
-        """
-        self._gamma_and_beta = self._copied(
-            command_buffer, "gamma_and_beta_state", gamma_and_beta_state, NormalizationGammaAndBetaState
         )
 
     # objc: -reloadMeanAndVarianceWithCommandBuffer:meanAndVarianceState:
@@ -149,34 +96,6 @@ class BatchNormalization(Kernel):
         self._mean_and_variance = self._copied(
             command_buffer, "mean_and_variance_state", mean_and_variance_state, NormalizationMeanAndVarianceState
         )
-
-    def _copied(self, command_buffer: CommandBuffer, argument: str, state: Any, kind: type[Any]) -> Any:
-        owner = type(self).__name__
-        self._require_command_buffer(command_buffer, f"reload_{argument.removesuffix('_state')}_with_command_buffer")
-        if not isinstance(state, kind):
-            raise FormatError(f"{owner}: {argument} is {type(state).__name__}; it has to be a {kind.__name__}")
-        if state.number_of_feature_channels != self._count:
-            raise GeometryError(
-                f"{owner}: {argument} has {state.number_of_feature_channels} feature channels but the kernel has "
-                f"{self._count}"
-            )
-        if state.device is not self.device:
-            raise StateError(
-                f"{owner}: {argument} is on {state.device.identifier} but the kernel on {self.device.identifier}"
-            )
-        state._require_readable(owner, argument)
-        state._require_available(owner, command_buffer)
-        copied = kind(self._count, self.device)
-        function = FAMILIES[NeuronType.NONE].function(self.device, "copy_normalization_parameters", "float")
-        command_buffer.add_dispatch(
-            function,
-            -(-self._count // 32),
-            *(s.resource(index) for s in (state, copied) for index in (0, 1)),
-            self.device.constant_buffer(COPY_PARAMETERS.pack(count=self._count)),
-        )
-        copied._written_by(command_buffer)
-        state._read_once()
-        return copied
 
     # objc: -resultStateForSourceImage:sourceStates:destinationImage:
     def result_state(
@@ -229,14 +148,6 @@ class BatchNormalization(Kernel):
         else:
             state._adopt_parameters()
             state.use_statistics(owner, command_buffer)
-
-    def _validate(self, source: Image) -> None:
-        channels = self._source_channels(source)
-        if channels != self._count:
-            raise GeometryError(
-                f"{type(self).__name__}: the data source has {self._count} feature channels but {channels} are read "
-                f"from source_image {source.descriptor.shape_text}"
-            )
 
     # objc: -encodeToCommandBuffer:sourceImage:
     # objc: -encodeToCommandBuffer:sourceImage:destinationImage:

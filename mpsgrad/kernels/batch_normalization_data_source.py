@@ -149,14 +149,7 @@ class ArrayBatchNormalizationDataSource(BatchNormalizationDataSource):
     ) -> None:
         owner = "BatchNormalizationDataSource.from_arrays"
         arrays = {"gamma": gamma, "beta": beta, "mean": mean, "variance": variance}
-        given = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-        if number_of_feature_channels is None:
-            if not given:
-                raise GeometryError(f"{owner}: no arrays and no number_of_feature_channels; one of them is needed")
-            number_of_feature_channels = next(iter(given.values())).size
-        count = integer(owner, "number_of_feature_channels", number_of_feature_channels, 1)
-        self._arrays = {name: _checked(owner, name, array, count) for name, array in arrays.items()}
-        self._count = count
+        self._arrays, self._count = checked_arrays(owner, arrays, number_of_feature_channels)
         self._epsilon = checked_epsilon(owner, epsilon)
         self.label = label
 
@@ -210,34 +203,55 @@ class LoadedNormalization:
     epsilon: float
 
 
-_REQUIRED = ("number_of_feature_channels", "gamma", "beta", "mean", "variance", "load", "purge", "label")
+BATCH_NORMALIZATION_ARRAYS = ("gamma", "beta", "mean", "variance")
 _DEFAULTS = {"gamma": 1.0, "beta": 0.0, "mean": 0.0, "variance": 1.0}
 
 
-def load_normalization(owner: str, data_source: Any) -> LoadedNormalization:
+def load_normalization(
+    owner: str, data_source: Any, *, arrays: tuple[str, ...], protocol: str, further: tuple[str, ...] = ()
+) -> LoadedNormalization:
     """Loads, checks, copies and purges ``data_source``; every ``load`` is followed by a ``purge``, whatever happens.
 
-    Raises ``FormatError`` if it is no data source, ``StateError`` if it cannot load, and what ``from_arrays`` raises.
+    It has to have the attributes ``arrays`` and ``further``, as ``protocol`` says. Raises ``FormatError`` if it has
+    not, ``StateError`` if it cannot load, and what ``from_arrays`` raises.
     """
-    missing = [name for name in _REQUIRED if not hasattr(type(data_source), name) and not hasattr(data_source, name)]
+    required = ("number_of_feature_channels", *further, *arrays, "load", "purge", "label")
+    missing = [name for name in required if not hasattr(type(data_source), name) and not hasattr(data_source, name)]
     if missing:
         raise FormatError(
-            f"{owner}: data_source is {type(data_source).__name__}, which has no {', '.join(missing)}; it has to be a "
-            "BatchNormalizationDataSource"
+            f"{owner}: data_source is {type(data_source).__name__}, which has no {', '.join(missing)}; it has to be "
+            f"{'an' if protocol[0] in 'AEIOU' else 'a'} {protocol}"
         )
     loaded = data_source.load()
     try:
         if not loaded:
             raise StateError(f"{owner}: the data source {data_source.label!r} could not load (load() gave {loaded!r})")
         count = integer(owner, "number_of_feature_channels", data_source.number_of_feature_channels, 1)
-        arrays = {}
+        copies = {}
         for name, default in _DEFAULTS.items():
-            array = _checked(owner, name, getattr(data_source, name), count)
-            arrays[name] = np.full(count, default, np.float32) if array is None else array.copy()
+            array = _checked(owner, name, getattr(data_source, name), count) if name in arrays else None
+            copies[name] = np.full(count, default, np.float32) if array is None else array.copy()
         epsilon = checked_epsilon(owner, getattr(data_source, "epsilon", SMALLEST_EPSILON))
-        return LoadedNormalization(count, **arrays, epsilon=epsilon)
+        return LoadedNormalization(count, **copies, epsilon=epsilon)
     finally:
         data_source.purge()
+
+
+def checked_arrays(
+    owner: str, arrays: dict[str, np.ndarray | None], number_of_feature_channels: int | None
+) -> tuple[dict[str, np.ndarray | None], int]:
+    """``arrays`` and their common length, which is ``number_of_feature_channels`` unless that is None.
+
+    Raises ``FormatError`` for an array that is not of native float32, ``GeometryError`` for another length, or if
+    nothing tells the length.
+    """
+    given = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    if number_of_feature_channels is None:
+        if not given:
+            raise GeometryError(f"{owner}: no arrays and no number_of_feature_channels; one of them is needed")
+        number_of_feature_channels = next(iter(given.values())).size
+    count = integer(owner, "number_of_feature_channels", number_of_feature_channels, 1)
+    return {name: _checked(owner, name, array, count) for name, array in arrays.items()}, count
 
 
 def checked_epsilon(owner: str, value: Any) -> float:

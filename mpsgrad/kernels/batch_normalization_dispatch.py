@@ -90,6 +90,7 @@ def _family(name: str) -> ShaderFamily:
             "calls_functions": True,
             "neuron": name,
             "neuron_types": (name,),
+            "per_image": False,
         },
         {"cpu": {"by_vectors": False, "threads": 64, "rows": 64, "calls_functions": False}},
         template="batch_normalization",
@@ -101,8 +102,7 @@ FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NA
 """The shaders with each fused neuron; the rarer ones are compiled at their first use."""
 
 
-
-def _streaming_pixels_per_row(channels: int) -> int:
+def streaming_pixels_per_row(channels: int) -> int:
     """So many that a row has at least 256 columns, and if that is cheap a multiple of 32."""
     if channels >= 256:
         return 1
@@ -204,7 +204,7 @@ class _SimdgroupEncoder(Encoder):
     """For CPUs: a simdgroup owns a chunk of rows."""
 
     def _work(self, names: tuple[str, ...], layouts: tuple[Layout, ...], adds_up: bool = True) -> ChunkedRows:
-        pixels_per_row = (summing_pixels_per_row if adds_up else _streaming_pixels_per_row)(self.channels)
+        pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
         return chunked_rows(names, layouts, pixels_per_row, tunables(self.device.family), adds_up)
 
     def _parameters(self, work: ChunkedRows, *, pixels: int = 0, previous: int = 0, needs_gradients: int = 0) -> Buffer:

@@ -20,6 +20,13 @@ from .convolution import (
     fully_connected_gradient_data,
     fully_connected_gradient_weights,
 )
+from .group_normalization import (
+    group_normalization,
+    group_normalization_gradient,
+    group_normalization_statistics,
+    instance_normalization,
+    instance_normalization_gradient,
+)
 from .loss import (
     LossType,
     Reduction,
@@ -69,6 +76,11 @@ __all__ = [
     "fully_connected",
     "fully_connected_gradient_data",
     "fully_connected_gradient_weights",
+    "group_normalization",
+    "group_normalization_gradient",
+    "group_normalization_statistics",
+    "instance_normalization",
+    "instance_normalization_gradient",
     "log_soft_max",
     "log_soft_max_gradient",
     "loss",

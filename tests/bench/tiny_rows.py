@@ -8,6 +8,7 @@ import pytest
 
 import bench.rows.batch_normalization
 import bench.rows.convolution
+import bench.rows.group_normalization
 import bench.rows.loss
 import bench.rows.neuron
 import bench.rows.optimizer
@@ -38,6 +39,7 @@ TINY: dict[str, dict[str, Any]] = {
         ),
         "OTHERS": (),
     },
+    "group_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "loss": {"DESIGN": _both((VECTORS,)), "OTHERS": {}},
     "neuron": {"DESIGN": _both((PIXELS,)), "OTHERS": {}, "scan": lambda hardware: ()},
     "optimizer": {"DESIGN": _both((37,)), "OTHERS": {}},

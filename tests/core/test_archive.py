@@ -49,6 +49,14 @@ KERNELS: dict[str, Any] = {
     "FullyConnectedGradient": lambda: mg.FullyConnectedGradient(weights(4, 2, 3, 1)),
     "LogSoftMax": mg.LogSoftMax,
     "LogSoftMaxGradient": mg.LogSoftMaxGradient,
+    "GroupNormalization": lambda: mg.GroupNormalization(
+        mg.GroupNormalizationDataSource.from_arrays(2, array(4), array(4), epsilon=0.5)
+    ),
+    "GroupNormalizationGradient": mg.GroupNormalizationGradient,
+    "InstanceNormalization": lambda: mg.InstanceNormalization(
+        mg.InstanceNormalizationDataSource.from_arrays(array(4), array(4), label="norm")
+    ),
+    "InstanceNormalizationGradient": mg.InstanceNormalizationGradient,
     "Loss": lambda: mg.Loss(
         mg.LossDescriptor("softmax_cross_entropy", "mean", 0.5, 0.1, 4), gradient_follows_reduction=True
     ),
@@ -82,7 +90,16 @@ KERNELS: dict[str, Any] = {
 }
 """Each public kernel class with arguments that are not the defaults."""
 
-ABSTRACT = {"BinaryKernel", "ForwardKernel", "GradientKernel", "Kernel", "Optimizer", "Pooling", "PoolingGradient"}
+ABSTRACT = {
+    "BinaryKernel",
+    "ForwardKernel",
+    "GradientKernel",
+    "Kernel",
+    "NormalizationKernel",
+    "Optimizer",
+    "Pooling",
+    "PoolingGradient",
+}
 
 each_kernel = pytest.mark.parametrize("name", KERNELS)
 

@@ -1,0 +1,310 @@
+"""Instance and group normalization, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import GeometryError
+from mpsgrad.geometry import EdgeMode
+from mpsgrad.image import Image
+from mpsgrad.kernel import GradientKernel, Regions
+from mpsgrad.kernels.group_normalization_data_source import GAMMA_AND_BETA, checked_groups
+from mpsgrad.kernels.group_normalization_dispatch import ImagePasses
+from mpsgrad.kernels.group_normalization_state import (
+    MEANS,
+    VARIANCES,
+    GroupNormalizationGradientState,
+    InstanceNormalizationGradientState,
+    _Encode,
+    _ImageNormalizationGradientState,
+)
+from mpsgrad.kernels.neuron import require_no_clamped_reads
+from mpsgrad.kernels.normalization_kernel import NormalizationKernel
+from mpsgrad.kernels.pointwise import Layout, Operand, pieces, summing_pixels_per_row
+
+
+class _ImageNormalization(NormalizationKernel):
+    """What instance and group normalization share: statistics of each image on its own."""
+
+    remembers_encodes = True
+
+    data_source_arrays = GAMMA_AND_BETA
+    _state_class: ClassVar[type[_ImageNormalizationGradientState]]
+
+    # objc: -initWithDevice:dataSource:
+    def __init__(self, data_source: Any, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(device=device, label=label)
+        self._load(data_source)
+
+    @property
+    def channels_per_group(self) -> int:
+        """How many feature channels that follow each other have common statistics."""
+        raise NotImplementedError
+
+    def _passes(
+        self, command_buffer: CommandBuffer, source: Image, epsilon: float, images: int, pixels: int
+    ) -> ImagePasses:
+        """The passes over ``images`` of ``pixels`` each."""
+        return ImagePasses(
+            command_buffer,
+            source.channel_format.metal_type,
+            channels=self._count,
+            channels_per_group=self.channels_per_group,
+            epsilon=epsilon,
+            images=images,
+            pixels=pixels,
+        )
+
+    def _make_state(
+        self, source: Image, destination: Image, command_buffer: CommandBuffer | None
+    ) -> _ImageNormalizationGradientState:
+        return self._state_class(self, self._shared_snapshot(source, destination), command_buffer=command_buffer)
+
+    def _encode_aspects(self, state: Any) -> Hashable:
+        return self._epsilon
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        return {index: self._gamma_and_beta.resource(index) for index in (0, 1)}
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        return self._gamma_and_beta.resource(name)
+
+    def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        self._gamma_and_beta._require_available(type(self).__name__, command_buffer)
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        if state is not None:
+            encode = _Encode(command_buffer, self._gamma_and_beta, self._epsilon)
+            _note(command_buffer, state._contents.statistics, dict.fromkeys(state._images, encode))
+            for image in state._images:
+                state._contents.gradients.pop(image, None)
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        *_, width, height, channels, images = layout = regions.sources[0]
+        passes = self._passes(command_buffer, source, self._epsilon, images, width * height)
+        if state is None:
+            means, variances, row = passes.scratch(channels * images), passes.scratch(channels * images), 0
+        else:
+            means, variances, row = state.resource(MEANS), state.resource(VARIANCES), state._images[0]
+        passes.statistics(source, layout, means, variances, row)
+        gamma, beta = (self._gamma_and_beta.resource(index) for index in (0, 1))
+        operand = Operand(layout, self.offset.x, self.offset.y, self.edge_mode is EdgeMode.CLAMP)
+        passes.stream(
+            "normalize_images",
+            ("source",),
+            [source],
+            (operand,),
+            destination,
+            regions.destination,
+            (means, variances, gamma, beta, means, variances),
+            row,
+        )
+
+
+class InstanceNormalization(_ImageNormalization):
+    """``y = gamma (x - mean) / sqrt(variance + epsilon) + beta`` for each image and feature channel.
+
+    Mean and biased variance are those of the channel's pixels in that image, all of them, whatever ``clip_rect``.
+    Source: ``MPSCNNInstanceNormalization``. Raises ``FormatError``, ``GeometryError`` or ``StateError`` for an unusable
+    data source.
+    """
+
+    data_source_name = "InstanceNormalizationDataSource"
+    _state_class = InstanceNormalizationGradientState
+
+    @property
+    def channels_per_group(self) -> int:
+        return 1
+
+
+class GroupNormalization(_ImageNormalization):
+    """``y = gamma (x - mean) / sqrt(variance + epsilon) + beta`` for each image and group of feature channels.
+
+    Mean and biased variance are those of all pixels of the group's channels in that image; channel ``c`` of ``C`` is in
+    group ``c * number_of_groups / C``. Gamma and beta have a value for each channel. Source:
+    ``MPSCNNGroupNormalization``. Raises what ``InstanceNormalization`` raises, and ``GeometryError`` for groups that do
+    not divide the channels.
+    """
+
+    data_source_name = "GroupNormalizationDataSource"
+    data_source_properties = ("number_of_groups",)
+    _state_class = GroupNormalizationGradientState
+
+    def __init__(self, data_source: Any, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(data_source, device=device, label=label)
+        self._groups = checked_groups(type(self).__name__, data_source.number_of_groups, self._count)
+
+    @property
+    def number_of_groups(self) -> int:
+        return self._groups
+
+    @property
+    def channels_per_group(self) -> int:
+        return self._count // self._groups
+
+
+class _ImageNormalizationGradient(GradientKernel):
+    """What both gradients share."""
+
+    remembers_encodes = True
+
+    # objc: -initWithDevice:
+    def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(device=device, label=label)
+
+    @property
+    def is_state_modified(self) -> bool:
+        return True
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        owner = type(self).__name__
+        channels = self._channels_of(source_image, "secondary")
+        if channels != state._count:
+            raise GeometryError(
+                f"{owner}: {channels} feature channels are read from source_image "
+                f"{source_image.descriptor.shape_text} but gradient_state has {state._count}"
+            )
+        require_no_clamped_reads(owner, state.snapshot)
+
+    def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        owner = type(self).__name__
+        encode = state._forward_encode(owner, state._images)
+        encode.gamma_and_beta._require_available(owner, command_buffer)
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        first = state._index + self.secondary_offset.z
+        known = state._contents.statistics
+        encodes = {
+            image: _Encode(command_buffer, known[image].gamma_and_beta, known[image].epsilon)
+            for image in range(first, first + regions.images)
+        }
+        _note(command_buffer, state._contents.gradients, encodes)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        owner = type(self).__name__
+        *_, width, height, channels, images = source = regions.sources[1]
+        row = state._index + self.secondary_offset.z
+        if not {row, row + images - 1} <= {*state._images}:
+            raise GeometryError(
+                f"{owner}: images {self.secondary_offset.z} to {self.secondary_offset.z + images} of source_image are "
+                f"read but gradient_state is of images {state.snapshot.offset.z} to "
+                f"{state.snapshot.offset.z + state.snapshot.images}"
+            )
+        encode = state._forward_encode(owner, range(row, row + images))
+        passes = state._kernel._passes(command_buffer, source_image, encode.epsilon, images, width * height)
+        means, variances, for_gamma, for_beta = map(state.resource, range(4))
+        gamma = encode.gamma_and_beta.resource(0)
+        gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
+        self._add_sums(passes, source_gradient, source_image, gradient, source, state, row)
+        products, sums = passes.scratch(channels * images), passes.scratch(channels * images)
+        work = passes.rows(("source",), (source,), 1, False)
+        parameters = passes.parameters(work, first_image=row)
+        passes.add_for_groups("group_gradient_means", gamma, for_gamma, for_beta, products, sums, parameters)
+        operand = Operand(source, self.secondary_offset.x, self.secondary_offset.y)
+        passes.stream(
+            "image_normalization_gradient",
+            ("gradient", "source"),
+            [source_gradient, source_image],
+            (gradient, operand),
+            destination,
+            regions.destination,
+            (means, variances, gamma, gamma, products, sums),
+            row,
+            True,
+        )
+
+    @staticmethod
+    def _add_sums(
+        passes: ImagePasses,
+        source_gradient: Image,
+        source_image: Image,
+        gradient: Operand,
+        layout: Layout,
+        state: _ImageNormalizationGradientState,
+        row: int,
+    ) -> None:
+        """Fills the state's gradients for gamma and beta; pixels without an incoming gradient add nothing."""
+        means, variances, for_gamma, for_beta = map(state.resource, range(4))
+        layouts: tuple[Layout, Layout] = ((0, 0, 0, 0, *layout[4:]), layout)
+        buffer = passes.device.constant_buffer(bytes(4 * passes.channels))
+        for piece in pieces(layout, (gradient,)):
+            if piece.operands[0] is not None:
+                layouts, buffer = (piece.operands[0], piece.destination), source_gradient.buffer
+        work = passes.rows(("gradient", "source"), layouts, summing_pixels_per_row(passes.channels), True)
+        sums, products = (passes.scratch(passes.images * work.chunks * work.columns) for _ in range(2))
+        parameters = passes.parameters(work, first_image=row)
+        passes.add(
+            "image_gradient_sums",
+            work.threads * passes.images,
+            buffer,
+            source_image.buffer,
+            means,
+            variances,
+            means,
+            variances,
+            sums,
+            products,
+            parameters,
+        )
+        passes.add_for_columns(
+            "merge_image_gradient_sums", passes.channels, sums, products, variances, for_gamma, for_beta, parameters
+        )
+
+
+class InstanceNormalizationGradient(_ImageNormalizationGradient):
+    """The gradients of ``InstanceNormalization`` for source, gamma and beta.
+
+    Source: ``MPSCNNInstanceNormalizationGradient``.
+
+    With ``xhat = (x - mean) / sqrt(variance + epsilon)`` and means over the pixels of an image::
+
+        dx = gamma / sqrt(variance + epsilon) * (g - mean(g) - xhat * mean(g * xhat))
+
+    The state gets ``gradient_for_gamma = sum g * xhat`` and ``gradient_for_beta = sum g`` of each image.
+    """
+
+    forward_kernels = ("InstanceNormalization",)
+
+
+class GroupNormalizationGradient(_ImageNormalizationGradient):
+    """The gradients of ``GroupNormalization`` for source, gamma and beta.
+
+    Source: ``MPSCNNGroupNormalizationGradient``.
+
+    With ``xhat = (x - mean) / sqrt(variance + epsilon)``, ``h = gamma * g``, and means over the pixels and the channels
+    of the group::
+
+        dx = (h - mean(h) - xhat * mean(h * xhat)) / sqrt(variance + epsilon)
+
+    The state gets ``gradient_for_gamma = sum g * xhat`` and ``gradient_for_beta = sum g`` of each image and channel.
+    """
+
+    forward_kernels = ("GroupNormalization",)
+
+
+def _note(command_buffer: CommandBuffer, known: dict[int, _Encode], new: dict[int, _Encode]) -> None:
+    """Enters ``new`` into ``known`` for as long as the work is not taken back."""
+    command_buffer._if_taken_back(partial(_restore, known, {image: known.get(image) for image in new}))
+    known.update(new)
+
+
+def _restore(known: dict[int, _Encode], before: Mapping[int, _Encode | None]) -> None:
+    for image, encode in before.items():
+        if encode is None:
+            known.pop(image, None)
+        else:
+            known[image] = encode

@@ -1,0 +1,175 @@
+"""The states of instance and group normalization: statistics of each image, and its gradients for gamma and beta."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer
+from mpsgrad.errors import StateError
+from mpsgrad.kernels.batch_normalization_state import FLOAT_BYTES, NormalizationGammaAndBetaState
+from mpsgrad.state import ForwardSnapshot, GradientState
+
+if TYPE_CHECKING:
+    from mpsgrad.kernel import BaseKernel
+    from mpsgrad.kernels.group_normalization import GroupNormalization, InstanceNormalization, _ImageNormalization
+
+MEANS, VARIANCES, GAMMA_GRADIENTS, BETA_GRADIENTS = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class _Encode:
+    """The encode that computed the statistics, or the gradients, of an image."""
+
+    command_buffer: CommandBuffer
+    gamma_and_beta: NormalizationGammaAndBetaState
+    epsilon: float
+
+
+@dataclass(slots=True)
+class _Contents:
+    """Which images' values are there. A state shares it with its parts."""
+
+    statistics: dict[int, _Encode] = field(default_factory=dict)
+    gradients: dict[int, _Encode] = field(default_factory=dict)
+
+
+class _ImageNormalizationGradientState(GradientState):
+    """What instance and group normalization leave for the gradient, for each image of the source on its own.
+
+    ``resource(0)`` to ``resource(3)`` are mean, variance, gradient for gamma and gradient for beta: float32, a row for
+    each image with one value for each feature channel.
+    """
+
+    def __init__(
+        self, kernel: _ImageNormalization, snapshot: ForwardSnapshot, *, command_buffer: CommandBuffer | None = None
+    ) -> None:
+        count = kernel.number_of_feature_channels
+        size = FLOAT_BYTES * count * snapshot.source.number_of_images
+        super().__init__(snapshot, (size,) * 4, kernel.device, command_buffer=command_buffer)
+        self._kernel = kernel
+        self._count = count
+        self._contents = _Contents()
+
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        known = self._known_encode()
+        epsilon = None if known is None else known.epsilon
+        return (self.snapshot, self._index, self._count, self._kernel.channels_per_group, epsilon)
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        known = self._known_encode()
+        parameters = {} if known is None else {("gamma", 0): known.gamma_and_beta.resource(0)}
+        return {**super()._encode_buffers(), **parameters}
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        if isinstance(name, tuple):
+            return self._forward_encode(type(self).__name__, self._images).gamma_and_beta.resource(0)
+        return super()._encode_buffer(name, command_buffer)
+
+    @property
+    def _images(self) -> range:
+        """The images that the forward kernel processes, among those of the state's buffers."""
+        first = self._index + self.snapshot.offset.z
+        return range(first, first + self.snapshot.images)
+
+    def _known_encode(self) -> _Encode | None:
+        return self._contents.statistics.get(self._images[0])
+
+    def _forward_encode(self, owner: str, images: Iterable[int]) -> _Encode:
+        """The encode that computed the statistics of ``images``; raises ``StateError`` if there is not one for all."""
+        found = None
+        for image in images:
+            encode = self._contents.statistics.get(image)
+            if encode is None or not encode.command_buffer._takes_effect:
+                raise StateError(
+                    f"{owner}: gradient_state holds no statistics of image {image - self._index}; encode "
+                    f"{self.snapshot.kernel} into it first"
+                )
+            if found is not None and (encode.gamma_and_beta, encode.epsilon) != (found.gamma_and_beta, found.epsilon):
+                raise StateError(
+                    f"{owner}: the images of gradient_state were encoded with different gamma, beta or epsilon; encode "
+                    "their gradients one by one"
+                )
+            found = encode
+        assert found is not None
+        return found
+
+    @property
+    def gamma(self) -> np.ndarray:
+        """The gamma of the forward encode, or before it of the kernel, a copy."""
+        return self._gamma_and_beta.gamma
+
+    @property
+    def beta(self) -> np.ndarray:
+        """The beta of the forward encode, or before it of the kernel, a copy."""
+        return self._gamma_and_beta.beta
+
+    @property
+    def _gamma_and_beta(self) -> NormalizationGammaAndBetaState:
+        known = self._known_encode()
+        return self._kernel._gamma_and_beta if known is None else known.gamma_and_beta
+
+    @property
+    def mean(self) -> np.ndarray | None:
+        """The means, a copy with a row for each image; None before the forward encode of all images."""
+        return self._rows(MEANS, self._contents.statistics)
+
+    @property
+    def variance(self) -> np.ndarray | None:
+        """The biased variances, without epsilon, a copy with a row for each image; None before the forward encode."""
+        return self._rows(VARIANCES, self._contents.statistics)
+
+    @property
+    def gradient_for_gamma(self) -> np.ndarray | None:
+        """``sum g (x - mean) / sqrt(variance + epsilon)``, a copy with a row for each image; None before its encode.
+
+        The gradient of a batch is the sum over its images. Waits for the work that writes it. Raises ``StateError`` for
+        a temporary state and before ``commit``.
+        """
+        return self._rows(GAMMA_GRADIENTS, self._contents.gradients)
+
+    @property
+    def gradient_for_beta(self) -> np.ndarray | None:
+        """``sum g``, a copy with a row for each image; None before its encode."""
+        return self._rows(BETA_GRADIENTS, self._contents.gradients)
+
+    def _rows(self, index: int, encodes: Mapping[int, _Encode]) -> np.ndarray | None:
+        images = self._images
+        if any(image not in encodes for image in images):
+            return None
+        if self.is_temporary:
+            raise StateError(f"{type(self).__name__}: read on the CPU, but temporary states have no CPU access")
+        for command_buffer in {encodes[image].command_buffer for image in images}:
+            command_buffer._wait_for(type(self).__name__, "read", needs_result=True)
+        row = FLOAT_BYTES * self._count
+        values = self.resource(index).read(row * images[0], row * len(images)).view(np.float32)
+        return values.reshape(len(images), self._count)
+
+
+class InstanceNormalizationGradientState(_ImageNormalizationGradientState):
+    """The state of ``InstanceNormalization``. Source: ``MPSCNNInstanceNormalizationGradientState``.
+
+    MPS makes one for each image. One that was made for N images has N rows, and its ``batch_representation`` are states
+    of one image each.
+    """
+
+    @property
+    def instance_normalization(self) -> InstanceNormalization:
+        """The kernel that made the state."""
+        return self._kernel  # type: ignore[return-value]
+
+
+class GroupNormalizationGradientState(_ImageNormalizationGradientState):
+    """The state of ``GroupNormalization``. Source: ``MPSCNNGroupNormalizationGradientState``.
+
+    As ``InstanceNormalizationGradientState``; the mean and the variance of a group stand in each of its channels.
+    """
+
+    @property
+    def group_normalization(self) -> GroupNormalization:
+        """The kernel that made the state."""
+        return self._kernel  # type: ignore[return-value]

@@ -1,0 +1,134 @@
+"""``NormalizationKernel``: the gamma, beta and epsilon of a data source, and how they are exchanged."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.image import Image
+from mpsgrad.kernel import Kernel
+from mpsgrad.kernels.batch_normalization_data_source import (
+    BATCH_NORMALIZATION_ARRAYS,
+    LoadedNormalization,
+    checked_epsilon,
+    load_normalization,
+)
+from mpsgrad.kernels.batch_normalization_dispatch import COPY_PARAMETERS, FAMILIES
+from mpsgrad.kernels.batch_normalization_state import NormalizationGammaAndBetaState
+from mpsgrad.kernels.neuron_descriptor import NeuronType
+
+
+class NormalizationKernel(Kernel):
+    """What batch, instance and group normalization share: parameters from a data source, one for each channel."""
+
+    data_source_name: ClassVar[str] = "BatchNormalizationDataSource"
+    data_source_arrays: ClassVar[tuple[str, ...]] = BATCH_NORMALIZATION_ARRAYS
+    data_source_properties: ClassVar[tuple[str, ...]] = ()
+
+    _data_source: Any
+    _count: int
+    _epsilon: float
+    _gamma_and_beta: NormalizationGammaAndBetaState
+
+    def _load(self, data_source: Any) -> LoadedNormalization:
+        """Takes over the data source with its channels, epsilon, gamma and beta; returns all that it has."""
+        self._data_source = data_source
+        loaded = self._loaded(data_source)
+        self._count = loaded.number_of_feature_channels
+        self._epsilon = loaded.epsilon
+        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
+        return loaded
+
+    def _loaded(self, data_source: Any) -> LoadedNormalization:
+        return load_normalization(
+            type(self).__name__,
+            data_source,
+            arrays=self.data_source_arrays,
+            protocol=self.data_source_name,
+            further=self.data_source_properties,
+        )
+
+    @property
+    def data_source(self) -> Any:
+        return self._data_source
+
+    @property
+    def number_of_feature_channels(self) -> int:
+        return self._count
+
+    @property
+    def epsilon(self) -> float:
+        """Added to the variance before its root is taken; the data source's at first (``FLT_MIN`` if it has none)."""
+        return self._epsilon
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self._epsilon = checked_epsilon(type(self).__name__, value)
+
+    def _archived_properties(self) -> dict[str, Any]:
+        return {**super()._archived_properties(), "epsilon": self._epsilon}
+
+    # objc: -reloadGammaAndBetaFromDataSource
+    def reload_gamma_and_beta_from_data_source(self) -> None:
+        """Takes gamma and beta from the data source, for encodes from now on."""
+        loaded = self._reload()
+        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
+
+    def _reload(self) -> LoadedNormalization:
+        owner = type(self).__name__
+        loaded = self._loaded(self._data_source)
+        if loaded.number_of_feature_channels != self._count:
+            raise GeometryError(
+                f"{owner}: the data source has {loaded.number_of_feature_channels} feature channels now but the kernel "
+                f"{self._count}"
+            )
+        return loaded
+
+    # objc: -reloadGammaAndBetaWithCommandBuffer:gammaAndBetaState:
+    def reload_gamma_and_beta_with_command_buffer(
+        self, command_buffer: CommandBuffer, gamma_and_beta_state: NormalizationGammaAndBetaState
+    ) -> None:
+        """Copies gamma and beta from the state on the device, for encodes from now on.
+
+        ``command_buffer`` has to be committed before theirs. Lowers the read count of a temporary state.
+        """
+        self._gamma_and_beta = self._copied(
+            command_buffer, "gamma_and_beta_state", gamma_and_beta_state, NormalizationGammaAndBetaState
+        )
+
+    def _copied(self, command_buffer: CommandBuffer, argument: str, state: Any, kind: type[Any]) -> Any:
+        owner = type(self).__name__
+        self._require_command_buffer(command_buffer, f"reload_{argument.removesuffix('_state')}_with_command_buffer")
+        if not isinstance(state, kind):
+            raise FormatError(f"{owner}: {argument} is {type(state).__name__}; it has to be a {kind.__name__}")
+        if state.number_of_feature_channels != self._count:
+            raise GeometryError(
+                f"{owner}: {argument} has {state.number_of_feature_channels} feature channels but the kernel has "
+                f"{self._count}"
+            )
+        if state.device is not self.device:
+            raise StateError(
+                f"{owner}: {argument} is on {state.device.identifier} but the kernel on {self.device.identifier}"
+            )
+        state._require_readable(owner, argument)
+        state._require_available(owner, command_buffer)
+        copied = kind(self._count, self.device)
+        function = FAMILIES[NeuronType.NONE].function(self.device, "copy_normalization_parameters", "float")
+        command_buffer.add_dispatch(
+            function,
+            -(-self._count // 32),
+            *(s.resource(index) for s in (state, copied) for index in (0, 1)),
+            self.device.constant_buffer(COPY_PARAMETERS.pack(count=self._count)),
+        )
+        copied._written_by(command_buffer)
+        state._read_once()
+        return copied
+
+    def _validate(self, source: Image) -> None:
+        channels = self._source_channels(source)
+        if channels != self._count:
+            raise GeometryError(
+                f"{type(self).__name__}: the data source has {self._count} feature channels but {channels} are read "
+                f"from source_image {source.descriptor.shape_text}"
+            )
