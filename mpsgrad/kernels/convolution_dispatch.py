@@ -13,6 +13,7 @@ from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
 from mpsgrad.kernels.convolution_gather import Layout
 from mpsgrad.kernels.convolution_packing import PackedWeights
+from mpsgrad.tunables import tunables
 
 
 class Algorithm(enum.Enum):
@@ -85,7 +86,7 @@ def _add_gather(
     if numbers.algorithm is Algorithm.TILES:
         plan = tiles.plan_gather(*geometry, numbers.metal_type, device.family, device.compute_units)
     if plan is None:
-        plan = gather.plan(*geometry)
+        plan = gather.plan(*geometry, tunables(device.tuning))
     if plan.packing is not None:
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:
@@ -172,7 +173,7 @@ def add_gradient_weights(
     if plan.splits == 1:
         return
     kernel, threadgroups = packing.sum_of_splits(
-        plan.split_stride, plan.splits, device.family, has_many_threads=numbers.algorithm is Algorithm.TILES
+        plan.split_stride, plan.splits, device.tuning, has_many_threads=numbers.algorithm is Algorithm.TILES
     )
     command_buffer.add_dispatch(
         packing.FAMILY.function(device, kernel, "float"),

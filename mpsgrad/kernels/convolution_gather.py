@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import Tunables
 
 Layout = tuple[int, ...]
 
 THREADS = 256
-PIXELS = 8
 DEPTHWISE_PIXELS = 4
 DEPTHWISE_BLOCKS = 2
 ROW_OUTPUTS = 4
@@ -74,13 +74,13 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, REPLICATED_PARAMETERS),
     {
         "threads": THREADS,
-        "pixels": PIXELS,
         "unroll": 4,
         "depthwise_pixels_at_once": DEPTHWISE_PIXELS,
         "depthwise_blocks": DEPTHWISE_BLOCKS,
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
     },
+    measured=lambda numbers: {"pixels": numbers.convolution_pixels_per_tile},
 )
 
 
@@ -393,7 +393,15 @@ def _unpacked_gather(is_gradient: bool, source: Layout, destination: Layout) -> 
 
 
 @lru_cache(maxsize=4096)
-def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout, groups: int, replicates: bool) -> Plan:
+def plan(
+    is_gradient: bool,
+    source: Layout,
+    destination: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    numbers: Tunables,
+) -> Plan:
     """The dispatch of a kernel that gives each simdgroup its own destination pixels and channels."""
     gathered = gather(is_gradient, source, destination, window, groups, replicates)
     axis_x, axis_y, blocks = gathered.x, gathered.y, gathered.groups * gathered.blocks_per_group
@@ -402,7 +410,7 @@ def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout,
         tiles = rows
         blocks //= DEPTHWISE_BLOCKS
     else:
-        pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else PIXELS
+        pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else numbers.convolution_pixels_per_tile
         tiles = _ceiling_divide(rows * axis_x.size, pixels)
     phases = axis_x.divisor * axis_y.divisor
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))
