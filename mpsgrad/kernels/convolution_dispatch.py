@@ -91,14 +91,13 @@ def _add_gather(
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:
         operands = [numbers.weights] if is_gradient else [numbers.weights, numbers.biases]
-    command_buffer.add_dispatch(
-        plan.family.function(device, plan.kernel, numbers.metal_type),
-        plan.threadgroups,
-        source.buffer,
-        *operands,
-        destination.buffer,
-        device.constant_buffer(plan.parameters),
-    )
+    function = plan.family.function(device, plan.kernel, numbers.metal_type)
+    constants, sums = device.constant_buffer(plan.parameters), plan.sums
+    result = destination.buffer if sums is None else command_buffer.scratch(sums.partial_bytes)
+    command_buffer.add_dispatch(function, plan.threadgroups, source.buffer, *operands, result, constants)
+    if sums is not None:
+        function = sums.family.function(device, sums.kernel, numbers.metal_type)
+        command_buffer.add_dispatch(function, sums.threadgroups, result, *operands, destination.buffer, constants)
 
 
 def add_forward(command_buffer: CommandBuffer, numbers: Weights, source: ImagePart, destination: ImagePart) -> None:

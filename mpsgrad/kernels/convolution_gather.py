@@ -107,8 +107,18 @@ class Axis(NamedTuple):
     fold_factor: int
     tap_shift: int
 
+    @property
+    def tap_step(self) -> int:
+        """From one tap to the next that falls on a source pixel."""
+        return _steps_to_multiple(self.step, self.divisor)
+
+    @property
+    def phase_taps(self) -> int:
+        """The most taps that the pixels of one phase use."""
+        return _ceiling_divide(self.taps, self.tap_step)
+
     def packed(self) -> tuple[int, ...]:
-        tap_step = _steps_to_multiple(self.step, self.divisor)
+        tap_step = self.tap_step
         shift = self.step * tap_step // self.divisor
         return (
             self.size,
@@ -159,14 +169,28 @@ class Gather:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """The dispatch that adds up partial sums of ``partial_bytes``, with the parameters of the one that made them."""
+
+    family: ShaderFamily
+    kernel: str
+    threadgroups: int
+    partial_bytes: int
+
+
+@dataclass(frozen=True)
 class Plan:
-    """One dispatch of a kernel of ``family``: ``packing`` is None for a kernel that reads the user's weights."""
+    """One dispatch of a kernel of ``family``: ``packing`` is None for a kernel that reads the user's weights.
+
+    Unless ``sums`` is None, it writes partial sums.
+    """
 
     family: ShaderFamily
     kernel: str
     threadgroups: int
     parameters: bytes
     packing: Packing | None
+    sums: Sums | None = None
 
 
 def window_axes(window: Layout) -> tuple[WindowAxis, WindowAxis]:
@@ -264,11 +288,19 @@ def _folded_axis(axis: WindowAxis, is_gradient: bool, size: int, fold: int) -> A
 
 
 def gather(
-    is_gradient: bool, source: Layout, destination: Layout, window: Layout, groups: int, replicates: bool
+    is_gradient: bool,
+    source: Layout,
+    destination: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    *,
+    packs_all: bool = False,
 ) -> Gather:
     """What gives the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
 
     The first tap of window ``i`` is at ``origin + stride * i``, counted for a gradient from pixel 0 of ``destination``.
+    With ``packs_all`` the weights of large fully connected layers are packed too.
     """
     source_image, result = (destination, source) if is_gradient else (source, destination)
     if is_fully_connected(window, source_image, result, groups):
@@ -276,7 +308,7 @@ def gather(
         row_of_sources = None if long_source is None else in_one_row(long_source)
         if row_of_sources is not None and row_of_results is not None:
             source, destination = (row_of_results, row_of_sources) if is_gradient else (row_of_sources, row_of_results)
-            if row_of_sources[6] >= UNPACKED_CHANNELS:
+            if row_of_sources[6] >= UNPACKED_CHANNELS and not packs_all:
                 return _unpacked_gather(is_gradient, source, destination)
             window, replicates = (1, 1, 1, 1, 1, 1, 0, 0), False
     x, y = window_axes(window)
