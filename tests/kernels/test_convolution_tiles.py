@@ -16,7 +16,7 @@ from test_convolution_variants import IDS, SINGLE, VARIANTS, make, names, shaped
 import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm
-from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
+from mpsgrad.kernels.convolution_tile import Tile, all_tiles
 from mpsgrad.testing import assert_within
 
 UNITS = 132
