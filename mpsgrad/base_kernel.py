@@ -386,7 +386,12 @@ class BaseKernel:
             self._encodes.clear()
         dispatches, scratch = start
         work = RememberedWork.of(
-            command_buffer._dispatches[dispatches:], images, self, state, command_buffer._scratch[scratch:]
+            command_buffer._dispatches[dispatches:],
+            images,
+            self,
+            state,
+            command_buffer._scratch[scratch:],
+            command_buffer._workspaces,
         )
         self._encodes[key] = RememberedEncode(self._values, self._values_token, descriptor, regions, work)
 

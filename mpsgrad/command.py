@@ -33,6 +33,7 @@ class CommandBuffer:
         self.label = label
         self._dispatches: list[Dispatch] = []
         self._scratch: list[Buffer] = []
+        self._workspaces: list[Buffer] = []
         self._submission: Submission | None = None
         self._handlers: list[Callable[[CommandBuffer], Any]] = []
         self._error: MPSGradError | None = None
@@ -48,6 +49,12 @@ class CommandBuffer:
         buffer = self.device.allocate(nbytes)
         self._scratch.append(buffer)
         return buffer
+
+    def workspace(self, nbytes: int) -> Buffer:
+        """A buffer of ``nbytes`` or more for dispatches of one encode: those of another encode may have it, too."""
+        if not self._workspaces or self._workspaces[-1].nbytes < nbytes:
+            self._workspaces.append(self.device.allocate(nbytes))
+        return self._workspaces[-1]
 
     def _position(self) -> tuple[int, int]:
         """How many dispatches and how many buffers of scratch memory there are."""
@@ -105,6 +112,7 @@ class CommandBuffer:
             raise
         self._free_buffers.clear()
         self._scratch.clear()
+        self._workspaces.clear()
         self._written.clear()
 
     def record(self) -> Recording:
@@ -118,6 +126,7 @@ class CommandBuffer:
         self._recorded = True
         self._free_buffers.clear()
         self._scratch.clear()
+        self._workspaces.clear()
         written, self._written = list({id(each): each for each in self._written}.values()), []
         return Recording(self, work, written)
 
@@ -257,6 +266,7 @@ class CommandBuffer:
             if self.is_open:
                 self._dispatches = []
                 self._scratch.clear()
+                self._workspaces.clear()
                 self._written.clear()
                 self._discarded = True
             return

@@ -72,7 +72,8 @@ class RememberedWork:
     """The dispatches of an encode.
 
     Their buffers are picked from a list: those of ``images`` (indices of the encode's), those that the kernel and the
-    state lend (names), scratch memory of ``scratch_sizes`` bytes, and ``constants``.
+    state lend (names), scratch memory of ``scratch_sizes`` bytes, workspaces of ``workspace_sizes`` bytes, and
+    ``constants``.
     """
 
     dispatches: tuple[DispatchPattern, ...]
@@ -80,6 +81,7 @@ class RememberedWork:
     of_kernel: tuple[Hashable, ...]
     of_state: tuple[Hashable, ...]
     scratch_sizes: tuple[int, ...]
+    workspace_sizes: tuple[int, ...]
     constants: tuple[Buffer, ...]
 
     @classmethod
@@ -90,8 +92,9 @@ class RememberedWork:
         kernel: Lender,
         state: Lender | None,
         scratch: Sequence[Buffer],
+        workspaces: Sequence[Buffer],
     ) -> RememberedWork:
-        """What ``dispatches`` do with these images, buffers that are lent, and scratch memory.
+        """What ``dispatches`` do with these images, buffers that are lent, scratch memory, and workspaces.
 
         Left out are those that touch only what the kernel lends, which prepare it: ``_encode_buffer`` does that again
         where it has to be done again.
@@ -101,6 +104,7 @@ class RememberedWork:
             kernel._encode_buffers(),
             state._encode_buffers() if state is not None else {},
             dict(enumerate(scratch)),
+            dict(enumerate(workspaces)),
         ]
         found: dict[int, tuple[int, Any]] = {}
         for origin, buffers in enumerate(origins):
@@ -129,7 +133,8 @@ class RememberedWork:
             tuple(used[1]),
             tuple(used[2]),
             tuple(buffer.nbytes for buffer in used[3].values()),
-            tuple(used[4].values()),
+            tuple(buffer.nbytes for buffer in used[4].values()),
+            tuple(used[5].values()),
         )
 
     def add_to(self, command_buffer: CommandBuffer, images: Sequence[Image], kernel: Lender, state: Any) -> None:
@@ -141,6 +146,8 @@ class RememberedWork:
             buffers.append(state._encode_buffer(name, command_buffer))
         for size in self.scratch_sizes:
             buffers.append(command_buffer.device.allocate(size))
+        for size in self.workspace_sizes:
+            buffers.append(command_buffer.workspace(size))
         buffers += self.constants
         command_buffer._dispatches += [
             Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers)) for dispatch in self.dispatches

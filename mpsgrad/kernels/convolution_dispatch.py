@@ -11,13 +11,17 @@ from mpsgrad.kernels import convolution_gather as gather
 from mpsgrad.kernels import convolution_packing as packing
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
+from mpsgrad.kernels import convolution_winograd as winograd
 from mpsgrad.kernels.convolution_gather import Layout
 from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.tunables import tunables
 
 
 class Algorithm(enum.Enum):
-    """How a convolution is divided: each simdgroup its own sums, or matrices in tiles, which threadgroups share."""
+    """How a convolution is divided: each simdgroup its own sums, or matrices in tiles, which threadgroups share.
+
+    With tiles, a 3 x 3 convolution is computed by Winograd's method where that is faster.
+    """
 
     SIMDGROUPS = "simdgroups"
     TILES = "tiles"
@@ -71,6 +75,19 @@ def _reaches_outside(window: Layout, result: Layout, first_pixel: Layout, size: 
     return False
 
 
+def _add_steps(command_buffer: CommandBuffer, plan: winograd.Plan, **operands: Buffer) -> None:
+    """Adds the dispatches of ``plan``, whose operands besides the workspace are given by name."""
+    device = command_buffer.device
+    operands["workspace"] = command_buffer.workspace(plan.workspace)
+    for step in plan.steps:
+        command_buffer.add_dispatch(
+            step.family.function(device, step.kernel, "float"),
+            step.threadgroups,
+            *(operands[operand] for operand in step.operands),
+            device.constant_buffer(step.parameters),
+        )
+
+
 def _add_gather(
     command_buffer: CommandBuffer,
     numbers: Weights,
@@ -84,7 +101,15 @@ def _add_gather(
     geometry = is_gradient, source.layout, destination.layout, numbers.window, numbers.groups, replicates
     plan: gather.Plan | None = None
     if numbers.algorithm is Algorithm.TILES:
-        plan = tiles.plan_gather(*geometry, numbers.metal_type, device.family, device.compute_units)
+        where = numbers.metal_type, device.family, device.compute_units
+        by_winograd = winograd.plan_gather(*geometry, *where)
+        if by_winograd is not None and by_winograd.packing is not None:
+            packed = numbers.packed.buffer(command_buffer, by_winograd.packing)
+            _add_steps(
+                command_buffer, by_winograd, source=source.buffer, packed=packed, destination=destination.buffer
+            )
+            return
+        plan = tiles.plan_gather(*geometry, *where)
     if plan is None:
         plan = gather.plan(*geometry, tunables(device.tuning))
     if plan.packing is not None:
@@ -160,7 +185,13 @@ def add_gradient_weights(
     geometry = gradient.layout, source.layout, numbers.window, numbers.groups, replicates, accumulates
     plan: weights_gradient.Plan | None = None
     if numbers.algorithm is Algorithm.TILES:
-        plan = tiles.plan_weights(*geometry, numbers.metal_type, device.family, device.compute_units)
+        where = numbers.metal_type, device.family, device.compute_units
+        by_winograd = winograd.plan_weights(*geometry, *where)
+        if by_winograd is not None:
+            images = {"gradient": gradient.buffer, "source": source.buffer}
+            _add_steps(command_buffer, by_winograd, **images, weights=for_weights, biases=for_biases)
+            return
+        plan = tiles.plan_weights(*geometry, *where)
     if plan is None:
         plan = weights_gradient.plan(*geometry)
     function = plan.family.function(device, plan.kernel, numbers.metal_type)

@@ -70,12 +70,13 @@ def sum_of_splits(count: int, splits: int, tuning: str, *, has_many_threads: boo
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How weights and biases are packed, into ``count`` floats."""
+    """How weights and biases are packed, into ``count`` floats, by a kernel of ``family``."""
 
     kernel: str
     threadgroups: int
     parameters: bytes
     count: int
+    family: ShaderFamily = FAMILY
 
 
 def half_packing(fields: Mapping[str, Any], joins_columns: bool) -> tuple[Packing, int]:
@@ -156,7 +157,7 @@ class PackedWeights:
     def _fill(self, command_buffer: CommandBuffer, packing: Packing, pack: _Pack) -> None:
         device = command_buffer.device
         command_buffer.add_dispatch(
-            FAMILY.function(device, packing.kernel, "float"),
+            packing.family.function(device, packing.kernel, "float"),
             packing.threadgroups,
             *self._sources,
             pack.buffer,

@@ -1,0 +1,374 @@
+"""3 x 3 convolutions and their gradients by Winograd's method, for GPUs: which kernels, with which parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels.convolution_gather import Layout
+from mpsgrad.kernels.convolution_packing import Packing, require_packable
+from mpsgrad.kernels.convolution_tile import Tile, tiling
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+Operand = Literal["source", "gradient", "destination", "packed", "weights", "biases", "workspace"]
+"""A buffer: an image, packed weights, the gradients for weights and biases, or memory for planes and their products."""
+
+TILE = 4
+"""Pixels of a result, or of its gradient, along each axis."""
+PLANES = 36
+THREADS = 128
+
+FLOAT_COST = 24
+"""So many products a busy GPU does in the time that it takes to move a float. Measured on an H200."""
+DISPATCH_COST = 60_000_000
+"""So many products it does in the time that it takes from the end of a dispatch to the next one's work."""
+GAIN = 0.9
+"""The method is used where it is expected to take less than this part of the time of the plain one."""
+
+LARGEST_WORKSPACE = 1 << 26
+"""So many floats for the planes of images, 256 MiB: those of more tiles are computed one part after another."""
+LARGEST_PARTIAL_SUMS = 1 << 25
+"""So many floats for the planes of weight gradients that are added up, unless one takes more."""
+LARGEST_WEIGHTS = 1 << 27
+"""Planes of weights with more floats than this are not used."""
+
+IMAGE_PARAMETERS = ParameterStruct(
+    "WinogradImageParameters",
+    image=IMAGE_LAYOUT,
+    origin_x="int",
+    origin_y="int",
+    tiles_x="int",
+    tiles_y="int",
+    first_tile="int",
+    tiles="int",
+    planes="int",
+    biases="int",
+)
+WEIGHTS_PARAMETERS = ParameterStruct(
+    "WinogradWeightsParameters", products="int", columns="int", transposed="int", has_biases="int"
+)
+WEIGHTS_GRADIENT_PARAMETERS = ParameterStruct(
+    "WinogradWeightsGradientParameters", outputs="int", channels="int", splits="int", accumulates="int", planes="int"
+)
+PRODUCT_PARAMETERS = ParameterStruct(
+    "WinogradProductParameters",
+    rows="int",
+    columns="int",
+    products="int",
+    row_tiles="int",
+    column_tiles="int",
+    products_per_split="int",
+    sum_tiles="int",
+    adds="int",
+    left="int",
+    right="int",
+    result="int",
+)
+# Transforms and sums need registers, which CPUs have not enough of, and compile in a tenth of the time without.
+_UNROLLING = {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}}
+FAMILY = ShaderFamily(
+    "convolution_winograd",
+    (IMAGE_LAYOUT, IMAGE_PARAMETERS, WEIGHTS_PARAMETERS, WEIGHTS_GRADIENT_PARAMETERS),
+    {"threads": THREADS, "unroll": "#pragma unroll"},
+    _UNROLLING,
+    dtypes=("float",),
+    ahead_of_time=False,
+)
+# Measured on an H200, where 64 x 128, 128 x 128 and 256 x 128, depths of 8 and 32, and 64 x 64 for a simdgroup are slower.
+_GPU_TILES = Tile(128, 64, 16, 32, 64, 1.0, 3), Tile(64, 64, 16, 32, 64, 0.98, 6)
+_CPU_TILES = (Tile(64, 32, 8, 32, 32, 1.0, 1),)
+PRODUCT_FAMILIES = {
+    tile: ShaderFamily(
+        f"convolution_winograd_product_{tile.name}",
+        (PRODUCT_PARAMETERS,),
+        {**tile.constants, "unroll": "#pragma unroll"},
+        _UNROLLING,
+        dtypes=("float",),
+        template="convolution_winograd_product",
+        ahead_of_time=False,
+    )
+    for tile in _GPU_TILES + _CPU_TILES
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One dispatch of a kernel of ``family``."""
+
+    family: ShaderFamily
+    kernel: str
+    threadgroups: int
+    operands: tuple[Operand, ...]
+    parameters: bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Dispatches in order, with a workspace of so many bytes. ``packing`` is None for a weight gradient."""
+
+    steps: tuple[Step, ...]
+    workspace: int
+    packing: Packing | None
+
+
+def _ceiling_divide(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def product_tiles(device_family: str) -> tuple[Tile, ...]:
+    """The tiles in which devices of a family multiply planes."""
+    return _CPU_TILES if device_family == "cpu" else _GPU_TILES
+
+
+def _is_computable(window: Layout, groups: int, replicates: bool, *images: Layout) -> bool:
+    """Whether the kernels can do it: windows, and vectors of four channels that are aligned."""
+    return (
+        window[:6] == (3, 3, 1, 1, 1, 1)
+        and groups == 1
+        and not replicates
+        and all(n % 4 == 0 for image in images for n in (image[6], *image[:4]))
+        and all(0 not in image[4:] for image in images)
+        and PLANES * images[0][6] * images[1][6] <= LARGEST_WEIGHTS
+    )
+
+
+def pays(plain: float, products: float, moved_floats: float, dispatches: int) -> bool:
+    """Whether the method is faster than the plain sum of ``plain`` products.
+
+    It takes ``products`` of its own, ``dispatches`` more dispatches, and the reads and writes of ``moved_floats``. The
+    rule for all three kernels. With few channels the transforms take longer than they save.
+    """
+    return products + FLOAT_COST * moved_floats + DISPATCH_COST * dispatches < GAIN * plain
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """The tiles of an image, counted row by row and image by image."""
+
+    x: int
+    y: int
+    images: int
+
+    @classmethod
+    def of(cls, image: Layout) -> _Tiles:
+        return cls(_ceiling_divide(image[4], TILE), _ceiling_divide(image[5], TILE), image[7])
+
+    @property
+    def count(self) -> int:
+        return self.x * self.y * self.images
+
+    def parts(self, floats_per_tile: int) -> Iterator[tuple[int, int]]:
+        """The first tile and the number of tiles of parts that fit into the workspace."""
+        parts = _ceiling_divide(self.count * floats_per_tile, LARGEST_WORKSPACE)
+        tiles_per_part = _ceiling_divide(_ceiling_divide(self.count, parts), TILE) * TILE
+        for first in range(0, self.count, tiles_per_part):
+            yield first, min(tiles_per_part, self.count - first)
+
+    def step(
+        self,
+        kernel: str,
+        operands: tuple[Operand, ...],
+        image: Layout,
+        part: tuple[int, int],
+        *,
+        origin: tuple[int, int] = (0, 0),
+        planes: int = 0,
+        biases: int = 0,
+    ) -> Step:
+        """A transform of the tiles of ``part``, of which tile 0 begins at pixel ``origin`` (x, y) of ``image``."""
+        parameters = IMAGE_PARAMETERS.pack(
+            image=image,
+            origin_x=origin[0],
+            origin_y=origin[1],
+            tiles_x=self.x,
+            tiles_y=self.y,
+            first_tile=part[0],
+            tiles=part[1],
+            planes=planes,
+            biases=biases,
+        )
+        threads = part[1] * image[6] // 4
+        return Step(FAMILY, kernel, _ceiling_divide(threads, THREADS), operands, parameters)
+
+
+@lru_cache(maxsize=4096)
+def plan_gather(
+    is_gradient: bool,
+    source: Layout,
+    destination: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    metal_type: str,
+    device_family: str,
+    compute_units: int,
+) -> Plan | None:
+    """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
+
+    None where the method cannot do it or does not pay. Source: Lavin, Gray: Fast algorithms for convolutional neural
+    networks, with the points that shaders/convolution_winograd.metal.j2 names.
+    """
+    if metal_type != "float" or not _is_computable(window, groups, replicates, source, destination):
+        return None
+    tiles, inputs, outputs = _Tiles.of(destination), source[6], destination[6]
+    parts = list(tiles.parts(PLANES * (inputs + outputs)))
+    units = compute_units or tiling(device_family).units_unless_known
+
+    def time(tile: Tile) -> float:
+        """Of the products, in products of the whole device."""
+        threadgroups = PLANES * _ceiling_divide(parts[0][1], tile.rows) * _ceiling_divide(outputs, tile.columns)
+        return _ceiling_divide(threadgroups, units) * units * tile.time * inputs * tiles.count / parts[0][1]
+
+    tile = min(product_tiles(device_family), key=time)
+    column_tiles = _ceiling_divide(outputs, tile.columns)
+    pixels = destination[4] * destination[5] * destination[7]
+    moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs)
+    if not pays(9 * pixels * inputs * outputs, time(tile), moved, 2):
+        return None
+    origin = (-window[6] - 2, -window[7] - 2) if is_gradient else (window[6], window[7])
+    biases = PLANES * inputs * outputs
+    packing = Packing(
+        kernel="winograd_weights",
+        threadgroups=_ceiling_divide(inputs * outputs // 4, THREADS),
+        parameters=WEIGHTS_PARAMETERS.pack(
+            products=inputs, columns=outputs, transposed=int(is_gradient), has_biases=int(not is_gradient)
+        ),
+        count=biases + outputs,
+        family=FAMILY,
+    )
+    require_packable(packing.count)
+    steps, workspace = [], 0
+    for part in parts:
+        result = PLANES * part[1] * inputs
+        row_tiles = _ceiling_divide(part[1], tile.rows)
+        product = PRODUCT_PARAMETERS.pack(
+            rows=part[1],
+            columns=outputs,
+            products=inputs,
+            row_tiles=row_tiles,
+            column_tiles=column_tiles,
+            products_per_split=inputs,
+            sum_tiles=0,
+            adds=0,
+            left=0,
+            right=0,
+            result=result,
+        )
+        steps += [
+            tiles.step("winograd_source", ("source", "workspace"), source, part, origin=origin),
+            Step(
+                PRODUCT_FAMILIES[tile],
+                f"winograd_product_{tile.name}_by_rows",
+                PLANES * row_tiles * column_tiles,
+                ("workspace", "packed", "workspace"),
+                product,
+            ),
+            tiles.step(
+                "winograd_result",
+                ("workspace", "packed", "destination"),
+                destination,
+                part,
+                planes=result,
+                biases=biases,
+            ),
+        ]
+        workspace = max(workspace, result + PLANES * part[1] * outputs)
+    return Plan(tuple(steps), 4 * workspace, packing)
+
+
+@lru_cache(maxsize=4096)
+def plan_weights(
+    gradient: Layout,
+    source: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    accumulates: bool,
+    metal_type: str,
+    device_family: str,
+    compute_units: int,
+) -> Plan | None:
+    """What computes the gradients for weights and biases; None where the method cannot do it or does not pay.
+
+    The sums over tiles are divided into splits of one length, and the sums of a part of the tiles are added to those of
+    the part before it: the order is fixed by the shapes and the device.
+    """
+    if metal_type != "float" or not _is_computable(window, groups, replicates, gradient, source):
+        return None
+    of_device, tiles = tiling(device_family), _Tiles.of(gradient)
+    inputs, outputs = source[6], gradient[6]
+    parts = list(tiles.parts(PLANES * (inputs + outputs) + outputs))
+    units = compute_units or of_device.units_unless_known
+    split_stride = PLANES * inputs * outputs + outputs
+
+    def counts(tile: Tile) -> tuple[int, int]:
+        return _ceiling_divide(outputs, tile.rows), _ceiling_divide(inputs, tile.columns)
+
+    def splittings(tile: Tile) -> Iterator[tuple[float, Tile, int]]:
+        """The time that products and partial sums take, in products of the whole device, for numbers of splits."""
+        row_tiles, column_tiles = counts(tile)
+        threadgroups = PLANES * row_tiles * column_tiles
+        most = min(
+            _ceiling_divide(of_device.rounds * units * tile.resident, threadgroups),
+            LARGEST_PARTIAL_SUMS // split_stride,
+            parts[0][1] // (2 * tile.depth),
+        )
+        for splits in range(1, max(most, 1) + 1):
+            rounds = _ceiling_divide(threadgroups * splits, units)
+            sums = 2 * splits * split_stride * len(parts)
+            yield rounds * units / splits * tiles.count * tile.time + FLOAT_COST * sums, tile, splits
+
+    time, tile, splits = min(found for tile in product_tiles(device_family) for found in splittings(tile))
+    pixels = gradient[4] * gradient[5] * gradient[7]
+    moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs)
+    if not pays(9 * pixels * inputs * outputs, time, moved, 3):
+        return None
+    row_tiles, column_tiles = counts(tile)
+    products_per_split = _ceiling_divide(_ceiling_divide(parts[0][1], splits), tile.depth) * tile.depth
+    splits = _ceiling_divide(parts[0][1], products_per_split)
+    gradient_planes = PLANES * parts[0][1] * inputs
+    result = gradient_planes + (PLANES + 1) * parts[0][1] * outputs
+    steps = []
+    for part in parts:
+        sum_tiles = _ceiling_divide(outputs, 128)
+        product = PRODUCT_PARAMETERS.pack(
+            rows=outputs,
+            columns=inputs,
+            products=part[1],
+            row_tiles=row_tiles,
+            column_tiles=column_tiles,
+            products_per_split=products_per_split,
+            sum_tiles=sum_tiles,
+            adds=int(part != parts[0]),
+            left=gradient_planes,
+            right=0,
+            result=result,
+        )
+        steps += [
+            tiles.step("winograd_source", ("source", "workspace"), source, part, origin=(window[6], window[7])),
+            tiles.step("winograd_gradient", ("gradient", "workspace"), gradient, part, planes=gradient_planes),
+            Step(
+                PRODUCT_FAMILIES[tile],
+                f"winograd_product_{tile.name}_by_products",
+                splits * (sum_tiles + PLANES * row_tiles * column_tiles),
+                ("workspace", "workspace", "workspace"),
+                product,
+            ),
+        ]
+    parameters = WEIGHTS_GRADIENT_PARAMETERS.pack(
+        outputs=outputs, channels=inputs, splits=splits, accumulates=int(accumulates), planes=result
+    )
+    threads = (outputs * inputs + outputs) // 4
+    steps.append(
+        Step(
+            FAMILY,
+            "winograd_weights_gradient",
+            _ceiling_divide(threads, THREADS),
+            ("workspace", "weights", "biases"),
+            parameters,
+        )
+    )
+    return Plan(tuple(steps), 4 * (result + splits * split_stride), None)
