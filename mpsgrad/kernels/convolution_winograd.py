@@ -77,7 +77,7 @@ FAMILY = ShaderFamily(
     dtypes=("float",),
     ahead_of_time=False,
 )
-# Measured on an H200, where 64 x 128, 128 x 128 and 256 x 128, depths of 8 and 32, and 64 x 64 for a simdgroup are slower.
+# Measured on an H200, where larger tiles, 64 x 128, depths of 8 and 32, and 64 x 64 for a simdgroup are slower.
 _GPU_TILES = Tile(128, 64, 16, 32, 64, 1.0, 3), Tile(64, 64, 16, 32, 64, 0.98, 6)
 _CPU_TILES = (Tile(64, 32, 8, 32, 32, 1.0, 1),)
 PRODUCT_FAMILIES = {
