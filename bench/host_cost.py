@@ -89,6 +89,7 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         second = result if isinstance(forward, mg.SoftMax) else source
         incoming = mg.Image(result.descriptor, device)
         yield TinyOp(type(gradient).__name__, _Call(gradient.encode, incoming, second, state))
+    yield from _arithmetic(source, device)
     yield from _batch_normalization(source, device)
     yield from _loss_and_optimizer(source, device)
 
@@ -101,6 +102,22 @@ class _Call:
 
     def __call__(self, commands: mg.CommandBuffer) -> Any:
         return self.function(commands, *self.arguments, **self.named)
+
+
+def _arithmetic(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
+    forward = mg.Compare(device=device)
+    yield TinyOp("Compare", _Call(forward.encode, source, source))
+    for kind, gradient in (
+        (mg.Add, mg.AddGradient),
+        (mg.Subtract, mg.SubtractGradient),
+        (mg.Multiply, mg.MultiplyGradient),
+        (mg.Divide, mg.DivideGradient),
+    ):
+        forward = kind(device=device)
+        yield TinyOp(kind.__name__, _Call(forward.encode, source, source))
+        with mg.CommandBuffer(device) as commands:
+            result, state = forward.encode(commands, source, source, return_state=True)
+        yield TinyOp(gradient.__name__, _Call(gradient(device=device).encode, result, source, state))
 
 
 def _batch_normalization(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:

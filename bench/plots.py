@@ -21,6 +21,7 @@ FAMILIES = (
     "soft_max",
     "group_normalization",
     "instance_normalization",
+    "arithmetic",
 )
 
 

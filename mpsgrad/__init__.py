@@ -17,6 +17,21 @@ from mpsgrad.errors import (
 from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
 from mpsgrad.kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions
+from mpsgrad.kernels.arithmetic import (
+    Add,
+    AddGradient,
+    Arithmetic,
+    ArithmeticGradient,
+    ArithmeticGradientState,
+    Compare,
+    ComparisonType,
+    Divide,
+    DivideGradient,
+    Multiply,
+    MultiplyGradient,
+    Subtract,
+    SubtractGradient,
+)
 from mpsgrad.kernels.batch_normalization import (
     BatchNormalization,
     BatchNormalizationGradient,

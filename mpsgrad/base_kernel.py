@@ -16,7 +16,7 @@ from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingP
 from mpsgrad.padding import SAME, PaddingMethod
 from mpsgrad.repeated_encode import REMEMBERED_ENCODES, RememberedEncode, RememberedWork, image_token, token
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.state import GradientState, State, StateBatch
+from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
 
 FILL_PARAMETERS = ParameterStruct("FillParameters", count="int")
 FILL = ShaderFamily("fill", (FILL_PARAMETERS,), {"threads": 256, "elements": 16})
@@ -271,8 +271,12 @@ class BaseKernel:
         first = start + origin.z * image + origin.y * row + origin.x * pixel + first_channel
         return (first, pixel, row, image, width, height, channels, images), width, height, images
 
-    def _configure_from(self, state: GradientState) -> None:
+    def _configure_from(self, state: Any) -> None:
         """Called by a state that this kernel consumes; only gradient kernels take their geometry from it."""
+
+    def _snapshot_of(self, state: Any) -> ForwardSnapshot:
+        """What ``state`` holds of the forward source to which this kernel's result belongs."""
+        return state.snapshot
 
     def _configure(self, **values: Any) -> None:
         """Sets properties to values that need no check, without marking the kernel as configured by hand."""
@@ -334,7 +338,7 @@ class BaseKernel:
             shared = tuple(map(buffers.index, buffers))
         of_state = None
         if state is not None:
-            if not isinstance(state, GradientState) or state.device is not device:
+            if not isinstance(state, (GradientState, BinaryGradientState)) or state.device is not device:
                 return None
             if not _is_usable(state, command_buffer):
                 return None

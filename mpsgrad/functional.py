@@ -22,6 +22,20 @@ from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import GradientKernel, Kernel
+from mpsgrad.kernels.arithmetic import (
+    Add,
+    AddGradient,
+    Arithmetic,
+    ArithmeticGradient,
+    Compare,
+    ComparisonType,
+    Divide,
+    DivideGradient,
+    Multiply,
+    MultiplyGradient,
+    Subtract,
+    SubtractGradient,
+)
 from mpsgrad.kernels.batch_normalization import (
     BatchNormalization,
     BatchNormalizationGradient,
@@ -431,6 +445,114 @@ def log_soft_max(source: Any) -> np.ndarray:
 def log_soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
     """``g - exp(y) * sum(g)``; takes the forward **result** ``y`` (``LogSoftMaxGradient``)."""
     return _gradient(LogSoftMax(), LogSoftMaxGradient(), source_gradient, result)[0]
+
+
+def _arithmetic(cls: type[Arithmetic], primary: Any, secondary: Any, properties: dict[str, float]) -> Any:
+    """The kernel, which spreads extents of 1 over the other image's, and both images."""
+    images = _image(primary), _image(secondary)
+    kernel = cls(records_clamp=True) if {"minimum_value", "maximum_value"} & properties.keys() else cls()
+    for which, own, other in (("primary", *images), ("secondary", *images[::-1])):
+        for name, extent in (("pixels_x", "width"), ("pixels_y", "height"), ("feature_channels", "feature_channels")):
+            if getattr(own, extent) == 1 and getattr(other, extent) > 1:
+                setattr(kernel, f"{which}_stride_in_{name}", 0)
+    for name, value in properties.items():
+        if name not in ("primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value"):
+            raise FormatError(f"{cls.__name__}: {name!r} is not a property that can be given")
+        setattr(kernel, name, value)
+    return kernel, *images
+
+
+def _arithmetic_result(cls: type[Arithmetic], primary: Any, secondary: Any, properties: dict[str, float]) -> np.ndarray:
+    kernel, *images = _arithmetic(cls, primary, secondary, properties)
+    with CommandBuffer() as commands:
+        result = kernel.encode(commands, *images)
+    return _like(result, primary)
+
+
+def _arithmetic_gradients(
+    cls: type[Arithmetic],
+    gradient: type[ArithmeticGradient],
+    source_gradient: Any,
+    primary: Any,
+    secondary: Any,
+    properties: dict[str, float],
+) -> tuple[np.ndarray, np.ndarray]:
+    kernel, *images = _arithmetic(cls, primary, secondary, properties)
+    incoming, results = _image(source_gradient), []
+    with CommandBuffer() as commands:
+        _, state = kernel.encode(commands, *images, return_state=True)
+        for is_secondary in (False, True):
+            image = images[is_secondary ^ gradient.takes_the_other_image]
+            made = gradient.of(kernel, is_secondary_source_filter=is_secondary)
+            results.append(made.encode(commands, incoming, image, state))
+    return _like(results[0], primary), _like(results[1], secondary)
+
+
+def add(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
+    """``x + y`` (``Add``). Extents of 1 are spread over the other image's, but not the batch.
+
+    ``properties`` are ``primary_scale``, ``secondary_scale``, ``bias``, ``minimum_value`` and ``maximum_value``.
+    """
+    return _arithmetic_result(Add, primary, secondary, properties)
+
+
+def add_gradient(
+    source_gradient: Any, primary: Any, secondary: Any, **properties: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients for both images; 0 for results that the limits changed (``AddGradient``)."""
+    return _arithmetic_gradients(Add, AddGradient, source_gradient, primary, secondary, properties)
+
+
+def subtract(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
+    """``x - y``, as ``add`` (``Subtract``)."""
+    return _arithmetic_result(Subtract, primary, secondary, properties)
+
+
+def subtract_gradient(
+    source_gradient: Any, primary: Any, secondary: Any, **properties: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients for both images (``SubtractGradient``)."""
+    return _arithmetic_gradients(Subtract, SubtractGradient, source_gradient, primary, secondary, properties)
+
+
+def multiply(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
+    """``x y``, as ``add`` (``Multiply``)."""
+    return _arithmetic_result(Multiply, primary, secondary, properties)
+
+
+def multiply_gradient(
+    source_gradient: Any, primary: Any, secondary: Any, **properties: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients for both images (``MultiplyGradient``)."""
+    return _arithmetic_gradients(Multiply, MultiplyGradient, source_gradient, primary, secondary, properties)
+
+
+def divide(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
+    """``x / y``, as ``add`` (``Divide``)."""
+    return _arithmetic_result(Divide, primary, secondary, properties)
+
+
+def divide_gradient(
+    source_gradient: Any, primary: Any, secondary: Any, **properties: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients for both images (``DivideGradient``)."""
+    return _arithmetic_gradients(Divide, DivideGradient, source_gradient, primary, secondary, properties)
+
+
+def compare(
+    primary: Any, secondary: Any, comparison: str | ComparisonType = "equal", *, threshold: float = 0.0
+) -> np.ndarray:
+    """1 where the ``comparison`` holds, else 0; ``|x - y| <= threshold`` is equality (``Compare``)."""
+    if isinstance(comparison, str):
+        if comparison.upper() not in ComparisonType.__members__:
+            names = ", ".join(name.lower() for name in ComparisonType.__members__)
+            raise FormatError(f"compare: comparison is {comparison!r}; it has to be one of {names}")
+        comparison = ComparisonType[comparison.upper()]
+    kernel, *images = _arithmetic(Compare, primary, secondary, {})
+    kernel.comparison_type, kernel.threshold = comparison, threshold
+    with CommandBuffer() as commands:
+        result = kernel.encode(commands, *images)
+    return _like(result, primary)
 
 
 def _neuron_descriptor(neuron_type: str | NeuronType, parameters: dict[str, Any]) -> NeuronDescriptor:

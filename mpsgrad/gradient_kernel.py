@@ -12,7 +12,7 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import IntegerProperty
-from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
+from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
 
 
 class GradientKernel(BinaryKernel):
@@ -36,8 +36,11 @@ class GradientKernel(BinaryKernel):
     )
     kernel_offset_y = IntegerProperty(0, "The same along y.", minimum=None, configures=True)
 
-    def _configure_from(self, state: GradientState) -> None:
-        snapshot = state.snapshot
+    takes_binary_states: ClassVar[bool] = False
+    """Whether the forward kernels have two sources, and so states that are a ``BinaryGradientState``."""
+
+    def _configure_from(self, state: Any) -> None:
+        snapshot = self._snapshot_of(state)
         self._configure(
             primary_offset=Offset(),
             secondary_offset=Offset(),
@@ -78,7 +81,7 @@ class GradientKernel(BinaryKernel):
         For kernels without a window: destination pixel ``(x, y)`` takes gradient pixel ``(x + dx, y + dy)`` of the cut
         layout, and 0 where that lies outside it.
         """
-        clip_rect = state.snapshot.clip_rect
+        clip_rect = self._snapshot_of(state).clip_rect
         origin = clip_rect.origin
         return (
             clip_layout(layout, clip_rect),
@@ -93,6 +96,11 @@ class GradientKernel(BinaryKernel):
     def _primary_channels(self, secondary_channels: int) -> int:
         """Channels of the incoming gradient that belong to ``secondary_channels`` of the source."""
         return secondary_channels
+
+    def _channel_counts(self, source_image: Image, state: Any) -> tuple[int, int, int]:
+        """How many channels of the source and of the incoming gradient are read, and how many are written."""
+        channels = self._channels_of(source_image, "secondary")
+        return channels, self._primary_channels(channels), channels
 
     def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
         """Checks that only the concrete kernel can make."""
@@ -165,7 +173,7 @@ class GradientKernel(BinaryKernel):
         self._validate(source_gradient, source_image, gradient_state)
         self._require_gradient_size(source_gradient, gradient_state)
         destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
-        snapshot = gradient_state.snapshot
+        snapshot = self._snapshot_of(gradient_state)
         with command_buffer._all_or_nothing():
             if snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images:
                 fill_with_zeros(command_buffer, destination)
@@ -225,12 +233,13 @@ class GradientKernel(BinaryKernel):
         owner = type(self).__name__
         if isinstance(state, StateBatch):
             raise FormatError(f"{owner}: gradient_state is a StateBatch; encode_batch takes batches")
-        if not isinstance(state, GradientState):
+        kind = BinaryGradientState if self.takes_binary_states else GradientState
+        if not isinstance(state, kind):
             raise FormatError(
-                f"{owner}: gradient_state is {type(state).__name__}; it has to be the GradientState of the forward "
+                f"{owner}: gradient_state is {type(state).__name__}; it has to be the {kind.__name__} of the forward "
                 "encode"
             )
-        snapshot = state.snapshot
+        snapshot = self._snapshot_of(state)
         if snapshot.kernel not in self.forward_kernels:
             raise StateError(
                 f"{owner}: gradient_state was made by {snapshot.kernel}; it has to be made by "
@@ -239,12 +248,16 @@ class GradientKernel(BinaryKernel):
         if state.device is not self.device:
             raise StateError(f"{owner}: gradient_state is on {state.device.identifier} but the kernel on "
                              f"{self.device.identifier}")
-        forward = self._forward_image(snapshot)
+        forward = self._expected_source(state)
         if forward.shape[1:] != source_image.shape[1:]:
             raise GeometryError(
                 f"{owner}: source_image is {source_image.descriptor.shape_text} but gradient_state was made for "
                 f"{forward.shape_text}"
             )
+
+    def _expected_source(self, state: Any) -> ImageDescriptor:
+        """The forward image of ``state`` that is this kernel's ``source_image``."""
+        return self._forward_image(self._snapshot_of(state))
 
     def _forward_image(self, snapshot: ForwardSnapshot) -> ImageDescriptor:
         """The forward image that is this kernel's ``source_image``: the forward source."""
@@ -252,12 +265,13 @@ class GradientKernel(BinaryKernel):
 
     def _require_gradient_size(self, source_gradient: Image, state: Any) -> None:
         """Raises ``GeometryError`` unless the gradient has the extents of the forward result."""
-        forward = state.snapshot.destination
+        snapshot = self._snapshot_of(state)
+        forward = snapshot.destination
         if source_gradient.shape[1:] != forward.shape[1:]:
-            source = state.snapshot.source
+            source = snapshot.source
             raise GeometryError(
                 f"{type(self).__name__}: source_gradient is {source_gradient.descriptor.shape_text} but "
-                f"{state.snapshot.kernel} of a {source.shape_text} source {self._describe_window()}gives "
+                f"{snapshot.kernel} of a {source.shape_text} source {self._describe_window()}gives "
                 f"{forward.shape_text}"
             )
 
@@ -292,8 +306,7 @@ class GradientKernel(BinaryKernel):
         )
         self._validate(source_gradient, source_image, state)
         self._require_edge_mode("secondary_edge_mode")
-        channels = self._channels_of(source_image, "secondary")
-        wanted = self._primary_channels(channels)
+        channels, wanted, written = self._channel_counts(source_image, state)
         have = self._channels_of(source_gradient, "primary")
         if have < wanted:
             raise GeometryError(
@@ -308,7 +321,7 @@ class GradientKernel(BinaryKernel):
                 f"{owner}: source_image has {sources} images from its first one on but source_gradient {gradients}; "
                 "clip_rect.size.depth says how many to process"
             )
-        layout, width, height, images = self._destination_region(destination, channels, min(gradients, sources))
+        layout, width, height, images = self._destination_region(destination, written, min(gradients, sources))
         regions = None
         if width and height and images:
             regions = Regions(

@@ -25,6 +25,7 @@ from mpsgrad.kernel_property import (
     EnumProperty,
     IntegerProperty,
     OffsetProperty,
+    RealProperty,
     RegionProperty,
     SizeProperty,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "Kernel",
     "KernelOptions",
     "OffsetProperty",
+    "RealProperty",
     "RegionProperty",
     "Regions",
     "SizeProperty",

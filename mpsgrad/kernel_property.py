@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, Offset, Region, Size, integer, integers, member, region
+from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, Offset, Region, Size, integer, integers, member, real, region
 from mpsgrad.image import ImageAllocator
 from mpsgrad.padding import Padding, require_padding
 
@@ -34,7 +34,7 @@ class KernelProperty:
 
 
 class IntegerProperty(KernelProperty):
-    """An integer that is at least ``minimum`` and a multiple of ``multiple_of``."""
+    """An integer from ``minimum`` to ``maximum`` that is a multiple of ``multiple_of``."""
 
     def __init__(
         self,
@@ -42,18 +42,33 @@ class IntegerProperty(KernelProperty):
         description: str,
         *,
         minimum: int | None = 0,
+        maximum: int | None = None,
         multiple_of: int = 1,
         configures: bool = False,
     ) -> None:
         super().__init__(default, description, configures=configures)
         self.minimum = minimum
+        self.maximum = maximum
         self.multiple_of = multiple_of
 
     def check(self, owner: str, value: Any) -> int:
         number = integer(owner, self.name, value, self.minimum)
+        if self.maximum is not None and number > self.maximum:
+            raise GeometryError(f"{owner}: {self.name} is {number}; it has to be at most {self.maximum}")
         if number % self.multiple_of:
             raise GeometryError(f"{owner}: {self.name} is {number}; it has to be a multiple of {self.multiple_of}")
         return number
+
+
+class RealProperty(KernelProperty):
+    """A number that is finite in float32, and at least ``minimum``."""
+
+    def __init__(self, default: float, description: str, *, minimum: float | None = None) -> None:
+        super().__init__(default, description)
+        self.minimum = minimum
+
+    def check(self, owner: str, value: Any) -> float:
+        return real(owner, self.name, value, self.minimum)
 
 
 class OffsetProperty(KernelProperty):

@@ -330,6 +330,26 @@ class BinaryGradientState(ForwardState):
         """How many images the forward primary source has."""
         return self.primary.source.number_of_images
 
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        """What an encode of ``kernel`` depends on in this state, apart from the contents of its buffers."""
+        return (self.primary, self.secondary)
+
+    # objc: -destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:
+    def destination_image_descriptor(
+        self,
+        source_images: Sequence[Image],
+        source_states: Sequence[State],
+        kernel: BaseKernel,
+        suggested_descriptor: ImageDescriptor,
+    ) -> ImageDescriptor:
+        """Configures ``kernel``, the consumer of this state, and says how large its result is.
+
+        A gradient kernel gets the geometry of the forward source that it differentiates, and its result the extents.
+        """
+        kernel._configure_from(self)
+        source = kernel._snapshot_of(self).source
+        return replace(source, channel_format=suggested_descriptor.channel_format)
+
     def _keep_one_image(self) -> None:
         self.primary, self.secondary = self.primary.of_one_image(), self.secondary.of_one_image()
 

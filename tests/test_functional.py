@@ -120,6 +120,27 @@ def test_batch_normalization() -> None:
         functional.batch_normalization(X, mean=given_mean)
 
 
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+def test_arithmetic(name: str) -> None:
+    y = 2 + np.abs(X[:, :1, :, :1])
+    scales: Any = {"primary_scale": 2.0, "secondary_scale": 0.5, "bias": -1.0}
+    result = getattr(functional, name)(X, y, minimum_value=-2, maximum_value=1.5, **scales)
+    limits: Any = {"minimum": -2.0, "maximum": 1.5}
+    assert_close(result, reference.arithmetic(name, X, y, **scales, **limits), 4)  # type: ignore[arg-type]
+    g = like(X)
+    found = getattr(functional, f"{name}_gradient")(g, X, y, minimum_value=-2, maximum_value=1.5, **scales)
+    exact = reference.arithmetic_gradient(name, g, X, y, **scales, **limits)  # type: ignore[arg-type]
+    for actual, expected in zip(found, exact, strict=True):
+        assert_close(actual, expected, 64, 40.0)
+
+
+def test_compare() -> None:
+    y = np.roll(X, 1, axis=3)
+    for comparison in ("less", mg.ComparisonType.LESS):
+        np.testing.assert_array_equal(functional.compare(X, y, comparison), X < y)
+    np.testing.assert_array_equal(functional.compare(X, y, threshold=0.5), np.abs(X - y) <= 0.5)
+
+
 def test_soft_max() -> None:
     for name in ("soft_max", "log_soft_max"):
         y = getattr(functional, name)(X)

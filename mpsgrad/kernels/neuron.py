@@ -547,8 +547,11 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
             fill_buffer_with_zeros(command_buffer, state.resource(0), channels)
 
 
-def require_no_clamped_reads(owner: str, snapshot: ForwardSnapshot) -> None:
-    """Raises ``NotImplementedError`` if a pointwise forward kernel repeated edge pixels, which gradients leave out."""
+def require_no_clamped_reads(owner: str, snapshot: ForwardSnapshot, axes: Sequence[str] = ("x", "y")) -> None:
+    """Raises ``NotImplementedError`` if a pointwise forward kernel repeated edge pixels, which gradients leave out.
+
+    ``axes`` are those along which it took one pixel after the other.
+    """
     if snapshot.edge_mode is not EdgeMode.CLAMP:
         return
     origin, size = snapshot.clip_rect
@@ -557,7 +560,7 @@ def require_no_clamped_reads(owner: str, snapshot: ForwardSnapshot) -> None:
         ("y", snapshot.offset.y, origin.y, size.height, snapshot.destination.height, snapshot.source.height),
     ):
         length = min(extent, destination - first)
-        if offset < 0 or offset + length > source:
+        if axis in axes and (offset < 0 or offset + length > source):
             raise NotImplementedError(
                 f"{owner}: the forward kernel read pixels {offset} to {offset + length} along {axis} of a source with "
                 f"{source} with EdgeMode.CLAMP; the gradient of repeated edge pixels is not supported"

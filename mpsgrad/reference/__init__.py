@@ -5,6 +5,7 @@ keyword-only, in pairs (y, x): kernel, stride, dilation, offset (source position
 pixel), size (of the result) and edge, "zero" or "clamp". Nothing here knows the rest of the package.
 """
 
+from .arithmetic import Comparison, Operation, arithmetic, arithmetic_gradient, compare
 from .batch_normalization import (
     batch_normalization,
     batch_normalization_gradient,
@@ -60,15 +61,20 @@ from .window import window_extent
 
 __all__ = [
     "NEURON_DEFAULTS",
+    "Comparison",
     "LossType",
     "NeuronArguments",
+    "Operation",
     "Preprocessing",
     "Reduction",
     "adam",
+    "arithmetic",
+    "arithmetic_gradient",
     "batch_normalization",
     "batch_normalization_gradient",
     "batch_normalization_inference_gradient",
     "batch_normalization_statistics",
+    "compare",
     "convolution",
     "convolution_gradient_biases",
     "convolution_gradient_data",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import bench.rows.arithmetic
 import bench.rows.batch_normalization
 import bench.rows.convolution
 import bench.rows.group_normalization
@@ -29,6 +30,7 @@ def _both(rows: Any) -> dict[str, Any]:
 
 
 TINY: dict[str, dict[str, Any]] = {
+    "arithmetic": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "batch_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "convolution": {
         "DESIGN": _both(

@@ -35,6 +35,15 @@ def statistics() -> Any:
 SGD = mg.OptimizerDescriptor(0.25, 2.0, True, 3.0, -1.0, mg.RegularizationType.L2, 0.5)
 
 KERNELS: dict[str, Any] = {
+    "Add": lambda: mg.Add(records_clamp=True),
+    "AddGradient": lambda: mg.AddGradient(is_secondary_source_filter=True),
+    "Compare": mg.Compare,
+    "Divide": lambda: mg.Divide(records_clamp=True),
+    "DivideGradient": lambda: mg.DivideGradient(is_secondary_source_filter=True),
+    "Multiply": lambda: mg.Multiply(records_clamp=True),
+    "MultiplyGradient": lambda: mg.MultiplyGradient(is_secondary_source_filter=True),
+    "Subtract": lambda: mg.Subtract(records_clamp=True),
+    "SubtractGradient": lambda: mg.SubtractGradient(is_secondary_source_filter=True),
     "BatchNormalization": lambda: mg.BatchNormalization(statistics()),
     "BatchNormalizationGradient": lambda: mg.BatchNormalizationGradient(
         fused_neuron_descriptor=mg.NeuronDescriptor("relu", 0.5)
@@ -91,6 +100,8 @@ KERNELS: dict[str, Any] = {
 """Each public kernel class with arguments that are not the defaults."""
 
 ABSTRACT = {
+    "Arithmetic",
+    "ArithmeticGradient",
     "BinaryKernel",
     "ForwardKernel",
     "GradientKernel",

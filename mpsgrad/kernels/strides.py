@@ -1,0 +1,353 @@
+"""Axes of any strides: what kernels without a window do element by element, or add up over some axes.
+
+Each operand of such a kernel has a stride for each axis of the result: 0 where it is spread over the axis. Axes that
+follow each other in all operands are joined first, so that the innermost, the run, is long. The loops over them are in
+``shaders/lib/strides.metal.j2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
+
+THREADS = 256
+SIMDGROUPS_WANTED = 1024
+"""As many as keep a large GPU busy: a reduction to fewer results is cut into chunks."""
+SIMDGROUPS_WANTED_OF_CPU = 64
+FEWEST_ELEMENTS_PER_CHUNK = 64
+"""For one lane."""
+
+STRIDES = ParameterStruct("Strides", offset="int", step="int", x="int", y="int", z="int", inner="int", outer="int")
+"""Where an operand's elements lie: ``step`` is the stride of the run; ``inner`` and ``outer`` are of reduced axes."""
+EXTENTS = ParameterStruct("Extents", run="int", x="int", y="int", z="int", chunks="int", rows_per_simdgroup="int")
+"""The axes of the result. ``chunks`` are the parts of a run that simdgroups share."""
+REDUCED = ParameterStruct(
+    "Reduced",
+    inner="int",
+    outer="int",
+    rows_per_chunk="int",
+    run_per_chunk="int",
+    run_chunks="int",
+    chunks="int",
+    to_partials="int",
+)
+"""The axes that are reduced, besides a reduced run, and how they are cut into chunks."""
+STRUCTS = (STRIDES, EXTENTS, REDUCED)
+
+
+def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants: Any) -> ShaderFamily:
+    """A family of a template that uses ``strides.metal.j2``, compiled at its first use."""
+    return ShaderFamily(
+        name,
+        (*STRUCTS, *parameters),
+        {"threads": THREADS, "walks": ("element", "element4"), **constants},
+        {"cpu": {"walks": ("row", "element")}},
+        measured=lambda numbers: {"elements": numbers.neuron_elements_per_simdgroup},
+        ahead_of_time=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An operand: its first element, and its strides along the channels, x, y and the images."""
+
+    offset: int
+    strides: tuple[int, int, int, int]
+
+    @classmethod
+    def of(cls, layout: Sequence[int], step: int = 1) -> View:
+        """The operand with the layout of an image (the fields of ``ImageLayout``)."""
+        start, pixel, row, image, *_ = layout
+        return cls(start, (step, pixel, row, image))
+
+
+ZEROS = View(0, (0, 0, 0, 0))
+"""Of a buffer of one element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis with a stride for each operand."""
+
+    extent: int
+    strides: tuple[int, ...]
+
+    def joined(self, outer: Axis) -> Axis | None:
+        """This axis and the next outer one as one, or None where an operand does not allow it."""
+        if self.extent == 1:
+            return outer
+        if outer.extent == 1:
+            return self
+        if all(far == near * self.extent for near, far in zip(self.strides, outer.strides, strict=True)):
+            return Axis(self.extent * outer.extent, self.strides)
+        return None
+
+
+def _joined(axes: Sequence[Axis], dense: int = 0) -> list[Axis]:
+    """``axes``, the innermost first, with those joined that can be.
+
+    In the first of them the strides of the last ``dense`` operands stay 1.
+    """
+    found = [axes[0]]
+    for axis in axes[1:]:
+        joined = found[-1].joined(axis)
+        if joined is not None and dense and len(found) == 1 and any(k != 1 for k in joined.strides[-dense:]):
+            joined = None
+        if joined is None:
+            found.append(axis)
+        else:
+            found[-1] = joined
+    return found
+
+
+def _filled(axes: Sequence[Axis], count: int, operands: int) -> list[Axis]:
+    return [*axes, *[Axis(1, (0,) * operands)] * (count - len(axes))]
+
+
+def _axes(extents: Sequence[int], views: Sequence[View]) -> list[Axis]:
+    return [Axis(extent, tuple(view.strides[k] for view in views)) for k, extent in enumerate(extents)]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kernel function's name, how many threads it takes, and the parameters that follow from the strides."""
+
+    walk: str
+    threads: int
+    parameters: dict[str, tuple[int, ...]]
+
+
+def _strides_of(names: Sequence[str], views: Sequence[View], axes: Sequence[Axis]) -> dict[str, tuple[int, ...]]:
+    """The values of ``STRIDES`` for each operand; ``axes`` are the run, x, y, z, and the two reduced ones."""
+    return {
+        name: (view.offset, *(axis.strides[k] for axis in axes))
+        for k, (name, view) in enumerate(zip(names, views, strict=True))
+    }
+
+
+@lru_cache(maxsize=512)
+def elementwise(
+    names: tuple[str, ...],
+    views: tuple[View, ...],
+    extents: tuple[int, int, int, int],
+    results: int,
+    device_family: str,
+) -> Work:
+    """The work of a kernel that makes each element of the last ``results`` operands, whose channels follow each other.
+
+    ``extents`` are channels, width, height and images.
+    """
+    run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
+    rows = x.extent * y.extent * z.extent
+    chunks, rows_per_simdgroup = 1, 1
+    if device_family == "cpu" and run.extent >= 32:
+        elements = tunables(device_family).neuron_elements_per_simdgroup
+        walk, chunks, rows_per_simdgroup = "row", -(-run.extent // elements), max(1, elements // run.extent)
+        threads = 32 * chunks * -(-rows // rows_per_simdgroup)
+    elif device_family != "cpu" and _is_even(axes, views):
+        walk, threads = "element4", run.extent // 4 * rows
+    else:
+        walk, threads = "element", run.extent * rows
+    parameters = _strides_of(names, views, axes)
+    parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, chunks, rows_per_simdgroup)
+    return Work(walk, threads, parameters)
+
+
+def _is_even(axes: Sequence[Axis], views: Sequence[View]) -> bool:
+    """Whether every four elements of the run of each operand are one and the same, or can be loaded together."""
+    run, *others = axes
+    if run.extent % 4:
+        return False
+    for k, view in enumerate(views):
+        step = run.strides[k]
+        if step == 1 and (view.offset % 4 or any(axis.strides[k] % 4 for axis in others)):
+            return False
+        if step not in (0, 1):
+            return False
+    return True
+
+
+def add_elementwise(
+    command_buffer: CommandBuffer,
+    family: ShaderFamily,
+    struct: ParameterStruct,
+    name: str,
+    metal_type: str,
+    operands: Mapping[str, tuple[Buffer, View]],
+    extents: tuple[int, int, int, int],
+    results: int = 1,
+    **parameters: Any,
+) -> None:
+    """Adds one run of the kernel ``name``; the last ``results`` operands are what it makes.
+
+    ``parameters`` are those of ``struct`` that do not follow from the strides.
+    """
+    views = tuple(view for _, view in operands.values())
+    work = elementwise(tuple(operands), views, extents, results, command_buffer.device.family)
+    buffers = [buffer for buffer, _ in operands.values()]
+    _add(command_buffer, family, struct, f"{name}_by_{work.walk}", metal_type, buffers, work, parameters)
+
+
+def _add(
+    command_buffer: CommandBuffer,
+    family: ShaderFamily,
+    struct: ParameterStruct,
+    name: str,
+    metal_type: str,
+    buffers: Sequence[Buffer],
+    work: Work,
+    parameters: Mapping[str, Any],
+) -> None:
+    device = command_buffer.device
+    function = family.function(device, name, metal_type)
+    values: dict[str, Any] = {
+        field: 0 if isinstance(kind, str) else (0,) * len(kind.fields) for field, kind in struct.fields.items()
+    }
+    values |= work.parameters
+    values |= parameters
+    command_buffer.add_dispatch(
+        function,
+        -(-work.threads // function.threadgroup_size),
+        *buffers,
+        device.constant_buffer(struct.pack(**values)),
+    )
+
+
+def zeros(device: Device) -> tuple[Buffer, View]:
+    """The operand that is 0 everywhere, of any dtype."""
+    return device.constant_buffer(bytes(16)), ZEROS
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The work of a reduction: the first pass and, if that leaves ``partials`` float32 numbers, the one over these."""
+
+    first: Work
+    second: Work | None = None
+    partials: int = 0
+
+
+@lru_cache(maxsize=512)
+def reduction(
+    names: tuple[str, ...],
+    views: tuple[View, ...],
+    extents: tuple[int, int, int, int],
+    kept: tuple[bool, bool, bool, bool],
+    device_family: str,
+    may_chunk: bool = True,
+) -> Reduction:
+    """The work of a kernel that combines its operands over the axes of ``extents`` that are not ``kept``.
+
+    ``extents`` are channels, width, height and images. The last operand is the result; its strides along axes that are
+    reduced do not matter. At least one axis is reduced.
+    """
+    count = len(views)
+    axes = _axes(extents, views)
+    reduced = _joined([axis for axis, keeps in zip(axes, kept, strict=True) if not keeps])
+    staying = _joined([axis for axis, keeps in zip(axes, kept, strict=True) if keeps] or [Axis(1, (0,) * count)])
+    is_cpu = device_family == "cpu"
+    wanted = SIMDGROUPS_WANTED_OF_CPU if is_cpu else SIMDGROUPS_WANTED
+    if _goes_across(reduced, staying):
+        run, inner, outer = _filled(reduced, 3, count)
+        x, y, z = _filled(staying, 3, count)
+        loops, results = inner.extent * outer.extent, x.extent * y.extent * z.extent
+        elements = loops * run.extent
+        chunks = min(-(-elements // (32 * FEWEST_ELEMENTS_PER_CHUNK)), -(-wanted // results)) if may_chunk else 1
+        rows_per_chunk = -(-loops // chunks)
+        run_per_chunk = -(-run.extent // max(1, chunks // loops))
+        run_chunks = -(-run.extent // run_per_chunk)
+        chunks = run_chunks * -(-loops // rows_per_chunk)
+        sizes = (rows_per_chunk, run_per_chunk, run_chunks, chunks)
+        first = _pass("across", 32 * results * chunks, names, views, (run, x, y, z, inner, outer), sizes)
+        left = [Axis(1, (0,) * count), x, y, z]
+    else:
+        left = run, x, y, z = _filled(staying, 4, count)
+        inner, outer = _filled(reduced, 2, count)
+        loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
+        walk, lanes = _along(run.extent, rows, is_cpu)
+        chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-wanted * 32 // lanes)) if may_chunk else 1
+        rows_per_chunk = -(-loops // chunks)
+        chunks = -(-loops // rows_per_chunk)
+        results = run.extent * rows
+        sizes = (rows_per_chunk, run.extent, 1, chunks)
+        first = _pass(walk, lanes * chunks, names, views, (run, x, y, z, inner, outer), sizes)
+    if chunks == 1:
+        return Reduction(first)
+    return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu), chunks * results)
+
+
+def _second_pass(left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool) -> Work:
+    """Over the ``chunks`` of partial results, each dense along the axes that are ``left``."""
+    axes, length = [], 1
+    for axis in left:
+        axes.append(Axis(axis.extent, (length, axis.strides[-1])))
+        length *= axis.extent
+    run, x, y, z = _filled(_joined(axes), 4, 2)
+    walk, lanes = _along(run.extent, x.extent * y.extent * z.extent, is_cpu)
+    axes = [run, x, y, z, Axis(chunks, (length, 0)), Axis(1, (0, 0))]
+    return _pass(walk, lanes, ("parts", "destination"), (View(0, ZEROS.strides), destination), axes, (chunks, 1, 1, 1))
+
+
+def _along(run: int, rows: int, is_cpu: bool) -> tuple[str, int]:
+    """The walk of a kernel with a lane for each result, and its lanes."""
+    if is_cpu and run >= 32:
+        return "along_by_row", 32 * -(-run // 32) * rows
+    return "along_by_element", run * rows
+
+
+def _pass(
+    walk: str, threads: int, names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], sizes: tuple[int, ...]
+) -> Work:
+    run, x, y, z, inner, outer = axes
+    parameters = _strides_of(names, views, axes)
+    parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, -(-run.extent // 32), 1)
+    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(sizes[-1] > 1))
+    return Work(walk, threads, parameters)
+
+
+def _goes_across(reduced: Sequence[Axis], staying: Sequence[Axis]) -> bool:
+    """Whether the lanes of a simdgroup share the innermost reduced axis; else each has a result of its own."""
+    run, lanes = reduced[0], staying[0]
+    if len(reduced) > 2:
+        return True
+    if run.extent < 32:
+        return False
+    return lanes.extent < 8 or abs(run.strides[0]) < abs(lanes.strides[0])
+
+
+def add_reduction(
+    command_buffer: CommandBuffer,
+    family: ShaderFamily,
+    struct: ParameterStruct,
+    name: str,
+    metal_type: str,
+    operands: Mapping[str, tuple[Buffer, View]],
+    extents: tuple[int, int, int, int],
+    kept: tuple[bool, bool, bool, bool],
+    *,
+    merge: str | None,
+    **parameters: Any,
+) -> None:
+    """Adds a run of the kernel ``name``, and one of the kernel ``merge`` over its partial results if there are several.
+
+    The last operand is the result. Without ``merge`` each result is made at once.
+    """
+    device = command_buffer.device
+    *sources, (destination, _) = operands.values()
+    views = tuple(view for _, view in operands.values())
+    work = reduction(tuple(operands), views, extents, kept, device.family, merge is not None)
+    none = device.constant_buffer(bytes(16))
+    partials = command_buffer.scratch(4 * work.partials) if work.partials else none
+    buffers = [*(buffer for buffer, _ in sources), partials, destination]
+    _add(command_buffer, family, struct, f"{name}_{work.first.walk}", metal_type, buffers, work.first, parameters)
+    if work.second is not None:
+        buffers = [partials, none, destination]
+        name = f"{merge}_{work.second.walk}"
+        _add(command_buffer, family, struct, name, metal_type, buffers, work.second, parameters)
