@@ -362,6 +362,7 @@ class CUDADevice(Device):
                 definitions=options.definitions(),
                 function_constants=options.function_constants,
                 launch=launch,
+                fast_math=options.fast_math,
             )
         stored = cache_name(translation.source, self.architecture, arithmetic)
 

@@ -89,12 +89,20 @@ _LAUNCH_POSITIONS = {
 
 _VECTOR_FUNCTIONS = {
     "1": """acos acosh asin asinh atan atanh ceil cos cosh cospi exp exp2 exp10 fabs floor fract log log2 log10 rint
-        round rsqrt saturate sign sin sinh sinpi sqrt tan tanh tanpi trunc abs clz ctz popcount reverse_bits""",
-    "2": """atan2 copysign divide fdim fmod pow powr step min max fmin fmax mulhi rotate absdiff addsat subsat hadd
+        round rsqrt precise::rsqrt saturate sign sin sinh sinpi sqrt tan tanh tanpi trunc abs clz ctz popcount
+        reverse_bits""",
+    "2": """atan2 copysign divide fdim fmod nextafter pow powr step min max fmin fmax mulhi rotate addsat subsat hadd
         rhadd mul24""",
-    "3": "clamp extract_bits fma mix smoothstep min3 max3 median3 fmin3 fmax3 fmedian3 madhi mad24",
+    "3": "clamp fma mix smoothstep min3 max3 median3 fmin3 fmax3 fmedian3 madhi madsat mad24",
     "TEST": "isnan isinf isfinite isnormal signbit",
     "TEST_2": "isordered isunordered",
+    "AND_RESULT": "modf sincos",
+    "AND_EXPONENT": "frexp",
+    "OF_EXPONENT": "ldexp",
+    "EXPONENT": "ilogb",
+    "BARE": "absdiff",
+    "EXTRACT": "extract_bits",
+    "INSERT": "insert_bits",
 }
 _FUNCTION_KINDS = {name: kind for kind, names in _VECTOR_FUNCTIONS.items() for name in names.split()}
 _GEOMETRIC = frozenset(
@@ -105,7 +113,7 @@ _GEOMETRIC = frozenset(
 def _vector_function(name: str) -> str:
     """The macro that declares ``name`` for vectors, if it has a vector form."""
     if name in _FUNCTION_KINDS:
-        return f"FUNCTION_{_FUNCTION_KINDS[name]}_MTL({name}{RENAMED_SUFFIX})"
+        return f"FUNCTION_{_FUNCTION_KINDS[name]}_MTL({name.replace('::', '_')}{RENAMED_SUFFIX})"
     return f"VECTOR_{name}_MTL" if name in _GEOMETRIC else ""
 
 

@@ -70,7 +70,7 @@ def library(target: str) -> Library:
     for text in texts:
         for block in re.split(r"^//@ ", text, flags=re.MULTILINE)[1:]:
             first, _, body = block.partition("\n")
-            listed, _, needed = first.partition(":")
+            listed, _, needed = first.partition(" : ")
             body = re.sub(r"^\s*//.*\n|^\s*\n", "", body, flags=re.MULTILINE)
             section = Section(order, tuple(listed.split()), tuple(needed.split()), body)
             order += 1

@@ -32,7 +32,7 @@ _RESERVED = frozenset(
     atomic_size_t atomic_ptrdiff_t
     sampler_t event_t queue_t clk_event_t reserve_id_t ndrange_t cl_mem_fence_flags
 
-    M_E M_LOG2E M_LOG10E M_LN2 M_LN10 M_PI M_PI_2 M_PI_4 M_1_PI M_2_PI M_2_SQRTPI M_SQRT2 M_SQRT1_2 HUGE_VAL FLT_RADIX
+    M_E M_LOG2E M_LOG10E M_LN2 M_LN10 M_PI M_PI_2 M_PI_4 M_1_PI M_2_PI M_2_SQRTPI M_SQRT2 M_SQRT1_2 HUGE_VAL
     CLINKAGE ATOMIC_VAR_INIT ATOMIC_FLAG_INIT kernel_exec MAX_WORK_DIM H INSTRUMENTOR_RUNTIME_H
     """.split()
 )

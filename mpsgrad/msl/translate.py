@@ -63,6 +63,11 @@ LAST_BUFFER_INDEX = 30
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
+_COMPARISONS = ("==", "!=", "<=", ">=")
+WHOLE = f"whole{RENAMED_SUFFIX}"
+CONSTRUCT = f"construct{RENAMED_SUFFIX}"
+CONSTRUCT_ONE = f"construct_one{RENAMED_SUFFIX}"
+
 _TYPE_NAME = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|float|size_t|auto|void|unsigned|signed)[234]?$")
 _SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
 
@@ -95,6 +100,7 @@ def translate(
     definitions: Mapping[str, str] | None = None,
     function_constants: Mapping[str | int, Any] | None = None,
     launch: Launch = "whole",
+    fast_math: bool = True,
     checked: str | None = None,
 ) -> Translation:
     """Metal Shading Language 2.3 as C++ for OpenCL 2021 or CUDA C++, with the signatures of its kernel functions.
@@ -110,6 +116,8 @@ def translate(
     simdgroups, and with "box" kernels that do are started in rows of as many threads as a threadgroup has; for CUDA all
     are. Beside each entry point another one, with ``SIZES_SUFFIX``, then stores the sizes of what the arguments point
     to.
+
+    Without ``fast_math`` functions of the library without a qualifier are those of ``metal::precise``.
 
     ``checked``, for OpenCL only, names one kernel function: the translation then has no other, and reports what it does
     wrong when it runs (``Translation.instrumentation``).
@@ -132,7 +140,7 @@ def translate(
             instrumentation = instrument(program, checked, source, filename)
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
-        translator = _Translator(program, backend, filename, constants, launch, version, checked)
+        translator = _Translator(program, backend, filename, constants, launch, version, fast_math, checked)
         translation = translator.translation(instrumentation.members if instrumentation else ())
         return replace(translation, instrumentation=instrumentation) if instrumentation else translation
     except ShaderError as found:
@@ -178,9 +186,11 @@ class _Translator:
         constants: FunctionConstants,
         launch: Launch,
         version: tuple[int, int],
+        fast_math: bool,
         checked: str | None,
     ) -> None:
         self._users_names = later_names(version)
+        self._fast_math = fast_math
         self._function_constants = constants
         self._launch = launch
         self._launch_opening, self._launch_parameter = backend.launch_parameter(launch)
@@ -282,6 +292,34 @@ class _Translator:
                             first.text = "".join(first.text[inner.index(letter)] for letter in second.text)
                             tokens[index + 2].text = second.text = ""
             index -= 1
+        for index in range(4, len(tokens) - 3):
+            if tokens[index].text == ")" and self._is_swizzle(index - 1, 2) and self._is_swizzle(index + 2, 1):
+                start = self._opening(index)
+                is_call = tokens[start - 1].kind == IDENTIFIER and tokens[start - 1].text != "return"
+                if not is_call and tokens[start - 1].text not in (")", "]", ">"):
+                    self._before[id(tokens[start])] = WHOLE + self._before.get(id(tokens[start]), "")
+                    self._used.add(WHOLE)
+
+    def _is_swizzle(self, index: int, least: int) -> bool:
+        """Whether a swizzle of ``least`` components or more, which nobody assigns to, is read at ``index``."""
+        name, following = self._tokens[index].text, self._tokens[index + 1].text
+        is_assigned = following in ("=", "++", "--") or (following.endswith("=") and following not in _COMPARISONS)
+        return (
+            self._tokens[index - 1].text == "."
+            and least <= len(name) <= 4
+            and any(set(name) <= set(letters) for letters in ("xyzw", "rgba"))
+            and name not in self._declared
+            and not is_assigned
+        )
+
+    def _opening(self, index: int) -> int:
+        """The index of the bracket that ``index`` closes."""
+        depth = 0
+        while True:
+            depth += (self._tokens[index].text == ")") - (self._tokens[index].text == "(")
+            if depth == 0:
+                return index
+            index -= 1
 
     def _lift_operators(self) -> None:
         """Makes operators of vectors mean what they do in Metal."""
@@ -335,16 +373,27 @@ class _Translator:
                     output.append(self._converted_assignment(token))
                     index += 1
                     continue
-                if token.text == "(" and index + 3 < count and tokens[index + 2].text == ")":
-                    vector = VECTOR_TYPE.match(tokens[index + 1].text)
+                if token.text == "(" and not backend.has_native_constructors:
+                    close = self._end_of_vector_type(tokens, index + 1)
+                    is_behind_cast = bool(output) and output[-1].text == ">("
                     if (
-                        vector is not None
-                        and not backend.has_native_constructors
-                        and _begins_operand(tokens, index, index + 3)
+                        close is not None
+                        and close + 1 < count
+                        and tokens[close].text == ")"
+                        and (_begins_operand(tokens, index, close + 1) or is_behind_cast)
                     ):
-                        self._used.update(("cast_mtl", tokens[index + 1].text))
-                        output.append(token.replaced(f"cast{RENAMED_SUFFIX}<{tokens[index + 1].text}>()->*"))
-                        index += 3
+                        # Signs and further casts bind tighter than the operator that stands for a cast.
+                        is_signed = index > 0 and tokens[index - 1].text in ("-", "+", "~", "!")
+                        is_nested = self._is_cast(tokens, close + 1)
+                        end = self._end_of_operand(tokens, close + 1) if is_signed or is_nested else count
+                        maker = CONSTRUCT_ONE if end < count else f"cast{RENAMED_SUFFIX}"
+                        self._used.add(maker)
+                        output.append(token.replaced(f"{maker}<"))
+                        output += self._rewrite(tokens[index + 1 : close])
+                        output.append(tokens[close].replaced(">(" if end < count else ">()->*"))
+                        if end < count:
+                            self._before[id(tokens[end])] = ")" + self._before.get(id(tokens[end]), "")
+                        index = close + 1
                         continue
                 if token.text == "[" and index + 1 < count and tokens[index + 1].text == "[":
                     close = matching(tokens, index)
@@ -423,10 +472,17 @@ class _Translator:
                 and text in self._aliases
                 and (index == 0 or tokens[index - 1].text not in ("~", ".", "->"))
             ):
-                closing = matching(tokens, index + 1)
-                if len(split_commas(tokens[index + 2 : closing])) > 1:
-                    self._used.add("construct_mtl")
-                    output.append(token.replaced(f"construct{RENAMED_SUFFIX}<{self._spelling(text)}>"))
+                making = _maker(split_commas(tokens[index + 2 : matching(tokens, index + 1)]))
+                if making is not None:
+                    self._used.add(making)
+                    output.append(token.replaced(f"{making}<{self._spelling(text)}>"))
+                    index += 1
+                    continue
+            if text == "static_cast" and following == "<" and not backend.has_native_constructors:
+                close_angle = matching_angle(tokens, index + 1)
+                if close_angle is not None and self._end_of_vector_type(tokens, index + 2) == close_angle:
+                    self._used.add(CONSTRUCT_ONE)
+                    output.append(token.replaced(CONSTRUCT_ONE))
                     index += 1
                     continue
             if not backend.has_native_constructors and text in self._aliases:
@@ -445,23 +501,78 @@ class _Translator:
                 output += [token.replaced("bool_vector_mtl"), tokens[index + 1]]
                 index += 4
                 continue
-            if text == "vec" and following == "<" and not backend.has_native_constructors:
+            is_template = text == "vec" or text in self._aliases
+            if is_template and following == "<" and not backend.has_native_constructors:
                 close_angle = matching_angle(tokens, index + 1)
                 if close_angle is not None and close_angle + 1 < count and tokens[close_angle + 1].text == "(":
                     closing = matching(tokens, close_angle + 1)
-                    several = len(split_commas(tokens[close_angle + 2 : closing])) > 1
-                    maker = "construct" if several else "construct_one"
-                    self._used.update(("vec", maker + RENAMED_SUFFIX))
-                    output.append(token.replaced(f"{maker}{RENAMED_SUFFIX}<{self._spelling(text)}"))
-                    appended[close_angle] = appended.get(close_angle, "") + " >"
-                    index += 1
-                    continue
+                    making = _maker(split_commas(tokens[close_angle + 2 : closing]))
+                    if making is not None:
+                        self._used.update((text, making) if text == "vec" else (making,))
+                        output.append(token.replaced(f"{making}<{self._spelling(text)}"))
+                        appended[close_angle] = appended.get(close_angle, "") + " >"
+                        index += 1
+                        continue
             if text in library_.sections and text not in self._users_names:
                 self._used.add(text)
             spelling = self._spelling(text)
             output.append(token.replaced(spelling) if spelling != text else token)
             index += 1
         return output
+
+    def _is_cast(self, tokens: Sequence[Token], index: int) -> bool:
+        """Whether the operand at ``index`` begins with a cast to a scalar or vector type."""
+        if tokens[index].text != "(":
+            return False
+        close = matching(tokens, index)
+        is_type = self._end_of_vector_type(tokens, index + 1) == close or (
+            close == index + 2 and _TYPE_NAME.match(tokens[index + 1].text) is not None
+        )
+        return is_type and close + 1 < len(tokens) and _is_operand(tokens[close + 1])
+
+    def _end_of_operand(self, tokens: Sequence[Token], index: int) -> int:
+        """The index behind the operand of a cast at ``index``: signs, further casts, a primary and its suffixes."""
+        count = len(tokens)
+        while index < count and tokens[index].text in ("-", "+", "~", "!", "*", "&"):
+            index += 1
+        if index < count and tokens[index].text == "(":
+            close = matching(tokens, index)
+            if self._is_cast(tokens, index):
+                return self._end_of_operand(tokens, close + 1)
+            index = close + 1
+        else:
+            index += 1
+            while index + 1 < count and tokens[index].text == "::":
+                index += 2
+            if index < count and tokens[index].text == "<":
+                close_angle = matching_angle(tokens, index)
+                if close_angle is not None and close_angle + 1 < count and tokens[close_angle + 1].text == "(":
+                    index = close_angle + 1
+        while index < count:
+            text = tokens[index].text
+            if text in ("(", "["):
+                index = matching(tokens, index) + 1
+            elif text in (".", "->"):
+                index += 2
+            elif text in ("++", "--"):
+                index += 1
+            else:
+                break
+        return index
+
+    def _end_of_vector_type(self, tokens: Sequence[Token], index: int) -> int | None:
+        """The index behind the type at ``index`` if that may be a vector's, by its own name or by another one."""
+        while index + 1 < len(tokens) and tokens[index + 1].text == "::" and tokens[index].text == "metal":
+            index += 2
+        if index >= len(tokens):
+            return None
+        text = tokens[index].text
+        if text == "vec" or text in self._aliases:
+            if index + 1 < len(tokens) and tokens[index + 1].text == "<":
+                close = matching_angle(tokens, index + 1)
+                return None if close is None else close + 1
+            return index + 1 if text != "vec" else None
+        return index + 1 if VECTOR_TYPE.match(text) and text not in self._users_names else None
 
     def _unpack(
         self, arguments: Sequence[Sequence[Token]], opening: int, prefixed: dict[int, str], appended: dict[int, str]
@@ -578,7 +689,11 @@ class _Translator:
             if name in _FLOAT_ATOMICS and self._backend.target == "opencl":
                 suffixed = self._uses_float_atomics
             suffix = f"_own{RENAMED_SUFFIX}" if name in self._own_functions else RENAMED_SUFFIX if suffixed else ""
-            spelling = self._spellings[name] = name + suffix
+            spelling = name + suffix
+            if not self._fast_math and f"precise::{name}" in self._library.sections:
+                self._used.add(f"precise::{name}")
+                spelling = f"precise_{name}{RENAMED_SUFFIX}"
+            self._spellings[name] = spelling
         return spelling
 
     def _qualified(self, tokens: Sequence[Token], index: int, output: list[Token]) -> int:
@@ -1110,8 +1225,24 @@ def _begins_operand(tokens: Sequence[Token], opening: int, index: int) -> bool:
         return False
     if before is not None and before.kind == IDENTIFIER and before.text not in ("return", "case", "else", "do"):
         return False
-    following = tokens[index]
-    return following.kind in (IDENTIFIER, NUMBER) or following.text in ("(", "-", "+", "~", "!")
+    return _is_operand(tokens[index])
+
+
+def _is_operand(token: Token) -> bool:
+    """Whether an operand may begin with ``token``."""
+    return token.kind in (IDENTIFIER, NUMBER) or token.text in ("(", "-", "+", "~", "!")
+
+
+def _maker(arguments: Sequence[Sequence[Token]]) -> str | None:
+    """The function that makes what may be a vector of ``arguments``; None if they are a function's parameters."""
+    for argument in arguments:
+        if not argument or argument[0].text in ADDRESS_SPACES or argument[0].text in ("const", "{"):
+            return None
+        if len(argument) > 1 and argument[0].kind == IDENTIFIER and argument[1].kind == IDENTIFIER:
+            return None
+        if len(argument) == 1 and _TYPE_NAME.match(argument[0].text):
+            return None
+    return None if not arguments else CONSTRUCT if len(arguments) > 1 else CONSTRUCT_ONE
 
 
 def _declares(argument: Sequence[Token], tokens: Sequence[Token], closing: int) -> bool:

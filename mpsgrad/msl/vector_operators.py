@@ -33,7 +33,8 @@ _TEMPLATES = frozenset(
     const_cast atomic numeric_limits enable_if enable_if_t conditional conditional_t is_same is_same_v integral_constant
     bool_constant is_integral is_integral_v is_floating_point is_floating_point_v is_signed is_signed_v is_unsigned
     is_unsigned_v is_arithmetic is_arithmetic_v make_unsigned make_unsigned_t make_signed make_signed_t remove_cv
-    remove_cv_t remove_reference remove_reference_t remove_const remove_const_t decay decay_t is_pointer is_pointer_v
+    remove_cv_t remove_reference remove_reference_t remove_const remove_const_t remove_volatile remove_volatile_t decay
+    decay_t is_pointer is_pointer_v is_const is_const_v is_void is_void_v is_empty is_convertible void_t declval
     """.split()
 )
 

@@ -53,7 +53,7 @@ def test_each_line_stays_where_it_was(target: str) -> None:
         elif shown == "k.metal" and line.strip():
             found[number] = found.get(number, "") + line
     for number, line in enumerate(KERNEL.split("\n"), 1):
-        for word in ("struct Params", "twice(T x)", "t[i % 16] = v", "p.count", "x[i] = T(1)"):
+        for word in ("struct Params", "twice(T x)", "t[i % 16] = v", "p.count", "x[i] = "):
             if word in line:
                 assert word in found[number], (number, word)
 

@@ -23,17 +23,22 @@ template <bool C, typename A, typename B> using conditional_t = typename conditi
 //@ void_t
 template <typename...> using void_t = void;
 
-//@ remove_const remove_cv remove_cv_t remove_reference remove_reference_t remove_const_t decay decay_t remove_volatile
+//@ remove_const remove_cv remove_cv_t remove_reference remove_reference_t remove_const_t decay decay_t remove_volatile remove_volatile_t
 template <typename T> struct remove_const { typedef T type; };
 template <typename T> struct remove_const<const T> { typedef T type; };
 template <typename T> using remove_const_t = typename remove_const<T>::type;
 template <typename T> struct remove_volatile { typedef T type; };
 template <typename T> struct remove_volatile<volatile T> { typedef T type; };
+template <typename T> using remove_volatile_t = typename remove_volatile<T>::type;
 template <typename T> struct remove_cv { typedef typename remove_const<typename remove_volatile<T>::type>::type type; };
 template <typename T> using remove_cv_t = typename remove_cv<T>::type;
 template <typename T> struct remove_reference { typedef T type; };
 template <typename T> struct remove_reference<T &> { typedef T type; };
 template <typename T> struct remove_reference<T &&> { typedef T type; };
+#ifdef __OPENCL_VERSION__
+// An object of a thread has the type without its address space.
+template <typename T> struct remove_reference<__private T &> { typedef T type; };
+#endif
 template <typename T> using remove_reference_t = typename remove_reference<T>::type;
 template <typename T> struct decay { typedef typename remove_cv<typename remove_reference<T>::type>::type type; };
 template <typename T> using decay_t = typename decay<T>::type;
@@ -81,9 +86,11 @@ template <typename T> constexpr bool is_signed_v = is_signed<T>::value;
 //@ is_pointer is_pointer_v : traits_mtl
 template <typename T> struct is_pointer : false_type {};
 template <typename T> struct is_pointer<T *> : true_type {};
+#ifdef __OPENCL_VERSION__
 template <typename T> struct is_pointer<__global T *> : true_type {};
 template <typename T> struct is_pointer<__local T *> : true_type {};
 template <typename T> struct is_pointer<__private T *> : true_type {};
+#endif
 template <typename T> constexpr bool is_pointer_v = is_pointer<T>::value;
 
 //@ is_const is_const_v : traits_mtl
@@ -103,6 +110,7 @@ template <typename A, typename B> struct is_convertible : bool_constant<__is_con
 //@ declval
 template <typename T> T &&declval();
 
+// Every function called min or max is renamed where those of the library are.
 //@ numeric_limits : infinity_mtl
 template <typename T> struct numeric_limits { static constexpr bool is_specialized = false; };
 #define INTEGER_LIMITS_MTL(t, low, high, digits_, sign) \
@@ -110,9 +118,9 @@ template <typename T> struct numeric_limits { static constexpr bool is_specializ
     static constexpr bool is_specialized = true, is_signed = sign, is_integer = true, is_exact = true; \
     static constexpr bool has_infinity = false, has_quiet_NaN = false; \
     static constexpr int digits = digits_, digits10 = digits_ * 3 / 10, radix = 2; \
-    static constexpr t min() { return low; } static constexpr t min_mtl() { return low; } \
+    static constexpr t min() { return low; } static constexpr t min_mtl() { return low; } static constexpr t precise_min_mtl() { return low; } \
     static constexpr t lowest() { return low; } \
-    static constexpr t max() { return high; } static constexpr t max_mtl() { return high; } \
+    static constexpr t max() { return high; } static constexpr t max_mtl() { return high; } static constexpr t precise_max_mtl() { return high; } \
   };
 INTEGER_LIMITS_MTL(bool, false, true, 1, false)
 INTEGER_LIMITS_MTL(char, -128, 127, 7, true)
@@ -129,9 +137,9 @@ template <> struct numeric_limits<float> {
   static constexpr bool has_infinity = true, has_quiet_NaN = true;
   static constexpr int digits = 24, digits10 = 6, max_digits10 = 9, radix = 2;
   static constexpr int max_exponent = 128, min_exponent = -125, max_exponent10 = 38, min_exponent10 = -37;
-  static constexpr float min() { return 0x1p-126f; } static constexpr float min_mtl() { return 0x1p-126f; }
+  static constexpr float min() { return 0x1p-126f; } static constexpr float min_mtl() { return 0x1p-126f; } static constexpr float precise_min_mtl() { return 0x1p-126f; }
   static constexpr float lowest() { return -0x1.fffffep127f; }
-  static constexpr float max() { return 0x1.fffffep127f; } static constexpr float max_mtl() { return 0x1.fffffep127f; }
+  static constexpr float max() { return 0x1.fffffep127f; } static constexpr float max_mtl() { return 0x1.fffffep127f; } static constexpr float precise_max_mtl() { return 0x1.fffffep127f; }
   static constexpr float epsilon() { return 0x1p-23f; }
   static constexpr float round_error() { return 0.5f; }
   static constexpr float infinity() { return INFINITY_MTL; }
@@ -143,9 +151,9 @@ template <> struct numeric_limits<half> {
   static constexpr bool has_infinity = true, has_quiet_NaN = true;
   static constexpr int digits = 11, digits10 = 3, max_digits10 = 5, radix = 2;
   static constexpr int max_exponent = 16, min_exponent = -13, max_exponent10 = 4, min_exponent10 = -4;
-  static constexpr half min() { return (half)0x1p-14f; } static constexpr half min_mtl() { return (half)0x1p-14f; }
+  static constexpr half min() { return (half)0x1p-14f; } static constexpr half min_mtl() { return (half)0x1p-14f; } static constexpr half precise_min_mtl() { return (half)0x1p-14f; }
   static constexpr half lowest() { return (half)-65504.0f; }
-  static constexpr half max() { return (half)65504.0f; } static constexpr half max_mtl() { return (half)65504.0f; }
+  static constexpr half max() { return (half)65504.0f; } static constexpr half max_mtl() { return (half)65504.0f; } static constexpr half precise_max_mtl() { return (half)65504.0f; }
   static constexpr half epsilon() { return (half)0x1p-10f; }
   static constexpr half round_error() { return (half)0.5f; }
   static constexpr half infinity() { return (half)INFINITY_MTL; }

@@ -26,7 +26,12 @@ inline float clamp_mtl(float x, float low, float high) { return fminf(fmaxf(x, l
 inline float max3_mtl(float x, float y, float z) { return fmaxf(x, fmaxf(y, z)); }
 inline float min3_mtl(float x, float y, float z) { return fminf(x, fminf(y, z)); }
 inline float median3_mtl(float x, float y, float z) { return fmaxf(fminf(x, y), fminf(fmaxf(x, y), z)); }
-ORDERED_MTL(half)
+inline half max_mtl(half x, half y) { return half(fmaxf((float)x, (float)y)); }
+inline half min_mtl(half x, half y) { return half(fminf((float)x, (float)y)); }
+inline half clamp_mtl(half x, half low, half high) { return min_mtl(max_mtl(x, low), high); }
+inline half max3_mtl(half x, half y, half z) { return max_mtl(x, max_mtl(y, z)); }
+inline half min3_mtl(half x, half y, half z) { return min_mtl(x, min_mtl(y, z)); }
+inline half median3_mtl(half x, half y, half z) { return max_mtl(min_mtl(x, y), min_mtl(max_mtl(x, y), z)); }
 ORDERED_MTL(char)
 ORDERED_MTL(uchar)
 ORDERED_MTL(short)
@@ -40,9 +45,12 @@ inline float fmin_mtl(float x, float y) { return fminf(x, y); }
 inline float fmax_mtl(float x, float y) { return fmaxf(x, y); }
 inline half fmin_mtl(half x, half y) { return half(fminf((float)x, (float)y)); }
 inline half fmax_mtl(half x, half y) { return half(fmaxf((float)x, (float)y)); }
-template <typename T> inline T fmin3_mtl(T x, T y, T z) { return fmin_mtl(x, fmin_mtl(y, z)); }
-template <typename T> inline T fmax3_mtl(T x, T y, T z) { return fmax_mtl(x, fmax_mtl(y, z)); }
-template <typename T> inline T fmedian3_mtl(T x, T y, T z) { return fmax_mtl(fmin_mtl(x, y), fmin_mtl(fmax_mtl(x, y), z)); }
+inline float fmin3_mtl(float x, float y, float z) { return fmin_mtl(x, fmin_mtl(y, z)); }
+inline half fmin3_mtl(half x, half y, half z) { return fmin_mtl(x, fmin_mtl(y, z)); }
+inline float fmax3_mtl(float x, float y, float z) { return fmax_mtl(x, fmax_mtl(y, z)); }
+inline half fmax3_mtl(half x, half y, half z) { return fmax_mtl(x, fmax_mtl(y, z)); }
+inline float fmedian3_mtl(float x, float y, float z) { return fmax_mtl(fmin_mtl(x, y), fmin_mtl(fmax_mtl(x, y), z)); }
+inline half fmedian3_mtl(half x, half y, half z) { return fmax_mtl(fmin_mtl(x, y), fmin_mtl(fmax_mtl(x, y), z)); }
 
 //@ floating_mtl
 #define FLOATING_1_MTL(name, expression) \
@@ -88,8 +96,8 @@ FLOATING_1_MTL(fabs_mtl, fabsf(x))
 //@ floor : floating_mtl
 FLOATING_1_MTL(floor_mtl, floorf(x))
 //@ fract : floating_mtl
-inline float fract_mtl(float x) { return fminf(x - floorf(x), 0x1.fffffep-1f); }
-inline half fract_mtl(half x) { return half(fminf((float)x - floorf((float)x), 0x1.ffcp-1f)); }
+inline float fract_mtl(float x) { float r = x - floorf(x); return r >= 1.0f ? 0x1.fffffep-1f : r; }
+inline half fract_mtl(half x) { float r = (float)x - floorf((float)x); return half(r > 0x1.ffcp-1f ? 0x1.ffcp-1f : r); }
 //@ log : floating_mtl
 FLOATING_1_MTL(log_mtl, logf(x))
 //@ log2 : floating_mtl
@@ -102,6 +110,10 @@ FLOATING_1_MTL(rint_mtl, rintf(x))
 FLOATING_1_MTL(round_mtl, roundf(x))
 //@ rsqrt : floating_mtl
 FLOATING_1_MTL(rsqrt_mtl, rsqrtf(x))
+//@ precise::rsqrt
+// CUDA's may be off by two units in the last place.
+inline float precise_rsqrt_mtl(float x) { return (float)rsqrt((double)x); }
+inline half precise_rsqrt_mtl(half x) { return half(rsqrtf((float)x)); }
 //@ saturate : floating_mtl
 FLOATING_1_MTL(saturate_mtl, __saturatef(x))
 //@ sign : floating_mtl
@@ -137,6 +149,14 @@ FLOATING_2_MTL(fdim_mtl, fdimf(x, y))
 FLOATING_2_MTL(fmod_mtl, fmodf(x, y))
 //@ nextafter : floating_mtl
 inline float nextafter_mtl(float x, float y) { return nextafterf(x, y); }
+inline half nextafter_mtl(half x, half y) {
+  float from = (float)x, to = (float)y;
+  if (from != from || to != to) return half(from + to);
+  if (from == to) return y;
+  if (from == 0.0f) x.bits = to > 0.0f ? 0x0001 : 0x8001;
+  else x.bits += (from < to) == (from > 0.0f) ? 1 : -1;
+  return x;
+}
 //@ pow : floating_mtl
 FLOATING_2_MTL(pow_mtl, powf(x, y))
 //@ powr : floating_mtl
@@ -170,66 +190,108 @@ inline bool isnan_mtl(float x) { return (__float_as_uint(x) & 0x7fffffffu) > 0x7
 inline bool isinf_mtl(float x) { return (__float_as_uint(x) & 0x7fffffffu) == 0x7f800000u; }
 inline bool isfinite_mtl(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
 inline bool isnormal_mtl(float x) { uint e = __float_as_uint(x) & 0x7f800000u; return e != 0x7f800000u && e != 0; }
+inline bool isnormal_mtl(half x) { uint e = x.bits & 0x7c00; return e != 0x7c00 && e != 0; }
 inline bool signbit_mtl(float x) { return __float_as_uint(x) >> 31; }
 
 //@ isordered isunordered : isnan
 inline bool isordered_mtl(float x, float y) { return !isnan_mtl(x) && !isnan_mtl(y); }
 inline bool isunordered_mtl(float x, float y) { return isnan_mtl(x) || isnan_mtl(y); }
 
-//@ clz
+//@ integer_mtl
+// The integer types: their unsigned type, one in which a product of two and a sum have room, and their bits.
+template <typename T> struct integer_mtl {};
+#define INTEGER_MTL(t, u, w) template <> struct integer_mtl<t> { typedef t self; typedef u bare; typedef w wide; static constexpr uint bits = sizeof(t) * 8; };
+INTEGER_MTL(char, uchar, long)
+INTEGER_MTL(uchar, uchar, ulong)
+INTEGER_MTL(short, ushort, long)
+INTEGER_MTL(ushort, ushort, ulong)
+INTEGER_MTL(int, uint, long)
+INTEGER_MTL(uint, uint, ulong)
+INTEGER_MTL(long, ulong, long)
+INTEGER_MTL(ulong, ulong, ulong)
+// Functions that return it are for integers only: what converts to a vector of them is none.
+template <typename T> using self_mtl = typename integer_mtl<T>::self;
+template <typename T> using bare_mtl = typename integer_mtl<T>::bare;
+template <typename T> inline ulong bits_mtl(T x) { return (bare_mtl<T>)x; }
+template <typename T> inline T narrow_mtl(typename integer_mtl<T>::wide x) {
+  constexpr bool is_signed = (T)-1 < (T)0;
+  constexpr typename integer_mtl<T>::wide high = (T)((bare_mtl<T>)-1 >> is_signed), low = is_signed ? -high - 1 : 0;
+  return (T)(x < low ? low : x > high ? high : x);
+}
+//@ clz : integer_mtl
+template <typename T> inline self_mtl<T> clz_mtl(T x) { return (T)(__clzll((long)bits_mtl(x)) - (64 - (int)integer_mtl<T>::bits)); }
 inline int clz_mtl(int x) { return __clz(x); }
 inline uint clz_mtl(uint x) { return __clz((int)x); }
-inline long clz_mtl(long x) { return __clzll(x); }
-inline ulong clz_mtl(ulong x) { return __clzll((long)x); }
-inline ushort clz_mtl(ushort x) { return (ushort)(__clz((int)x) - 16); }
-inline uchar clz_mtl(uchar x) { return (uchar)(__clz((int)x) - 24); }
-//@ ctz
-inline int ctz_mtl(int x) { return x ? __ffs(x) - 1 : 32; }
-inline uint ctz_mtl(uint x) { return x ? __ffs((int)x) - 1 : 32; }
-inline ulong ctz_mtl(ulong x) { return x ? __ffsll((long)x) - 1 : 64; }
-//@ popcount
-inline int popcount_mtl(int x) { return __popc((uint)x); }
-inline uint popcount_mtl(uint x) { return __popc(x); }
-inline ulong popcount_mtl(ulong x) { return __popcll(x); }
-inline ushort popcount_mtl(ushort x) { return __popc(x); }
-inline uchar popcount_mtl(uchar x) { return __popc(x); }
-//@ mulhi madhi
+//@ ctz : integer_mtl
+template <typename T> inline self_mtl<T> ctz_mtl(T x) { return (T)(x ? __ffsll((long)bits_mtl(x)) - 1 : integer_mtl<T>::bits); }
+//@ popcount : integer_mtl
+template <typename T> inline self_mtl<T> popcount_mtl(T x) { return (T)__popcll(bits_mtl(x)); }
+//@ mulhi : integer_mtl
+template <typename T> inline self_mtl<T> mulhi_mtl(T x, T y) { typedef typename integer_mtl<T>::wide W; return (T)((W)x * (W)y >> integer_mtl<T>::bits); }
 inline int mulhi_mtl(int x, int y) { return __mulhi(x, y); }
 inline uint mulhi_mtl(uint x, uint y) { return __umulhi(x, y); }
 inline long mulhi_mtl(long x, long y) { return __mul64hi(x, y); }
 inline ulong mulhi_mtl(ulong x, ulong y) { return __umul64hi(x, y); }
-template <typename T> inline T madhi_mtl(T a, T b, T c) { return mulhi_mtl(a, b) + c; }
+//@ madhi : mulhi
+template <typename T> inline self_mtl<T> madhi_mtl(T a, T b, T c) { return (T)(mulhi_mtl(a, b) + c); }
+//@ madsat : mulhi
+template <typename T> inline self_mtl<T> madsat_mtl(T a, T b, T c) { typedef typename integer_mtl<T>::wide W; return narrow_mtl<T>((W)a * (W)b + (W)c); }
+inline ulong madsat_mtl(ulong a, ulong b, ulong c) {
+  ulong low = a * b + c;
+  return mulhi_mtl(a, b) + (low < c) == 0 ? low : 0xfffffffffffffffful;
+}
+inline long madsat_mtl(long a, long b, long c) {
+  ulong low = (ulong)a * (ulong)b + (ulong)c;
+  long high = mulhi_mtl(a, b) + (c >> 63) + (low < (ulong)c);
+  return high == (long)low >> 63 ? (long)low : high < 0 ? (long)0x8000000000000000ul : 0x7fffffffffffffffl;
+}
 //@ mul24 mad24
 inline int mul24_mtl(int x, int y) { return __mul24(x, y); }
 inline uint mul24_mtl(uint x, uint y) { return __umul24(x, y); }
-template <typename T> inline T mad24_mtl(T a, T b, T c) { return mul24_mtl(a, b) + c; }
-//@ reverse_bits
+inline int mad24_mtl(int a, int b, int c) { return __mul24(a, b) + c; }
+inline uint mad24_mtl(uint a, uint b, uint c) { return __umul24(a, b) + c; }
+//@ reverse_bits : integer_mtl
+template <typename T> inline self_mtl<T> reverse_bits_mtl(T x) { return (T)(__brevll(bits_mtl(x)) >> (64 - integer_mtl<T>::bits)); }
 inline uint reverse_bits_mtl(uint x) { return __brev(x); }
 inline int reverse_bits_mtl(int x) { return (int)__brev((uint)x); }
-//@ rotate
+//@ rotate : integer_mtl
+template <typename T> inline self_mtl<T> rotate_mtl(T x, T n) {
+  constexpr uint mask = integer_mtl<T>::bits - 1;
+  return (T)(bits_mtl(x) << ((uint)n & mask) | bits_mtl(x) >> (-(uint)n & mask));
+}
 inline uint rotate_mtl(uint x, uint n) { return __funnelshift_l(x, x, n); }
 inline int rotate_mtl(int x, int n) { return (int)__funnelshift_l((uint)x, (uint)x, (uint)n); }
-//@ absdiff
-template <typename T> inline T absdiff_mtl(T x, T y) { return x > y ? x - y : y - x; }
-//@ addsat
-inline uint addsat_mtl(uint x, uint y) { uint s = x + y; return s < x ? 0xffffffffu : s; }
-inline int addsat_mtl(int x, int y) { long s = (long)x + y; return s > 2147483647L ? 2147483647 : s < -2147483648L ? (int)-2147483648L : (int)s; }
-//@ subsat
+//@ absdiff : integer_mtl
+template <typename T> inline bare_mtl<T> absdiff_mtl(T x, T y) { return (bare_mtl<T>)(x > y ? bits_mtl(x) - bits_mtl(y) : bits_mtl(y) - bits_mtl(x)); }
+//@ addsat : integer_mtl
+template <typename T> inline self_mtl<T> addsat_mtl(T x, T y) { typedef typename integer_mtl<T>::wide W; return narrow_mtl<T>((W)x + (W)y); }
+inline ulong addsat_mtl(ulong x, ulong y) { ulong s = x + y; return s < x ? 0xfffffffffffffffful : s; }
+inline long addsat_mtl(long x, long y) {
+  long s = (long)((ulong)x + (ulong)y);
+  return ((x ^ s) & (y ^ s)) >= 0 ? s : x < 0 ? (long)0x8000000000000000ul : 0x7fffffffffffffffl;
+}
+//@ subsat : integer_mtl
+template <typename T> inline self_mtl<T> subsat_mtl(T x, T y) { return narrow_mtl<T>((long)x - (long)y); }
+inline uchar subsat_mtl(uchar x, uchar y) { return x > y ? x - y : 0; }
+inline ushort subsat_mtl(ushort x, ushort y) { return x > y ? x - y : 0; }
 inline uint subsat_mtl(uint x, uint y) { return x > y ? x - y : 0u; }
-inline int subsat_mtl(int x, int y) { long s = (long)x - y; return s > 2147483647L ? 2147483647 : s < -2147483648L ? (int)-2147483648L : (int)s; }
-//@ hadd
-inline uint hadd_mtl(uint x, uint y) { return (uint)(((ulong)x + y) >> 1); }
-inline int hadd_mtl(int x, int y) { return (int)(((long)x + y) >> 1); }
-//@ rhadd
-inline uint rhadd_mtl(uint x, uint y) { return (uint)(((ulong)x + y + 1) >> 1); }
-inline int rhadd_mtl(int x, int y) { return (int)(((long)x + y + 1) >> 1); }
-//@ extract_bits
-inline uint extract_bits_mtl(uint x, uint offset, uint bits) { return bits >= 32 ? x >> offset : (x >> offset) & ((1u << bits) - 1); }
-inline int extract_bits_mtl(int x, uint offset, uint bits) { return bits == 0 ? 0 : bits >= 32 ? x >> offset : (int)((uint)x << (32 - bits - offset)) >> (32 - bits); }
-//@ insert_bits
-template <typename T> inline T insert_bits_mtl(T base, T insert, uint offset, uint bits) {
+inline ulong subsat_mtl(ulong x, ulong y) { return x > y ? x - y : 0ul; }
+inline long subsat_mtl(long x, long y) {
+  long d = (long)((ulong)x - (ulong)y);
+  return ((x ^ y) & (x ^ d)) >= 0 ? d : x < 0 ? (long)0x8000000000000000ul : 0x7fffffffffffffffl;
+}
+//@ hadd rhadd : integer_mtl
+template <typename T> inline self_mtl<T> hadd_mtl(T x, T y) { return (T)((x >> 1) + (y >> 1) + (x & y & 1)); }
+template <typename T> inline self_mtl<T> rhadd_mtl(T x, T y) { return (T)((x >> 1) + (y >> 1) + ((x | y) & 1)); }
+//@ extract_bits : integer_mtl
+template <typename T> inline self_mtl<T> extract_bits_mtl(T x, uint offset, uint bits) {
+  if (bits == 0) return (T)0;
+  return (T)((T)(bits_mtl(x) << (integer_mtl<T>::bits - bits - offset)) >> (integer_mtl<T>::bits - bits));
+}
+//@ insert_bits : integer_mtl
+template <typename T> inline self_mtl<T> insert_bits_mtl(T base, T insert, uint offset, uint bits) {
   ulong mask = (bits >= 64 ? ~0ul : (1ul << bits) - 1) << offset;
-  return (T)(((ulong)base & ~mask) | (((ulong)insert << offset) & mask));
+  return (T)((bits_mtl(base) & ~mask) | ((bits_mtl(insert) << offset) & mask));
 }
 
 //@ dot length length_squared distance distance_squared normalize cross reflect refract faceforward : sqrt rsqrt

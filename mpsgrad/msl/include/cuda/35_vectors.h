@@ -20,6 +20,12 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   template <typename A> swizzle_mtl &operator-=(const A &a) { return *this = operator V() - V(a); }
   template <typename A> swizzle_mtl &operator*=(const A &a) { return *this = operator V() * V(a); }
   template <typename A> swizzle_mtl &operator/=(const A &a) { return *this = operator V() / V(a); }
+  template <typename A> swizzle_mtl &operator%=(const A &a) { return *this = operator V() % V(a); }
+  template <typename A> swizzle_mtl &operator&=(const A &a) { return *this = operator V() & V(a); }
+  template <typename A> swizzle_mtl &operator|=(const A &a) { return *this = operator V() | V(a); }
+  template <typename A> swizzle_mtl &operator^=(const A &a) { return *this = operator V() ^ V(a); }
+  template <typename A> swizzle_mtl &operator<<=(const A &a) { return *this = operator V() << V(a); }
+  template <typename A> swizzle_mtl &operator>>=(const A &a) { return *this = operator V() >> V(a); }
 };
 
 // All components as one aligned object, so that a vector is loaded and stored by one instruction.
@@ -86,6 +92,15 @@ template <typename T, int N> struct components_mtl {
 #define FUNCTION_3_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, const vec_mtl &c) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i], b.v[i], c.v[i]); return r; }
 #define FUNCTION_TEST_MTL(f) friend vec_mtl<bool, N> f(const vec_mtl &a) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = f(a.v[i]); return r; }
 #define FUNCTION_TEST_2_MTL(f) friend vec_mtl<bool, N> f(const vec_mtl &a, const vec_mtl &b) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
+
+// The second argument takes a second result, or has the integers of an exponent.
+#define FUNCTION_AND_RESULT_MTL(f) friend vec_mtl f(const vec_mtl &a, vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
+#define FUNCTION_AND_EXPONENT_MTL(f) friend vec_mtl f(const vec_mtl &a, vec_mtl<int, N> &b) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
+#define FUNCTION_OF_EXPONENT_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl<int, N> &b) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
+#define FUNCTION_EXPONENT_MTL(f) friend vec_mtl<int, N> f(const vec_mtl &a) { vec_mtl<int, N> r; EACH_MTL r.v[i] = f(a.v[i]); return r; }
+#define FUNCTION_BARE_MTL(f) template <typename U = bare_mtl<T>> friend vec_mtl<U, N> f(const vec_mtl &a, const vec_mtl &b) { vec_mtl<U, N> r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
+#define FUNCTION_EXTRACT_MTL(f) friend vec_mtl f(const vec_mtl &a, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], offset, bits); return r; }
+#define FUNCTION_INSERT_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i], offset, bits); return r; }
 
 #define VECTOR_dot_MTL friend T dot_mtl(const vec_mtl &a, const vec_mtl &b) { T s = (T)(a.v[0] * b.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * b.v[i]); return s; }
 #define VECTOR_length_squared_MTL friend T length_squared_mtl(const vec_mtl &a) { T s = (T)(a.v[0] * a.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return s; }
@@ -158,6 +173,11 @@ VECTOR_TYPES_MTL(long)
 VECTOR_TYPES_MTL(ulong)
 VECTOR_TYPES_MTL(half)
 VECTOR_TYPES_MTL(float)
+
+//@ whole_mtl
+// (v.zyx).x: a view has no views of its own.
+template <typename V> inline constexpr V whole_mtl(V v) { return v; }
+template <typename V, typename T, int N, int... I> inline V whole_mtl(swizzle_mtl<V, T, N, I...> v) { return v; }
 
 //@ vec
 // vec_mtl is always there; this names it.

@@ -58,6 +58,11 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
 #undef ASSIGNMENT_MTL
 };
 
+//@ whole_mtl : swizzle_mtl
+// (v.zyx).x: a view has no views of its own.
+template <typename V> inline constexpr V whole_mtl(V v) { return v; }
+template <typename V, typename T, int N, int... I> inline V whole_mtl(swizzle_mtl<V, T, N, I...> v) { return v; }
+
 //@ components_mtl : swizzle_mtl
 // The components of several values in a row.
 template <typename T, int N> struct components_mtl {

@@ -1,40 +1,60 @@
 // <metal_math>, <metal_common>, <metal_integer>, <metal_relational> and <metal_geometric>, where OpenCL differs.
-//@ abs
+//@ overloads_mtl
+// One function for each type, not a template: a scalar argument then converts to the vector type, as in Metal.
+#define WIDTHS_MTL(define, t) define(t) define(t##2) define(t##3) define(t##4)
+#define VECTORS_MTL(define, t) define(t, 2) define(t, 3) define(t, 4)
+#define FLOATS_MTL(define) WIDTHS_MTL(define, float) WIDTHS_MTL(define, half)
+#define SIGNED_MTL(define) WIDTHS_MTL(define, char) WIDTHS_MTL(define, short) WIDTHS_MTL(define, int) WIDTHS_MTL(define, long)
+#define UNSIGNED_MTL(define) WIDTHS_MTL(define, uchar) WIDTHS_MTL(define, ushort) WIDTHS_MTL(define, uint) WIDTHS_MTL(define, ulong)
+#define INTEGERS_MTL(define) SIGNED_MTL(define) UNSIGNED_MTL(define)
+
+//@ abs : overloads_mtl
 // OpenCL's abs of a signed integer is unsigned.
-inline float abs_mtl(float x) { return fabs(x); }
-inline half abs_mtl(half x) { return fabs(x); }
-template <typename T> inline T abs_mtl(T x) { return x < (T)0 ? (T)-x : x; }
-template <int N> inline vec_mtl<float, N> abs_mtl(vec_mtl<float, N> x) { return fabs(x); }
-template <int N> inline vec_mtl<half, N> abs_mtl(vec_mtl<half, N> x) { return fabs(x); }
-template <typename E, int N> inline vec_mtl<E, N> abs_mtl(vec_mtl<E, N> x) { return x < (E)0 ? -x : x; }
+#define FLOATING_ABS_MTL(V) inline V abs_mtl(V x) { return fabs(x); }
+#define SIGNED_ABS_MTL(V) inline V abs_mtl(V x) { return __builtin_astype(abs(x), V); }
+#define UNSIGNED_ABS_MTL(V) inline V abs_mtl(V x) { return x; }
+FLOATS_MTL(FLOATING_ABS_MTL)
+SIGNED_MTL(SIGNED_ABS_MTL)
+UNSIGNED_MTL(UNSIGNED_ABS_MTL)
 
-//@ saturate
-inline float saturate(float x) { return clamp(x, 0.0f, 1.0f); }
-inline half saturate(half x) { return clamp(x, (half)0, (half)1); }
-template <typename E, int N> inline vec_mtl<E, N> saturate(vec_mtl<E, N> x) { return clamp(x, (E)0, (E)1); }
+//@ saturate : overloads_mtl
+#define SATURATE_MTL(V) inline V saturate(V x) { return clamp(x, (V)0, (V)1); }
+FLOATS_MTL(SATURATE_MTL)
 
-//@ fract
-inline float fract_mtl(float x) { return fmin(x - floor(x), 0x1.fffffep-1f); }
-inline half fract_mtl(half x) { return fmin(x - floor(x), (half)0x1.ffcp-1f); }
-template <int N> inline vec_mtl<float, N> fract_mtl(vec_mtl<float, N> x) { return fmin(x - floor(x), 0x1.fffffep-1f); }
-template <int N> inline vec_mtl<half, N> fract_mtl(vec_mtl<half, N> x) { return fmin(x - floor(x), (half)0x1.ffcp-1f); }
+//@ fract : overloads_mtl
+#define FRACT_MTL(V, below_one) inline V fract_mtl(V x) { V r = x - floor(x); return r >= (V)1 ? (V)below_one : r; }
+#define FLOAT_FRACT_MTL(V) FRACT_MTL(V, 0x1.fffffep-1f)
+#define HALF_FRACT_MTL(V) FRACT_MTL(V, ((half)0x1.ffcp-1f))
+WIDTHS_MTL(FLOAT_FRACT_MTL, float)
+WIDTHS_MTL(HALF_FRACT_MTL, half)
 
-//@ divide
-template <typename T> inline T divide(T x, T y) { return x / y; }
+//@ divide : overloads_mtl
+#define DIVIDE_MTL(V) inline V divide(V x, V y) { return x / y; }
+FLOATS_MTL(DIVIDE_MTL)
 
-//@ sincos
-template <typename T> inline T sincos_mtl(T x, __private T &c) { c = cos(x); return sin(x); }
+//@ sincos : overloads_mtl
+#define SINCOS_MTL(V) inline V sincos_mtl(V x, __private V &c) { c = cos(x); return sin(x); }
+FLOATS_MTL(SINCOS_MTL)
 
-//@ modf
-template <typename T> inline T modf_mtl(T x, __private T &whole) { whole = trunc(x); return copysign(isinf(x) ? (T)0 : x - whole, x); }
-template <typename E, int N> inline vec_mtl<E, N> modf_mtl(vec_mtl<E, N> x, __private vec_mtl<E, N> &whole) { return modf(x, &whole); }
+//@ modf : overloads_mtl
+#define SCALAR_MODF_MTL(T) inline T modf_mtl(T x, __private T &whole) { whole = trunc(x); return copysign(isinf(x) ? (T)0 : x - whole, x); }
+#define VECTOR_MODF_MTL(t, n) inline t##n modf_mtl(t##n x, __private t##n &whole) { return modf(x, &whole); }
+SCALAR_MODF_MTL(float)
+SCALAR_MODF_MTL(half)
+VECTORS_MTL(VECTOR_MODF_MTL, float)
+VECTORS_MTL(VECTOR_MODF_MTL, half)
 
-//@ frexp
-template <typename T, typename I> inline T frexp_mtl(T x, __private I &exponent) { return frexp(x, &exponent); }
+//@ frexp : overloads_mtl
+#define VECTOR_FREXP_MTL(t, n) inline t##n frexp_mtl(t##n x, __private int##n &exponent) { return frexp(x, &exponent); }
+inline float frexp_mtl(float x, __private int &exponent) { return frexp(x, &exponent); }
+inline half frexp_mtl(half x, __private int &exponent) { return frexp(x, &exponent); }
+VECTORS_MTL(VECTOR_FREXP_MTL, float)
+VECTORS_MTL(VECTOR_FREXP_MTL, half)
 
-//@ ldexp
-// Intel's compiler has no ldexp of 32 floats on every processor. Steps of powers of two that the exponent has room for; a
-// step down stops 24 bits above the smallest normal number, so that only the last product is rounded.
+// Intel's compiler has no ldexp and ilogb of 32 floats on every processor, which kernels with simdgroups need.
+//@ ldexp : overloads_mtl
+// Steps of powers of two that the exponent has room for; a step down stops 24 bits above the smallest normal number, so
+// that only the last product is rounded.
 #define LDEXP_MTL(n) \
   inline float##n ldexp_mtl(float##n x, int##n k) { \
     int##n high = k > 127, low = k < -126; \
@@ -48,27 +68,92 @@ template <typename T, typename I> inline T frexp_mtl(T x, __private I &exponent)
   } \
   inline half##n ldexp_mtl(half##n x, int##n k) { return ldexp(x, k); }
 LDEXP_MTL() LDEXP_MTL(2) LDEXP_MTL(3) LDEXP_MTL(4)
+//@ ilogb : overloads_mtl
+#define ILOGB_MTL(n) \
+  inline int##n ilogb_mtl(float##n x) { int##n e; frexp(x, &e); return isfinite(x) ? (x == 0 ? (int##n)FP_ILOGB0 : e - 1) : (int##n)FP_ILOGBNAN; } \
+  inline int##n ilogb_mtl(half##n x) { return ilogb(x); }
+ILOGB_MTL() ILOGB_MTL(2) ILOGB_MTL(3) ILOGB_MTL(4)
 
-//@ min3 max3 median3 fmin3 fmax3 fmedian3
-template <typename T> inline T min3(T x, T y, T z) { return min(x, min(y, z)); }
-template <typename T> inline T max3(T x, T y, T z) { return max(x, max(y, z)); }
-template <typename T> inline T median3(T x, T y, T z) { return max(min(x, y), min(max(x, y), z)); }
-template <typename T> inline T fmin3(T x, T y, T z) { return fmin(x, fmin(y, z)); }
-template <typename T> inline T fmax3(T x, T y, T z) { return fmax(x, fmax(y, z)); }
-template <typename T> inline T fmedian3(T x, T y, T z) { return fmax(fmin(x, y), fmin(fmax(x, y), z)); }
+//@ min3 max3 median3 : overloads_mtl
+#define MIN3_MTL(V) \
+  inline V min3(V x, V y, V z) { return min(x, min(y, z)); } \
+  inline V max3(V x, V y, V z) { return max(x, max(y, z)); } \
+  inline V median3(V x, V y, V z) { return max(min(x, y), min(max(x, y), z)); }
+FLOATS_MTL(MIN3_MTL)
+INTEGERS_MTL(MIN3_MTL)
 
-//@ absdiff addsat subsat madhi madsat mulhi
-template <typename T> inline auto absdiff(T x, T y) { return abs_diff(x, y); }
-template <typename T> inline T addsat(T x, T y) { return add_sat(x, y); }
-template <typename T> inline T subsat(T x, T y) { return sub_sat(x, y); }
-template <typename T> inline T madhi(T a, T b, T c) { return mad_hi(a, b, c); }
-template <typename T> inline T madsat(T a, T b, T c) { return mad_sat(a, b, c); }
-template <typename T> inline T mulhi(T x, T y) { return mul_hi(x, y); }
+//@ fmin3 fmax3 fmedian3 : overloads_mtl
+#define FMIN3_MTL(V) \
+  inline V fmin3(V x, V y, V z) { return fmin(x, fmin(y, z)); } \
+  inline V fmax3(V x, V y, V z) { return fmax(x, fmax(y, z)); } \
+  inline V fmedian3(V x, V y, V z) { return fmax(fmin(x, y), fmin(fmax(x, y), z)); }
+FLOATS_MTL(FMIN3_MTL)
 
-//@ reverse_bits
-template <typename T> inline T reverse_bits(T x) { return bit_reverse(x); }
+// With precise:: the smaller and the larger of a number and NaN are the number; OpenCL's min and max may give NaN.
+//@ precise::min precise::max precise::min3 precise::max3 precise::median3 precise::clamp precise::saturate : overloads_mtl
+#define PRECISE_MIN_MTL(V, min, max) \
+  inline V precise_min_mtl(V x, V y) { return min(x, y); } \
+  inline V precise_max_mtl(V x, V y) { return max(x, y); } \
+  inline V precise_min3_mtl(V x, V y, V z) { return min(x, min(y, z)); } \
+  inline V precise_max3_mtl(V x, V y, V z) { return max(x, max(y, z)); } \
+  inline V precise_median3_mtl(V x, V y, V z) { return max(min(x, y), min(max(x, y), z)); } \
+  inline V precise_clamp_mtl(V x, V low, V high) { return min(max(x, low), high); }
+#define PRECISE_FLOATING_MIN_MTL(V) PRECISE_MIN_MTL(V, fmin, fmax) inline V precise_saturate_mtl(V x) { return fmin(fmax(x, (V)0), (V)1); }
+#define PRECISE_INTEGER_MIN_MTL(V) PRECISE_MIN_MTL(V, min, max)
+FLOATS_MTL(PRECISE_FLOATING_MIN_MTL)
+INTEGERS_MTL(PRECISE_INTEGER_MIN_MTL)
 
-//@ extract_bits
+//@ precise::rsqrt : overloads_mtl
+// OpenCL's may be off by two units in the last place; that of a half is rounded once.
+#define PRECISE_RSQRT_MTL(t, n) inline t##n precise_rsqrt_mtl(t##n x) { return __builtin_convertvector(1.0 / sqrt(__builtin_convertvector(x, double##n)), t##n); }
+inline float precise_rsqrt_mtl(float x) { return (float)(1.0 / sqrt((double)x)); }
+inline half precise_rsqrt_mtl(half x) { return rsqrt(x); }
+VECTORS_MTL(PRECISE_RSQRT_MTL, float)
+#define PRECISE_HALF_RSQRT_MTL(t, n) inline t##n precise_rsqrt_mtl(t##n x) { return rsqrt(x); }
+VECTORS_MTL(PRECISE_HALF_RSQRT_MTL, half)
+
+//@ absdiff : overloads_mtl
+#define ABSDIFF_MTL(V) inline auto absdiff(V x, V y) { return abs_diff(x, y); }
+INTEGERS_MTL(ABSDIFF_MTL)
+//@ addsat : overloads_mtl
+#define ADDSAT_MTL(V) inline V addsat(V x, V y) { return add_sat(x, y); }
+INTEGERS_MTL(ADDSAT_MTL)
+//@ subsat : overloads_mtl
+#define SUBSAT_MTL(V) inline V subsat(V x, V y) { return sub_sat(x, y); }
+INTEGERS_MTL(SUBSAT_MTL)
+//@ mulhi : overloads_mtl
+#define MULHI_MTL(V) inline V mulhi(V x, V y) { return mul_hi(x, y); }
+INTEGERS_MTL(MULHI_MTL)
+//@ madhi : overloads_mtl
+#define MADHI_MTL(V) inline V madhi(V a, V b, V c) { return mad_hi(a, b, c); }
+INTEGERS_MTL(MADHI_MTL)
+
+//@ madsat : overloads_mtl
+// Intel's mad_sat is right for 8 and 16 bits only.
+#define NARROW_MADSAT_MTL(V) inline V madsat(V a, V b, V c) { return mad_sat(a, b, c); }
+#define INT_MADSAT_MTL(t, w, n) inline t##n madsat(t##n a, t##n b, t##n c) { return convert_##t##n##_sat(convert_##w##n(a) * convert_##w##n(b) + convert_##w##n(c)); }
+#define WIDE_MADSAT_MTL(t, n) inline t##n madsat(t##n a, t##n b, t##n c) { t##n r; for (int i = 0; i < n; i++) r[i] = madsat(a[i], b[i], c[i]); return r; }
+WIDTHS_MTL(NARROW_MADSAT_MTL, char) WIDTHS_MTL(NARROW_MADSAT_MTL, uchar)
+WIDTHS_MTL(NARROW_MADSAT_MTL, short) WIDTHS_MTL(NARROW_MADSAT_MTL, ushort)
+INT_MADSAT_MTL(int, long, ) INT_MADSAT_MTL(int, long, 2) INT_MADSAT_MTL(int, long, 3) INT_MADSAT_MTL(int, long, 4)
+INT_MADSAT_MTL(uint, ulong, ) INT_MADSAT_MTL(uint, ulong, 2) INT_MADSAT_MTL(uint, ulong, 3) INT_MADSAT_MTL(uint, ulong, 4)
+inline ulong madsat(ulong a, ulong b, ulong c) {
+  ulong low = a * b + c;
+  return mul_hi(a, b) + (low < c) == 0 ? low : 0xfffffffffffffffful;
+}
+inline long madsat(long a, long b, long c) {
+  ulong low = (ulong)a * (ulong)b + (ulong)c;
+  long high = mul_hi(a, b) + (c >> 63) + (low < (ulong)c);
+  return high == (long)low >> 63 ? (long)low : high < 0 ? (long)0x8000000000000000ul : 0x7fffffffffffffffl;
+}
+VECTORS_MTL(WIDE_MADSAT_MTL, long)
+VECTORS_MTL(WIDE_MADSAT_MTL, ulong)
+
+//@ reverse_bits : overloads_mtl
+#define REVERSE_BITS_MTL(V) inline V reverse_bits(V x) { return bit_reverse(x); }
+INTEGERS_MTL(REVERSE_BITS_MTL)
+
+//@ extract_bits : overloads_mtl
 inline int extract_bits(int x, uint offset, uint bits) { return bits == 0 ? 0 : bits >= 32 ? x >> offset : (int)((uint)x << (32 - bits - offset)) >> (32 - bits); }
 inline uint extract_bits(uint x, uint offset, uint bits) { return bits >= 32 ? x >> offset : (x >> offset) & ((1u << bits) - 1); }
 inline short extract_bits(short x, uint offset, uint bits) { return extract_bits((int)x, offset, bits); }
@@ -77,33 +162,42 @@ inline char extract_bits(char x, uint offset, uint bits) { return extract_bits((
 inline uchar extract_bits(uchar x, uint offset, uint bits) { return extract_bits((uint)x, offset, bits); }
 inline long extract_bits(long x, uint offset, uint bits) { return bits == 0 ? 0 : bits >= 64 ? x >> offset : (long)((ulong)x << (64 - bits - offset)) >> (64 - bits); }
 inline ulong extract_bits(ulong x, uint offset, uint bits) { return bits >= 64 ? x >> offset : (x >> offset) & ((1ul << bits) - 1); }
-template <typename E, int N> inline vec_mtl<E, N> extract_bits(vec_mtl<E, N> x, uint offset, uint bits) {
-  vec_mtl<E, N> r;
-  for (int i = 0; i < N; i++) r[i] = extract_bits((E)x[i], offset, bits);
-  return r;
-}
+#define EXTRACT_BITS_MTL(t, n) inline t##n extract_bits(t##n x, uint offset, uint bits) { t##n r; for (int i = 0; i < n; i++) r[i] = extract_bits((t)x[i], offset, bits); return r; }
+VECTORS_MTL(EXTRACT_BITS_MTL, char) VECTORS_MTL(EXTRACT_BITS_MTL, uchar) VECTORS_MTL(EXTRACT_BITS_MTL, short) VECTORS_MTL(EXTRACT_BITS_MTL, ushort)
+VECTORS_MTL(EXTRACT_BITS_MTL, int) VECTORS_MTL(EXTRACT_BITS_MTL, uint) VECTORS_MTL(EXTRACT_BITS_MTL, long) VECTORS_MTL(EXTRACT_BITS_MTL, ulong)
 
-//@ insert_bits
-template <typename T> inline T insert_bits(T base, T insert, uint offset, uint bits) {
-  ulong mask = (bits >= 64 ? ~0ul : (1ul << bits) - 1) << offset;
-  return (T)(((ulong)base & ~mask) | (((ulong)insert << offset) & mask));
-}
-template <typename E, int N> inline vec_mtl<E, N> insert_bits(vec_mtl<E, N> base, vec_mtl<E, N> insert, uint offset, uint bits) {
-  vec_mtl<E, N> r;
-  for (int i = 0; i < N; i++) r[i] = insert_bits((E)base[i], (E)insert[i], offset, bits);
-  return r;
-}
+//@ insert_bits : overloads_mtl
+#define INSERT_BITS_MTL(t) \
+  inline t insert_bits(t base, t insert, uint offset, uint bits) { \
+    ulong mask = (bits >= 64 ? ~0ul : (1ul << bits) - 1) << offset; \
+    return (t)(((ulong)base & ~mask) | (((ulong)insert << offset) & mask)); \
+  } \
+  VECTORS_MTL(INSERT_VECTOR_BITS_MTL, t)
+#define INSERT_VECTOR_BITS_MTL(t, n) inline t##n insert_bits(t##n base, t##n insert, uint offset, uint bits) { t##n r; for (int i = 0; i < n; i++) r[i] = insert_bits((t)base[i], (t)insert[i], offset, bits); return r; }
+INSERT_BITS_MTL(char) INSERT_BITS_MTL(uchar) INSERT_BITS_MTL(short) INSERT_BITS_MTL(ushort)
+INSERT_BITS_MTL(int) INSERT_BITS_MTL(uint) INSERT_BITS_MTL(long) INSERT_BITS_MTL(ulong)
 
-//@ length_squared
-template <typename V> inline auto length_squared(V x) { return dot(x, x); }
-//@ distance_squared
-template <typename V> inline auto distance_squared(V x, V y) { return dot(x - y, x - y); }
-//@ faceforward
-template <typename V> inline V faceforward(V n, V i, V nref) { return dot(nref, i) < 0 ? n : -n; }
-//@ reflect
-template <typename E, int N> inline vec_mtl<E, N> reflect(vec_mtl<E, N> i, vec_mtl<E, N> n) { return i - n * ((E)2 * dot(n, i)); }
-//@ refract
-template <typename E, int N> inline vec_mtl<E, N> refract(vec_mtl<E, N> i, vec_mtl<E, N> n, E eta) {
-  E d = dot(n, i), k = (E)1 - eta * eta * ((E)1 - d * d);
-  return k < (E)0 ? (vec_mtl<E, N>)((E)0) : i * eta - n * (eta * d + sqrt(k));
-}
+//@ length distance normalize : overloads_mtl
+// Intel's functions of halves lose themselves in infinity.
+#define LENGTH_MTL(t, n) \
+  inline t length_mtl(t##n x) { return (t)length(__builtin_convertvector(x, float##n)); } \
+  inline t distance_mtl(t##n x, t##n y) { return (t)length(__builtin_convertvector(x, float##n) - __builtin_convertvector(y, float##n)); } \
+  inline t##n normalize_mtl(t##n x) { return __builtin_convertvector(normalize(__builtin_convertvector(x, float##n)), t##n); }
+VECTORS_MTL(LENGTH_MTL, float)
+VECTORS_MTL(LENGTH_MTL, half)
+//@ length_squared distance_squared : overloads_mtl
+#define LENGTH_SQUARED_MTL(t, n) \
+  inline t length_squared(t##n x) { return dot(x, x); } \
+  inline t distance_squared(t##n x, t##n y) { return dot(x - y, x - y); }
+VECTORS_MTL(LENGTH_SQUARED_MTL, float)
+VECTORS_MTL(LENGTH_SQUARED_MTL, half)
+//@ faceforward reflect refract : overloads_mtl
+#define REFLECT_MTL(t, n) \
+  inline t##n faceforward(t##n x, t##n i, t##n nref) { return dot(nref, i) < (t)0 ? x : -x; } \
+  inline t##n reflect(t##n i, t##n x) { return i - x * ((t)2 * dot(x, i)); } \
+  inline t##n refract(t##n i, t##n x, t eta) { \
+    t d = dot(x, i), k = (t)1 - eta * eta * ((t)1 - d * d); \
+    return k < (t)0 ? (t##n)((t)0) : i * eta - x * (eta * d + sqrt(k)); \
+  }
+VECTORS_MTL(REFLECT_MTL, float)
+VECTORS_MTL(REFLECT_MTL, half)

@@ -1,13 +1,12 @@
 // <metal_relational>: truth values instead of masks.
 //@ isnan isinf isfinite isnormal signbit isordered isunordered : bool_vector_mtl
-#define TEST_MTL(test, name) \
-  inline bool test(float x) { return name(x); } \
-  inline bool test(half x) { return name(x); } \
-  template <typename E, int N> inline bool_vector_mtl<N> test(vec_mtl<E, N> x) { return truth_of_mtl(name(x)); }
-#define TEST_2_MTL(test, name) \
-  inline bool test(float x, float y) { return name(x, y); } \
-  inline bool test(half x, half y) { return name(x, y); } \
-  template <typename E, int N> inline bool_vector_mtl<N> test(vec_mtl<E, N> x, vec_mtl<E, N> y) { return truth_of_mtl(name(x, y)); }
+#define VECTOR_TEST_MTL(t, n, test, name) inline bool##n test(t##n x) { return truth_of_mtl(name(x)); }
+#define VECTOR_TEST_2_MTL(t, n, test, name) inline bool##n test(t##n x, t##n y) { return truth_of_mtl(name(x, y)); }
+#define EVERY_TEST_MTL(define, test, name) \
+  define(float, , test, name) define(float, 2, test, name) define(float, 3, test, name) define(float, 4, test, name) \
+  define(half, , test, name) define(half, 2, test, name) define(half, 3, test, name) define(half, 4, test, name)
+#define TEST_MTL(test, name) EVERY_TEST_MTL(VECTOR_TEST_MTL, test, name)
+#define TEST_2_MTL(test, name) EVERY_TEST_MTL(VECTOR_TEST_2_MTL, test, name)
 TEST_MTL(isnan_mtl, isnan)
 TEST_MTL(isinf_mtl, isinf)
 TEST_MTL(isfinite_mtl, isfinite)
@@ -49,5 +48,9 @@ SELECT_MTL(ulong)
 SELECT_MTL(half)
 SELECT_MTL(float)
 inline bool select_mtl(bool a, bool b, bool c) { return c ? b : a; }
-template <int N> inline bool_vector_mtl<N> select_mtl(bool_vector_mtl<N> a, bool_vector_mtl<N> b, bool_vector_mtl<N> c) { return (c & b) | (!c & a); }
-template <int N> inline bool_vector_mtl<N> select_mtl(bool_vector_mtl<N> a, bool_vector_mtl<N> b, bool c) { return c ? b : a; }
+#define SELECT_TRUTH_MTL(V) \
+  inline V select_mtl(V a, V b, V c) { return (c & b) | (!c & a); } \
+  inline V select_mtl(V a, V b, bool c) { return c ? b : a; }
+SELECT_TRUTH_MTL(bool2)
+SELECT_TRUTH_MTL(bool3)
+SELECT_TRUTH_MTL(bool4)

@@ -94,6 +94,32 @@ LANEWISE_WITH_MTL(quad_shuffle_rotate_down, sub_group_shuffle(x, (get_sub_group_
 //@ quad_shuffle_rotate_up : lanes_mtl
 LANEWISE_WITH_MTL(quad_shuffle_rotate_up, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | ((get_sub_group_local_id() - n) & 3)))
 
+//@ quad_lanes_mtl
+template <typename T> inline T quad_up_mtl(T x, uint n) { uint lane = get_sub_group_local_id(); return sub_group_shuffle(x, (lane & 3) >= n ? lane - n : lane); }
+template <typename T> inline T quad_scan_sum_mtl(T x) {
+  uint lane = get_sub_group_local_id() & 3;
+  T y = quad_up_mtl(x, 1);
+  x = lane >= 1 ? (T)(x + y) : x;
+  y = quad_up_mtl(x, 2);
+  return lane >= 2 ? (T)(x + y) : x;
+}
+template <typename T> inline T quad_scan_product_mtl(T x) {
+  uint lane = get_sub_group_local_id() & 3;
+  T y = quad_up_mtl(x, 1);
+  x = lane >= 1 ? (T)(x * y) : x;
+  y = quad_up_mtl(x, 2);
+  return lane >= 2 ? (T)(x * y) : x;
+}
+template <typename T> inline T quad_shifted_mtl(T x, T first) { T y = quad_up_mtl(x, 1); return (get_sub_group_local_id() & 3) ? y : first; }
+//@ quad_prefix_inclusive_sum : lanes_mtl quad_lanes_mtl
+LANEWISE_MTL(quad_prefix_inclusive_sum, quad_scan_sum_mtl(x))
+//@ quad_prefix_exclusive_sum : lanes_mtl quad_lanes_mtl
+LANEWISE_MTL(quad_prefix_exclusive_sum, quad_shifted_mtl(quad_scan_sum_mtl(x), (decltype(x))0))
+//@ quad_prefix_inclusive_product : lanes_mtl quad_lanes_mtl
+LANEWISE_MTL(quad_prefix_inclusive_product, quad_scan_product_mtl(x))
+//@ quad_prefix_exclusive_product : lanes_mtl quad_lanes_mtl
+LANEWISE_MTL(quad_prefix_exclusive_product, quad_shifted_mtl(quad_scan_product_mtl(x), (decltype(x))1))
+
 //@ simd_all simd_any
 inline bool simd_all(bool x) { return sub_group_non_uniform_all(x); }
 inline bool simd_any(bool x) { return sub_group_non_uniform_any(x); }
@@ -116,3 +142,21 @@ struct simd_vote {
 };
 inline simd_vote simd_ballot(bool x) { return simd_vote((ulong)sub_group_ballot(x).x); }
 inline simd_vote simd_active_threads_mask() { return simd_ballot(true); }
+//@ quad_vote quad_ballot quad_active_threads_mask
+struct quad_vote {
+  typedef uint vote_t;
+  vote_t bits_mtl;
+  quad_vote() = default;
+  explicit quad_vote(vote_t v) : bits_mtl(v) {}
+  explicit operator vote_t() const { return bits_mtl; }
+  bool all_mtl() const { return bits_mtl == 15; }
+  bool any_mtl() const { return bits_mtl != 0; }
+};
+inline quad_vote quad_ballot(bool x) { return quad_vote((sub_group_ballot(x).x >> (get_sub_group_local_id() & 28)) & 15); }
+inline quad_vote quad_active_threads_mask() { return quad_ballot(true); }
+//@ quad_first_mtl : quad_vote ctz
+inline uint quad_first_mtl() { return ctz(quad_active_threads_mask().bits_mtl); }
+//@ quad_is_first : quad_first_mtl
+inline bool quad_is_first() { return (get_sub_group_local_id() & 3) == quad_first_mtl(); }
+//@ quad_broadcast_first : lanes_mtl quad_first_mtl
+LANEWISE_MTL(quad_broadcast_first, sub_group_shuffle(x, (get_sub_group_local_id() & 28) + quad_first_mtl()))
