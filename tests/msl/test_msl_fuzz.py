@@ -1,0 +1,69 @@
+"""Random programs of expressions: integers equal bit for bit, floats within the bounds that their errors add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from fuzz_programs import LANES, Generator, Program
+
+import mpsgrad as mg
+from mpsgrad.errors import ShaderError
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+PROGRAMS_PER_SOURCE = 25
+QUICK_PROGRAMS, NIGHTLY_PROGRAMS = 100, 2500
+
+
+def mistake(program: Program, library: mg.KernelLibrary) -> str:
+    arrays = program.arguments()
+    library.function(program.name)(LANES, *arrays)
+    return program.mistake(arrays)
+
+
+def is_wrong(program: Program) -> str:
+    """Why ``program`` alone is wrong, or empty."""
+    try:
+        return mistake(program, mg.compile(HEADER + program.source()))
+    except ShaderError as error:
+        return str(error)
+
+
+def shortest(program: Program) -> Program:
+    """The first statements of ``program`` up to the one that makes it wrong."""
+    counts = range(len(program.statements) + 1)
+    return next((p for p in map(program.shortened, counts) if is_wrong(p)), program)
+
+
+def check(seeds: Sequence[int]) -> None:
+    programs = [Generator(seed).program() for seed in seeds]
+    try:
+        library = mg.compile(HEADER + "".join(program.source() for program in programs))
+    except ShaderError:
+        wrong = [program for program in programs if is_wrong(program)]
+    else:
+        wrong = [program for program in programs if mistake(program, library)]
+    reports = [f"{is_wrong(small)}\n{small.source()}" for small in map(shortest, wrong[:3])]
+    assert not wrong, f"{len(wrong)} of {len(programs)} programs are wrong\n" + "\n".join(reports)
+
+
+def batches(first: int, last: int) -> list[range]:
+    return [range(start, start + PROGRAMS_PER_SOURCE) for start in range(first, last, PROGRAMS_PER_SOURCE)]
+
+
+@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS), ids=str)
+def test_random_programs(seeds: range) -> None:
+    check(seeds)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS, NIGHTLY_PROGRAMS), ids=str)
+def test_many_random_programs(seeds: range) -> None:
+    check(seeds)
+
+
+def test_the_programs_use_every_kind_of_construct() -> None:
+    text = "".join(Generator(seed).program().source() for seed in range(QUICK_PROGRAMS))
+    for construct in ("select(", "any(", "as_type<", "for (int", "if (", "else {", " ? ", "dot(", ".zx", "[1] ", "+= ",
+                      "half3(", "uchar4(", "bool2", "static_cast<", "_function", "<<"):  # fmt: skip
+        assert construct in text, construct
