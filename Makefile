@@ -2,13 +2,15 @@
 # make test    the whole suite
 # make tune    finds the numbers in mpsgrad/tunables for this machine's default device
 # make bench   every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
+# make docs    docs/metal-stdlib.md, from the tests of the standard library on this machine's devices
+# make nightly the long runs: random programs, malformed source, every width of every function
 # Each makes its own virtual environment in .venv; PYTHON names the interpreter, VENV an environment to use instead.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench tune lint clean
+.PHONY: demo test nightly bench tune docs lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -16,6 +18,12 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2
+
+nightly: $(VENV)/.installed
+	MPSGRAD_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 -m nightly
+
+docs: $(VENV)/.installed
+	$(BIN)/python tests/msl/metal_table.py
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench

@@ -1,0 +1,35 @@
+"""The manifest of tested names against Apple's specification and against what the library's headers define."""
+
+from __future__ import annotations
+
+import pytest
+from metal_manifest import FUNCTIONS, names_with_tests
+from metal_specification import LEFT_OUT, SPECIFICATION
+
+from mpsgrad.msl.headers import library
+from mpsgrad.msl.versions import later_names
+
+# No name of Metal's: the package's shaders define it where it is no instruction.
+OWN = {"simdgroup_multiply_accumulate_16x8x16"}
+
+
+@pytest.mark.parametrize("section", SPECIFICATION)
+def test_every_name_of_the_specification_is_tested_or_has_a_reason(section: str) -> None:
+    assert SPECIFICATION[section] - names_with_tests() - set(LEFT_OUT) == set()
+
+
+def test_no_reason_is_given_for_what_is_tested() -> None:
+    assert set(LEFT_OUT) & names_with_tests() == set()
+    assert set(LEFT_OUT) <= set().union(*SPECIFICATION.values())
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda"])
+def test_every_name_of_the_headers_is_tested(target: str) -> None:
+    defined = {name for name in library(target).sections if not name.endswith("_mtl")}
+    variants = {f"{variant}{f.name}" for f in FUNCTIONS for variant in f.variants}
+    assert defined - names_with_tests() - variants - later_names((2, 3)) - OWN == set()
+
+
+def test_names_are_unique() -> None:
+    identifiers = [function.identifier for function in FUNCTIONS]
+    assert len(identifiers) == len(set(identifiers))
