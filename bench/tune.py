@@ -1,6 +1,7 @@
 """Finds the tunables of the present device by measuring: ``make tune`` or ``python -m bench.tune --help``.
 
-One tunable after the other takes the number with which its ops are fastest, and the device family's file is written.
+One tunable after the other takes the number with which its ops are fastest, and the file of the device's tuning is
+written.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "loss_pixels_per_simdgroup": ("loss_softmax_cross_entropy",),
     "optimizer_elements_per_simdgroup": ("optimizer_sgd_momentum",),
     "convolution_sums_per_thread": ("convolution_gradient_weights",),
+    "convolution_pixels_per_tile": ("convolution", "convolution_gradient_data"),
+    "convolution_weights_rows_at_once": ("convolution_gradient_weights",),
     "chunk_elements": ("batch_normalization", "batch_normalization_gradient"),
     "stream_elements": ("batch_normalization", "batch_normalization_gradient"),
     "most_chunks": ("batch_normalization", "batch_normalization_gradient"),
@@ -72,7 +75,7 @@ def times(name: str, numbers: Tunables, device: mg.Device, timer: Timer, cases: 
 
 def use(device: mg.Device, numbers: Tunables) -> None:
     """Has kernels that are made from now on work with other numbers."""
-    set_tunables(device.family, numbers)
+    set_tunables(device.tuning, numbers)
     for family in FAMILIES.values():
         family.forget_functions()
 
@@ -85,7 +88,7 @@ def best(name: str, present: int, found: Mapping[int, float]) -> int:
 
 def tuned(device: mg.Device, timer: Timer, names: Sequence[str], console: Console) -> Tunables:
     """The present numbers of the device's family with the best found for ``names``."""
-    numbers = tunables(device.family)
+    numbers = tunables(device.tuning)
     rows = [case for case in all_cases("float32", hardware(device)) if case.group in GROUPS]
     table = Table(title=f"{device.name}: milliseconds, geometric means")
     for column in ("tunable", "times", "before", "now"):
@@ -109,14 +112,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tune", description="Finds the tunables of a device.")
     parser.add_argument("--device", help="a device such as opencl:0 (default: the default device)")
     parser.add_argument("--only", nargs="+", choices=list(OPS), help="only these tunables")
-    parser.add_argument("--output", type=Path, help="the file to write (default: the device family's)")
+    parser.add_argument("--output", type=Path, help="the file to write (default: that of the device's tuning)")
     options = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 200)
     device = mg.find_device(options.device) if options.device else mg.default_device()
     where = pytorch.counterpart(device)
     timer = GPUTimer(device, where) if device.identifier.startswith("cuda") else WallTimer(device)
     numbers = tuned(device, timer, options.only or list(OPS), console)
-    output = options.output or path(device.family)
+    output = options.output or path(device.tuning)
     comment = f"Measured by make tune on {device.name} with {device.compute_units} compute units, "
     write(output, numbers, comment + f"{datetime.date.today().isoformat()}.")
     console.print(f"written to {output}")

@@ -236,14 +236,14 @@ class ShaderFamily:
         """What messages call the template."""
         return _shown(self._folders[0] / self.file)
 
-    def render(self, dtype: str = "float", device_family: str = "cpu") -> Rendering:
-        """Metal source for images of ``dtype`` with the tunables of ``device_family``."""
+    def render(self, dtype: str = "float", device_family: str = "cpu", tuning: str | None = None) -> Rendering:
+        """Metal source for images of ``dtype`` and a device family, with the tunables of ``tuning`` or the family."""
         import jinja2
 
         values = {
             **self.constants,
             **self.tunables.get(device_family, {}),
-            **self.measured(tunables(device_family)),
+            **self.measured(tunables(tuning or device_family)),
             "dtype": dtype,
             "structs": "\n\n".join(s.metal for s in self.structs),
         }
@@ -267,12 +267,12 @@ class ShaderFamily:
 
     def source(self, device: Device, dtype: str) -> str:
         """What ``device`` compiles."""
-        return self.render(dtype, device.family).with_line_directives()
+        return self.render(dtype, device.family, device.tuning).with_line_directives()
 
     def library(self, device: Device, dtype: str) -> Library:
         """The compiled kernels, compiled at the first call."""
         with self._lock:
-            key = (device, device.family, dtype, tuple(self.measured(tunables(device.family)).items()))
+            key = (device, device.family, dtype, tuple(self.measured(tunables(device.tuning)).items()))
             library = self._libraries.get(key)
             if library is None:
                 library = device.compile(self.source(device, dtype), name=self.path)

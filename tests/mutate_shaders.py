@@ -54,6 +54,7 @@ TESTS = {
         "tests/kernels/test_convolution_parameters.py",
         "tests/kernels/test_convolution_variants.py",
     ),
+    "convolution_tile_sums": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_tiles": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_weights_matrices": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_weights_tiles": ("tests/kernels/test_convolution_tiles.py",),

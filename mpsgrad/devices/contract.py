@@ -171,7 +171,7 @@ class RepeatedSubmission(RecordedWork):
 
 @dataclass
 class Device(ABC):
-    """One device. ``identifier`` is what ``MPSGRAD_DEVICE`` takes, ``family`` selects the renderer's tunables.
+    """One device. ``identifier`` is what ``MPSGRAD_DEVICE`` takes, ``family`` selects the shaders that suit it.
 
     ``compute_units`` is 0 where the driver does not say how many there are.
     """
@@ -199,6 +199,11 @@ class Device(ABC):
         Raises what ``allocate`` raises.
         """
         return self.allocate(nbytes)
+
+    @property
+    def tuning(self) -> str:
+        """Whose numbers the kernels share out their work by: the family's, unless its devices differ much."""
+        return self.family
 
     @property
     def dlpack_device(self) -> tuple[int, int]:

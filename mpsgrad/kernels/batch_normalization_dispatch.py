@@ -205,7 +205,7 @@ class _SimdgroupEncoder(Encoder):
 
     def _work(self, names: tuple[str, ...], layouts: tuple[Layout, ...], adds_up: bool = True) -> ChunkedRows:
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
-        return chunked_rows(names, layouts, pixels_per_row, tunables(self.device.family), adds_up)
+        return chunked_rows(names, layouts, pixels_per_row, tunables(self.device.tuning), adds_up)
 
     def _parameters(self, work: ChunkedRows, *, pixels: int = 0, previous: int = 0, needs_gradients: int = 0) -> Buffer:
         return self.device.constant_buffer(

@@ -14,6 +14,7 @@ from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
 from mpsgrad.kernels import convolution_winograd as winograd
 from mpsgrad.kernels.convolution_gather import Layout
 from mpsgrad.kernels.convolution_packing import PackedWeights
+from mpsgrad.tunables import tunables
 
 
 class Algorithm(enum.Enum):
@@ -110,19 +111,18 @@ def _add_gather(
             return
         plan = tiles.plan_gather(*geometry, *where)
     if plan is None:
-        plan = gather.plan(*geometry)
+        plan = gather.plan(*geometry, tunables(device.tuning))
     if plan.packing is not None:
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:
         operands = [numbers.weights] if is_gradient else [numbers.weights, numbers.biases]
-    command_buffer.add_dispatch(
-        plan.family.function(device, plan.kernel, numbers.metal_type),
-        plan.threadgroups,
-        source.buffer,
-        *operands,
-        destination.buffer,
-        device.constant_buffer(plan.parameters),
-    )
+    function = plan.family.function(device, plan.kernel, numbers.metal_type)
+    constants, sums = device.constant_buffer(plan.parameters), plan.sums
+    result = destination.buffer if sums is None else command_buffer.scratch(sums.partial_bytes)
+    command_buffer.add_dispatch(function, plan.threadgroups, source.buffer, *operands, result, constants)
+    if sums is not None:
+        function = sums.family.function(device, sums.kernel, numbers.metal_type)
+        command_buffer.add_dispatch(function, sums.threadgroups, result, *operands, destination.buffer, constants)
 
 
 def add_forward(command_buffer: CommandBuffer, numbers: Weights, source: ImagePart, destination: ImagePart) -> None:
@@ -203,7 +203,7 @@ def add_gradient_weights(
     if plan.splits == 1:
         return
     kernel, threadgroups = packing.sum_of_splits(
-        plan.split_stride, plan.splits, device.family, has_many_threads=numbers.algorithm is Algorithm.TILES
+        plan.split_stride, plan.splits, device.tuning, has_many_threads=numbers.algorithm is Algorithm.TILES
     )
     command_buffer.add_dispatch(
         packing.FAMILY.function(device, kernel, "float"),

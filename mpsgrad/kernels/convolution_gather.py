@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import Tunables
 
 Layout = tuple[int, ...]
 
 THREADS = 256
-PIXELS = 8
 DEPTHWISE_PIXELS = 4
 DEPTHWISE_BLOCKS = 2
 ROW_OUTPUTS = 4
@@ -74,13 +74,13 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, REPLICATED_PARAMETERS),
     {
         "threads": THREADS,
-        "pixels": PIXELS,
         "unroll": 4,
         "depthwise_pixels_at_once": DEPTHWISE_PIXELS,
         "depthwise_blocks": DEPTHWISE_BLOCKS,
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
     },
+    measured=lambda numbers: {"pixels": numbers.convolution_pixels_per_tile},
 )
 
 
@@ -107,8 +107,18 @@ class Axis(NamedTuple):
     fold_factor: int
     tap_shift: int
 
+    @property
+    def tap_step(self) -> int:
+        """From one tap to the next that falls on a source pixel."""
+        return _steps_to_multiple(self.step, self.divisor)
+
+    @property
+    def phase_taps(self) -> int:
+        """The most taps that the pixels of one phase use."""
+        return _ceiling_divide(self.taps, self.tap_step)
+
     def packed(self) -> tuple[int, ...]:
-        tap_step = _steps_to_multiple(self.step, self.divisor)
+        tap_step = self.tap_step
         shift = self.step * tap_step // self.divisor
         return (
             self.size,
@@ -159,14 +169,28 @@ class Gather:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """The dispatch that adds up partial sums of ``partial_bytes``, with the parameters of the one that made them."""
+
+    family: ShaderFamily
+    kernel: str
+    threadgroups: int
+    partial_bytes: int
+
+
+@dataclass(frozen=True)
 class Plan:
-    """One dispatch of a kernel of ``family``: ``packing`` is None for a kernel that reads the user's weights."""
+    """One dispatch of a kernel of ``family``: ``packing`` is None for a kernel that reads the user's weights.
+
+    Unless ``sums`` is None, it writes partial sums.
+    """
 
     family: ShaderFamily
     kernel: str
     threadgroups: int
     parameters: bytes
     packing: Packing | None
+    sums: Sums | None = None
 
 
 def window_axes(window: Layout) -> tuple[WindowAxis, WindowAxis]:
@@ -264,11 +288,19 @@ def _folded_axis(axis: WindowAxis, is_gradient: bool, size: int, fold: int) -> A
 
 
 def gather(
-    is_gradient: bool, source: Layout, destination: Layout, window: Layout, groups: int, replicates: bool
+    is_gradient: bool,
+    source: Layout,
+    destination: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    *,
+    packs_all: bool = False,
 ) -> Gather:
     """What gives the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
 
     The first tap of window ``i`` is at ``origin + stride * i``, counted for a gradient from pixel 0 of ``destination``.
+    With ``packs_all`` the weights of large fully connected layers are packed too.
     """
     source_image, result = (destination, source) if is_gradient else (source, destination)
     if is_fully_connected(window, source_image, result, groups):
@@ -276,7 +308,7 @@ def gather(
         row_of_sources = None if long_source is None else in_one_row(long_source)
         if row_of_sources is not None and row_of_results is not None:
             source, destination = (row_of_results, row_of_sources) if is_gradient else (row_of_sources, row_of_results)
-            if row_of_sources[6] >= UNPACKED_CHANNELS:
+            if row_of_sources[6] >= UNPACKED_CHANNELS and not packs_all:
                 return _unpacked_gather(is_gradient, source, destination)
             window, replicates = (1, 1, 1, 1, 1, 1, 0, 0), False
     x, y = window_axes(window)
@@ -393,7 +425,15 @@ def _unpacked_gather(is_gradient: bool, source: Layout, destination: Layout) -> 
 
 
 @lru_cache(maxsize=4096)
-def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout, groups: int, replicates: bool) -> Plan:
+def plan(
+    is_gradient: bool,
+    source: Layout,
+    destination: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    numbers: Tunables,
+) -> Plan:
     """The dispatch of a kernel that gives each simdgroup its own destination pixels and channels."""
     gathered = gather(is_gradient, source, destination, window, groups, replicates)
     axis_x, axis_y, blocks = gathered.x, gathered.y, gathered.groups * gathered.blocks_per_group
@@ -402,7 +442,7 @@ def plan(is_gradient: bool, source: Layout, destination: Layout, window: Layout,
         tiles = rows
         blocks //= DEPTHWISE_BLOCKS
     else:
-        pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else PIXELS
+        pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else numbers.convolution_pixels_per_tile
         tiles = _ceiling_divide(rows * axis_x.size, pixels)
     phases = axis_x.divisor * axis_y.divisor
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))

@@ -61,11 +61,11 @@ FAMILY = ShaderFamily(
 )
 
 
-def sum_of_splits(count: int, splits: int, device_family: str, *, has_many_threads: bool) -> tuple[str, int]:
+def sum_of_splits(count: int, splits: int, tuning: str, *, has_many_threads: bool) -> tuple[str, int]:
     """The kernel that adds up ``splits`` partial sums of ``count`` values, and its threadgroups."""
     if has_many_threads and splits >= MANY_SPLITS:
         return "sum_of_many_splits", -(-count // LANES)
-    return "sum_of_splits", -(-count // (LANES * tunables(device_family).convolution_sums_per_thread))
+    return "sum_of_splits", -(-count // (LANES * tunables(tuning).convolution_sums_per_thread))
 
 
 @dataclass(frozen=True, slots=True)

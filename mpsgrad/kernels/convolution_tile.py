@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -31,11 +32,6 @@ class Tile(NamedTuple):
         return f"{self.rows}x{self.columns}"
 
     @property
-    def time(self) -> float:
-        """What a threadgroup takes for one step of depth, in products of the fastest tile."""
-        return self.rows * self.columns / self.speed
-
-    @property
     def constants(self) -> dict[str, int]:
         """What the templates call it. Lanes lie in a grid of 8 columns, or of 4 if a simdgroup owns few columns."""
         lane_columns = 4 if self.simd_columns == 32 else 8
@@ -56,46 +52,95 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a family of devices multiplies: its tiles by kind and Metal type of the images.
+    """How a family of devices multiplies: its tiles by kind and Metal type of the images, and what it takes.
 
-    The pixels of a weight gradient are split so that threadgroups fill a device at most ``rounds`` times, but not into
-    splits of less than ``pixels_per_split``. ``units_unless_known`` are the compute units of a device whose driver does
-    not say how many it has.
+    A compute unit does ``products`` a microsecond with the fastest tile for images of a Metal type, but a step of depth
+    takes at least ``latency`` microseconds. Several splits of the products, each of ``fewest_steps`` or more, take
+    ``sum_time`` microseconds more, and ``value_time`` for each partial sum. A device whose driver does not say how many
+    compute units it has is taken to have ``units_unless_known``.
     """
 
     tiles: Mapping[tuple[Kind, str], tuple[Tile, ...]]
-    rounds: int = 4
-    pixels_per_split: int = 256
+    products: Mapping[str, float]
+    latency: float
+    sum_time: float
+    value_time: float
+    fewest_steps: int = 4
     units_unless_known: int = 16
+
+    def step_time(self, tile: Tile, metal_type: str, threadgroups: int) -> float:
+        """The microseconds in which ``threadgroups`` of a compute unit do one step each."""
+        alone = tile.rows * tile.columns * tile.depth / (tile.speed * self.products[metal_type])
+        rounds, rest = divmod(threadgroups, tile.resident)
+        return rounds * math.hypot(tile.resident * alone, self.latency) + (
+            math.hypot(rest * alone, self.latency) if rest else 0
+        )
+
+    def divided(
+        self, kind: Kind, metal_type: str, tile_count: Callable[[Tile], int], length: int, values: int, units: int
+    ) -> tuple[Tile, int]:
+        """The tile, and the splits of ``length`` products, for which ``values`` sums take least time.
+
+        ``tile_count`` is the number of tiles that cover the sums.
+        """
+        units = units or self.units_unless_known
+
+        def time(tile: Tile, splits: int) -> float:
+            steps = math.ceil(math.ceil(length / tile.depth) / splits)
+            step_time = self.step_time(tile, metal_type, math.ceil(tile_count(tile) * splits / units))
+            return steps * step_time + (self.sum_time + splits * values * self.value_time if splits > 1 else 0)
+
+        def choices(tile: Tile) -> set[int]:
+            most = max(math.ceil(length / tile.depth) // self.fewest_steps, 1)
+            filling = (share * units // tile_count(tile) for share in range(1, 2 * tile.resident + 1))
+            return {1} | {min(splits, most) for splits in filling if splits}
+
+        return min(
+            ((tile, splits) for tile in self.tiles[kind, metal_type] for splits in sorted(choices(tile))),
+            key=lambda choice: time(*choice),
+        )
 
 
 _SMALL_WEIGHTS_TILE = Tile(64, 64, 16, 32, 64, 0.95, 6)
 
 _GPU = Tiling(
     {
-        ("gather", "float"): (Tile(128, 64, 8, 32, 64, 1.0, 3), Tile(256, 32, 8, 64, 32, 0.8, 2)),
+        ("gather", "float"): (
+            Tile(128, 64, 8, 32, 64, 1.0, 3),
+            Tile(256, 32, 8, 64, 32, 0.8, 2),
+            Tile(64, 64, 16, 32, 32, 0.9, 5),
+            Tile(64, 32, 16, 32, 32, 0.75, 8),
+        ),
         ("gather", "half"): (
             Tile(128, 128, 16, 64, 64, 1.0, 2),
             Tile(256, 64, 16, 64, 64, 0.85, 2),
             Tile(256, 32, 16, 64, 32, 0.6, 2),
+            Tile(64, 64, 32, 32, 32, 0.7, 4),
+            Tile(64, 32, 32, 32, 16, 0.5, 5),
         ),
         ("weights", "float"): (Tile(128, 64, 8, 32, 64, 1.0, 3), _SMALL_WEIGHTS_TILE),
         ("weights", "half"): (Tile(128, 64, 32, 64, 32, 1.0, 3), Tile(64, 64, 32, 32, 32, 0.8, 4)),
-    }
+    },
+    products={"float": 150e3, "half": 1e6},
+    latency=0.35,
+    sum_time=3.0,
+    value_time=3.2e-6,
 )
 """Measured on an H200."""
 
 _CPU = Tiling(
     {
-        ("gather", "float"): (Tile(64, 32, 8, 32, 32, 1.0, 1),),
-        ("gather", "half"): (Tile(64, 32, 16, 32, 16, 1.0, 1),),
+        ("gather", "float"): (Tile(64, 32, 8, 32, 32, 1.0, 4),),
+        ("gather", "half"): (Tile(64, 32, 16, 32, 16, 1.0, 4),),
         ("weights", "float"): (_SMALL_WEIGHTS_TILE,),
         ("weights", "half"): (Tile(64, 32, 32, 32, 16, 1.0, 1),),
     },
-    rounds=1,
-    pixels_per_split=64,
+    products={"float": 1e9, "half": 1e9},
+    latency=1.0,
+    sum_time=0.0,
+    value_time=0.0,
 )
-"""CPUs have a faster algorithm; on them tiles only show that they are right."""
+"""CPUs have a faster algorithm; on them tiles only show that they are right, with as many splits as there can be."""
 
 
 def tiling(device_family: str) -> Tiling:

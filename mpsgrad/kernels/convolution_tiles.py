@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
+from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_depthwise
 from mpsgrad.kernels.convolution_gather import AXIS, Layout, as_long_pixels, gather, is_fully_connected
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
+from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, half_packing
 from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
@@ -26,6 +29,9 @@ GATHER_PARAMETERS = ParameterStruct(
     blocks_per_group="int",
     row_tiles="int",
     column_tiles="int",
+    rows="int",
+    splits="int",
+    partial_lanes="int",
     biases="int",
     joins_columns="int",
     replicates="int",
@@ -58,6 +64,7 @@ _TEMPLATES = {
     ("weights", "float"): "convolution_weights_tiles",
     ("weights", "half"): "convolution_weights_matrices",
 }
+SUM_THREADS = 128
 _STRUCTS = {"gather": (IMAGE_LAYOUT, AXIS, GATHER_PARAMETERS), "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS)}
 
 FAMILIES = {
@@ -74,6 +81,12 @@ FAMILIES = {
     )
     for kind, metal_type, tile in sorted(all_tiles())
 }
+SUMS_FAMILY = ShaderFamily(
+    "convolution_tile_sums",
+    _STRUCTS["gather"],
+    {"threads": SUM_THREADS},
+    ahead_of_time=False,
+)
 
 
 def _ceiling_divide(a: int, b: int) -> int:
@@ -103,30 +116,37 @@ def plan_gather(
 ) -> GatherPlan | None:
     """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
 
-    None for a gather that tiles do not compute: one that reads the weights as they are.
+    None if the weights would be too many when they are packed.
     """
-    gathered = gather(is_gradient, source, destination, window, groups, replicates)
-    if gathered.packing is None:
-        return None
+    source_image, result = (destination, source) if is_gradient else (source, destination)
+    if is_fully_connected(window, source_image, result, groups):
+        # As pairs of half numbers.
+        if 2 * math.prod(source_image[4:7]) * result[6] > LARGEST_ELEMENT_COUNT:
+            return None
+    gathered = gather(is_gradient, source, destination, window, groups, replicates, packs_all=True)
+    assert gathered.packing is not None
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)
     of_device = tiling(device_family)
     rows = gathered.destination[7] * gathered.y.size * gathered.x.size
-    parts = gathered.groups * gathered.x.divisor * gathered.y.divisor
+    matrices = gathered.groups * gathered.x.divisor * gathered.y.divisor
+    values = _values_at_once(metal_type)
+    width = values if _is_aligned(gathered.source, gathered.channels, values) else 1
+    joins_columns = width == 1 and gathered.joins_columns and not gathered.replicates
+    partial_lanes = _ceiling_divide(gathered.lanes, values) * values
 
     def counts(tile: Tile) -> tuple[int, int]:
         return _ceiling_divide(rows, tile.rows), _ceiling_divide(gathered.lanes, tile.columns)
 
-    def time(tile: Tile) -> float:
-        row_tiles, column_tiles = counts(tile)
-        rounds = _ceiling_divide(row_tiles * column_tiles * parts, compute_units or of_device.units_unless_known)
-        return rounds * tile.time
-
-    tile = min(of_device.tiles["gather", metal_type], key=time)
+    tile, splits = of_device.divided(
+        "gather",
+        metal_type,
+        lambda tile: math.prod(counts(tile)) * matrices,
+        gathered.x.phase_taps * gathered.y.phase_taps * gathered.channels,
+        matrices * rows * partial_lanes,
+        compute_units,
+    )
     row_tiles, column_tiles = counts(tile)
-    values = _values_at_once(metal_type)
-    width = values if _is_aligned(gathered.source, gathered.channels, values) else 1
-    joins_columns = width == 1 and gathered.joins_columns and not gathered.replicates
     packing, biases = gathered.packing, gathered.biases
     if metal_type == "half":
         packing, biases = half_packing(gathered.pack_fields, joins_columns)
@@ -143,17 +163,26 @@ def plan_gather(
         blocks_per_group=gathered.blocks_per_group,
         row_tiles=row_tiles,
         column_tiles=column_tiles,
+        rows=rows,
+        splits=splits,
+        partial_lanes=partial_lanes,
         biases=biases,
         joins_columns=int(joins_columns),
         replicates=int(gathered.replicates),
         stores_vectors=int(not is_folded and _is_aligned(gathered.destination, gathered.lanes, values)),
     )
+    sums = None
+    if splits > 1:
+        threads = matrices * rows * partial_lanes // 4
+        partial_bytes = 4 * splits * matrices * rows * partial_lanes
+        sums = GatherSums(SUMS_FAMILY, "sum_of_tiles", _ceiling_divide(threads, SUM_THREADS), partial_bytes)
     return GatherPlan(
         FAMILIES["gather", metal_type, tile],
         f"{_TEMPLATES['gather', metal_type]}_{tile.name}_by_{width}",
-        row_tiles * column_tiles * parts,
+        row_tiles * column_tiles * matrices * splits,
         parameters,
         packing,
+        sums,
     )
 
 
@@ -185,27 +214,17 @@ def plan_weights(
     width, height = gradient[4:6]
     pixels = width * height * gradient[7]
 
+    weights = gradient[6] * columns
+
     def counts(tile: Tile) -> tuple[int, int]:
         return _ceiling_divide(group_outputs, tile.rows), _ceiling_divide(columns, tile.columns)
 
-    def splitting(tile: Tile) -> tuple[float, int]:
-        """The time that the products take and the number of splits for which it is least."""
-        row_tiles, column_tiles = counts(tile)
-        tiles = row_tiles * column_tiles * groups
-        found = []
-        for rounds in range(1, of_device.rounds + 1):
-            splits = max(1, min(rounds * units * tile.resident // tiles, pixels // of_device.pixels_per_split))
-            # Partial sums cost a little: of several numbers of splits that fill the GPU as well, take the smallest.
-            time = _ceiling_divide(tiles * splits, units) / splits * tile.time
-            found.append((time * (1 + 0.01 * rounds), splits))
-        return min(found)
-
-    tile = min(of_device.tiles["weights", metal_type], key=splitting)
-    splits = splitting(tile)[1]
+    tile, splits = of_device.divided(
+        "weights", metal_type, lambda tile: math.prod(counts(tile)) * groups, pixels, weights, units
+    )
     pixels_per_split = _ceiling_divide(_ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits = _ceiling_divide(pixels, pixels_per_split)
     row_tiles, column_tiles = counts(tile)
-    weights = gradient[6] * columns
     split_stride = weights + gradient[6]
     values = _values_at_once(metal_type)
     row_width = values if _is_aligned(gradient, group_outputs, values) else 1

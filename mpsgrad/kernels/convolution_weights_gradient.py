@@ -41,6 +41,7 @@ FAMILY = ShaderFamily(
     "convolution_weights",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS),
     {"rows": ROWS, "depthwise_taps": DEPTHWISE_TAPS},
+    measured=lambda numbers: {"rows_at_once": numbers.convolution_weights_rows_at_once},
 )
 
 

@@ -479,7 +479,7 @@ class Loss(Kernel):
         scales = command_buffer.scratch(4 * images)
         sources = (source.buffer, labels.labels_image.buffer, (weights or labels.labels_image).buffer)
         results = (losses, counts, labels.loss_image.buffer)
-        pixels_per_threadgroup = tunables(self.device.family).loss_pixels_per_simdgroup * (THREADS // 32)
+        pixels_per_threadgroup = tunables(self.device.tuning).loss_pixels_per_simdgroup * (THREADS // 32)
         threadgroups = -(-pixels * images // pixels_per_threadgroup)
         counts_first = (
             self.reduction_type is LossReductionType.SUM_BY_NON_ZERO_WEIGHTS and self.gradient_follows_reduction

@@ -120,7 +120,7 @@ def _add_dispatches(
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the forward source."""
     descriptor, device = kernel.neuron_descriptor, kernel.device
     metal_type = destination.channel_format.metal_type
-    elements = tunables(device.family).neuron_elements_per_simdgroup
+    elements = tunables(device.tuning).neuron_elements_per_simdgroup
     channels = layout[6]
     slopes: tuple[Buffer, ...] = ()
     if descriptor.neuron_type is NeuronType.PRELU:

@@ -232,7 +232,7 @@ class OptimizerStochasticGradientDescent(Optimizer):
         )
         function = FAMILY.function(self.device, name, "float")
         constants = self.device.constant_buffer(parameters)
-        elements = tunables(self.device.family).optimizer_elements_per_simdgroup * (THREADS // 32)
+        elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
         command_buffer.add_dispatch(function, -(-count // elements), *buffers, constants)
         command_buffer._writes(result_values_vector)
 

@@ -57,7 +57,7 @@ def _variant(device: Device, channels: int) -> str:
 
 
 def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
-    longest = tunables(device.family).soft_max_elements_per_simdgroup // channels
+    longest = tunables(device.tuning).soft_max_elements_per_simdgroup // channels
     units = device.compute_units or ASSUMED_COMPUTE_UNITS
     simdgroups = units * FEWEST_THREADGROUPS_PER_UNIT * (THREADS // 32)
     return max(1, min(longest, -(-rows // simdgroups)))

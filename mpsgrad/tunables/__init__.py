@@ -1,7 +1,7 @@
 """How the kernels share out their work on each kind of device: numbers that ``make tune`` finds by measuring.
 
-``FAMILY.toml`` in this folder has those of a device family; what it does not name, and a family without a file, has the
-defaults, which suit GPUs.
+``TUNING.toml`` in this folder has those of the devices with that ``Device.tuning``, which is mostly the device family;
+what it does not name, and devices without a file, have the defaults, which suit GPUs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ def _number(default: int, *choices: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Tunables:
-    """The numbers of one device family. A simdgroup's share is long on CPUs, whose cores run one after another, and
+    """The numbers of one tuning. A simdgroup's share is long on CPUs, whose cores run one after another, and
     short on GPUs, which need many at once.
 
     ``chunk_elements`` are the elements of a share of what adds up pixels by channel (on CPUs batch normalization, and
     the slopes of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum.
     ``stream_elements`` are the same for the kernels of batch normalization on CPUs that add up nothing. The neurons'
     numbers are those of images that are not one run of elements, which GPUs take by vectors.
+    ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how many sums a lane of a convolution
+    by simdgroups has in registers.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
@@ -39,6 +41,8 @@ class Tunables:
     loss_pixels_per_simdgroup: int = _number(4, 1, 2, 4, 8)
     optimizer_elements_per_simdgroup: int = _number(2048, 512, 1024, 2048, 4096, 8192)
     convolution_sums_per_thread: int = _number(1, 1, 2, 4, 8)
+    convolution_pixels_per_tile: int = _number(8, 2, 4, 8)
+    convolution_weights_rows_at_once: int = _number(8, 2, 4, 8)
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
     stream_elements: int = _number(2048, 512, 1024, 2048, 4096, 8192, 32768, 65536)
     most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)
@@ -57,25 +61,25 @@ class Tunables:
 CHOICES: Mapping[str, tuple[int, ...]] = {each.name: each.metadata["choices"] for each in fields(Tunables)}
 """The numbers that each tunable may have."""
 
-_of_families: dict[str, Tunables] = {}
+_found: dict[str, Tunables] = {}
 
 
-def tunables(device_family: str) -> Tunables:
-    """The numbers of a device family; raises ``ShaderError`` if its file has unknown names or numbers."""
-    found = _of_families.get(device_family)
+def tunables(tuning: str) -> Tunables:
+    """The numbers of the devices with ``tuning``; raises ``ShaderError`` if its file has unknown names or numbers."""
+    found = _found.get(tuning)
     if found is None:
-        found = _of_families.setdefault(device_family, read(path(device_family)))
+        found = _found.setdefault(tuning, read(path(tuning)))
     return found
 
 
-def set_tunables(device_family: str, numbers: Tunables) -> None:
+def set_tunables(tuning: str, numbers: Tunables) -> None:
     """Has ``tunables`` give other numbers in this process. What was compiled or encoded before keeps the old ones."""
-    _of_families[device_family] = numbers
+    _found[tuning] = numbers
 
 
-def path(device_family: str) -> Path:
-    """Where the numbers of a device family are kept."""
-    return FOLDER / f"{device_family}.toml"
+def path(tuning: str) -> Path:
+    """Where the numbers are kept."""
+    return FOLDER / f"{tuning}.toml"
 
 
 def read(file: Path) -> Tunables:

@@ -21,7 +21,7 @@ NO_RECOMPILATION = ("soft_max_elements_per_simdgroup", "chunk_elements", "most_c
 
 @pytest.fixture(autouse=True)
 def present_numbers(device: mg.Device) -> Iterator[Tunables]:
-    before = tunables(device.family)
+    before = tunables(device.tuning)
     yield before
     tune.use(device, before)
 
@@ -35,7 +35,7 @@ class _Timer:
 
     def measure(self, work: Any, calls: Mapping[str, Any], samples: int, seconds: float) -> Measurement:
         assert not calls
-        number = getattr(tunables(self.device.family), self.name)
+        number = getattr(tunables(self.device.tuning), self.name)
         self.seen.append(number)
         return Measurement(summarize([1e-3 * (1 + abs(number - 2048))], {}))
 
@@ -53,18 +53,18 @@ def test_the_fastest_number_wins_and_all_are_checked_in_turns(name: str, device:
     assert getattr(numbers, name) == 2048
     cases = [case for case in all_cases("float32", "cpu") if case.op in tune.OPS[name]]
     assert timer.seen == list(CHOICES[name]) * tune.ROUNDS * len(cases)
-    assert tunables(device.family) is numbers
+    assert tunables(device.tuning) is numbers
 
 
 def test_a_number_that_gives_wrong_results_is_no_choice(device: mg.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(work: Any, parts: Any) -> None:
         raise AssertionError("wrong")
 
-    before = tunables(device.family)
+    before = tunables(device.tuning)
     monkeypatch.setattr(tune, "check_ours", wrong)
     with pytest.raises(AssertionError, match="wrong"):
         tune.tuned(device, _Timer(device, "chunk_elements"), ["chunk_elements"], Console(quiet=True))
-    assert tunables(device.family) is before
+    assert tunables(device.tuning) is before
 
 
 def test_a_little_faster_is_not_enough() -> None:
@@ -79,7 +79,7 @@ def test_the_command_writes_the_file_of_the_family(
     monkeypatch.setattr(tune, "ROUNDS", 1)
     monkeypatch.setattr(tune, "SECONDS_PER_ROW", 0.0)
     output = tmp_path / "x.toml"
-    set_tunables(device.family, tunables(device.family).with_number("optimizer_elements_per_simdgroup", 1024))
+    set_tunables(device.tuning, tunables(device.tuning).with_number("optimizer_elements_per_simdgroup", 1024))
     assert tune.main(["--only", "most_chunks", "--output", str(output)]) == 0
     assert read(output).optimizer_elements_per_simdgroup == 1024
     assert device.name in output.read_text()

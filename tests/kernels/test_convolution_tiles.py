@@ -16,7 +16,7 @@ from test_convolution_variants import IDS, SINGLE, VARIANTS, make, names, shaped
 import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm
-from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
+from mpsgrad.kernels.convolution_tile import Tile, all_tiles
 from mpsgrad.testing import assert_within
 
 UNITS = 132
@@ -58,7 +58,7 @@ def test_each_variant_against_the_references(variant, dtype):
     layer = make(*arguments, **options, dtype=dtype)
     for name, other in zip(names(layer), without_tiles, strict=True):
         assert name == other or name.startswith(("depthwise_", "tiles" if dtype == np.float32 else "matrices"))
-        assert name != other or other in ("rows", "point_unpacked", "replicated", "dense")
+        assert name != other or other in ("replicated", "dense")
         assert other != "depthwise" or name.startswith("depthwise_")
     check(layer)
 
@@ -148,6 +148,31 @@ def test_any_number_of_splits_of_the_weight_gradient(size, has_splits, dtype):
     twice.check_state(state)
 
 
+# (geometry, options): few pixels and many products for each, so that there are several splits.
+SPLIT = [
+    (((5, 6), 24, 40, (3, 3)), {"padding": (1, 1)}),
+    (((5, 6), 21, 33, (3, 3)), {"padding": (1, 1)}),
+    (((4, 5), 160, 48, SINGLE), {"images": 3}),
+    (((5, 4), 24, 36, (5, 4)), {"images": 10}),
+    (((9, 8), 36, 40, (3, 4)), {"stride": (2, 3), "padding": (1, 2)}),
+    (((9, 9), 40, 17, (3, 3)), {"stride": (4, 2), "dilation": (2, 1)}),
+    (((6, 7), 40, 3, (3, 3)), {"padding": (1, 1)}),
+    (((6, 7), 24, 48, (3, 3)), {"padding": (1, 1), "edge": "clamp", "images": 1}),
+    (((5, 5), 68, 66, (3, 3)), {"groups": 2}),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("arguments", "options"), SPLIT)
+def test_products_split_among_threadgroups(arguments, options, dtype):
+    layer = make(*arguments, **options, dtype=dtype)
+    kernel, source = layer.convolution(), mg.Image.from_array(layer.source)
+    commands = mg.CommandBuffer()
+    kernel.encode(commands, source, destination_image=mg.Image.from_array(layer.gradient))
+    assert [d.function.name for d in commands._dispatches][-1] == "sum_of_tiles"
+    check(layer)
+
+
 def pointwise(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
     """``x`` (pixels x channels, float16) times ``weights`` (output channels x channels) by a convolution."""
     source = mg.ConvolutionDataSource.from_arrays(weights.astype(np.float32)[:, None, None], None)
@@ -234,7 +259,6 @@ def test_a_gpu_gets_tiles_that_its_threadgroups_fill():
 @pytest.mark.parametrize("metal_type", ["float", "half"])
 @pytest.mark.parametrize(("size", "channels"), [(56, 64), (28, 128), (14, 256), (3, 1024)])
 def test_splits_of_the_weight_gradient_fill_a_gpu(size, channels, metal_type):
-    of_gpu = tiling("nvidia")
     plan = convolution_tiles.plan_weights(
         layout(64, size, channels),
         layout(64, size, channels),
@@ -248,4 +272,34 @@ def test_splits_of_the_weight_gradient_fill_a_gpu(size, channels, metal_type):
     )
     assert plan is not None
     assert plan.threadgroups >= 0.8 * UNITS
-    assert plan.splits == 1 or 64 * size * size / plan.splits >= 0.9 * of_gpu.pixels_per_split
+    assert plan.splits == 1 or 64 * size * size / plan.splits >= 64
+
+
+@pytest.mark.parametrize(
+    ("images", "size", "inputs", "kernel", "outputs", "metal_type"),
+    [
+        (1, 14, 256, 3, 256, "float"),
+        (1, 14, 256, 3, 256, "half"),
+        (32, 1, 2048, 1, 1000, "float"),
+        (32, 1, 2048, 1, 1000, "half"),
+        (3, 17, 37, 5, 3, "float"),
+        (1, 56, 64, 3, 64, "float"),
+    ],
+)
+def test_splits_of_small_convolutions_fill_a_gpu(images, size, inputs, kernel, outputs, metal_type):
+    source, result = layout(images, size, inputs), layout(images, size, outputs)
+    window = (kernel, kernel, 1, 1, 1, 1, -(kernel // 2), -(kernel // 2))
+    plan = convolution_tiles.plan_gather(False, source, result, window, 1, False, metal_type, "nvidia", UNITS)
+    assert plan is not None and plan.sums is not None
+    assert plan.threadgroups >= 0.4 * UNITS
+    large = convolution_tiles.plan_gather(
+        False, layout(512, 56, 64), layout(512, 56, 64), window, 1, False, metal_type, "nvidia", UNITS
+    )
+    assert large is not None and large.sums is None
+
+
+def test_weights_that_are_too_many_to_pack_are_read_as_they_are():
+    source, result = layout(1, 1, 2**16), layout(1, 1, 2**14)
+    arguments = (1, 1, 1, 1, 1, 1, 0, 0), 1, False, "half", "nvidia", UNITS
+    assert convolution_tiles.plan_gather(False, source, result, *arguments) is None
+    assert convolution_tiles.plan_gather(False, source, layout(1, 1, 2**13), *arguments) is not None

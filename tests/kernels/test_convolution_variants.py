@@ -16,6 +16,7 @@ import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_gather, convolution_weights_gradient
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
+from mpsgrad.tunables import Tunables
 
 SINGLE = (1, 1)
 
@@ -292,7 +293,7 @@ def test_weights_that_do_not_fit_when_packed_are_refused():
     row = (0, inputs, inputs, inputs, 1, 1, inputs, 1)
     layout = (0, outputs * 3, outputs * 6, outputs * 12, 2, 2, outputs, 1)
     with pytest.raises(NotImplementedError, match="largest array"):
-        convolution_gather.plan(False, row, layout, (2, 2, 1, 1, 1, 1, -1, -1), 1, False)
+        convolution_gather.plan(False, row, layout, (2, 2, 1, 1, 1, 1, -1, -1), 1, False, Tunables())
 
 
 class Reloading:
