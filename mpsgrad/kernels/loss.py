@@ -21,6 +21,8 @@ from mpsgrad.state import State
 from mpsgrad.tunables import tunables
 
 THREADS = 256
+LEAST_SPREAD, SPREAD = 256, (1024, 2048, 4096)
+"""From so many channels on, up to so many, a pixel is spread over the threads of a GPU's threadgroup."""
 
 
 @archivable
@@ -79,11 +81,21 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS, REDUCTION_PARAMETERS),
     {
         "threads": THREADS,
+        "spread": SPREAD,
+        "reducing_threads": 1024,
         "mean": int(LossReductionType.MEAN),
         "non_zero": int(LossReductionType.SUM_BY_NON_ZERO_WEIGHTS),
     },
+    {"cpu": {"spread": (), "reducing_threads": THREADS}},
     measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
 )
+
+
+def _spread(device: Device, channels: int) -> str:
+    """The end of the names of the kernels that spread a pixel over a threadgroup; empty for a simdgroup's."""
+    if device.family == "cpu" or channels < LEAST_SPREAD:
+        return ""
+    return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), "")
 
 
 def _member(owner: str, argument: str, kind: type[enum.IntEnum], value: Any) -> Any:
@@ -487,11 +499,11 @@ class Loss(Kernel):
         firsts: tuple[Buffer, ...] = (destination.buffer,)
         if counts_first:
             firsts = command_buffer.scratch(4 * pixels * images), command_buffer.scratch(4 * pixels * images)
+        name = f"loss_soft_max_cross_entropy{'' if counts_first else '_and_gradient'}"
+        spread = _spread(self.device, source.feature_channels)
         command_buffer.add_dispatch(
-            FAMILY.function(
-                self.device, f"loss_soft_max_cross_entropy{'' if counts_first else '_and_gradient'}", dtype
-            ),
-            threadgroups,
+            FAMILY.function(self.device, name + spread, dtype),
+            pixels * images if spread else threadgroups,
             *sources,
             *results,
             *firsts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -11,8 +12,8 @@ from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.neuron import require_no_clamped_reads
-from mpsgrad.kernels.pointwise import Operand, merge_pixels, pieces
-from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.kernels.pointwise import Layout, Operand, merge_pixels, pieces, values_of_vector
+from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot
 from mpsgrad.tunables import tunables
 
@@ -21,6 +22,9 @@ IN_REGISTERS = ((32, 4), (64, 4), (128, 2))
 """Rows of up to so many channels stay in registers, so many at once."""
 SPREAD = (1024, 2048, 4096)
 """Longer rows of up to so many channels are spread over the threads of a GPU's threadgroup."""
+FEW_CHANNELS = (2, 3, 4, 8)
+"""Rows of so many channels are for a thread of a GPU alone."""
+ROW_THREADS = 128
 FEWEST_THREADGROUPS_PER_UNIT = 4
 ASSUMED_COMPUTE_UNITS = 40
 """Of a device that does not tell: as many as a large Apple GPU has cores."""
@@ -31,12 +35,26 @@ PARAMETERS = ParameterStruct(
     source=IMAGE_LAYOUT,
     destination=IMAGE_LAYOUT,
     rows_per_simdgroup="int",
+    by_vectors="int",
 )
+
+
+def _vectors(channels: int, metal_type: str) -> int:
+    """How many vectors hold whole rows."""
+    return channels // math.gcd(channels, values_of_vector(metal_type))
+
+
 FAMILY = ShaderFamily(
     "soft_max",
     (IMAGE_LAYOUT, PARAMETERS),
-    {"threads": THREADS, "in_registers": IN_REGISTERS, "spread": SPREAD},
-    {"cpu": {"spread": ()}},
+    {
+        "threads": THREADS,
+        "in_registers": IN_REGISTERS,
+        "spread": SPREAD,
+        "row_threads": ROW_THREADS,
+        "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
+    },
+    {"cpu": {"spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
 )
 
 
@@ -47,6 +65,8 @@ def _spreads(device: Device) -> bool:
 
 def _variant(device: Device, channels: int) -> str:
     """The end of the names of the kernels for rows of ``channels``."""
+    if device.family != "cpu" and channels in FEW_CHANNELS:
+        return f"_of_{channels}"
     for most, _ in IN_REGISTERS:
         if channels <= most:
             return f"_up_to_{most}"
@@ -54,6 +74,13 @@ def _variant(device: Device, channels: int) -> str:
         if channels <= most:
             return f"_spread_up_to_{most}"
     return ""
+
+
+def _is_run_of_vectors(layouts: Sequence[Layout], metal_type: str) -> bool:
+    """Whether ``layouts``, merged, are one run each of rows without gaps that begins at a vector."""
+    _, _, _, _, _, height, channels, images = layouts[0]
+    values = values_of_vector(metal_type)
+    return height == images == 1 and all(start % values == 0 and pixel == channels for start, pixel, *_ in layouts)
 
 
 def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
@@ -72,20 +99,23 @@ def _add_dispatches(
     operands: Sequence[tuple[Image, Operand]],
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
-    device, channels = kernel.device, layout[6]
+    device, channels, metal_type = kernel.device, layout[6], destination.channel_format.metal_type
     variant = _variant(device, channels)
-    function = FAMILY.function(device, function_name + variant, destination.channel_format.metal_type)
+    function = FAMILY.function(device, function_name + variant, metal_type)
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
         layouts: list[tuple[int, ...]] = [part for part in piece.operands if part is not None]
         if len(layouts) < len(operands):
             buffers = [device.constant_buffer(bytes(4 * channels))] * len(operands)
             layouts = [(0, 0, 0, 0, *piece.destination[4:])] * len(operands)
-        target, *parts = merge_pixels([piece.destination, *layouts])
+        merged = target, *parts = merge_pixels([piece.destination, *layouts])
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
+        if "_of_" in variant:
+            values = _vectors(channels, metal_type) * values_of_vector(metal_type)
+            rows_per_threadgroup = ROW_THREADS * values // channels
         command_buffer.add_dispatch(
             function,
             -(-rows // rows_per_threadgroup),
@@ -93,7 +123,11 @@ def _add_dispatches(
             destination.buffer,
             device.constant_buffer(
                 PARAMETERS.pack(
-                    gradient=parts[0], source=parts[-1], destination=target, rows_per_simdgroup=rows_per_simdgroup
+                    gradient=parts[0],
+                    source=parts[-1],
+                    destination=target,
+                    rows_per_simdgroup=rows_per_simdgroup,
+                    by_vectors=int(_is_run_of_vectors(merged, metal_type)),
                 )
             ),
         )

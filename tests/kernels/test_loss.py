@@ -50,26 +50,16 @@ def element_bound(x: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, dt
     return error_bound(dtype, x.shape[-1], magnitude, expected, function_ulps=FUNCTION_ULPS + spread)
 
 
-@given(data=st.data())
-def test_losses_and_gradients_match_the_reference(data):
-    dtype = data.draw(channel_formats()).dtype
-    images, height, width = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5)))
-    shape = (images, height, width, data.draw(channel_counts()))
-    reduction = data.draw(st.sampled_from(REDUCTIONS))
-    across = data.draw(st.booleans())
-    generator = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    x = data.draw(values(shape, dtype, scale=data.draw(st.sampled_from([0.1, 1.0, 5.0]))))
-    t = generator.random(shape, np.float32) if data.draw(st.booleans()) else one_hot(generator, shape)
-    options = {
-        "weight": data.draw(st.sampled_from([1.0, 0.5, -2.0])),
-        "label_smoothing": data.draw(st.sampled_from([0.0, 0.1, 1.0])),
-        "number_of_classes": data.draw(st.sampled_from([1, shape[-1]])),
-    }
-    weights = None
-    if data.draw(st.booleans()):
-        weights = generator.integers(-1, 3, shape).astype(np.float32) * (generator.random(shape) < 0.7)
-        weights = weights.astype(np.float32)
-    follows = data.draw(st.booleans())
+def check_against_the_reference(
+    x: np.ndarray,
+    t: np.ndarray,
+    weights: np.ndarray | None,
+    reduction: str,
+    across: bool,
+    follows: bool,
+    options: dict[str, Any],
+) -> None:
+    shape, dtype = x.shape, x.dtype
     kernel = mg.Loss(
         descriptor(reduction=reduction, reduce_across_batch=across, **options), gradient_follows_reduction=follows
     )
@@ -101,6 +91,29 @@ def test_losses_and_gradients_match_the_reference(data):
             scale = np.where(np.isfinite(divisor), 1 / divisor, 0)
         expected, magnitude = expected * scale, magnitude * scale
     assert_within(gradient, expected, element_bound(x, expected, magnitude, dtype), name="gradient")
+
+
+@given(data=st.data())
+def test_losses_and_gradients_match_the_reference(data):
+    dtype = data.draw(channel_formats()).dtype
+    images, height, width = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5)))
+    shape = (images, height, width, data.draw(channel_counts()))
+    reduction = data.draw(st.sampled_from(REDUCTIONS))
+    across = data.draw(st.booleans())
+    generator = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    x = data.draw(values(shape, dtype, scale=data.draw(st.sampled_from([0.1, 1.0, 5.0]))))
+    t = generator.random(shape, np.float32) if data.draw(st.booleans()) else one_hot(generator, shape)
+    options = {
+        "weight": data.draw(st.sampled_from([1.0, 0.5, -2.0])),
+        "label_smoothing": data.draw(st.sampled_from([0.0, 0.1, 1.0])),
+        "number_of_classes": data.draw(st.sampled_from([1, shape[-1]])),
+    }
+    weights = None
+    if data.draw(st.booleans()):
+        weights = generator.integers(-1, 3, shape).astype(np.float32) * (generator.random(shape) < 0.7)
+        weights = weights.astype(np.float32)
+    follows = data.draw(st.booleans())
+    check_against_the_reference(x, t, weights, reduction, across, follows, options)
 
 
 def divisors(reduction: str, across: bool, shape: tuple[int, ...], weights: Any, weight: float) -> np.ndarray:
@@ -330,3 +343,28 @@ def test_bad_input_is_named(build, error, words):
     with pytest.raises(error) as raised:
         build()
     assert words in str(raised.value)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+    @pytest.mark.parametrize("channels", [255, 256, 1000, 1025, 4096, 4097])
+    @pytest.mark.parametrize("reduction", REDUCTIONS)
+    def test_losses_and_gradients_match_the_reference(self, dtype, channels, reduction):
+        generator = np.random.default_rng(channels)
+        shape = (3, 2, 2, channels)
+        x = generator.standard_normal(shape).astype(dtype)
+        weights = None
+        if reduction.startswith("sum"):
+            weights = generator.integers(-1, 3, shape).astype(np.float32)
+            weights[0, 1] = 0
+        options = {"weight": 0.5, "label_smoothing": 0.1, "number_of_classes": channels}
+        for across in (False, True):
+            check_against_the_reference(x, one_hot(generator, shape), weights, reduction, across, True, options)
+
+    def test_the_mean_over_more_images_than_a_threadgroup_has_threads(self):
+        generator = np.random.default_rng(7)
+        shape = (1500, 1, 1, 5)
+        x = generator.standard_normal(shape).astype(np.float32)
+        options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": 5}
+        check_against_the_reference(x, one_hot(generator, shape), None, "mean", True, True, options)

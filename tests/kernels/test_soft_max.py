@@ -388,6 +388,28 @@ class TestTheShadersOfGPUs:
         expected = kind.reference_gradient(g, y)
         assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
+    @each_kind
+    @each_dtype
+    @pytest.mark.parametrize("channels", [2, 3, 4, 8])
+    @pytest.mark.parametrize("pixels", [1, 7, 400, 1001])
+    def test_few_channels(self, kind, dtype, channels, pixels):
+        shape = (1, 1, pixels, channels)
+        x, g = (np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in (1, 2))
+        _, y, state = run(kind.forward(), x)
+        expected = kind.reference(x)
+        assert_within(y, expected, kind.bound(x, expected, dtype))
+        dx = run_gradient(kind.gradient(), g, y, state)
+        expected = kind.reference_gradient(g, y)
+        assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
+
+    @pytest.mark.parametrize("channels", [4, 8])
+    def test_few_channels_of_a_view(self, channels):
+        storage = mg.Image.from_array(np.random.default_rng(3).standard_normal((2, 3, 3, 16)).astype(np.float16))
+        with mg.CommandBuffer() as commands:
+            y = mg.SoftMax().encode(commands, storage.sub_image(4, channels))
+        expected = reference.soft_max(np.asarray(storage)[..., 4 : 4 + channels])
+        np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-3, atol=1e-4)
+
     def test_rows_of_a_view(self):
         """Rows that do not follow each other, in an image that is wider than they are."""
         kernel = mg.SoftMax()
