@@ -59,6 +59,7 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionWeightsAndBiasesState,
     ConvolutionWeightsLayout,
 )
+from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,
@@ -73,7 +74,9 @@ from mpsgrad.kernels.group_normalization_state import (
     GroupNormalizationGradientState,
     InstanceNormalizationGradientState,
 )
-from mpsgrad.kernels.loss import Loss, LossDataDescriptor, LossDescriptor, LossLabels, LossReductionType, LossType
+from mpsgrad.kernels.loss import Loss
+from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
+from mpsgrad.kernels.loss_labels import LossDataDescriptor, LossLabels
 from mpsgrad.kernels.neuron import (
     Neuron,
     NeuronAbsolute,

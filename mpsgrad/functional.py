@@ -45,6 +45,7 @@ from mpsgrad.kernels.batch_normalization import (
 from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.forward_loss import LossGradient
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,
@@ -55,7 +56,9 @@ from mpsgrad.kernels.group_normalization_data_source import (
     GroupNormalizationDataSource,
     InstanceNormalizationDataSource,
 )
-from mpsgrad.kernels.loss import Loss, LossDescriptor, LossLabels
+from mpsgrad.kernels.loss import Loss
+from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossType
+from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.neuron import Neuron, NeuronGradient
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.pooling import (
@@ -575,8 +578,14 @@ def neuron_gradient(source_gradient: Any, source: Any, neuron_type: str | Neuron
     return _gradient(Neuron(descriptor), NeuronGradient(descriptor), source_gradient, source)[0]
 
 
-def softmax_cross_entropy(
-    source: Any, labels: Any, weights: Any = None, *, reduction: str = "mean", **descriptor: Any
+def loss(
+    source: Any,
+    labels: Any,
+    loss_type: str | LossType,
+    weights: Any = None,
+    *,
+    reduction: str = "mean",
+    **descriptor: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The loss of each image (or, for ``reduction="none"``, of each element) and the gradient of that loss (``Loss``).
 
@@ -587,8 +596,37 @@ def softmax_cross_entropy(
     targets = LossLabels.from_images(
         _image(labels), None if weights is None else _image(weights), loss_image_size=size
     )
-    loss = Loss(LossDescriptor("softmax_cross_entropy", reduction, **descriptor), gradient_follows_reduction=True)
+    kernel = Loss(LossDescriptor(loss_type, reduction, **descriptor), gradient_follows_reduction=True)
     with CommandBuffer() as commands:
-        result = loss.encode(commands, image, targets)
+        result = kernel.encode(commands, image, targets)
     assert result is not None
     return _like(targets.loss_image, source), _like(result, source)
+
+
+def loss_gradient(
+    source_gradient: Any,
+    source: Any,
+    labels: Any,
+    loss_type: str | LossType,
+    weights: Any = None,
+    *,
+    for_labels: bool = False,
+    reduction: str = "mean",
+    **descriptor: Any,
+) -> np.ndarray:
+    """The gradient with respect to the prediction ``source`` or the labels, given that of the loss (``LossGradient``).
+
+    ``source_gradient`` is float32 and has the shape of the loss that ``loss`` returns.
+    """
+    kernel = LossGradient(LossDescriptor(loss_type, reduction, **descriptor), compute_label_gradients=for_labels)
+    weights_image = None if weights is None else _image(weights)
+    with CommandBuffer() as commands:
+        result = kernel.encode(commands, _image(source_gradient), _image(source), _image(labels), weights_image)
+    return _like(result, source)
+
+
+def softmax_cross_entropy(
+    source: Any, labels: Any, weights: Any = None, *, reduction: str = "mean", **descriptor: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """``loss`` of type softmax cross-entropy."""
+    return loss(source, labels, LossType.SOFTMAX_CROSS_ENTROPY, weights, reduction=reduction, **descriptor)

@@ -176,6 +176,24 @@ def test_softmax_cross_entropy(reduction: Any) -> None:
     assert_close(gradient, reference.reduced_loss_gradient(ones, X, labels, kind, reduction=reduction), 6)
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_losses(reduction: Any) -> None:
+    labels, weights = np.abs(like(X, 2)), np.abs(like(X, 3))
+    exact = reference.loss(X, labels, "huber", reduction=reduction, weights=weights, delta=0.5)
+    value, gradient = functional.loss(X, labels, "huber", weights, reduction=reduction, delta=0.5)
+    assert_close(value, exact, 378)
+    ones = np.ones_like(exact, np.float32)
+    for for_labels in (False, True):
+        function = reference.reduced_loss_gradient_labels if for_labels else reference.reduced_loss_gradient
+        expected = function(ones, X, labels, "huber", reduction=reduction, weights=weights, delta=0.5)
+        actual = functional.loss_gradient(
+            ones, X, labels, "huber", weights, reduction=reduction, for_labels=for_labels, delta=0.5
+        )
+        assert_close(actual, expected, 6)
+        if not for_labels:
+            assert_close(gradient, expected, 6)
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([np.float32, np.float16]))
 def test_dtype_rank_and_memory_order(seed: int, dtype: Any) -> None:
     generator = np.random.default_rng(seed)
@@ -200,6 +218,8 @@ def test_dtype_rank_and_memory_order(seed: int, dtype: Any) -> None:
         (lambda: functional.soft_max(X[0, 0]), mg.GeometryError, r"\(9, 6\)"),
         (lambda: functional.pooling_max_gradient(X, X, kernel=2, stride=2), mg.GeometryError, "3x7x9x6 .*3x4x5x6"),
         (lambda: functional.convolution(X, WEIGHTS[..., :4]), mg.GeometryError, "6 .* 4"),
+        (lambda: functional.loss(X, X, "hubert"), mg.FormatError, "loss_type is 'hubert'"),
+        (lambda: functional.loss_gradient(X, X, X, "huber"), mg.GeometryError, "source_gradient is 3x7x9x6 but has to"),
         (lambda: functional.soft_max_gradient(X[:2], X), mg.GeometryError, "3 images .* 2"),
     ],
 )

@@ -8,7 +8,9 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.image import Image
-from mpsgrad.kernels.loss import Loss, LossDescriptor, LossLabels
+from mpsgrad.kernels.loss import Loss
+from mpsgrad.kernels.loss_descriptor import LossDescriptor
+from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.optimizer import OptimizerStochasticGradientDescent
 from mpsgrad.kernels.soft_max import SoftMax
 from mpsgrad.training.digits import CLASSES

@@ -54,8 +54,10 @@ KERNELS: dict[str, Any] = {
     "ConvolutionGradient": lambda: mg.ConvolutionGradient(weights(4, 2, 3, 1, stride=(1, 2))),
     "DilatedPoolingMax": lambda: mg.DilatedPoolingMax(**DILATED, record_maxima=True),
     "DilatedPoolingMaxGradient": lambda: mg.DilatedPoolingMaxGradient(**DILATED),
+    "ForwardLoss": lambda: mg.ForwardLoss(mg.LossDescriptor("huber", "mean", 0.5, delta=0.25)),
     "FullyConnected": lambda: mg.FullyConnected(weights(4, 2, 3, 1)),
     "FullyConnectedGradient": lambda: mg.FullyConnectedGradient(weights(4, 2, 3, 1)),
+    "InitialGradient": mg.InitialGradient,
     "LogSoftMax": mg.LogSoftMax,
     "LogSoftMaxGradient": mg.LogSoftMaxGradient,
     "GroupNormalization": lambda: mg.GroupNormalization(
@@ -69,6 +71,7 @@ KERNELS: dict[str, Any] = {
     "Loss": lambda: mg.Loss(
         mg.LossDescriptor("softmax_cross_entropy", "mean", 0.5, 0.1, 4), gradient_follows_reduction=True
     ),
+    "LossGradient": lambda: mg.LossGradient(mg.LossDescriptor("log", epsilon=0.5), compute_label_gradients=True),
     "Neuron": lambda: mg.Neuron(mg.NeuronDescriptor("prelu", data=[0.25, 0.5])),
     "NeuronAbsolute": mg.NeuronAbsolute,
     "NeuronELU": lambda: mg.NeuronELU(0.5),

@@ -1,0 +1,271 @@
+"""Softmax cross-entropy: its dispatches, and the one that adds up the parts of any loss."""
+
+from __future__ import annotations
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.image import Image
+from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels.loss_descriptor import LossReductionType, LossType
+from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
+
+THREADS = 256
+LEAST_SPREAD, SPREAD = 256, (1024, 2048, 4096)
+"""From so many channels on, up to so many, a pixel is spread over the threads of a GPU's threadgroup."""
+
+PARAMETERS = ParameterStruct(
+    "LossParameters",
+    source=IMAGE_LAYOUT,
+    labels=IMAGE_LAYOUT,
+    weights=IMAGE_LAYOUT,
+    elements=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    has_weights="int",
+    writes_elements="int",
+    weight="float",
+    label_scale="float",
+    label_shift="float",
+    scale="float",
+)
+REDUCTION_PARAMETERS = ParameterStruct(
+    "LossReductionParameters",
+    partials="int",
+    images="int",
+    reduction="int",
+    across_batch="int",
+    scales_gradient="int",
+    writes_values="int",
+    count="float",
+    first_term="float",
+    first_value="int",
+    value_stride="int",
+)
+FAMILY = ShaderFamily(
+    "loss",
+    (IMAGE_LAYOUT, PARAMETERS, REDUCTION_PARAMETERS),
+    {
+        "threads": THREADS,
+        "spread": SPREAD,
+        "reducing_threads": 1024,
+        "mean": int(LossReductionType.MEAN),
+        "non_zero": int(LossReductionType.SUM_BY_NON_ZERO_WEIGHTS),
+    },
+    {"cpu": {"spread": (), "reducing_threads": THREADS}},
+    measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
+)
+GRADIENT_PARAMETERS = ParameterStruct(
+    "LossSoftMaxGradientParameters",
+    source=IMAGE_LAYOUT,
+    labels=IMAGE_LAYOUT,
+    weights=IMAGE_LAYOUT,
+    loss_gradients=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    has_weights="int",
+    has_gradient_per_element="int",
+    has_scales="int",
+    weight="float",
+    label_scale="float",
+    label_shift="float",
+    scale="float",
+)
+GRADIENT_FAMILY = ShaderFamily(
+    "loss_soft_max_gradient",
+    (IMAGE_LAYOUT, GRADIENT_PARAMETERS),
+    {"threads": THREADS},
+    measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
+    ahead_of_time=False,
+)
+
+
+def _spread(device: Device, channels: int) -> str:
+    """The end of the names of the kernels that spread a pixel over a threadgroup; empty for a simdgroup's."""
+    if device.family == "cpu" or channels < LEAST_SPREAD:
+        return ""
+    return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), "")
+
+
+def add_reduction(
+    command_buffer: CommandBuffer,
+    terms: LossTerms,
+    losses: Buffer,
+    counts: Buffer,
+    partials: int,
+    *,
+    loss_image: Image | None,
+    scales_gradient: bool,
+) -> Buffer:
+    """Adds up ``partials`` sums of ``losses`` and numbers of weights for each image, or for the batch.
+
+    The reduced losses are written to ``loss_image`` if there is one. Returns a buffer with the factor that the gradient
+    of each image gets: 1 unless ``scales_gradient``.
+    """
+    device, images = command_buffer.device, terms.source.number_of_images
+    scales = command_buffer.scratch(4 * images)
+    layout = loss_image.layout if loss_image is not None else NOWHERE
+    is_cosine = terms.descriptor.loss_type is LossType.COSINE_DISTANCE
+    parameters = REDUCTION_PARAMETERS.pack(
+        partials=partials,
+        images=images,
+        reduction=int(terms.descriptor.reduction_type),
+        across_batch=int(terms.across_batch),
+        scales_gradient=int(scales_gradient),
+        writes_values=int(loss_image is not None),
+        count=terms.count,
+        first_term=float(is_cosine * (images if terms.across_batch else 1)),
+        first_value=layout[0],
+        value_stride=layout[3],
+    )
+    command_buffer.add_dispatch(
+        FAMILY.function(device, "loss_reduce", terms.source.channel_format.metal_type),
+        1 if terms.across_batch else images,
+        losses,
+        counts,
+        loss_image.buffer if loss_image is not None else command_buffer.scratch(4),
+        scales,
+        device.constant_buffer(parameters),
+    )
+    return scales
+
+
+def add_loss(
+    command_buffer: CommandBuffer,
+    terms: LossTerms,
+    loss_image: Image,
+    destination: Image | None,
+    follows_reduction: bool,
+) -> None:
+    """Writes the reduced loss, or each element's, to ``loss_image``, and the gradient to ``destination`` unless None.
+
+    The gradient is that of the reduced loss if it ``follows_reduction``, else that of the sum.
+    """
+    is_mean = terms.descriptor.reduction_type is LossReductionType.MEAN
+    by_weights = terms.descriptor.reduction_type is LossReductionType.SUM_BY_NON_ZERO_WEIGHTS
+    parameters = _parameters(
+        command_buffer, terms, loss_image, destination, terms.scale if is_mean and follows_reduction else 1.0
+    )
+    if destination is not None and not (by_weights and follows_reduction):
+        _add_values(command_buffer, terms, loss_image, parameters, follows_reduction, destination)
+        return
+    scales, firsts = _add_values(command_buffer, terms, loss_image, parameters, follows_reduction)
+    if destination is not None:
+        command_buffer.add_dispatch(
+            FAMILY.function(
+                command_buffer.device, "loss_soft_max_cross_entropy_gradient", terms.source.channel_format.metal_type
+            ),
+            _threadgroups(terms),
+            *_sources(terms),
+            *firsts,
+            scales,
+            destination.buffer,
+            parameters,
+        )
+
+
+def _sources(terms: LossTerms) -> tuple[Buffer, ...]:
+    return terms.source.buffer, terms.labels.buffer, (terms.weights or terms.labels).buffer
+
+
+def _threadgroups(terms: LossTerms) -> int:
+    source = terms.source
+    pixels = source.width * source.height * source.number_of_images
+    return -(-pixels // (tunables(source.device.tuning).loss_pixels_per_simdgroup * (THREADS // 32)))
+
+
+def _parameters(
+    command_buffer: CommandBuffer, terms: LossTerms, loss_image: Image | None, destination: Image | None, scale: float
+) -> Buffer:
+    label_scale, label_shift = terms.smoothing
+    return command_buffer.device.constant_buffer(
+        PARAMETERS.pack(
+            source=terms.source.layout,
+            labels=terms.labels.layout,
+            weights=terms.weights.layout if terms.weights is not None else NOWHERE,
+            elements=loss_image.layout if loss_image is not None else NOWHERE,
+            destination=destination.layout if destination is not None else NOWHERE,
+            has_weights=int(terms.weights is not None),
+            writes_elements=int(terms.unreduced),
+            weight=terms.descriptor.weight,
+            label_scale=label_scale,
+            label_shift=label_shift,
+            scale=scale,
+        )
+    )
+
+
+def _add_values(
+    command_buffer: CommandBuffer,
+    terms: LossTerms,
+    loss_image: Image | None,
+    parameters: Buffer,
+    scales_gradient: bool,
+    destination: Image | None = None,
+) -> tuple[Buffer, tuple[Buffer, ...]]:
+    """Writes the losses, and the gradient to ``destination`` if there is one.
+
+    Returns the scales of the reduction and, without ``destination``, the largest channels and the sums of powers.
+    """
+    source = terms.source
+    pixels, images = source.width * source.height, source.number_of_images
+    losses, counts = (command_buffer.scratch(4 * pixels * images) for _ in range(2))
+    firsts: tuple[Buffer, ...] = ()
+    if destination is None:
+        firsts = command_buffer.scratch(4 * pixels * images), command_buffer.scratch(4 * pixels * images)
+    name = "loss_soft_max_cross_entropy" + ("_and_gradient" if destination is not None else "")
+    spread = _spread(command_buffer.device, source.feature_channels)
+    command_buffer.add_dispatch(
+        FAMILY.function(command_buffer.device, name + spread, source.channel_format.metal_type),
+        pixels * images if spread else _threadgroups(terms),
+        *_sources(terms),
+        losses,
+        counts,
+        loss_image.buffer if loss_image is not None else losses,
+        *(firsts if destination is None else (destination.buffer,)),
+        parameters,
+    )
+    scales = add_reduction(
+        command_buffer,
+        terms,
+        losses,
+        counts,
+        pixels * images if terms.across_batch else pixels,
+        loss_image=None if terms.unreduced else loss_image,
+        scales_gradient=scales_gradient,
+    )
+    return scales, firsts
+
+
+def add_gradient(
+    command_buffer: CommandBuffer, terms: LossTerms, loss_gradient: Image, destination: Image, of_labels: bool
+) -> None:
+    """Writes the gradient for the source, or for the labels, given that for the loss image."""
+    scale, scales = terms.scale, None
+    if terms.counts_weights:
+        parameters = _parameters(command_buffer, terms, None, None, 1.0)
+        scale, scales = 1.0, _add_values(command_buffer, terms, None, parameters, True)[0]
+    label_scale, label_shift = terms.smoothing
+    values = GRADIENT_PARAMETERS.pack(
+        source=terms.source.layout,
+        labels=terms.labels.layout,
+        weights=terms.weights.layout if terms.weights is not None else NOWHERE,
+        loss_gradients=terms.layout_of_loss_gradient(loss_gradient),
+        destination=destination.layout,
+        has_weights=int(terms.weights is not None),
+        has_gradient_per_element=int(terms.unreduced),
+        has_scales=int(scales is not None),
+        weight=terms.descriptor.weight,
+        label_scale=label_scale,
+        label_shift=label_shift,
+        scale=scale,
+    )
+    name = f"loss_soft_max_gradient_for_{'labels' if of_labels else 'source'}"
+    command_buffer.add_dispatch(
+        GRADIENT_FAMILY.function(command_buffer.device, name, terms.source.channel_format.metal_type),
+        _threadgroups(terms),
+        *_sources(terms),
+        loss_gradient.buffer,
+        destination.buffer,
+        scales or loss_gradient.buffer,
+        command_buffer.device.constant_buffer(values),
+    )
