@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Kind = Literal["gather", "weights"]
-"""A convolution or its data gradient: rows are destination pixels, columns destination channels. Or the weight
-gradient: rows are output channels, columns the weights of one of them."""
+Kind = Literal["gather", "weights", "planes"]
+"""A convolution or its data gradient: rows are destination pixels, columns destination channels. The weight gradient:
+rows are output channels, columns the weights of one of them. Or either by Winograd's method, in planes: rows are tiles
+or output channels, columns channels."""
 
 
 class Tile(NamedTuple):
@@ -120,6 +121,7 @@ _GPU = Tiling(
         ),
         ("weights", "float"): (Tile(128, 64, 8, 32, 64, 1.0, 3), _SMALL_WEIGHTS_TILE),
         ("weights", "half"): (Tile(128, 64, 32, 64, 32, 1.0, 3), Tile(64, 64, 32, 32, 32, 0.8, 4)),
+        ("planes", "float"): (Tile(128, 64, 16, 32, 64, 1.0, 3), Tile(64, 64, 16, 32, 64, 0.98, 6)),
     },
     products={"float": 150e3, "half": 1e6},
     latency=0.35,
@@ -134,6 +136,7 @@ _CPU = Tiling(
         ("gather", "half"): (Tile(64, 32, 16, 32, 16, 1.0, 4),),
         ("weights", "float"): (_SMALL_WEIGHTS_TILE,),
         ("weights", "half"): (Tile(64, 32, 32, 32, 16, 1.0, 1),),
+        ("planes", "float"): (Tile(64, 32, 8, 32, 32, 1.0, 1),),
     },
     products={"float": 1e9, "half": 1e9},
     latency=1.0,

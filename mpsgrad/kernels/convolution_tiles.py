@@ -80,6 +80,7 @@ FAMILIES = {
         ahead_of_time=False,
     )
     for kind, metal_type, tile in sorted(all_tiles())
+    if kind in _STRUCTS
 }
 SUMS_FAMILY = ShaderFamily(
     "convolution_tile_sums",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +11,7 @@ from typing import Literal
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.convolution_gather import Layout
 from mpsgrad.kernels.convolution_packing import Packing, require_packable
-from mpsgrad.kernels.convolution_tile import Tile, tiling
+from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 Operand = Literal["source", "gradient", "destination", "packed", "weights", "biases", "workspace"]
@@ -23,15 +24,13 @@ THREADS = 128
 
 FLOAT_COST = 24
 """So many products a busy GPU does in the time that it takes to move a float. Measured on an H200."""
-DISPATCH_COST = 60_000_000
-"""So many products it does in the time that it takes from the end of a dispatch to the next one's work."""
+DISPATCH_TIME = 3.0
+"""The microseconds from the end of a dispatch to the next one's work."""
 GAIN = 0.9
 """The method is used where it is expected to take less than this part of the time of the plain one."""
 
 LARGEST_WORKSPACE = 1 << 26
 """So many floats for the planes of images, 256 MiB: those of more tiles are computed one part after another."""
-LARGEST_PARTIAL_SUMS = 1 << 25
-"""So many floats for the planes of weight gradients that are added up, unless one takes more."""
 LARGEST_WEIGHTS = 1 << 27
 """Planes of weights with more floats than this are not used."""
 
@@ -77,9 +76,6 @@ FAMILY = ShaderFamily(
     dtypes=("float",),
     ahead_of_time=False,
 )
-# Measured on an H200, where larger tiles, 64 x 128, depths of 8 and 32, and 64 x 64 for a simdgroup are slower.
-_GPU_TILES = Tile(128, 64, 16, 32, 64, 1.0, 3), Tile(64, 64, 16, 32, 64, 0.98, 6)
-_CPU_TILES = (Tile(64, 32, 8, 32, 32, 1.0, 1),)
 PRODUCT_FAMILIES = {
     tile: ShaderFamily(
         f"convolution_winograd_product_{tile.name}",
@@ -90,7 +86,8 @@ PRODUCT_FAMILIES = {
         template="convolution_winograd_product",
         ahead_of_time=False,
     )
-    for tile in _GPU_TILES + _CPU_TILES
+    for kind, _, tile in sorted(all_tiles())
+    if kind == "planes"
 }
 
 
@@ -118,11 +115,6 @@ def _ceiling_divide(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def product_tiles(device_family: str) -> tuple[Tile, ...]:
-    """The tiles in which devices of a family multiply planes."""
-    return _CPU_TILES if device_family == "cpu" else _GPU_TILES
-
-
 def _is_computable(window: Layout, groups: int, replicates: bool, *images: Layout) -> bool:
     """Whether the kernels can do it: windows, and vectors of four channels that are aligned."""
     return (
@@ -135,13 +127,14 @@ def _is_computable(window: Layout, groups: int, replicates: bool, *images: Layou
     )
 
 
-def pays(plain: float, products: float, moved_floats: float, dispatches: int) -> bool:
+def pays(plain: int, product_time: float, moved_floats: int, dispatches: int, rate: float) -> bool:
     """Whether the method is faster than the plain sum of ``plain`` products.
 
-    It takes ``products`` of its own, ``dispatches`` more dispatches, and the reads and writes of ``moved_floats``. The
-    rule for all three kernels. With few channels the transforms take longer than they save.
+    It takes ``product_time`` for its own products, the reads and writes of ``moved_floats``, and ``dispatches`` more
+    dispatches. Times are in microseconds, in which the device does ``rate`` products. This is the rule for all three
+    kernels: with few channels the transforms take longer than they save, with few pixels the dispatches.
     """
-    return products + FLOAT_COST * moved_floats + DISPATCH_COST * dispatches < GAIN * plain
+    return product_time + FLOAT_COST * moved_floats / rate + DISPATCH_TIME * dispatches < GAIN * plain / rate
 
 
 @dataclass(frozen=True)
@@ -215,18 +208,21 @@ def plan_gather(
         return None
     tiles, inputs, outputs = _Tiles.of(destination), source[6], destination[6]
     parts = list(tiles.parts(PLANES * (inputs + outputs)))
-    units = compute_units or tiling(device_family).units_unless_known
+    of_device = tiling(device_family)
+    units = compute_units or of_device.units_unless_known
 
     def time(tile: Tile) -> float:
-        """Of the products, in products of the whole device."""
+        """Of the products of the first part."""
         threadgroups = PLANES * _ceiling_divide(parts[0][1], tile.rows) * _ceiling_divide(outputs, tile.columns)
-        return _ceiling_divide(threadgroups, units) * units * tile.time * inputs * tiles.count / parts[0][1]
+        step_time = of_device.step_time(tile, metal_type, _ceiling_divide(threadgroups, units))
+        return _ceiling_divide(inputs, tile.depth) * step_time
 
-    tile = min(product_tiles(device_family), key=time)
+    tile = min(of_device.tiles["planes", metal_type], key=time)
     column_tiles = _ceiling_divide(outputs, tile.columns)
     pixels = destination[4] * destination[5] * destination[7]
     moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs)
-    if not pays(9 * pixels * inputs * outputs, time(tile), moved, 2):
+    rate = units * of_device.products[metal_type]
+    if not pays(9 * pixels * inputs * outputs, time(tile) * tiles.count / parts[0][1], moved, 3 * len(parts) - 1, rate):
         return None
     origin = (-window[6] - 2, -window[7] - 2) if is_gradient else (window[6], window[7])
     biases = PLANES * inputs * outputs
@@ -307,26 +303,18 @@ def plan_weights(
     def counts(tile: Tile) -> tuple[int, int]:
         return _ceiling_divide(outputs, tile.rows), _ceiling_divide(inputs, tile.columns)
 
-    def splittings(tile: Tile) -> Iterator[tuple[float, Tile, int]]:
-        """The time that products and partial sums take, in products of the whole device, for numbers of splits."""
-        row_tiles, column_tiles = counts(tile)
-        threadgroups = PLANES * row_tiles * column_tiles
-        most = min(
-            _ceiling_divide(of_device.rounds * units * tile.resident, threadgroups),
-            LARGEST_PARTIAL_SUMS // split_stride,
-            parts[0][1] // (2 * tile.depth),
-        )
-        for splits in range(1, max(most, 1) + 1):
-            rounds = _ceiling_divide(threadgroups * splits, units)
-            sums = 2 * splits * split_stride * len(parts)
-            yield rounds * units / splits * tiles.count * tile.time + FLOAT_COST * sums, tile, splits
+    def product_tiles(tile: Tile) -> int:
+        return PLANES * math.prod(counts(tile))
 
-    time, tile, splits = min(found for tile in product_tiles(device_family) for found in splittings(tile))
-    pixels = gradient[4] * gradient[5] * gradient[7]
-    moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs)
-    if not pays(9 * pixels * inputs * outputs, time, moved, 3):
-        return None
+    tile, splits = of_device.divided("planes", metal_type, product_tiles, parts[0][1], split_stride, units)
     row_tiles, column_tiles = counts(tile)
+    step_time = of_device.step_time(tile, metal_type, _ceiling_divide(splits * product_tiles(tile), units))
+    time = _ceiling_divide(_ceiling_divide(tiles.count, tile.depth), splits) * step_time
+    pixels = gradient[4] * gradient[5] * gradient[7]
+    moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)
+    rate = units * of_device.products[metal_type]
+    if not pays(9 * pixels * inputs * outputs, time, moved, 3 * len(parts), rate):
+        return None
     products_per_split = _ceiling_divide(_ceiling_divide(parts[0][1], splits), tile.depth) * tile.depth
     splits = _ceiling_divide(parts[0][1], products_per_split)
     gradient_planes = PLANES * parts[0][1] * inputs
@@ -353,7 +341,7 @@ def plan_weights(
             Step(
                 PRODUCT_FAMILIES[tile],
                 f"winograd_product_{tile.name}_by_products",
-                splits * (sum_tiles + PLANES * row_tiles * column_tiles),
+                splits * (sum_tiles + product_tiles(tile)),
                 ("workspace", "workspace", "workspace"),
                 product,
             ),

@@ -168,8 +168,7 @@ def test_a_large_batch_is_computed_in_parts_that_fit_the_workspace(wherever_poss
 @pytest.mark.parametrize("part", [1 << 26, 60_000])
 def test_weight_gradients_are_split_where_there_are_many_tiles(part, wherever_possible):
     wherever_possible.setattr(convolution_winograd, "LARGEST_WORKSPACE", part)
-    device = mg.default_device()
-    wherever_possible.setattr(device, "compute_units", 37 * UNITS)
+    wherever_possible.setattr(mg.default_device(), "compute_units", UNITS)
     layer = make((30, 29), 8, 16, (3, 3), padding=(1, 1), images=2)
     commands = mg.CommandBuffer()
     gradient, source = mg.Image.from_array(layer.gradient), mg.Image.from_array(layer.source)
@@ -283,8 +282,7 @@ def test_the_workspace_is_bounded():
         convolution_winograd.plan_weights(image, image, WINDOW, 1, False, False, "float", "nvidia", UNITS),
     ):
         assert plan is not None and len(plan.steps) > 20
-        most = convolution_winograd.LARGEST_WORKSPACE + convolution_winograd.LARGEST_PARTIAL_SUMS
-        assert plan.workspace <= 4 * most
+        assert plan.workspace <= 1.1 * 4 * convolution_winograd.LARGEST_WORKSPACE
 
 
 @pytest.mark.parametrize("inputs", [16, 256])
