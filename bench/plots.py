@@ -20,6 +20,7 @@ FAMILIES = (
     "pooling",
     "soft_max",
     "group_normalization",
+    "dropout",
     "instance_normalization",
     "arithmetic",
 )

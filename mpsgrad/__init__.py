@@ -60,6 +60,7 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionWeightsLayout,
 )
 from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
+from mpsgrad.kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,

@@ -46,6 +46,7 @@ from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDa
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.forward_loss import LossGradient
+from mpsgrad.kernels.dropout import Dropout, DropoutGradient
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,
@@ -428,6 +429,17 @@ def group_normalization_gradient(
     kernel = _group_normalization(source, groups, gamma, None, epsilon)
     result, state = _filled_gradient(kernel, GroupNormalizationGradient(), source_gradient, source)
     return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
+
+
+def dropout(source: Any, keep_probability: float, *, seed: int = 0) -> np.ndarray:
+    """``x / keep_probability`` where the mask that ``seed`` draws keeps it, else 0 (``Dropout``)."""
+    return _forward(Dropout(keep_probability, seed=seed), source)
+
+
+def dropout_gradient(source_gradient: Any, keep_probability: float, *, seed: int = 0) -> np.ndarray:
+    """``g / keep_probability`` with the same mask (``DropoutGradient``)."""
+    forward, gradient = Dropout(keep_probability, seed=seed), DropoutGradient(keep_probability, seed=seed)
+    return _filled_gradient(forward, gradient, source_gradient, source_gradient)[0]
 
 
 def soft_max(source: Any) -> np.ndarray:

@@ -62,6 +62,8 @@ TESTS = {
     "convolution_winograd_product": ("tests/kernels/test_convolution_winograd.py",),
     "convolution_weights": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "batch_normalization": ("tests/kernels/test_batch_normalization.py", "tests/kernels/test_group_normalization.py"),
+    "dropout": ("tests/kernels/test_dropout.py",),
+    "lib/philox": ("tests/kernels/test_dropout.py",),
     "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
     "loss": ("tests/kernels/test_loss.py",),
     "lib/first_tap": ("tests/kernels/test_convolution_tiles.py", "tests/kernels/test_convolution_variants.py"),

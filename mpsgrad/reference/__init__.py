@@ -21,6 +21,7 @@ from .convolution import (
     fully_connected_gradient_data,
     fully_connected_gradient_weights,
 )
+from .dropout import dropout, dropout_gradient, dropout_mask, philox
 from .group_normalization import (
     group_normalization,
     group_normalization_gradient,
@@ -79,6 +80,9 @@ __all__ = [
     "convolution_gradient_biases",
     "convolution_gradient_data",
     "convolution_gradient_weights",
+    "dropout",
+    "dropout_gradient",
+    "dropout_mask",
     "fully_connected",
     "fully_connected_gradient_data",
     "fully_connected_gradient_weights",
@@ -98,6 +102,7 @@ __all__ = [
     "padding_offset",
     "padding_reverse_size",
     "padding_size",
+    "philox",
     "pooling_average",
     "pooling_average_gradient",
     "pooling_l2_norm",

@@ -9,6 +9,7 @@ import pytest
 import bench.rows.arithmetic
 import bench.rows.batch_normalization
 import bench.rows.convolution
+import bench.rows.dropout
 import bench.rows.group_normalization
 import bench.rows.loss
 import bench.rows.neuron
@@ -41,6 +42,7 @@ TINY: dict[str, dict[str, Any]] = {
         ),
         "OTHERS": (),
     },
+    "dropout": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "group_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "loss": {"DESIGN": _both((VECTORS,)), "OTHERS": {}},
     "neuron": {"DESIGN": _both((PIXELS,)), "OTHERS": {}, "scan": lambda hardware: ()},

@@ -55,6 +55,8 @@ KERNELS: dict[str, Any] = {
     "DilatedPoolingMax": lambda: mg.DilatedPoolingMax(**DILATED, record_maxima=True),
     "DilatedPoolingMaxGradient": lambda: mg.DilatedPoolingMaxGradient(**DILATED),
     "ForwardLoss": lambda: mg.ForwardLoss(mg.LossDescriptor("huber", "mean", 0.5, delta=0.25)),
+    "Dropout": lambda: mg.Dropout(0.25, seed=3, mask_stride_in_pixels=mg.Size(1, 0, 1)),
+    "DropoutGradient": lambda: mg.DropoutGradient(0.25, seed=3, mask_stride_in_pixels=mg.Size(1, 0, 1)),
     "FullyConnected": lambda: mg.FullyConnected(weights(4, 2, 3, 1)),
     "FullyConnectedGradient": lambda: mg.FullyConnectedGradient(weights(4, 2, 3, 1)),
     "InitialGradient": mg.InitialGradient,

@@ -1,0 +1,343 @@
+"""Dropout and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Device
+from mpsgrad.errors import GeometryError, StateError
+from mpsgrad.geometry import EdgeMode, Size, integer, integers, real
+from mpsgrad.image import Image
+from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions, clip_layout
+from mpsgrad.kernels.neuron import require_no_clamped_reads
+from mpsgrad.kernels.pointwise import Layout, Operand, merge_channels, pieces
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.state import ForwardSnapshot, GradientState
+
+THREADS = 256
+ELEMENTS, PIXELS = 1024, 8
+"""How many elements that follow each other, or else pixels, a simdgroup owns."""
+
+PARAMETERS = ParameterStruct(
+    "DropoutParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    mask=IMAGE_LAYOUT,
+    shift_x="int",
+    shift_y="int",
+    clamps="int",
+    mask_step_x="int",
+    mask_step_y="int",
+    mask_step_channel="int",
+    elements="int",
+    chunks="int",
+    seed="uint",
+    drawn="uint",
+    threshold="uint",
+    scale="float",
+)
+"""``elements`` are those of an image; a random number below ``threshold`` keeps its element."""
+GRADIENT_PARAMETERS = ParameterStruct(
+    "DropoutGradientParameters",
+    gradient=IMAGE_LAYOUT,
+    mask=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    chunks="int",
+    scale="float",
+)
+FAMILY = ShaderFamily(
+    "dropout",
+    (IMAGE_LAYOUT, PARAMETERS, GRADIENT_PARAMETERS),
+    {"threads": THREADS, "elements": ELEMENTS, "pixels": PIXELS},
+    ahead_of_time=False,
+)
+
+
+class DropoutGradientState(GradientState):
+    """The mask of one encode of ``Dropout``. Source: ``MPSCNNDropoutGradientState``.
+
+    One byte for each element of the forward result, 1 for kept and 0 for dropped, whatever the mask's stride.
+    """
+
+    def __init__(
+        self, kernel: Dropout, snapshot: ForwardSnapshot, *, command_buffer: CommandBuffer | None = None
+    ) -> None:
+        sizes = (snapshot.destination.element_count,)
+        super().__init__(snapshot, sizes, kernel.device, command_buffer=command_buffer)
+        self._settings = kernel.settings
+        self._drawn_by: dict[int, CommandBuffer] = {}
+
+    @property
+    def _images(self) -> range:
+        """The images of the result that the forward kernel writes, among those of the state's buffer."""
+        first = self._index + self.snapshot.clip_rect.origin.z
+        return range(first, first + self.snapshot.images)
+
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        return (self.snapshot, self._index, self._settings, self._is_drawn())
+
+    def _is_drawn(self) -> bool:
+        return all(
+            image in self._drawn_by and self._drawn_by[image]._takes_effect for image in self._images
+        )
+
+    def _mask_layout(self) -> Layout:
+        """Where the mask of image 0 lies, and of those behind it."""
+        result = self.snapshot.destination
+        pixel, row, image = result.dense_strides
+        first = self._index * image
+        return (first, pixel, row, image, result.width, result.height, result.feature_channels, result.number_of_images)
+
+    @property
+    def mask_data(self) -> np.ndarray | None:
+        """The mask as uint8 of the shape of the forward result, a copy; None before the forward encode.
+
+        Waits for the work that writes it; what the kernel does not write is undefined. Raises ``StateError`` for a
+        temporary state and before ``commit``.
+        """
+        if any(image not in self._drawn_by for image in self._images):
+            return None
+        if self.is_temporary:
+            raise StateError(f"{type(self).__name__}: read on the CPU, but temporary states have no CPU access")
+        for command_buffer in {self._drawn_by[image] for image in self._images}:
+            command_buffer._wait_for(type(self).__name__, "read", needs_result=True)
+        result = self.snapshot.destination
+        return self.resource(0).read(self._mask_layout()[0], result.element_count).reshape(result.shape)
+
+
+def _checked_settings(owner: str, keep_probability: Any, seed: Any, mask_stride: Any) -> tuple[float, int, Size]:
+    keep = real(owner, "keep_probability", keep_probability)
+    if not 0.0 < np.float32(keep) < 1.0:
+        raise GeometryError(f"{owner}: keep_probability is {keep}; it has to lie between 0 and 1, both excluded")
+    number = integer(owner, "seed", seed, 0)
+    if number >= 2**32:
+        raise GeometryError(f"{owner}: seed is {number}; it has to be below 2**32")
+    stride = Size(*integers(owner, "mask_stride_in_pixels", mask_stride, 3, 0))
+    if max(stride) > 1:
+        raise GeometryError(f"{owner}: mask_stride_in_pixels is {tuple(stride)}; each has to be 0 or 1")
+    return float(np.float32(keep)), number, stride
+
+
+class _Settings:
+    """The constructor's arguments, which the forward kernel and the gradient kernel share."""
+
+    settings: tuple[float, int, Size]
+
+    @property
+    def keep_probability(self) -> float:
+        """The probability that an element is kept."""
+        return self.settings[0]
+
+    @property
+    def seed(self) -> int:
+        """The key of the random numbers."""
+        return self.settings[1]
+
+    @property
+    def mask_stride_in_pixels(self) -> Size:
+        """1 along an axis (x, y, feature channels) with a mask value for each coordinate, 0 with one for all."""
+        return self.settings[2]
+
+
+class Dropout(_Settings, Kernel):
+    """``y = m x / keep_probability`` with ``m`` 1 with ``keep_probability`` and else 0. Source: ``MPSCNNDropout``.
+
+    ``m`` is drawn by Philox 4x32-10 from ``seed``, the number of images that this kernel has processed before, and the
+    element's place in the image: kernels of equal arguments that encode equal images draw the same masks, on every
+    device, and each encode draws new ones. A replayed ``Recording`` repeats its masks. An axis (x, y, feature channels)
+    whose ``mask_stride_in_pixels`` is 0 has one mask value along it.
+
+    Raises ``GeometryError`` unless ``0 < keep_probability < 1``, ``0 <= seed < 2**32`` and the strides are 0 or 1.
+    """
+
+    # objc: -initWithDevice:keepProbability:seed:maskStrideInPixels:
+    def __init__(
+        self,
+        keep_probability: float,
+        *,
+        seed: int = 0,
+        mask_stride_in_pixels: Size = Size(1, 1, 1),  # noqa: B008
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self.settings = _checked_settings(type(self).__name__, keep_probability, seed, mask_stride_in_pixels)
+        self._drawn_images = 0
+
+    @property
+    def drawn_images(self) -> int:
+        """How many images' masks were drawn; set it to draw those of then again."""
+        return self._drawn_images
+
+    @drawn_images.setter
+    def drawn_images(self, value: int) -> None:
+        self._drawn_images = integer(type(self).__name__, "drawn_images", value, 0)
+
+    def _archived_properties(self) -> dict[str, Any]:
+        return {**super()._archived_properties(), "drawn_images": self._drawn_images}
+
+    def _make_state(
+        self, source: Image, destination: Image, command_buffer: CommandBuffer | None
+    ) -> DropoutGradientState:
+        return DropoutGradientState(self, self._shared_snapshot(source, destination), command_buffer=command_buffer)
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        *_, width, height, channels, images = target = regions.destination
+        origin = self.clip_rect.origin
+        if state is None:
+            mask = command_buffer.scratch(width * height * channels * images)
+            row = channels * width
+            layout: Layout = (0, channels, row, row * height, width, height, channels, images)
+        else:
+            first, pixel, row, image, *_, room = state._mask_layout()
+            if origin.z + images > room:
+                raise StateError(
+                    f"{type(self).__name__}: destination_state holds masks of {room} images but images {origin.z} to "
+                    f"{origin.z + images} are written"
+                )
+            first += origin.z * image + origin.y * row + origin.x * pixel + self.destination_feature_channel_offset
+            layout, mask = (first, pixel, row, image, width, height, channels, images), state.resource(0)
+        operand = Operand(regions.sources[0], self.offset.x, self.offset.y)
+        elements = width * height * channels
+        stride = self.mask_stride_in_pixels
+        across, row_length = channels if stride.depth else 1, width if stride.width else 1
+        in_runs = tuple(stride) == (1, 1, 1) and operand.covers(width, height)
+        shifted = regions.sources[0]
+        if in_runs:
+            start, pixel, row, *_ = shifted
+            shifted = (start + operand.dy * row + operand.dx * pixel, *shifted[1:])
+            in_runs = all(each[1] == channels and each[2] == width * channels for each in (shifted, target, layout))
+        chunks = -(-elements // ELEMENTS)
+        keep, seed, _ = self.settings
+        parameters = PARAMETERS.pack(
+            source=shifted if in_runs else regions.sources[0],
+            destination=target,
+            mask=layout,
+            shift_x=operand.dx,
+            shift_y=operand.dy,
+            clamps=int(self.edge_mode is EdgeMode.CLAMP),
+            mask_step_x=across if stride.width else 0,
+            mask_step_y=across * row_length if stride.height else 0,
+            mask_step_channel=int(stride.depth > 0),
+            elements=elements,
+            chunks=chunks,
+            seed=seed,
+            drawn=self._drawn_images % 2**32,
+            threshold=max(1, min(round(keep * 2**32), 2**32 - 1)),
+            scale=1.0 / keep,
+        )
+        function = FAMILY.function(
+            self.device, "dropout_of_runs" if in_runs else "dropout", source.channel_format.metal_type
+        )
+        simdgroups = chunks * images if in_runs else -(-width * height * images // PIXELS)
+        command_buffer.add_dispatch(
+            function,
+            -(-simdgroups // (THREADS // 32)),
+            source.buffer,
+            destination.buffer,
+            mask,
+            self.device.constant_buffer(parameters),
+        )
+        command_buffer._if_taken_back(partial(setattr, self, "_drawn_images", self._drawn_images))
+        self._drawn_images += images
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        if state is not None:
+            first = state._index + self.clip_rect.origin.z
+            state._drawn_by.update(dict.fromkeys(range(first, first + regions.images), command_buffer))
+
+
+class DropoutGradient(_Settings, GradientKernel):
+    """``dx = m g / keep_probability`` with the mask of the forward encode. Source: ``MPSCNNDropoutGradient``.
+
+    The arguments have to be those of the forward kernel. The values of ``source_image`` are not read;
+    ``secondary_offset`` shifts the position in the mask. Raises what ``Dropout`` raises.
+    """
+
+    remembers_encodes = True
+
+    forward_kernels = ("Dropout",)
+
+    # objc: -initWithDevice:keepProbability:seed:maskStrideInPixels:
+    def __init__(
+        self,
+        keep_probability: float,
+        *,
+        seed: int = 0,
+        mask_stride_in_pixels: Size = Size(1, 1, 1),  # noqa: B008
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self.settings = _checked_settings(type(self).__name__, keep_probability, seed, mask_stride_in_pixels)
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        owner = type(self).__name__
+        names = ("keep_probability", "seed", "mask_stride_in_pixels")
+        for name, own, forward in zip(names, self.settings, state._settings, strict=True):
+            if own != forward:
+                raise StateError(f"{owner}: {name} is {own} but that of gradient_state's kernel is {forward}")
+        require_no_clamped_reads(owner, state.snapshot)
+
+    def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        if not state._is_drawn():
+            raise StateError(f"{type(self).__name__}: gradient_state holds no mask; encode Dropout into it first")
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        clip_rect = state.snapshot.clip_rect
+        gradient_layout, dx, dy = self._pointwise_gradient(regions.sources[0], state)
+        *_, channels, images = gradient_layout
+        first, pixel, row, image, width, height, _, room = state._mask_layout()
+        if self.primary_offset.z + images > room:
+            raise StateError(
+                f"{type(self).__name__}: gradient_state holds masks of {room} images but images "
+                f"{self.primary_offset.z} to {self.primary_offset.z + images} are read"
+            )
+        first += self.primary_offset.z * image + self.primary_source_feature_channel_offset
+        mask = clip_layout((first, pixel, row, image, width, height, channels, images), clip_rect)
+        operands = (
+            Operand(gradient_layout, dx, dy),
+            Operand(mask, dx + self.secondary_offset.x, dy + self.secondary_offset.y),
+        )
+        function = FAMILY.function(self.device, "dropout_gradient", source_gradient.channel_format.metal_type)
+        for piece in pieces(regions.destination, operands):
+            zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
+            gradient, kept = piece.operands
+            nothing = self.device.constant_buffer(bytes(4 * channels))
+            buffers = (
+                source_gradient.buffer if gradient is not None else nothing,
+                state.resource(0) if kept is not None else nothing,
+            )
+            target, *parts = merge_channels([piece.destination, gradient or zeros, kept or zeros])
+            _, _, _, _, columns, lines, run, count = target
+            chunks = -(-run // ELEMENTS)
+            simdgroups = chunks * columns * lines * count
+            parameters = GRADIENT_PARAMETERS.pack(
+                gradient=parts[0],
+                mask=parts[1],
+                destination=target,
+                chunks=chunks,
+                scale=1.0 / self.keep_probability,
+            )
+            command_buffer.add_dispatch(
+                function,
+                -(-simdgroups // (THREADS // 32)),
+                *buffers,
+                destination.buffer,
+                self.device.constant_buffer(parameters),
+            )
