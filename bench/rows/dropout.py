@@ -1,6 +1,7 @@
 """Dropout and its gradient.
 
-PyTorch draws other masks, so that its forward pass cannot be checked here and is left out; its gradient gets our mask.
+PyTorch draws other masks: in what its forward pass gives, its mask is exchanged for ours before the check. Its gradient
+gets our mask.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
-from bench.pytorch import image_result, layouts
+from bench.pytorch import as_image, image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -43,7 +44,23 @@ def _forward(x: RandomArray, device: mg.Device) -> Work:
         kernel.drawn_images = 0
         kernel.encode(commands, source, destination_image=result, destination_state=state)
 
-    return Work(encode, lambda: {"result": result}, partial(_parts, x))
+    def torch_calls(where: Any) -> Mapping[str, TorchCall]:
+        import torch
+
+        mask = torch.from_numpy(state.mask_data).to(where)
+        function = torch.ops.aten.native_dropout
+        return {
+            layout: TorchCall(function, (tensor, 1 - KEEP, True), partial(_exchanged, tensor, mask))
+            for layout, (tensor,) in layouts(where, x).items()
+        }
+
+    return Work(encode, lambda: {"result": result}, partial(_parts, x), torch_calls)
+
+
+def _exchanged(x: Any, mask: Any, returned: Any) -> Mapping[str, Any]:
+    """What PyTorch returned, with our mask instead of its own."""
+    result, own = (as_image(each) for each in returned)
+    return {"result": result + (mask.to(result.dtype) - own.to(result.dtype)) * as_image(x) / KEEP}
 
 
 def _gradient(x: RandomArray, g: RandomArray, device: mg.Device) -> Work:
@@ -79,4 +96,4 @@ def _parts(values: RandomArray) -> list[Part]:
     first = values.first()
     height, width, channels = first.shape[1:]
     exact = reference.dropout(first, reference.dropout_mask((1, height, width, channels), KEEP), KEEP)
-    return [Part("result", (slice(0, 1),), exact, error_bound(values.dtype, 1, np.abs(exact), exact))]
+    return [Part("result", (slice(0, 1),), exact, error_bound(values.dtype, 1, np.abs(first) / KEEP, first))]
