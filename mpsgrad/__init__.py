@@ -59,8 +59,8 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionWeightsAndBiasesState,
     ConvolutionWeightsLayout,
 )
-from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
+from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,

@@ -45,8 +45,8 @@ from mpsgrad.kernels.batch_normalization import (
 from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
-from mpsgrad.kernels.forward_loss import LossGradient
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient
+from mpsgrad.kernels.forward_loss import LossGradient
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,
