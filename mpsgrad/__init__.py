@@ -99,6 +99,7 @@ from mpsgrad.kernels.neuron import (
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
+from mpsgrad.kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
 from mpsgrad.kernels.pooling import (
     DilatedPoolingMax,
     DilatedPoolingMaxGradient,

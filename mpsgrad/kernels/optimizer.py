@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Device
+from mpsgrad.devices import Device, Function
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import member, real
 from mpsgrad.kernel import BaseKernel
@@ -36,6 +36,10 @@ PARAMETERS = ParameterStruct(
     count="int",
     learning_rate="float",
     momentum_scale="float",
+    gradient_scale="float",
+    square_decay="float",
+    square_scale="float",
+    epsilon="float",
     applies_clipping="int",
     gradient_clip_min="float",
     gradient_clip_max="float",
@@ -43,16 +47,43 @@ PARAMETERS = ParameterStruct(
     regularization="int",
     regularization_scale="float",
 )
-FAMILY = ShaderFamily(
+
+
+def _family(name: str, steps: Mapping[str, tuple[str, ...]], ahead_of_time: bool) -> ShaderFamily:
+    """``steps`` are the kernels' names and what they keep of each value from step to step."""
+    return ShaderFamily(
+        name,
+        (PARAMETERS,),
+        {
+            "threads": THREADS,
+            "l1": int(RegularizationType.L1),
+            "l2": int(RegularizationType.L2),
+            "steps": steps,
+        },
+        dtypes=("float",),
+        measured=lambda numbers: {"elements": numbers.optimizer_elements_per_simdgroup},
+        template="optimizer",
+        ahead_of_time=ahead_of_time,
+    )
+
+
+FAMILY = _family(
     "optimizer",
-    (PARAMETERS,),
     {
-        "threads": THREADS,
-        "l1": int(RegularizationType.L1),
-        "l2": int(RegularizationType.L2),
+        "stochastic_gradient_descent": (),
+        "stochastic_gradient_descent_with_momentum": ("momenta",),
+        "stochastic_gradient_descent_with_nesterov": ("momenta",),
     },
-    dtypes=("float",),
-    measured=lambda numbers: {"elements": numbers.optimizer_elements_per_simdgroup},
+    True,
+)
+ADAPTIVE_FAMILY = _family(
+    "optimizer_adaptive",
+    {
+        "rms_prop": ("mean_squares",),
+        "adam": ("momenta", "mean_squares"),
+        "ams_grad": ("momenta", "mean_squares", "largest_squares"),
+    },
+    False,
 )
 
 
@@ -99,6 +130,9 @@ class OptimizerDescriptor:
 class Optimizer(BaseKernel):
     """The base of the optimizers. Source: ``MPSNNOptimizer``. All arithmetic is in float32."""
 
+    optional_slots: ClassVar[tuple[str, ...]] = ()
+    """The vectors of what is kept from step to step that may be left out."""
+
     def __init__(self, optimizer_descriptor: OptimizerDescriptor, *, device: Device | None, label: str | None) -> None:
         super().__init__(device=device, label=label)
         if not isinstance(optimizer_descriptor, OptimizerDescriptor):
@@ -126,23 +160,139 @@ class Optimizer(BaseKernel):
     def _archived_properties(self) -> dict[str, Any]:
         return {**super()._archived_properties(), "learning_rate": self._learning_rate}
 
-    def _require_vectors(self, command_buffer: Any, **vectors: Vector | None) -> None:
+    def _require_vectors(self, command_buffer: Any, **vectors: Vector) -> None:
         owner = type(self).__name__
         self._require_command_buffer(command_buffer, "encode")
-        given = {name: vector for name, vector in vectors.items() if vector is not None}
-        for name, vector in given.items():
+        for name, vector in vectors.items():
             if not isinstance(vector, Vector):
                 raise FormatError(f"{owner}: {name} is {type(vector).__name__}; it has to be a Vector")
             if vector.device is not self.device:
                 raise StateError(
                     f"{owner}: {name} is on {vector.device.identifier} but the kernel on {self.device.identifier}"
                 )
-        first_name, first = next(iter(given.items()))
-        for name, vector in given.items():
+        first_name, first = next(iter(vectors.items()))
+        for name, vector in vectors.items():
             if vector.length != first.length:
                 raise GeometryError(
                     f"{owner}: {name} has {vector.length} values but {first_name} has {first.length}"
                 )
+
+    def _encode_vectors(
+        self,
+        command_buffer: CommandBuffer,
+        gradient: Vector,
+        values: Vector,
+        slots: Mapping[str, Vector | None],
+        result: Vector,
+    ) -> None:
+        """Adds one step; ``slots``, by the names of the arguments, are read and overwritten."""
+        vectors = {
+            "input_gradient_vector": gradient,
+            "input_values_vector": values,
+            "result_values_vector": result,
+        }
+        given: dict[str, Any] = {
+            name: slot for name, slot in slots.items() if slot is not None or name not in self.optional_slots
+        }
+        self._require_vectors(command_buffer, **vectors, **given)
+        for name, slot in given.items():
+            for other_name, other in vectors.items():
+                if slot.buffer is other.buffer:
+                    raise GeometryError(
+                        f"{type(self).__name__}: {name} is overwritten, so it may not share the buffer of {other_name}"
+                    )
+            vectors[name] = slot
+        function, numbers = self._step(tuple(given))
+        descriptor = self.optimizer_descriptor
+        parameters = {
+            "count": values.length,
+            "learning_rate": self.learning_rate,
+            "momentum_scale": 0.0,
+            "gradient_scale": 0.0,
+            "square_decay": 0.0,
+            "square_scale": 0.0,
+            "epsilon": 0.0,
+            "applies_clipping": int(descriptor.apply_gradient_clipping),
+            "gradient_clip_min": descriptor.gradient_clip_min,
+            "gradient_clip_max": descriptor.gradient_clip_max,
+            "gradient_rescale": descriptor.gradient_rescale,
+            "regularization": int(descriptor.regularization_type),
+            "regularization_scale": descriptor.regularization_scale,
+        }
+        elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
+        command_buffer.add_dispatch(
+            function,
+            -(-values.length // elements),
+            gradient.buffer,
+            values.buffer,
+            result.buffer,
+            *(slot.buffer for slot in given.values()),
+            self.device.constant_buffer(PARAMETERS.pack(**parameters | numbers)),
+        )
+        for written in (*given.values(), result):
+            command_buffer._writes(written)
+
+    def _step(self, slots: tuple[str, ...]) -> tuple[Function, dict[str, float]]:
+        """The kernel for a step with these slots, and its own parameters."""
+        raise NotImplementedError
+
+    def _encode_states(
+        self,
+        command_buffer: CommandBuffer,
+        gradient_state: Any,
+        source_state: Any,
+        slots: Mapping[str, Sequence[Vector] | None],
+        result_state: Any,
+    ) -> None:
+        """One step for each parameter of ``source_state``, with the vectors of ``slots`` in order.
+
+        With one vector only the first parameter is updated; ``result_state`` gets a copy of the other.
+        """
+        owner = type(self).__name__
+        self._require_command_buffer(command_buffer, "encode")
+        for name, state, attribute in (
+            ("gradient state", gradient_state, "gradient_vectors"),
+            ("source state", source_state, "parameter_vectors"),
+            ("result_state", result_state, "parameter_vectors"),
+        ):
+            if not isinstance(state, State) or not hasattr(type(state), attribute):
+                raise FormatError(f"{owner}: the {name} is {type(state).__name__}; it has to be a state of parameters")
+            self._require_usable(command_buffer, f"the {name}", state)
+        given: dict[str, Sequence[Vector]] = {}
+        for name, vectors in slots.items():
+            if vectors is None and name in self.optional_slots:
+                continue
+            if isinstance(vectors, Vector) or not isinstance(vectors, Sequence) or not vectors:
+                raise FormatError(f"{owner}: {name}s is {vectors!r}; it has to be 1 or 2 vectors")
+            given[name] = vectors
+            first, count = next((f"{n}s", len(v)) for n, v in given.items())
+            if len(vectors) != count:
+                raise GeometryError(f"{owner}: {name}s has {len(vectors)} vectors but {first} has {count}")
+        gradients, values, results = (
+            gradient_state.gradient_vectors,
+            source_state.parameter_vectors,
+            result_state.parameter_vectors,
+        )
+        updated = min(len(gradients), len(values))
+        if len(results) < updated:
+            raise GeometryError(f"{owner}: the source state has {updated} parameters but result_state {len(results)}")
+        updated = min(updated, *map(len, given.values())) if given else updated
+        with command_buffer._all_or_nothing():
+            for index in range(updated):
+                self._encode_vectors(
+                    command_buffer,
+                    gradients[index],
+                    values[index],
+                    {name: vectors[index] for name, vectors in given.items()},
+                    results[index],
+                )
+            for value, result in list(zip(values, results, strict=False))[updated:]:
+                self._require_vectors(command_buffer, source_state=value, result_state=result)
+                if result.buffer is not value.buffer:
+                    add_copy(command_buffer, value.buffer, result.buffer, value.length)
+        result_state._written_by(command_buffer)
+        for state in {id(s): s for s in (gradient_state, source_state)}.values():
+            state._read_once()
 
 
 class OptimizerStochasticGradientDescent(Optimizer):
@@ -157,6 +307,8 @@ class OptimizerStochasticGradientDescent(Optimizer):
 
     ``g`` is the gradient after the steps of ``OptimizerDescriptor``. Momentum vectors are read and overwritten.
     """
+
+    optional_slots = ("input_momentum_vector",)
 
     def __init__(
         self,
@@ -199,42 +351,14 @@ class OptimizerStochasticGradientDescent(Optimizer):
 
         Raises ``GeometryError`` unless all vectors have one length and the momentum has a buffer of its own.
         """
-        vectors = {
-            "input_gradient_vector": input_gradient_vector,
-            "input_values_vector": input_values_vector,
-            "result_values_vector": result_values_vector,
-        }
-        self._require_vectors(command_buffer, **vectors, input_momentum_vector=input_momentum_vector)
-        for vector_name, vector in vectors.items():
-            if input_momentum_vector is not None and input_momentum_vector.buffer is vector.buffer:
-                raise GeometryError(
-                    f"{type(self).__name__}: input_momentum_vector is overwritten, so it may not share the buffer of "
-                    f"{vector_name}"
-                )
-        descriptor = self.optimizer_descriptor
-        count = input_values_vector.length
+        slots = {"input_momentum_vector": input_momentum_vector}
+        self._encode_vectors(command_buffer, input_gradient_vector, input_values_vector, slots, result_values_vector)
+
+    def _step(self, slots: tuple[str, ...]) -> tuple[Function, dict[str, float]]:
         name = "stochastic_gradient_descent"
-        buffers = [input_gradient_vector.buffer, input_values_vector.buffer, result_values_vector.buffer]
-        if input_momentum_vector is not None:
+        if slots:
             name += "_with_nesterov" if self.use_nesterov_momentum else "_with_momentum"
-            buffers.append(input_momentum_vector.buffer)
-            command_buffer._writes(input_momentum_vector)
-        parameters = PARAMETERS.pack(
-            count=count,
-            learning_rate=self.learning_rate,
-            momentum_scale=self.momentum_scale,
-            applies_clipping=int(descriptor.apply_gradient_clipping),
-            gradient_clip_min=descriptor.gradient_clip_min,
-            gradient_clip_max=descriptor.gradient_clip_max,
-            gradient_rescale=descriptor.gradient_rescale,
-            regularization=int(descriptor.regularization_type),
-            regularization_scale=descriptor.regularization_scale,
-        )
-        function = FAMILY.function(self.device, name, "float")
-        constants = self.device.constant_buffer(parameters)
-        elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
-        command_buffer.add_dispatch(function, -(-count // elements), *buffers, constants)
-        command_buffer._writes(result_values_vector)
+        return FAMILY.function(self.device, name, "float"), {"momentum_scale": self.momentum_scale}
 
     # objc: -encodeToCommandBuffer:convolutionGradientState:convolutionSourceState:inputMomentumVectors:resultState:
     def encode_convolution(
@@ -251,8 +375,9 @@ class OptimizerStochasticGradientDescent(Optimizer):
 
         With a single momentum vector the biases are left as they are; ``result_state`` gets a copy of them.
         """
+        slots = {"input_momentum_vector": input_momentum_vectors}
         self._encode_states(
-            command_buffer, convolution_gradient_state, convolution_source_state, input_momentum_vectors, result_state
+            command_buffer, convolution_gradient_state, convolution_source_state, slots, result_state
         )
 
     # objc: -encodeToCommandBuffer:batchNormalizationState:inputMomentumVectors:resultState:
@@ -270,52 +395,5 @@ class OptimizerStochasticGradientDescent(Optimizer):
         """Updates gamma and beta: the gradients of a ``BatchNormalizationState`` applied to the gamma and beta of
         ``batch_normalization_source_state`` (or of the same state), written to ``result_state``."""
         source = batch_normalization_source_state or batch_normalization_gradient_state
-        self._encode_states(
-            command_buffer, batch_normalization_gradient_state, source, input_momentum_vectors, result_state
-        )
-
-    def _encode_states(
-        self,
-        command_buffer: CommandBuffer,
-        gradient_state: Any,
-        source_state: Any,
-        momentum_vectors: Sequence[Vector] | None,
-        result_state: Any,
-    ) -> None:
-        owner = type(self).__name__
-        self._require_command_buffer(command_buffer, "encode")
-        for name, state, attribute in (
-            ("gradient state", gradient_state, "gradient_vectors"),
-            ("source state", source_state, "parameter_vectors"),
-            ("result_state", result_state, "parameter_vectors"),
-        ):
-            if not isinstance(state, State) or not hasattr(type(state), attribute):
-                raise FormatError(f"{owner}: the {name} is {type(state).__name__}; it has to be a state of parameters")
-            self._require_usable(command_buffer, f"the {name}", state)
-        if momentum_vectors is not None and (isinstance(momentum_vectors, Vector) or not momentum_vectors):
-            raise FormatError(f"{owner}: input_momentum_vectors is {momentum_vectors!r}; it has to be 1 or 2 vectors")
-        gradients, values, results = (
-            gradient_state.gradient_vectors,
-            source_state.parameter_vectors,
-            result_state.parameter_vectors,
-        )
-        count = min(len(gradients), len(values))
-        if len(results) < count:
-            raise GeometryError(f"{owner}: the source state has {count} parameters but result_state {len(results)}")
-        momenta: list[Vector | None] = [*momentum_vectors] if momentum_vectors is not None else [None] * count
-        with command_buffer._all_or_nothing():
-            for gradient, value, momentum, result in zip(gradients, values, momenta, results, strict=False):
-                self.encode(
-                    command_buffer,
-                    input_gradient_vector=gradient,
-                    input_values_vector=value,
-                    input_momentum_vector=momentum,
-                    result_values_vector=result,
-                )
-            for value, result in list(zip(values, results, strict=False))[min(len(momenta), len(gradients)) :]:
-                self._require_vectors(command_buffer, source_state=value, result_state=result)
-                if result.buffer is not value.buffer:
-                    add_copy(command_buffer, value.buffer, result.buffer, value.length)
-        result_state._written_by(command_buffer)
-        for state in {id(s): s for s in (gradient_state, source_state)}.values():
-            state._read_once()
+        slots = {"input_momentum_vector": input_momentum_vectors}
+        self._encode_states(command_buffer, batch_normalization_gradient_state, source, slots, result_state)

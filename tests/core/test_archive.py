@@ -90,6 +90,8 @@ KERNELS: dict[str, Any] = {
     "NeuronSoftPlus": lambda: mg.NeuronSoftPlus(2.0, 0.5),
     "NeuronSoftSign": mg.NeuronSoftSign,
     "NeuronTanH": lambda: mg.NeuronTanH(2.0, 0.5),
+    "OptimizerAdam": lambda: mg.OptimizerAdam(SGD, beta1=0.5, beta2=0.75, epsilon=0.25, time_step=3),
+    "OptimizerRMSProp": lambda: mg.OptimizerRMSProp(SGD, decay=0.5, epsilon=0.25),
     "OptimizerStochasticGradientDescent": lambda: mg.OptimizerStochasticGradientDescent(
         SGD, momentum_scale=0.75, use_nesterov_momentum=True
     ),
