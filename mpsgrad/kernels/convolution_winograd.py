@@ -22,12 +22,12 @@ TILE = 4
 PLANES = 36
 THREADS = 128
 
-FLOAT_COST = 24
+FLOAT_COST = 16
 """So many products a busy GPU does in the time that it takes to move a float. Measured on an H200."""
 DISPATCH_TIME = 3.0
 """The microseconds from the end of a dispatch to the next one's work."""
-GAIN = 0.9
-"""The method is used where it is expected to take less than this part of the time of the plain one."""
+PLAIN_TIME = 1.2
+"""The plain sum takes so many times the time of its products."""
 
 LARGEST_WORKSPACE = 1 << 26
 """So many floats for the planes of images, 256 MiB: those of more tiles are computed one part after another."""
@@ -134,7 +134,7 @@ def pays(plain: int, product_time: float, moved_floats: int, dispatches: int, ra
     dispatches. Times are in microseconds, in which the device does ``rate`` products. This is the rule for all three
     kernels: with few channels the transforms take longer than they save, with few pixels the dispatches.
     """
-    return product_time + FLOAT_COST * moved_floats / rate + DISPATCH_TIME * dispatches < GAIN * plain / rate
+    return product_time + FLOAT_COST * moved_floats / rate + DISPATCH_TIME * dispatches < PLAIN_TIME * plain / rate
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ def plan_weights(
     parameters = WEIGHTS_GRADIENT_PARAMETERS.pack(
         outputs=outputs, channels=inputs, splits=splits, accumulates=int(accumulates), planes=result
     )
-    threads = (outputs * inputs + outputs) // 4
+    threads = outputs * inputs + outputs
     steps.append(
         Step(
             FAMILY,

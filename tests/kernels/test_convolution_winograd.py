@@ -16,6 +16,7 @@ from test_convolution_variants import make
 import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_winograd
 from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.kernels.convolution_tile import tiling
 from mpsgrad.testing import assert_within, error_bound
 
 UNITS = 132
@@ -169,6 +170,8 @@ def test_a_large_batch_is_computed_in_parts_that_fit_the_workspace(wherever_poss
 def test_weight_gradients_are_split_where_there_are_many_tiles(part, wherever_possible):
     wherever_possible.setattr(convolution_winograd, "LARGEST_WORKSPACE", part)
     wherever_possible.setattr(mg.default_device(), "compute_units", UNITS)
+    # With as many splits as there can be, on any device.
+    wherever_possible.setattr(convolution_winograd, "tiling", lambda family: tiling("cpu"))
     layer = make((30, 29), 8, 16, (3, 3), padding=(1, 1), images=2)
     commands = mg.CommandBuffer()
     gradient, source = mg.Image.from_array(layer.gradient), mg.Image.from_array(layer.source)
@@ -285,16 +288,24 @@ def test_the_workspace_is_bounded():
         assert plan.workspace <= 1.1 * 4 * convolution_winograd.LARGEST_WORKSPACE
 
 
-@pytest.mark.parametrize("inputs", [16, 256])
-def test_errors_are_about_those_of_the_plain_sum(inputs, wherever_possible):
-    layer = make((14, 14), inputs, 16, (3, 3), padding=(1, 1), images=1)
-    y, _, _ = run(layer)
-    wherever_possible.setattr(convolution_winograd, "pays", lambda *arguments: False)
-    forget_plans()
-    plain, _, _ = run(layer)
-    exact = layer.expected()
+@pytest.mark.parametrize("inputs", [64, 256])
+def test_errors_are_about_those_of_a_plain_sum(inputs, wherever_possible):
+    layer = make((14, 14), inputs, 4, (3, 3), images=1)
+    y, _, state = run(layer)
+    windows = np.lib.stride_tricks.sliding_window_view(layer.source[0], (3, 3), (0, 1))
 
-    def error(result: np.ndarray) -> float:
+    def plain_sums(products: np.ndarray) -> np.ndarray:
+        return np.cumsum(products, -1, np.float32)[..., -1]
+
+    def error(result: np.ndarray, exact: np.ndarray) -> float:
         return float(np.sqrt(np.mean((result - exact) ** 2)))
 
-    assert error(y) < 6 * error(plain)
+    exact = layer.expected()
+    products = windows[..., None, :, :, :] * layer.weights.transpose(0, 3, 1, 2)
+    plain = plain_sums(products.reshape(*products.shape[:3], -1)) + layer.biases
+    assert error(y, exact) < 2.5 * error(plain[None], exact)
+
+    exact = layer.expected_weights()
+    products = np.einsum("yxo,yxcij->oijcyx", layer.gradient[0], windows)
+    plain = plain_sums(products.reshape(*products.shape[:4], -1))
+    assert error(state.gradient_for_weights.reshape(exact.shape), exact) < 3 * error(plain, exact)
