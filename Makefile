@@ -1,16 +1,17 @@
-# make demo    a convolutional network learns handwritten digits on this machine's default device
-# make test    the whole suite
-# make tune    finds the numbers in mpsgrad/tunables for this machine's default device
-# make bench   every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
-# make docs    docs/metal-stdlib.md, from the tests of the standard library on this machine's devices
-# make nightly the long runs: random programs, malformed source, every width of every function
+# make demo      a convolutional network learns handwritten digits on this machine's default device
+# make test      the whole suite
+# make tune      finds the numbers in mpsgrad/tunables for this machine's default device
+# make sanitize  every kernel on an NVIDIA GPU under compute-sanitizer, which comes with NVIDIA's CUDA toolkit
+# make bench     every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
+# make docs      docs/metal-stdlib.md, from the tests of the standard library on this machine's devices
+# make nightly   the long runs: random programs, malformed source, every width of every function
 # Each makes its own virtual environment in .venv; PYTHON names the interpreter, VENV an environment to use instead.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test nightly bench tune docs lint clean
+.PHONY: demo test nightly bench tune docs sanitize lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -30,6 +31,10 @@ bench: $(VENV)/.installed
 
 tune: $(VENV)/.installed
 	$(BIN)/python -m bench.tune
+
+sanitize: $(VENV)/.installed
+	$(BIN)/python -m pip install -q -e '.[cuda]'
+	$(BIN)/python tests/sanitize_cuda.py
 
 lint: $(VENV)/.installed
 	$(BIN)/python -m pip install -q ruff mypy

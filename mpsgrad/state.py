@@ -134,13 +134,13 @@ class State:
             raise StateError(f"{type(self).__name__}: synchronize, but temporary states have no CPU access")
         self._written_by(command_buffer)
 
-    def _read(self, index: int, count: int) -> np.ndarray:
+    def _read(self, index: int, count: int, byte_offset: int = 0) -> np.ndarray:
         """``count`` float32 values of the buffer at ``index``, after the work that writes them has completed."""
         if self.is_temporary:
             raise StateError(f"{type(self).__name__}: read on the CPU, but temporary states have no CPU access")
         if self._writer is not None:
             self._writer._wait_for(type(self).__name__, "read", needs_result=True)
-        return self.resource(index).read(0, 4 * count).view(np.float32)
+        return self.resource(index).read(byte_offset, 4 * count).view(np.float32)
 
     def _write(self, index: int, values: Any) -> None:
         self.resource(index).write(np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8))

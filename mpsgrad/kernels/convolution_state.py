@@ -184,16 +184,14 @@ class ConvolutionWeightsAndBiasesState(State):
         Waits for the kernels that write them; for kernels of your own call ``synchronize`` with their command buffer.
         Raises ``StateError`` for a temporary state and before that command buffer is committed.
         """
-        first = self.weights_offset // FLOAT_BYTES
-        return self._read(0, first + self.weights_count)[first:].reshape(self._shapes[0])
+        return self._read(0, self.weights_count, self.weights_offset).reshape(self._shapes[0])
 
     @property
     def biases(self) -> np.ndarray | None:
         """A copy of the biases, or None if there are none."""
         if self._shapes[1] is None:
             return None
-        first = self.biases_offset // FLOAT_BYTES
-        return self._read(1, first + self.biases_count)[first:].reshape(self._shapes[1])
+        return self._read(1, self.biases_count, self.biases_offset).reshape(self._shapes[1])
 
 
 class ConvolutionGradientState(GradientState):
