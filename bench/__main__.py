@@ -43,7 +43,7 @@ DESIGN_WEIGHT = 2.0
 _PACKAGES = ("numpy", "pyopencl", "intel-opencl-rt", "cuda-core", "cuda-bindings", "metalcompute", "torch", "triton")
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     versions = {"python": platform.python_version(), "mpsgrad": mg.__version__}
     for name in _PACKAGES:
         try:
@@ -81,7 +81,7 @@ class Run:
             "hardware": self.hardware,
             "driver": device.driver_version,
             "date": datetime.date.today().isoformat(),
-            "versions": _versions(),
+            "versions": versions(),
             "copy_gbps": copy_bandwidth(device, where, timer, self.hardware, samples),
             "peak_tflops": arithmetic_peaks(device, where, self.hardware),
             "rows": [],

@@ -57,6 +57,30 @@ def summary(report: Report) -> str:
     return "\n".join(_table(header, 2, lines))
 
 
+def training(report: Report) -> str:
+    """What ``bench.training`` measured: its conditions, and a line for each way to train."""
+    versions = report["versions"]
+    torch = f"PyTorch {versions['torch']}" if "torch" in versions else "no PyTorch"
+    header = ["", "images/s", "ms a step", "host ms a step", "host µs a dispatch", "GPU ms a step", "GPU idle"]
+    lines = [
+        [
+            row["name"],
+            f"{row['images_per_second']:,.0f}",
+            f"{row['step_ms']:.3f}",
+            f"{row['host_ms']:.3f}",
+            number(row["host_us_per_dispatch"], ".2f"),
+            number(row["gpu_ms"], ".3f"),
+            number(row["gpu_idle_share"], ".0%"),
+        ]
+        for row in report["rows"]
+    ]
+    text = (
+        f"Training (`python -m bench.training`), measured on {report['date']} beside {torch}: batches of "
+        f"{report['batch_size']} pictures of 32 x 32 x 3, float32, {report['dispatches']} dispatches a step."
+    )
+    return "\n".join([text, "", *_table(header, 1, lines)])
+
+
 def full(report: Report, plots: Sequence[str]) -> str:
     """A page with every row, what failed and what was left out."""
     rows = report["rows"]

@@ -1,6 +1,7 @@
 """Makes what is shown of the committed results: ``python -m bench.publish``.
 
-For each ``bench/results/NAME.json`` its plots and ``NAME.md`` with every row, and in the README a summary of each.
+For each ``bench/results/NAME.json`` its plots and ``NAME.md`` with every row, and in the README a summary of each with
+that of ``bench/results/training/NAME.json``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- made by python -m bench.publish -->\n", "<!-- end -->\n"
+TRAINING = "training"
+"""The folder of the reports of ``bench.training``, which have the same names."""
 KINDS = ("ratios", "roofline", "scan")
 
 
@@ -34,6 +37,9 @@ def readme_section(folder: Path = RESULTS) -> str:
         parts += [f"### {report['device']}", "", f"{markdown.conditions(report)} {markdown.score(report)}", ""]
         parts += [f"![PyTorch's time over ours]({path}-ratios.svg)", "", f"[Every row]({path}.md)", ""]
         parts += ["<details><summary>Every op</summary>", "", markdown.summary(report), "", "</details>", ""]
+        trained = folder / TRAINING / f"{name}.json"
+        if trained.is_file():
+            parts += [markdown.training(json.loads(trained.read_text())), ""]
     return "\n".join(parts)
 
 

@@ -15,7 +15,7 @@ settings.register_profile(
 )
 settings.register_profile("nightly", parent=settings.get_profile("default"), max_examples=1000, derandomize=False)
 # For runs under compute-sanitizer, in which each kernel takes many times as long.
-settings.register_profile("sanitizer", parent=settings.get_profile("default"), max_examples=3)
+settings.register_profile("sanitizer", parent=settings.get_profile("default"), max_examples=8)
 settings.load_profile(os.environ.get("MPSGRAD_HYPOTHESIS_PROFILE", "default"))
 
 

@@ -1,6 +1,6 @@
 """Runs every kernel of the package on an NVIDIA GPU under each tool of compute-sanitizer: ``make sanitize``.
 
-    python tests/sanitize_cuda.py [--tools memcheck racecheck ...] [PYTEST ARGUMENTS]
+    python tests/sanitize_cuda.py [--tools memcheck racecheck ...] [--kernels PART_OF_A_NAME ...] [PYTEST ARGUMENTS]
 
 The tests of the kernels run once without a tool, with few examples, to see which kernels each of them runs. Then the
 tools get tests that together run each kernel function for each dtype ``TIMES`` times, in several processes. Each
@@ -197,8 +197,8 @@ class Session:
         return found
 
 
-def run(tools: list[str], session: Session) -> int:
-    """Chooses the tests, and runs ``tools`` over them side by side."""
+def run(tools: list[str], names: list[str], session: Session) -> int:
+    """Chooses tests for the kernels that have one of ``names`` in theirs, and runs ``tools`` over them side by side."""
     sanitizer = program()
     if sanitizer is None:
         print(f"{PROGRAM} was not found; it comes with NVIDIA's CUDA toolkit", file=sys.stderr)
@@ -211,7 +211,8 @@ def run(tools: list[str], session: Session) -> int:
         if status != 0:
             print(f"the tests fail without a tool: {log}\n{log.read_text()[-2000:]}", file=sys.stderr)
             return 1
-    tests, wanted = session.notes("survey"), kernels()
+    tests = session.notes("survey")
+    wanted = {each for each in kernels() if any(name in each for name in names)}
     chosen = choose(tests, wanted)
     never = sorted(wanted.difference(*(started for _, started in tests.values())))
     print(f"{len(chosen)} of {len(tests)} tests run {len(wanted) - len(never)} of {len(wanted)} kernel functions")
@@ -241,6 +242,7 @@ def _wait(process: Any, deadline: float) -> int | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs every kernel on an NVIDIA GPU under compute-sanitizer.")
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
+    parser.add_argument("--kernels", nargs="+", default=[""], help="only those with one of these in their names")
     parser.add_argument("--seconds", type=float, default=3600.0, help="what does not end within this time fails")
     parser.add_argument("--output", type=Path, help="the folder of the logs")
     parser.add_argument("--part", help=argparse.SUPPRESS)
@@ -256,7 +258,7 @@ def main() -> int:
     print(f"logs in {folder}")
     session = Session(folder, arguments, options.seconds)
     try:
-        return run(options.tools, session)
+        return run(options.tools, options.kernels, session)
     finally:
         session.stop()
 

@@ -43,7 +43,9 @@ def test_what_is_taken_for_a_finding(
     assert capsys.readouterr().out.splitlines()[0] == f"x: {words or '0 findings'}"
 
 
-def test_without_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sanitize_cuda, "program", lambda: None)
-    assert sanitize_cuda.run(["memcheck"], sanitize_cuda.Session(tmp_path, [], 1.0)) == 2
+    assert sanitize_cuda.run(["memcheck"], [""], sanitize_cuda.Session(tmp_path, [], 1.0)) == 2
     assert "compute-sanitizer was not found" in capsys.readouterr().err

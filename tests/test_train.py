@@ -13,6 +13,7 @@ import mpsgrad as mg
 from mpsgrad import cli
 from mpsgrad.accuracy import error_bound
 from mpsgrad.training import digits
+from mpsgrad.training.network import Network
 from mpsgrad.training.report import Verification
 
 
@@ -54,6 +55,32 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tmp_path: P
     assert first != other
     losses = [json.loads((tmp_path / name / "metrics.json").read_text())["train_loss"] for name in "abc"]
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_replays_of_a_recorded_step_are_steps() -> None:
+    random = np.random.default_rng(5)
+    pictures = random.standard_normal((4, 32, 32, 3), dtype=np.float32)
+    labels = digits.one_hot(random.integers(0, digits.CLASSES, 4))
+    parameters, losses = [], []
+    for replays in (0, 3):
+        network = Network.for_color_pictures(np.random.default_rng(6))
+        optimizer = mg.OptimizerStochasticGradientDescent(
+            mg.OptimizerDescriptor(learning_rate=0.05), momentum_scale=0.9
+        )
+        steps = [network.train_step(pictures, labels, optimizer).loss for _ in range(5 - replays)]
+        if replays:
+            image, targets = mg.Image.from_array(pictures), mg.LossLabels.from_array(labels)
+            commands = mg.CommandBuffer()
+            network.encode_step(commands, image, targets, optimizer)
+            recording = commands.record()
+            for _ in range(replays):
+                recording.replay()
+                steps.append(float(np.asarray(targets.loss_image).sum()))
+        parameters.append(network.parameters() | {"inferred": network.probabilities(pictures)})
+        losses.append(steps)
+    assert losses[0] == losses[1] and losses[0][-1] < losses[0][0]
+    for name, values in parameters[0].items():
+        np.testing.assert_array_equal(parameters[1][name], values, err_msg=name)
 
 
 def test_an_unknown_device_is_an_error_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,13 @@ from mpsgrad.kernels.batch_normalization_state import (
     NormalizationGammaAndBetaState,
     NormalizationMeanAndVarianceState,
 )
-from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
+from mpsgrad.kernels.convolution import (
+    Convolution,
+    ConvolutionGradient,
+    ConvolutionGradientOption,
+    FullyConnected,
+    FullyConnectedGradient,
+)
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_state import ConvolutionWeightsAndBiasesState
 from mpsgrad.kernels.neuron import NeuronGradient, NeuronReLU
@@ -58,8 +64,9 @@ class Layer(Protocol):
         """The result for evaluation."""
         ...
 
-    def backward(self, commands: CommandBuffer, source_gradient: Image) -> Image:
-        """The gradient with respect to the source, and inside the state those of the parameters."""
+    def backward(self, commands: CommandBuffer, source_gradient: Image) -> Image | None:
+        """The gradient with respect to the source, if anything needs it, and inside the state those of the parameters.
+        """
         ...
 
     def update(self, commands: CommandBuffer, optimizer: OptimizerStochasticGradientDescent) -> None:
@@ -88,7 +95,7 @@ class _KernelPair:
     def infer(self, commands: CommandBuffer, source: Image) -> Image:
         return self.forward_kernel.encode(commands, source)
 
-    def backward(self, commands: CommandBuffer, source_gradient: Image) -> Image:
+    def backward(self, commands: CommandBuffer, source_gradient: Image) -> Image | None:
         step = self.step
         assert step is not None
         gradient = self.gradient_kernel.encode(commands, source_gradient, step.source, step.state)
@@ -162,7 +169,6 @@ class BatchNormalizationLayer:
         self._statistics = BatchNormalizationStatistics()
         self._statistics_gradient = BatchNormalizationStatisticsGradient()
         self._gradient = BatchNormalizationGradient()
-        self._channels = channels
         self._momenta = [Vector(channels), Vector(channels)]
         self._running = NormalizationMeanAndVarianceState.from_arrays(zeros, ones)
         # v + rate * (batch - v): a step of rate -rate on the "gradient" batch - v, which L2 with scale -1 gives.
@@ -180,6 +186,8 @@ class BatchNormalizationLayer:
         return self.kernel.epsilon
 
     def forward(self, commands: CommandBuffer, source: Image) -> Image:
+        # A step begins with what the last one left, so that one that is recorded goes on from its own results.
+        self.kernel.reload_gamma_and_beta_with_command_buffer(commands, self._gamma_and_beta)
         state = self.kernel.result_state(source)
         self._statistics.encode_batch(commands, source.batch_representation(), state)
         result = self.kernel.encode(commands, source, batch_normalization_state=state)
@@ -187,6 +195,8 @@ class BatchNormalizationLayer:
         return result
 
     def infer(self, commands: CommandBuffer, source: Image) -> Image:
+        self.kernel.reload_gamma_and_beta_with_command_buffer(commands, self._gamma_and_beta)
+        self.kernel.reload_mean_and_variance_with_command_buffer(commands, self._running)
         return self.kernel.encode(commands, source)
 
     def backward(self, commands: CommandBuffer, source_gradient: Image) -> Image:
@@ -201,18 +211,15 @@ class BatchNormalizationLayer:
     def update(self, commands: CommandBuffer, optimizer: OptimizerStochasticGradientDescent) -> None:
         assert self.step is not None
         state: BatchNormalizationState = self.step.state
-        updated = NormalizationGammaAndBetaState(self._channels)
+        values = self._gamma_and_beta
         optimizer.encode_batch_normalization(
-            commands, state, input_momentum_vectors=self._momenta, result_state=updated
+            commands, state, values, input_momentum_vectors=self._momenta, result_state=values
         )
-        self.kernel.reload_gamma_and_beta_with_command_buffer(commands, updated)
-        self._gamma_and_beta = updated
         for batch, running in zip(state.statistics_vectors, self._running.parameter_vectors, strict=True):
             self._average.encode(
                 commands, input_gradient_vector=batch, input_values_vector=running, result_values_vector=running
             )
         self._running._written_by(commands)
-        self.kernel.reload_mean_and_variance_with_command_buffer(commands, self._running)
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {
@@ -224,11 +231,25 @@ class BatchNormalizationLayer:
 
 
 class ConvolutionLayer(_WeightedLayer):
-    """A convolution of the same size with a ``size`` x ``size`` window."""
+    """A convolution of the same size with a ``size`` x ``size`` window.
 
-    def __init__(self, name: str, size: int, inputs: int, outputs: int, generator: np.random.Generator) -> None:
+    Of pictures themselves (``is_first``) nothing needs the gradient.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        inputs: int,
+        outputs: int,
+        generator: np.random.Generator,
+        *,
+        is_first: bool = False,
+    ) -> None:
         weights = _initial_weights((outputs, size, size, inputs), generator)
         super().__init__(name, Convolution, ConvolutionGradient, weights)
+        if is_first:
+            self.gradient_kernel.gradient_option = ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
 
 
 class FullyConnectedLayer(_WeightedLayer):

@@ -49,6 +49,24 @@ class Network:
             ]
         )
 
+    @classmethod
+    def for_color_pictures(cls, generator: np.random.Generator) -> Network:
+        """Pictures of 32 x 32 pixels with 3 channels, in ten classes: four blocks of convolution, batch normalization
+        and ReLU, three of them with max pooling, and a fully connected layer; 32 to 128 channels, 262 000 parameters.
+        """
+        layers: list[Layer] = []
+        inputs = 3
+        for number, outputs in enumerate((32, 64, 128, 128), 1):
+            layers += [
+                ConvolutionLayer(f"convolution_{number}", 3, inputs, outputs, generator, is_first=number == 1),
+                BatchNormalizationLayer(f"batch_normalization_{number}", outputs),
+                ReLULayer(f"relu_{number}"),
+            ]
+            if number > 1:
+                layers.append(PoolingMaxLayer(f"pooling_{number}", 2))
+            inputs = outputs
+        return cls([*layers, FullyConnectedLayer("fully_connected", 4, 4, inputs, CLASSES, generator)])
+
     def train_step(
         self, pictures: np.ndarray, labels: np.ndarray, optimizer: OptimizerStochasticGradientDescent
     ) -> TrainingStep:
@@ -57,18 +75,34 @@ class Network:
         The loss of each picture weighs ``1 / number of pictures``, so that the gradients are means over the batch.
         """
         targets = LossLabels.from_array(labels)
-        loss = Loss(LossDescriptor("softmax_cross_entropy", "sum", weight=1.0 / len(pictures)))
         with CommandBuffer(label="training step") as commands:
-            image = Image.from_array(pictures)
-            for layer in self.layers:
-                image = layer.forward(commands, image)
-            gradient = first_gradient = loss.encode(commands, image, targets)
-            assert gradient is not None and first_gradient is not None
-            for layer in reversed(self.layers):
-                gradient = layer.backward(commands, gradient)
-            for layer in self.layers:
-                layer.update(commands, optimizer)
-        return TrainingStep(float(np.asarray(targets.loss_image).sum()), image, labels, first_gradient)
+            prediction, gradient = self.encode_step(commands, Image.from_array(pictures), targets, optimizer)
+        return TrainingStep(float(np.asarray(targets.loss_image).sum()), prediction, labels, gradient)
+
+    def encode_step(
+        self,
+        commands: CommandBuffer,
+        pictures: Image,
+        targets: LossLabels,
+        optimizer: OptimizerStochasticGradientDescent,
+    ) -> tuple[Image, Image]:
+        """Adds one step to ``commands``; gives the prediction and the loss's gradient with respect to it.
+
+        Encoded after another step it can also be recorded: each replay is then a step that goes on from the last.
+        """
+        loss = Loss(LossDescriptor("softmax_cross_entropy", "sum", weight=1.0 / pictures.number_of_images))
+        image = pictures
+        for layer in self.layers:
+            image = layer.forward(commands, image)
+        first_gradient = loss.encode(commands, image, targets)
+        assert first_gradient is not None
+        gradient: Image | None = first_gradient
+        for layer in reversed(self.layers):
+            assert gradient is not None
+            gradient = layer.backward(commands, gradient)
+        for layer in self.layers:
+            layer.update(commands, optimizer)
+        return image, first_gradient
 
     def probabilities(self, pictures: np.ndarray) -> np.ndarray:
         """The probability of each class for each picture, with the running statistics of batch normalization."""

@@ -656,13 +656,14 @@ def test_slope_gradients_of_two_open_command_buffers_are_refused():
     source, state = states(descriptor)
     gradient = mg.NeuronGradient(descriptor, computes_gradient_for_slopes=True)
     first, second = mg.CommandBuffer(), mg.CommandBuffer()
-    gradient.encode(first, mg.Image(source.descriptor), source, state)
+    incoming = mg.Image.from_array(np.zeros(source.shape, np.float32))
+    gradient.encode(first, incoming, source, state)
     with pytest.raises(mg.StateError, match="before its command buffer was committed"):
         _ = state.gradient_for_slopes
     with pytest.raises(mg.StateError, match="another command buffer that has not been committed"):
-        gradient.encode(second, mg.Image(source.descriptor), source, state)
+        gradient.encode(second, incoming, source, state)
     first.commit()
-    gradient.encode(second, mg.Image(source.descriptor), source, state)
+    gradient.encode(second, incoming, source, state)
     second.commit()
     np.testing.assert_array_equal(state.gradient_for_slopes, np.zeros(5, np.float32))
 
