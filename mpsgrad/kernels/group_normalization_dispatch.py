@@ -71,7 +71,7 @@ class ImagePasses:
     ) -> ChunkedRows:
         """The rows of one image; the others have as many."""
         single = tuple((*layout[:7], 1) for layout in layouts)
-        return chunked_rows(names, single, pixels_per_row, tunables(self.device.family), adds_up)
+        return chunked_rows(names, single, pixels_per_row, tunables(self.device.tuning), adds_up)
 
     def parameters(self, work: ChunkedRows, *, first_image: int, needs_gradients: bool = False) -> Buffer:
         return self.device.constant_buffer(

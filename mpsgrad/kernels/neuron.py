@@ -521,7 +521,7 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
             if part is None:
                 continue
             layouts = part, piece.destination
-            numbers = tunables(self.device.family)
+            numbers = tunables(self.device.tuning)
             work = chunked_rows(("gradient", "source"), layouts, summing_pixels_per_row(channels), numbers)
             sums = command_buffer.scratch(4 * work.chunks * work.columns)
             parameters = self.device.constant_buffer(
