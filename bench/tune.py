@@ -34,6 +34,7 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "loss_pixels_per_simdgroup": ("loss_softmax_cross_entropy",),
     "optimizer_elements_per_simdgroup": ("optimizer_sgd_momentum",),
     "convolution_sums_per_thread": ("convolution_gradient_weights",),
+    "normalization_sums_per_lane": ("batch_normalization", "batch_normalization_gradient"),
     "convolution_pixels_per_tile": ("convolution", "convolution_gradient_data"),
     "convolution_weights_rows_at_once": ("convolution_gradient_weights",),
     "chunk_elements": ("batch_normalization", "batch_normalization_gradient"),

@@ -93,6 +93,7 @@ def _family(name: str) -> ShaderFamily:
             "per_image": False,
         },
         {"cpu": {"by_vectors": False, "threads": 64, "rows": 64, "calls_functions": False}},
+        measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
         template="batch_normalization",
         ahead_of_time=common,
     )

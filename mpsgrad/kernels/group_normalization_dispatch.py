@@ -41,6 +41,7 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS),
     {**FAMILIES[NeuronType.NONE].constants, "by_vectors": False, "rows": 64, "per_image": True},
     {"cpu": {"threads": 64}},
+    measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
     template="batch_normalization",
     ahead_of_time=False,
 )

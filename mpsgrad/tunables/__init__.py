@@ -31,8 +31,8 @@ class Tunables:
     the slopes of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum.
     ``stream_elements`` are the same for the kernels of batch normalization on CPUs that add up nothing. The neurons'
     numbers are those of images that are not one run of elements, which GPUs take by vectors.
-    ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how many sums a lane of a convolution
-    by simdgroups has in registers.
+    ``normalization_sums_per_lane``, ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how
+    many sums a lane has in registers where simdgroups work on their own.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
@@ -41,6 +41,7 @@ class Tunables:
     loss_pixels_per_simdgroup: int = _number(4, 1, 2, 4, 8)
     optimizer_elements_per_simdgroup: int = _number(2048, 512, 1024, 2048, 4096, 8192)
     convolution_sums_per_thread: int = _number(1, 1, 2, 4, 8)
+    normalization_sums_per_lane: int = _number(4, 2, 4)
     convolution_pixels_per_tile: int = _number(8, 2, 4, 8)
     convolution_weights_rows_at_once: int = _number(8, 2, 4, 8)
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
