@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import mpsgrad as mg
+from mpsgrad.kernels.reduction import WITH_GRADIENT
 
 REPEATS = 20
 SHAPE = (1, 2, 2, 4)
@@ -80,6 +81,8 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         (mg.PoolingAverage(**window), mg.PoolingAverageGradient(**window)),
         (mg.PoolingL2Norm(**window), mg.PoolingL2NormGradient(**window)),
         (mg.Neuron(descriptor, device=device), mg.NeuronGradient(descriptor, device=device)),
+        (mg.ReductionSpatialMean(device=device), mg.ReductionSpatialMeanGradient(device=device)),
+        *((kind(device=device), mg.ReduceGradient(device=device)) for kind in WITH_GRADIENT[:-1]),
         (mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device)),
         (mg.FullyConnected(fully, device=device), mg.FullyConnectedGradient(fully, device=device)),
     ):
@@ -89,6 +92,8 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         second = result if isinstance(forward, mg.SoftMax) else source
         incoming = mg.Image(result.descriptor, device)
         yield TinyOp(type(gradient).__name__, _Call(gradient.encode, incoming, second, state))
+    for argument in (mg.ReduceFeatureChannelsArgumentMin, mg.ReduceFeatureChannelsArgumentMax):
+        yield TinyOp(argument.__name__, _Call(argument(device=device).encode, source))
     yield from _arithmetic(source, device)
     yield from _batch_normalization(source, device)
     yield from _loss_and_optimizer(source, device)

@@ -23,6 +23,7 @@ FAMILIES = (
     "dropout",
     "instance_normalization",
     "arithmetic",
+    "reduction",
 )
 
 

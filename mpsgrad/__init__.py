@@ -113,6 +113,27 @@ from mpsgrad.kernels.pooling import (
     PoolingMax,
     PoolingMaxGradient,
 )
+from mpsgrad.kernels.reduction import (
+    ReduceColumnMax,
+    ReduceColumnMean,
+    ReduceColumnMin,
+    ReduceColumnSum,
+    ReduceFeatureChannelsArgumentMax,
+    ReduceFeatureChannelsArgumentMin,
+    ReduceFeatureChannelsMax,
+    ReduceFeatureChannelsMean,
+    ReduceFeatureChannelsMin,
+    ReduceFeatureChannelsSum,
+    ReduceGradient,
+    ReduceRowMax,
+    ReduceRowMean,
+    ReduceRowMin,
+    ReduceRowSum,
+    ReduceUnary,
+    ReductionGradientState,
+    ReductionSpatialMean,
+    ReductionSpatialMeanGradient,
+)
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, ExplicitPadding, PaddingMethod
 from mpsgrad.precompile import compile_at_import

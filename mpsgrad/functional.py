@@ -21,7 +21,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
-from mpsgrad.kernel import GradientKernel, Kernel
+from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel
 from mpsgrad.kernels.arithmetic import (
     Add,
     AddGradient,
@@ -70,6 +70,7 @@ from mpsgrad.kernels.pooling import (
     PoolingL2Norm,
     PoolingL2NormGradient,
 )
+from mpsgrad.kernels.reduction import ReduceGradient, ReduceUnary
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.padding import DefaultPadding, ExplicitPadding, Padding, PaddingMethod
 
@@ -568,6 +569,39 @@ def compare(
     with CommandBuffer() as commands:
         result = kernel.encode(commands, *images)
     return _like(result, primary)
+
+
+def _reduction(over: str, operation: str, weight: float) -> ReduceUnary:
+    words = "".join(word.capitalize() for word in f"{over}_{operation}".split("_"))
+    name = "ReductionSpatialMean" if words == "SpatialMean" else f"Reduce{words}"
+    cls = BaseKernel.classes.get(name)
+    if cls is None or not issubclass(cls, ReduceUnary):
+        raise FormatError(
+            f"reduction: there is no {operation!r} over {over!r}; min, max, mean and sum go over 'row', 'column' or "
+            "'feature_channels', argument_min and argument_max over 'feature_channels', and mean over 'spatial'"
+        )
+    kernel = cls()
+    if weight != 1.0:
+        if not hasattr(kernel, "weight"):
+            raise FormatError(f"reduction: weight is {weight} but {name} has none; ReduceFeatureChannelsSum has")
+        kernel.weight = weight
+    return kernel
+
+
+def reduction(source: Any, over: str, operation: str, *, weight: float = 1.0) -> np.ndarray:
+    """The ``operation`` (min, max, mean, sum) of each "row" (over x), "column" (over y) or pixel's "feature_channels".
+
+    Over the feature channels also argument_min and argument_max, and ``weight`` times their sum; over all pixels,
+    "spatial", the mean (``ReduceRowMin`` and its like, ``ReductionSpatialMean``).
+    """
+    return _forward(_reduction(over, operation, weight), source)
+
+
+def reduction_gradient(
+    source_gradient: Any, source: Any, over: str, operation: str, *, weight: float = 1.0
+) -> np.ndarray:
+    """The gradient for the source; a minimum or maximum gives it to the first that won (``ReduceGradient``)."""
+    return _gradient(_reduction(over, operation, weight), ReduceGradient(), source_gradient, source)[0]
 
 
 def _neuron_descriptor(neuron_type: str | NeuronType, parameters: dict[str, Any]) -> NeuronDescriptor:

@@ -141,6 +141,20 @@ def test_compare() -> None:
     np.testing.assert_array_equal(functional.compare(X, y, threshold=0.5), np.abs(X - y) <= 0.5)
 
 
+@pytest.mark.parametrize("over", ["row", "column", "feature_channels", "spatial"])
+@pytest.mark.parametrize("operation", ["min", "max", "mean", "sum"])
+def test_reductions(over: Any, operation: Any) -> None:
+    if over == "spatial" and operation != "mean":
+        with pytest.raises(mg.FormatError, match=f"there is no '{operation}' over 'spatial'"):
+            functional.reduction(X, over, operation)
+        return
+    weight = 1.5 if (over, operation) == ("feature_channels", "sum") else 1.0
+    y = functional.reduction(X, over, operation, weight=weight)
+    assert_close(y, reference.reduction(over, operation, X, weight=weight), 64)
+    dx = functional.reduction_gradient(like(y), X, over, operation, weight=weight)
+    assert_close(dx, reference.reduction_gradient(over, operation, like(y), X, weight=weight), 2)
+
+
 def test_soft_max() -> None:
     for name in ("soft_max", "log_soft_max"):
         y = getattr(functional, name)(X)

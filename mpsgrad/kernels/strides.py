@@ -147,7 +147,7 @@ def elementwise(
     run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
     rows = x.extent * y.extent * z.extent
     chunks, rows_per_simdgroup = 1, 1
-    if device_family == "cpu" and run.extent >= 32:
+    if device_family == "cpu" and _fills_lanes(run):
         elements = tunables(device_family).neuron_elements_per_simdgroup
         walk, chunks, rows_per_simdgroup = "row", -(-run.extent // elements), max(1, elements // run.extent)
         threads = 32 * chunks * -(-rows // rows_per_simdgroup)
@@ -271,7 +271,7 @@ def reduction(
         left = run, x, y, z = _filled(staying, 4, count)
         inner, outer = _filled(reduced, 2, count)
         loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
-        walk, lanes = _along(run.extent, rows, is_cpu)
+        walk, lanes = _along(run, rows, is_cpu)
         chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-wanted * 32 // lanes)) if may_chunk else 1
         rows_per_chunk = -(-loops // chunks)
         chunks = -(-loops // rows_per_chunk)
@@ -290,16 +290,21 @@ def _second_pass(left: Sequence[Axis], destination: View, chunks: int, is_cpu: b
         axes.append(Axis(axis.extent, (length, axis.strides[-1])))
         length *= axis.extent
     run, x, y, z = _filled(_joined(axes), 4, 2)
-    walk, lanes = _along(run.extent, x.extent * y.extent * z.extent, is_cpu)
+    walk, lanes = _along(run, x.extent * y.extent * z.extent, is_cpu)
     axes = [run, x, y, z, Axis(chunks, (length, 0)), Axis(1, (0, 0))]
     return _pass(walk, lanes, ("parts", "destination"), (View(0, ZEROS.strides), destination), axes, (chunks, 1, 1, 1))
 
 
-def _along(run: int, rows: int, is_cpu: bool) -> tuple[str, int]:
+def _fills_lanes(run: Axis) -> bool:
+    """Whether a simdgroup has an element for each lane, which each operand has in a row or only one of."""
+    return run.extent >= 32 and all(step in (0, 1) for step in run.strides)
+
+
+def _along(run: Axis, rows: int, is_cpu: bool) -> tuple[str, int]:
     """The walk of a kernel with a lane for each result, and its lanes."""
-    if is_cpu and run >= 32:
-        return "along_by_row", 32 * -(-run // 32) * rows
-    return "along_by_element", run * rows
+    if is_cpu and _fills_lanes(run):
+        return "along_by_row", 32 * -(-run.extent // 32) * rows
+    return "along_by_element", run.extent * rows
 
 
 def _pass(
@@ -317,9 +322,9 @@ def _goes_across(reduced: Sequence[Axis], staying: Sequence[Axis]) -> bool:
     run, lanes = reduced[0], staying[0]
     if len(reduced) > 2:
         return True
-    if run.extent < 32:
+    if run.extent < 32 or not all(step in (0, 1) for step in run.strides[:-1]):
         return False
-    return lanes.extent < 8 or abs(run.strides[0]) < abs(lanes.strides[0])
+    return lanes.extent < 8 or run.strides[0] < lanes.strides[0]
 
 
 def add_reduction(

@@ -57,6 +57,7 @@ from .pooling import (
     pooling_max_gradient,
     pooling_max_indices,
 )
+from .reduction import reduction, reduction_gradient
 from .soft_max import log_soft_max, log_soft_max_gradient, soft_max, soft_max_gradient
 from .window import window_extent
 
@@ -114,6 +115,8 @@ __all__ = [
     "prelu_gradient_slopes",
     "reduced_loss_gradient",
     "reduced_loss_gradient_labels",
+    "reduction",
+    "reduction_gradient",
     "rms_prop",
     "soft_max",
     "soft_max_gradient",

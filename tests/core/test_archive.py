@@ -101,6 +101,23 @@ KERNELS: dict[str, Any] = {
     "PoolingL2NormGradient": lambda: mg.PoolingL2NormGradient(**WINDOW),
     "PoolingMax": lambda: mg.PoolingMax(**WINDOW),
     "PoolingMaxGradient": lambda: mg.PoolingMaxGradient(**WINDOW),
+    "ReduceColumnMax": mg.ReduceColumnMax,
+    "ReduceColumnMean": mg.ReduceColumnMean,
+    "ReduceColumnMin": mg.ReduceColumnMin,
+    "ReduceColumnSum": mg.ReduceColumnSum,
+    "ReduceFeatureChannelsArgumentMax": mg.ReduceFeatureChannelsArgumentMax,
+    "ReduceFeatureChannelsArgumentMin": mg.ReduceFeatureChannelsArgumentMin,
+    "ReduceFeatureChannelsMax": mg.ReduceFeatureChannelsMax,
+    "ReduceFeatureChannelsMean": mg.ReduceFeatureChannelsMean,
+    "ReduceFeatureChannelsMin": mg.ReduceFeatureChannelsMin,
+    "ReduceFeatureChannelsSum": mg.ReduceFeatureChannelsSum,
+    "ReduceGradient": mg.ReduceGradient,
+    "ReduceRowMax": mg.ReduceRowMax,
+    "ReduceRowMean": mg.ReduceRowMean,
+    "ReduceRowMin": mg.ReduceRowMin,
+    "ReduceRowSum": mg.ReduceRowSum,
+    "ReductionSpatialMean": mg.ReductionSpatialMean,
+    "ReductionSpatialMeanGradient": mg.ReductionSpatialMeanGradient,
     "SoftMax": mg.SoftMax,
     "SoftMaxGradient": mg.SoftMaxGradient,
 }
@@ -117,6 +134,7 @@ ABSTRACT = {
     "Optimizer",
     "Pooling",
     "PoolingGradient",
+    "ReduceUnary",
 }
 
 each_kernel = pytest.mark.parametrize("name", KERNELS)

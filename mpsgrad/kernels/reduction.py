@@ -1,0 +1,397 @@
+"""Reductions over the rows, the columns, the feature channels or all pixels of an image, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import GeometryError
+from mpsgrad.geometry import NO_CLIP, Offset
+from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, RealProperty, RegionProperty, Regions, clip_layout
+from mpsgrad.kernels.pointwise import Layout, Operand, pieces
+from mpsgrad.kernels.strides import (
+    EXTENTS,
+    REDUCED,
+    STRIDES,
+    View,
+    add_elementwise,
+    add_reduction,
+    strided_family,
+    zeros,
+)
+from mpsgrad.shader import ParameterStruct
+from mpsgrad.state import ForwardSnapshot, GradientState
+
+PARAMETERS = ParameterStruct(
+    "ReductionParameters",
+    source=STRIDES,
+    parts=STRIDES,
+    gradient=STRIDES,
+    winner=STRIDES,
+    position=STRIDES,
+    destination=STRIDES,
+    extents=EXTENTS,
+    reduced=REDUCED,
+    scale="float",
+)
+FAMILY = strided_family("reduction", (PARAMETERS,))
+
+Kept = tuple[bool, bool, bool, bool]
+ROW: Kept = (True, False, True, True)
+COLUMN: Kept = (True, True, False, True)
+CHANNELS: Kept = (False, True, True, True)
+PIXELS: Kept = (True, False, False, True)
+"""Which of channels, x, y and images stay."""
+
+
+class ReductionGradientState(GradientState):
+    """The state of a reduction: what it read (``clip_rect_source``), and the factor of its sum."""
+
+    def __init__(
+        self,
+        snapshot: ForwardSnapshot,
+        box: tuple[int, int, int, int],
+        scale: float,
+        device: Device,
+        *,
+        command_buffer: CommandBuffer | None = None,
+    ) -> None:
+        super().__init__(snapshot, (), device, command_buffer=command_buffer)
+        self.box = box
+        self.scale = scale
+
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        return (self.snapshot, self.box, self.scale)
+
+
+class ReduceUnary(Kernel):
+    """The base of reductions of one image. Source: ``MPSNNReduceUnary``.
+
+    ``clip_rect_source`` takes the place of ``offset``, which is ignored: the part of the source that is reduced. The
+    result has one pixel along a reduced axis and the extents of that part along the others; ``GeometryError`` is raised
+    if the destination's clip rectangle is larger.
+    """
+
+    remembers_encodes = True
+    operation: ClassVar[str]
+    kept: ClassVar[Kept]
+
+    clip_rect_source = RegionProperty(NO_CLIP, "The part of the source that is reduced; it is cut to the image.")
+
+    @property
+    def _weight(self) -> float:
+        return 1.0
+
+    def _box(self, source: Image) -> tuple[int, int, int, int]:
+        """The first column and row of the source that are read, and how many."""
+        origin, size = self.clip_rect_source
+        width, height = min(size.width, source.width - origin.x), min(size.height, source.height - origin.y)
+        if min(width, height, size.depth, source.number_of_images - origin.z) <= 0:
+            raise GeometryError(
+                f"{type(self).__name__}: clip_rect_source begins at {tuple(origin)} with size {tuple(size)} but the "
+                f"source is {source.descriptor.shape_text}: nothing is left to reduce"
+            )
+        return origin.x, origin.y, width, height
+
+    def _scale(self, box: tuple[int, int, int, int], channels: int) -> float:
+        if self.operation != "mean":
+            return self._weight
+        keeps_channels, keeps_x, keeps_y, _ = self.kept
+        _, _, width, height = box
+        return 1 / ((1 if keeps_channels else channels) * (1 if keeps_x else width) * (1 if keeps_y else height))
+
+    def _destination_channels(self, source_channels: int) -> int:
+        return source_channels if self.kept[0] else 1
+
+    def _adjust_descriptor(self, source: Image, descriptor: ImageDescriptor) -> ImageDescriptor:
+        self._configure(offset=Offset())
+        _, _, width, height = self._box(source)
+        (_, _, z), size = self.clip_rect_source
+        return replace(
+            descriptor,
+            width=width if self.kept[1] else 1,
+            height=height if self.kept[2] else 1,
+            number_of_images=min(size.depth, source.number_of_images - z),
+        )
+
+    def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
+        return replace(super()._snapshot(source, destination), offset=Offset(z=self.clip_rect_source.origin.z))
+
+    def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
+        box = self._box(source)
+        scale = self._scale(box, self._source_channels(source))
+        snapshot = self._snapshot(source, destination)
+        return ReductionGradientState(snapshot, box, scale, self.device, command_buffer=command_buffer)
+
+    def _regions(self, sources: Any, destination: Image) -> Regions:
+        (source,) = sources
+        self._require_edge_mode("edge_mode")
+        x, y, width, height = self._box(source)
+        channels, (origin, size) = self._source_channels(source), self.clip_rect_source
+        available = min(size.depth, source.number_of_images - origin.z)
+        layout, wide, high, images = self._destination_region(
+            destination, self._destination_channels(channels), available
+        )
+        result = (width if self.kept[1] else 1, height if self.kept[2] else 1)
+        if wide > result[0] or high > result[1]:
+            raise GeometryError(
+                f"{type(self).__name__}: the destination has {wide} x {high} pixels in clip_rect but the result "
+                f"{result[0]} x {result[1]}"
+            )
+        start, pixel, row, image, *_ = source.layout
+        start += origin.z * image + y * row + x * pixel + self.source_feature_channel_offset
+        read = (start, pixel, row, image, wide if self.kept[1] else width, high if self.kept[2] else height)
+        return Regions(((*read, channels, images),), layout, wide, high, images)
+
+    def _dispatch(  # type: ignore[override]
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        (layout,) = regions.sources
+        operation = "sum" if self.operation == "mean" else self.operation
+        add_reduction(
+            command_buffer,
+            FAMILY,
+            PARAMETERS,
+            operation,
+            destination.channel_format.metal_type,
+            {
+                "source": (source.buffer, View.of(layout)),
+                "destination": (destination.buffer, View.of(regions.destination)),
+            },
+            (layout[6], layout[4], layout[5], layout[7]),
+            self.kept,
+            merge=None if operation.startswith("argument") else f"{operation}_parts",
+            scale=self._scale(self._box(source), layout[6]) if operation == "sum" else 1.0,
+        )
+
+
+class ReduceRowMin(ReduceUnary):
+    """The smallest element of each row, for each channel: 1 x H x C. Source: ``MPSNNReduceRowMin``."""
+
+    operation, kept = "min", ROW
+
+
+class ReduceRowMax(ReduceUnary):
+    """The largest element of each row, for each channel: 1 x H x C. Source: ``MPSNNReduceRowMax``."""
+
+    operation, kept = "max", ROW
+
+
+class ReduceRowMean(ReduceUnary):
+    """The mean of each row, for each channel: 1 x H x C. Source: ``MPSNNReduceRowMean``."""
+
+    operation, kept = "mean", ROW
+
+
+class ReduceRowSum(ReduceUnary):
+    """The sum of each row, for each channel: 1 x H x C. Source: ``MPSNNReduceRowSum``."""
+
+    operation, kept = "sum", ROW
+
+
+class ReduceColumnMin(ReduceUnary):
+    """The smallest element of each column, for each channel: W x 1 x C. Source: ``MPSNNReduceColumnMin``."""
+
+    operation, kept = "min", COLUMN
+
+
+class ReduceColumnMax(ReduceUnary):
+    """The largest element of each column, for each channel: W x 1 x C. Source: ``MPSNNReduceColumnMax``."""
+
+    operation, kept = "max", COLUMN
+
+
+class ReduceColumnMean(ReduceUnary):
+    """The mean of each column, for each channel: W x 1 x C. Source: ``MPSNNReduceColumnMean``."""
+
+    operation, kept = "mean", COLUMN
+
+
+class ReduceColumnSum(ReduceUnary):
+    """The sum of each column, for each channel: W x 1 x C. Source: ``MPSNNReduceColumnSum``."""
+
+    operation, kept = "sum", COLUMN
+
+
+class ReduceFeatureChannelsMin(ReduceUnary):
+    """The smallest channel of each pixel: W x H x 1. Source: ``MPSNNReduceFeatureChannelsMin``."""
+
+    operation, kept = "min", CHANNELS
+
+
+class ReduceFeatureChannelsMax(ReduceUnary):
+    """The largest channel of each pixel: W x H x 1. Source: ``MPSNNReduceFeatureChannelsMax``."""
+
+    operation, kept = "max", CHANNELS
+
+
+class ReduceFeatureChannelsMean(ReduceUnary):
+    """The mean of the channels of each pixel: W x H x 1. Source: ``MPSNNReduceFeatureChannelsMean``."""
+
+    operation, kept = "mean", CHANNELS
+
+
+class ReduceFeatureChannelsSum(ReduceUnary):
+    """``weight`` times the sum of the channels of each pixel: W x H x 1. Source: ``MPSNNReduceFeatureChannelsSum``."""
+
+    operation, kept = "sum", CHANNELS
+
+    weight = RealProperty(1.0, "The factor of the sum.")
+
+    @property
+    def _weight(self) -> float:
+        return self.weight
+
+
+class ReduceFeatureChannelsArgumentMin(ReduceUnary):
+    """The number of the smallest channel of each pixel, of equal ones the first, counted from the first that is read.
+
+    It has no gradient. Source: ``MPSNNReduceFeatureChannelsArgumentMin``.
+    """
+
+    operation, kept = "argument_min", CHANNELS
+
+    def _make_state(self, *arguments: Any, **_: Any) -> None:
+        return None
+
+
+class ReduceFeatureChannelsArgumentMax(ReduceUnary):
+    """The number of the largest channel of each pixel, of equal ones the first, counted from the first that is read.
+
+    It has no gradient. Source: ``MPSNNReduceFeatureChannelsArgumentMax``.
+    """
+
+    operation, kept = "argument_max", CHANNELS
+
+    def _make_state(self, *arguments: Any, **_: Any) -> None:
+        return None
+
+
+class ReductionSpatialMean(ReduceUnary):
+    """The mean of all pixels, for each channel: 1 x 1 x C. Source: ``MPSNNReductionSpatialMeanNode``, as a kernel."""
+
+    operation, kept = "mean", PIXELS
+
+
+WITH_GRADIENT = (
+    ReduceRowMin,
+    ReduceRowMax,
+    ReduceRowMean,
+    ReduceRowSum,
+    ReduceColumnMin,
+    ReduceColumnMax,
+    ReduceColumnMean,
+    ReduceColumnSum,
+    ReduceFeatureChannelsMin,
+    ReduceFeatureChannelsMax,
+    ReduceFeatureChannelsMean,
+    ReduceFeatureChannelsSum,
+    ReductionSpatialMean,
+)
+
+
+class ReduceGradient(GradientKernel):
+    """The gradient of any reduction but the argument forms; MPS has that of the spatial mean only.
+
+    A sum gives each of its elements ``weight g``, a mean ``g / count``. A minimum or maximum gives its whole gradient
+    to the element that won, of equal ones the first. Elements outside ``clip_rect_source`` get 0.
+    """
+
+    remembers_encodes = True
+    forward_kernels = tuple(kernel.__name__ for kernel in WITH_GRADIENT)
+
+    def _forward(self, state: Any) -> Any:
+        """The class of the forward kernel."""
+        return BaseKernel.classes[state.snapshot.kernel]
+
+    def _configure_geometry(self, snapshot: ForwardSnapshot) -> None:
+        origin = snapshot.clip_rect.origin
+        self._configure(primary_offset=Offset(z=origin.z), secondary_offset=Offset(z=snapshot.offset.z))
+
+    def _channel_counts(self, source_image: Image, state: Any) -> tuple[int, int, int]:
+        channels = self._channels_of(source_image, "secondary")
+        return channels, channels if self._forward(state).kept[0] else 1, channels
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        forward, layout = self._forward(state), regions.destination
+        _, keeps_x, keeps_y, _ = forward.kept
+        metal_type, device = destination.channel_format.metal_type, self.device
+        x, y, width, height = state.box
+        gradient = clip_layout(regions.sources[0], state.snapshot.clip_rect)
+        reached = (gradient[4] if keeps_x else width, gradient[5] if keeps_y else height)
+        marker = Operand((0, 0, 0, 0, *reached, layout[6], layout[7]), -x, -y)
+        for piece in pieces(layout, (marker,)):
+            target = (destination.buffer, View.of(piece.destination))
+            extents = (layout[6], piece.destination[4], piece.destination[5], layout[7])
+            used: dict[str, tuple[Buffer, View]] = {"gradient": zeros(device), "destination": target}
+            name, scale = "spread", 0.0
+            if piece.operands[0] is not None:
+                used["gradient"] = (source_gradient.buffer, _spread(View.of(gradient), forward.kept))
+                scale = state.scale
+            if piece.operands[0] is not None and forward.operation in ("min", "max"):
+                start, pixel, row, *rest = regions.sources[1]
+                read = (start + y * row + x * pixel, pixel, row, *rest)
+                name = "pick"
+                used = {
+                    "gradient": used["gradient"],
+                    "winner": self._winners(command_buffer, source_image, read, extents, forward),
+                    "position": self._positions(extents, forward.kept),
+                    "destination": target,
+                }
+            add_elementwise(command_buffer, FAMILY, PARAMETERS, name, metal_type, used, extents, scale=scale)
+
+    def _winners(
+        self, command_buffer: CommandBuffer, source: Image, layout: Layout, extents: Any, forward: Any
+    ) -> tuple[Buffer, View]:
+        """The numbers of the elements that won, in scratch memory, spread over those that took part."""
+        results = [extent if keeps else 1 for extent, keeps in zip(extents, forward.kept, strict=True)]
+        channels, width, height, images = results
+        dense = View(0, (1, channels, channels * width, channels * width * height))
+        buffer = command_buffer.scratch(4 * channels * width * height * images)
+        metal_type = source.channel_format.metal_type
+        add_reduction(
+            command_buffer,
+            FAMILY,
+            PARAMETERS,
+            f"{'argument' if metal_type == 'float' else 'search'}_{forward.operation}",
+            metal_type,
+            {"source": (source.buffer, View.of(layout)), "destination": (buffer, dense)},
+            extents,
+            forward.kept,
+            merge=None,
+            scale=1.0,
+        )
+        return buffer, _spread(dense, forward.kept)
+
+    def _positions(self, extents: Any, kept: Kept) -> tuple[Buffer, View]:
+        """The number of each element along the axis that was reduced."""
+        (count,) = (extent for extent, keeps in zip(extents, kept, strict=True) if not keeps)
+        channels, x, y, image = (int(not keeps) for keeps in kept)
+        buffer = self.device.constant_buffer(np.arange(count, dtype=np.float32).tobytes())
+        return buffer, View(0, (channels, x, y, image))
+
+
+class ReductionSpatialMeanGradient(ReduceGradient):
+    """``g / (H W)`` for each pixel. Source: ``MPSNNReductionSpatialMeanGradientNode``, as a kernel."""
+
+    forward_kernels = ("ReductionSpatialMean",)
+
+
+def _spread(view: View, kept: Kept) -> View:
+    """``view`` with stride 0 along the axes that were reduced."""
+    channels, x, y, image = (stride if keeps else 0 for stride, keeps in zip(view.strides, kept, strict=True))
+    return View(view.offset, (channels, x, y, image))

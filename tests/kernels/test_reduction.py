@@ -1,0 +1,293 @@
+"""The reductions and their gradients against the float64 references, and the laws that belong to them alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mpsgrad as mg
+from mpsgrad import archive, reference
+from mpsgrad.kernels.reduction import WITH_GRADIENT, ReduceUnary
+from mpsgrad.testing import (
+    FencedImage,
+    assert_within,
+    batch_sizes,
+    channel_formats,
+    check_gradient,
+    error_bound,
+    values,
+)
+
+OVERS = {"Row": "row", "Column": "column", "FeatureChannels": "feature_channels"}
+KINDS: dict[str, tuple[type[ReduceUnary], Any, Any]] = {
+    f"{over} {operation}": (getattr(mg, f"Reduce{over}{operation}"), OVERS[over], operation.lower())
+    for over in OVERS
+    for operation in ("Min", "Max", "Mean", "Sum")
+}
+KINDS["spatial mean"] = (mg.ReductionSpatialMean, "spatial", "mean")
+ARGUMENTS = {
+    "argument min": (mg.ReduceFeatureChannelsArgumentMin, "feature_channels", "argument_min"),
+    "argument max": (mg.ReduceFeatureChannelsArgumentMax, "feature_channels", "argument_max"),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+AXES = {"row": 2, "column": 1, "feature_channels": 3}
+
+
+def test_every_reduction_is_tried():
+    assert {kind[0] for kind in KINDS.values()} == set(WITH_GRADIENT)
+
+
+def encode(kernel: Any, x: np.ndarray) -> tuple[mg.Image, np.ndarray, Any]:
+    source = mg.Image.from_array(x)
+    result = FencedImage.of(kernel.destination_image_descriptor([source]))
+    state = kernel.result_state(source, destination_image=result.image)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=result.image, destination_state=state)
+    return source, result.check(), state
+
+
+def encode_gradient(g: np.ndarray, source: mg.Image, state: Any) -> np.ndarray:
+    result = FencedImage.of(source.descriptor)
+    with mg.CommandBuffer() as commands:
+        mg.ReduceGradient().encode(commands, mg.Image.from_array(g), source, state, destination_gradient=result.image)
+    return result.check()
+
+
+@st.composite
+def shapes(draw: Any) -> tuple[int, ...]:
+    """Short and long axes; long ones are cut into chunks, or shared by the lanes of a simdgroup."""
+    long = draw(st.sampled_from([1, 2, 3, None]))
+    extents = [draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(st.sampled_from([1, 2, 3, 4, 7, 32, 33, 40]))]
+    if long is not None:
+        extents[long - 1] = draw(st.sampled_from([31, 64, 65, 129, 300]))
+    return (draw(batch_sizes()), *extents)
+
+
+def check_against_the_reference(kind: Any, data: Any) -> None:
+    cls, over, operation = kind
+    shape, dtype = data.draw(shapes()), data.draw(channel_formats()).dtype
+    x = data.draw(values(shape, dtype, ties=data.draw(st.booleans())))
+    kernel = cls()
+    weight = 1.0
+    if cls is mg.ReduceFeatureChannelsSum:
+        weight = kernel.weight = 1.5
+    source, y, state = encode(kernel, x)
+    expected = reference.reduction(over, operation, x, weight=weight)
+    if operation in ("min", "max"):
+        np.testing.assert_array_equal(y, expected)
+    else:
+        sizes = reference.reduction(over, operation, np.abs(x), weight=weight)
+        assert_within(y, expected, error_bound(dtype, x.size // y.size + 2, sizes, expected))
+    g = data.draw(values(y.shape, dtype))
+    dx = encode_gradient(g, source, state)
+    expected = reference.reduction_gradient(over, operation, g, x, weight=weight)
+    assert_within(dx, expected, error_bound(dtype, 2, expected, expected), name="gradient")
+
+
+@each_kind
+@given(data=st.data())
+def test_forward_and_gradient_match_the_reference(kind, data):
+    check_against_the_reference(kind, data)
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS.values(), ids=ARGUMENTS)
+@given(data=st.data())
+def test_argument_forms_match_the_reference(kind, data):
+    cls, over, operation = kind
+    x = data.draw(values(data.draw(shapes()), data.draw(channel_formats()).dtype, ties=data.draw(st.booleans())))
+    with mg.CommandBuffer() as commands:
+        y, state = cls().encode(commands, mg.Image.from_array(x), return_state=True)
+    assert state is None
+    np.testing.assert_array_equal(np.asarray(y), reference.reduction(over, operation, x))
+
+
+@each_kind
+@given(data=st.data())
+def test_clip_rectangles_and_channel_ranges(kind, data):
+    """Only a part of the source is reduced, into a part of a larger image; the rest has no gradient."""
+    cls, over, operation = kind
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    x = rng.standard_normal((3, 6, 7, 16)).astype(np.float32)
+    top, left = data.draw(st.integers(0, 5)), data.draw(st.integers(0, 6))
+    height, width = data.draw(st.integers(1, 6 - top)), data.draw(st.integers(1, 7 - left))
+    first, channels = data.draw(st.sampled_from([0, 4])), data.draw(st.integers(1, 9))
+    kernel = cls()
+    kernel.clip_rect_source = mg.Region(mg.Origin(left, top, 1), mg.Size(width, height, 2))
+    kernel.source_feature_channel_offset, kernel.source_feature_channel_max_count = first, channels
+    kernel.destination_feature_channel_offset = 4
+    part = x[1:, top : top + height, left : left + width, first : first + channels]
+    exact = reference.reduction(over, operation, part)
+    _, high, wide, count = exact.shape
+    kernel.clip_rect = mg.Region(mg.Origin(1, 2, 0), mg.Size(wide, high, 2))
+    before = rng.standard_normal((2, high + 3, wide + 2, 4 + count + 1)).astype(np.float32)
+    source, result = mg.Image.from_array(x), mg.Image.from_array(before)
+    state = kernel.result_state(source, destination_image=result)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=result, destination_state=state)
+    where = np.index_exp[:, 2 : 2 + high, 1 : 1 + wide, 4 : 4 + count]
+    y = np.array(result)
+    assert_within(y[where], exact, error_bound(np.float32, 64, np.abs(part).max() * 16, exact))
+    y[where] = before[where]
+    np.testing.assert_array_equal(y, before)
+
+    g = rng.standard_normal(before.shape).astype(np.float32)
+    with mg.CommandBuffer() as commands:
+        dx = mg.ReduceGradient().encode(commands, mg.Image.from_array(g), source, state)
+    expected = np.zeros(x.shape)
+    expected[1:, top : top + height, left : left + width, first : first + channels] = reference.reduction_gradient(
+        over, operation, g[where], part
+    )
+    assert_within(np.asarray(dx), expected, error_bound(np.float32, 2, expected, expected), name="gradient")
+
+
+@each_kind
+def test_every_run_and_every_form_of_encode_gives_the_same_bits(kind):
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((3, 70, 66, 37)).astype(np.float32)
+    source, y, state = encode(kind[0](), x)
+    g = rng.standard_normal(y.shape).astype(np.float32)
+    dx = encode_gradient(g, source, state)
+    kernel, gradient = kind[0](), mg.ReduceGradient()
+    for batch in (lambda array: [mg.Image.from_array(one) for one in array], mg.ImageBatch.from_array):
+        for _ in range(2):
+            with mg.CommandBuffer() as commands:
+                results, states = kernel.encode_batch(commands, batch(x), return_state=True)
+                gradients = gradient.encode_batch(commands, batch(g), batch(x), states)
+            np.testing.assert_allclose(np.asarray(results), y, rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(np.asarray(gradients), dx)
+    for _ in range(5):
+        np.testing.assert_array_equal(encode(kernel, x)[1], y)
+
+
+def test_the_gradient_of_the_spatial_mean_has_its_own_class():
+    x = np.random.default_rng(2).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    _, _, state = encode(mg.ReductionSpatialMean(), x)
+    g = np.arange(10, dtype=np.float32).reshape(2, 1, 1, 5)
+    with mg.CommandBuffer() as commands:
+        dx = mg.ReductionSpatialMeanGradient().encode(
+            commands, mg.Image.from_array(g), mg.Image.from_array(x), state
+        )
+    np.testing.assert_allclose(np.asarray(dx), np.broadcast_to(g / 12, x.shape), rtol=1e-6)
+
+
+def test_a_kernel_from_an_archive_gives_the_same_bits():
+    x = np.random.default_rng(3).standard_normal((2, 3, 4, 6)).astype(np.float32)
+    kernel = mg.ReduceFeatureChannelsSum(label="y")
+    kernel.weight, kernel.clip_rect_source = 2.5, mg.Region(mg.Origin(1, 0, 0), mg.Size(2, 3, 2))
+    restored = archive.from_bytes(archive.to_bytes(kernel))
+    np.testing.assert_array_equal(encode(restored, x)[1], encode(kernel, x)[1])
+
+
+@pytest.mark.parametrize("over", ["row", "column", "feature_channels", "spatial"])
+def test_the_gradient_checker_agrees(over):
+    check_gradient(
+        lambda x: mg.functional.reduction(x, over, "mean"),
+        lambda g, x: mg.functional.reduction_gradient(g, x, over, "mean"),
+        values((2, 3, 4, 5), np.float32),
+        max_examples=3,
+    )
+
+
+# bad input
+
+
+def _image(*shape: int) -> mg.Image:
+    return mg.Image.from_array(np.ones(shape, np.float32))
+
+
+def _forward(cls: type = mg.ReduceRowSum, into: Any = None, **properties: Any) -> None:
+    kernel = cls()
+    for name, value in properties.items():
+        setattr(kernel, name, value)
+    destination = None if into is None else _image(*into)
+    kernel.encode(mg.CommandBuffer(), _image(1, 2, 3, 4), destination_image=destination)
+
+
+def _gradient(forward: type, gradient: type = mg.ReduceGradient, g: Any = None, x: Any = (1, 2, 3, 4)) -> None:
+    commands = mg.CommandBuffer()
+    y, state = forward().encode(commands, _image(1, 2, 3, 4), return_state=True)
+    gradient().encode(commands, y if g is None else _image(*g), _image(*x), state)
+
+
+def region(*numbers: int) -> mg.Region:
+    return mg.Region(mg.Origin(*numbers[:3]), mg.Size(*numbers[3:]))
+
+
+BAD_INPUT = {
+    "a part outside the source": (
+        lambda: _forward(clip_rect_source=region(3, 0, 0, 1, 1, 1)), mg.GeometryError,
+        "ReduceRowSum: clip_rect_source begins at (3, 0, 0) with size (1, 1, 1) but the source is 1x2x3x4"),
+    "an empty part": (
+        lambda: _forward(mg.ReduceColumnMax, clip_rect_source=region(0, 0, 0, 3, 0, 1)), mg.GeometryError,
+        "ReduceColumnMax: clip_rect_source begins at (0, 0, 0) with size (3, 0, 1)"),
+    "images that are not there": (
+        lambda: _forward(clip_rect_source=region(0, 0, 1, 3, 2, 1)), mg.GeometryError, "nothing is left to reduce"),
+    "a part that is none": (
+        lambda: _forward(clip_rect_source=5), mg.FormatError, "ReduceRowSum: clip_rect_source is 5; it has to be a"),
+    "a destination that is wider": (
+        lambda: _forward(into=(1, 2, 2, 4)), mg.GeometryError,
+        "ReduceRowSum: the destination has 2 x 2 pixels in clip_rect but the result 1 x 2"),
+    "a destination that is higher": (
+        lambda: _forward(mg.ReductionSpatialMean, into=(1, 2, 1, 4)), mg.GeometryError,
+        "ReductionSpatialMean: the destination has 1 x 2 pixels in clip_rect but the result 1 x 1"),
+    "a destination with fewer channels": (
+        lambda: _forward(into=(1, 2, 1, 3)), mg.GeometryError, "the destination has 3 feature channels but 4 are wr"),
+    "a weight that is no number": (
+        lambda: _forward(mg.ReduceFeatureChannelsSum, weight="x"), mg.FormatError, "weight is 'x'; it has to be a num"),
+    "a weight that is not finite": (
+        lambda: _forward(mg.ReduceFeatureChannelsSum, weight=float("nan")), mg.GeometryError, "weight is nan; it h"),
+    "a channel offset beyond the source": (
+        lambda: _forward(source_feature_channel_offset=4), mg.GeometryError,
+        "ReduceRowSum: source_feature_channel_offset is 4 but that image has 4"),
+    "a mirrored edge": (
+        lambda: _forward(edge_mode=mg.EdgeMode.MIRROR), NotImplementedError, "ReduceRowSum: edge_mode is MIRROR"),
+    "the state of another kernel": (
+        lambda: _gradient(mg.SoftMax), mg.StateError, "ReduceGradient: gradient_state was made by SoftMax; it has to"),
+    "the state of another reduction": (
+        lambda: _gradient(mg.ReduceRowMean, mg.ReductionSpatialMeanGradient), mg.StateError,
+        "ReductionSpatialMeanGradient: gradient_state was made by ReduceRowMean; it has to be made by ReductionSpati"),
+    "a gradient of the source's size": (
+        lambda: _gradient(mg.ReduceRowMax, g=(1, 2, 3, 4)), mg.GeometryError,
+        "ReduceGradient: source_gradient is 1x2x3x4 but ReduceRowMax of a 1x2x3x4 source gives 1x2x1x4"),
+    "another source": (
+        lambda: _gradient(mg.ReduceRowMax, x=(1, 2, 4, 4)), mg.GeometryError,
+        "ReduceGradient: source_image is 1x2x4x4 but gradient_state was made for 1x2x3x4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "error", "words"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_named(build, error, words):
+    with pytest.raises(error) as raised:
+        build()
+    assert words in str(raised.value)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @each_kind
+    @given(data=st.data())
+    def test_forward_and_gradient_match_the_reference(self, kind, data):
+        check_against_the_reference(kind, data)
+
+    @pytest.mark.parametrize("kind", ARGUMENTS.values(), ids=ARGUMENTS)
+    def test_argument_forms(self, kind):
+        x = np.random.default_rng(4).integers(-2, 3, (2, 3, 4, 70)).astype(np.float32)
+        with mg.CommandBuffer() as commands:
+            y = kind[0]().encode(commands, mg.Image.from_array(x))
+        np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x))
+
+
+def test_views_are_read_and_written_in_place():
+    x = np.random.default_rng(5).standard_normal((2, 3, 40, 24)).astype(np.float32)
+    source = mg.Image.from_array(x)
+    for cls, over, operation in KINDS.values():
+        part = source.sub_image(4, 8)
+        kernel = cls()
+        with mg.CommandBuffer() as commands:
+            y = kernel.encode(commands, part)
+        exact = reference.reduction(over, operation, x[..., 4:12])
+        assert_within(np.asarray(y), exact, error_bound(np.float32, 128, np.abs(exact) + 40, exact))
