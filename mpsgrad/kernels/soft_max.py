@@ -87,7 +87,12 @@ def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
     longest = tunables(device.tuning).soft_max_elements_per_simdgroup // channels
     units = device.compute_units or ASSUMED_COMPUTE_UNITS
     simdgroups = units * FEWEST_THREADGROUPS_PER_UNIT * (THREADS // 32)
-    return max(1, min(longest, -(-rows // simdgroups)))
+    share = max(1, min(longest, -(-rows // simdgroups)))
+    if device.family == "cpu":
+        return share
+    # Fewer rows than are taken at once would be repeated.
+    at_once = next((count for most, count in IN_REGISTERS if channels <= most), 1)
+    return -(-share // at_once) * at_once
 
 
 def _add_dispatches(
