@@ -67,24 +67,15 @@ Block ``i`` of an axis is the ``stride`` source pixels from the first tap of win
 
 BLOCKS = ((2, 2), (3, 2), (3, 1))
 """Window size and stride of the common windows, whose gradients are computed block by block."""
-_STRIDES_OF_BLOCK = {"max": {(3, 1): 3}, "average": {(3, 1): 2}, "l2_norm": {(3, 1): 2}}
-"""How many strides a block is long on GPUs where it is more than one: their threads share nothing but what they load.
-On a CPU it is one."""
-
-
-def _blocks(on_gpus: bool) -> dict[str, list[tuple[int, int, int]]]:
-    """For each operation the windows of ``BLOCKS`` with the strides of a block."""
-    return {
-        operation: [(*window, longer.get(window, 1) if on_gpus else 1) for window in BLOCKS]
-        for operation, longer in _STRIDES_OF_BLOCK.items()
-    }
-
+COLUMN_ROWS = 7
+"""On GPUs a block of windows of 3 x 3 and stride 1 is a column of so many pixels: threads share nothing but what they
+load."""
 
 FAMILY = ShaderFamily(
     "pooling",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
-    {"blocks": _blocks(True), "threads": 128, "walks": ("element", "element4")},
-    {"cpu": {"blocks": _blocks(False), "threads": 256, "walks": ("row", "short_pixels")}},
+    {"blocks": BLOCKS, "column_rows": COLUMN_ROWS, "threads": 128, "walks": ("element", "element4")},
+    {"cpu": {"column_rows": 0, "threads": 256, "walks": ("row", "short_pixels")}},
 )
 
 
@@ -570,9 +561,9 @@ class PoolingGradient(GradientKernel):
 
     def _blocks(self, regions: Regions, origin_x: int, origin_y: int) -> dict[str, int]:
         """The blocks that cover the destination; ``origin`` is the destination pixel where block 0 begins."""
-        longer = {} if _works_by_rows(self.device) else _STRIDES_OF_BLOCK[self._operation]
-        wide = longer.get((self.kernel_width, self.stride_in_pixels_x), 1)
-        width, height = wide * self.stride_in_pixels_x, wide * self.stride_in_pixels_y
+        width, height = self.stride_in_pixels_x, self.stride_in_pixels_y
+        if (self.kernel_width, width) == (3, 1) and not _works_by_rows(self.device):
+            height = COLUMN_ROWS
         first_x, first_y = -origin_x // width, -origin_y // height
         return {
             "first_block_x": first_x,
