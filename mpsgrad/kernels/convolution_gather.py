@@ -117,6 +117,11 @@ class Axis(NamedTuple):
         """The most taps that the pixels of one phase use."""
         return _ceiling_divide(self.taps, self.tap_step)
 
+    @property
+    def busy_phases(self) -> int:
+        """The most phases whose pixels use a tap."""
+        return min(self.divisor, self.taps)
+
     def packed(self) -> tuple[int, ...]:
         tap_step = self.tap_step
         shift = self.step * tap_step // self.divisor

@@ -12,6 +12,9 @@ Kind = Literal["gather", "weights", "planes"]
 rows are output channels, columns the weights of one of them. Or either by Winograd's method, in planes: rows are tiles
 or output channels, columns channels."""
 
+STEPS_AT_ENDS = 3
+"""A threadgroup's work before the first step and after the last takes as long as so many steps."""
+
 
 class Tile(NamedTuple):
     """What a threadgroup owns, and for ``depth`` products at a time; a simdgroup owns a part of it.
@@ -30,7 +33,7 @@ class Tile(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.rows}x{self.columns}"
+        return f"{self.rows}x{self.columns}x{self.depth}"
 
     @property
     def constants(self) -> dict[str, int]:
@@ -69,31 +72,46 @@ class Tiling:
     fewest_steps: int = 4
     units_unless_known: int = 16
 
-    def step_time(self, tile: Tile, metal_type: str, threadgroups: int) -> float:
-        """The microseconds in which ``threadgroups`` of a compute unit do one step each."""
+    def step_time(self, tile: Tile, metal_type: str, threadgroups: int, *, is_aligned: bool = True) -> float:
+        """The microseconds in which ``threadgroups`` of a compute unit do one step each.
+
+        A last round of few threadgroups takes as long as the others: they do not end together. Unless the images are
+        aligned, their values are read one by one.
+        """
+        latency = self.latency if is_aligned else 1.5 * self.latency
         alone = tile.rows * tile.columns * tile.depth / (tile.speed * self.products[metal_type])
-        rounds, rest = divmod(threadgroups, tile.resident)
-        return rounds * math.hypot(tile.resident * alone, self.latency) + (
-            math.hypot(rest * alone, self.latency) if rest else 0
-        )
+        rounds = math.ceil(threadgroups / tile.resident)
+        return rounds * math.hypot(min(threadgroups, tile.resident) * alone, latency)
 
     def divided(
-        self, kind: Kind, metal_type: str, tile_count: Callable[[Tile], int], length: int, values: int, units: int
+        self,
+        kind: Kind,
+        metal_type: str,
+        tile_count: Callable[[Tile], int],
+        run_length: int,
+        values: int,
+        units: int,
+        *,
+        runs: int = 1,
+        is_aligned: bool = True,
     ) -> tuple[Tile, int]:
-        """The tile, and the splits of ``length`` products, for which ``values`` sums take least time.
+        """The tile, and the splits of the products, for which ``values`` sums of ``runs * run_length`` take least time.
 
         ``tile_count`` is the number of tiles that cover the sums.
         """
         units = units or self.units_unless_known
 
         def time(tile: Tile, splits: int) -> float:
-            steps = math.ceil(math.ceil(length / tile.depth) / splits)
-            step_time = self.step_time(tile, metal_type, math.ceil(tile_count(tile) * splits / units))
+            steps = STEPS_AT_ENDS + math.ceil(runs * math.ceil(run_length / tile.depth) / splits)
+            threadgroups = math.ceil(tile_count(tile) * splits / units)
+            step_time = self.step_time(tile, metal_type, threadgroups, is_aligned=is_aligned)
             return steps * step_time + (self.sum_time + splits * values * self.value_time if splits > 1 else 0)
 
         def choices(tile: Tile) -> set[int]:
-            most = max(math.ceil(length / tile.depth) // self.fewest_steps, 1)
-            filling = (share * units // tile_count(tile) for share in range(1, 2 * tile.resident + 1))
+            most = max(runs * math.ceil(run_length / tile.depth) // self.fewest_steps, 1)
+            # The threadgroups of a weight gradient, which has many more pixels than sums, can all be there at once.
+            step = tile.resident if kind == "weights" else 1
+            filling = (share * units // tile_count(tile) for share in range(step, 4 * tile.resident + 1, step))
             return {1} | {min(splits, most) for splits in filling if splits}
 
         return min(
@@ -107,25 +125,27 @@ _SMALL_WEIGHTS_TILE = Tile(64, 64, 16, 32, 64, 0.95, 6)
 _GPU = Tiling(
     {
         ("gather", "float"): (
-            Tile(128, 64, 8, 32, 64, 1.0, 3),
-            Tile(256, 32, 8, 64, 32, 0.8, 2),
-            Tile(64, 64, 16, 32, 32, 0.9, 5),
-            Tile(64, 32, 16, 32, 32, 0.75, 8),
+            Tile(128, 64, 16, 32, 64, 1.0, 2),
+            Tile(128, 64, 8, 32, 64, 0.95, 3),
+            Tile(256, 32, 8, 64, 32, 0.8, 3),
+            Tile(64, 64, 16, 32, 32, 0.92, 4),
+            Tile(64, 32, 16, 32, 32, 0.72, 6),
         ),
         ("gather", "half"): (
             Tile(128, 128, 16, 64, 64, 1.0, 2),
-            Tile(256, 64, 16, 64, 64, 0.85, 2),
-            Tile(256, 32, 16, 64, 32, 0.6, 2),
-            Tile(64, 64, 32, 32, 32, 0.7, 4),
-            Tile(64, 32, 32, 32, 16, 0.5, 5),
+            Tile(128, 64, 32, 64, 32, 1.0, 3),
+            Tile(256, 64, 16, 64, 64, 0.87, 2),
+            Tile(256, 32, 16, 64, 32, 0.65, 2),
+            Tile(64, 64, 32, 32, 32, 0.78, 4),
+            Tile(64, 32, 32, 32, 16, 0.58, 5),
         ),
         ("weights", "float"): (Tile(128, 64, 8, 32, 64, 1.0, 3), _SMALL_WEIGHTS_TILE),
         ("weights", "half"): (Tile(128, 64, 32, 64, 32, 1.0, 3), Tile(64, 64, 32, 32, 32, 0.8, 4)),
         ("planes", "float"): (Tile(128, 64, 16, 32, 64, 1.0, 3), Tile(64, 64, 16, 32, 64, 0.98, 6)),
     },
-    products={"float": 150e3, "half": 1e6},
+    products={"float": 158e3, "half": 620e3},
     latency=0.35,
-    sum_time=3.0,
+    sum_time=4.0,
     value_time=3.2e-6,
 )
 """Measured on an H200."""

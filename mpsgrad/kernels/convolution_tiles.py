@@ -139,13 +139,17 @@ def plan_gather(
     def counts(tile: Tile) -> tuple[int, int]:
         return _ceiling_divide(rows, tile.rows), _ceiling_divide(gathered.lanes, tile.columns)
 
+    # Of the matrices of a gradient, those of pixels that no window reads take no time.
+    busy_matrices = gathered.groups * gathered.x.busy_phases * gathered.y.busy_phases
     tile, splits = of_device.divided(
         "gather",
         metal_type,
-        lambda tile: math.prod(counts(tile)) * matrices,
-        gathered.x.phase_taps * gathered.y.phase_taps * gathered.channels,
+        lambda tile: math.prod(counts(tile)) * busy_matrices,
+        gathered.channels * (gathered.x.taps if joins_columns else 1),
         matrices * rows * partial_lanes,
         compute_units,
+        runs=gathered.y.phase_taps * (1 if joins_columns else gathered.x.phase_taps),
+        is_aligned=width > 1,
     )
     row_tiles, column_tiles = counts(tile)
     packing, biases = gathered.packing, gathered.biases
@@ -216,20 +220,26 @@ def plan_weights(
     pixels = width * height * gradient[7]
 
     weights = gradient[6] * columns
+    values = _values_at_once(metal_type)
+    row_width = values if _is_aligned(gradient, group_outputs, values) else 1
+    column_width = values if row_width > 1 and _is_aligned(source, channels, values) else 1
 
     def counts(tile: Tile) -> tuple[int, int]:
         return _ceiling_divide(group_outputs, tile.rows), _ceiling_divide(columns, tile.columns)
 
     tile, splits = of_device.divided(
-        "weights", metal_type, lambda tile: math.prod(counts(tile)) * groups, pixels, weights, units
+        "weights",
+        metal_type,
+        lambda tile: math.prod(counts(tile)) * groups,
+        pixels,
+        weights,
+        units,
+        is_aligned=column_width > 1,
     )
     pixels_per_split = _ceiling_divide(_ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits = _ceiling_divide(pixels, pixels_per_split)
     row_tiles, column_tiles = counts(tile)
     split_stride = weights + gradient[6]
-    values = _values_at_once(metal_type)
-    row_width = values if _is_aligned(gradient, group_outputs, values) else 1
-    column_width = values if row_width > 1 and _is_aligned(source, channels, values) else 1
     parameters = WEIGHTS_PARAMETERS.pack(
         gradient=gradient,
         source=source,

@@ -16,7 +16,7 @@ from test_convolution_variants import IDS, SINGLE, VARIANTS, make, names, shaped
 import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm
-from mpsgrad.kernels.convolution_tile import Tile, all_tiles
+from mpsgrad.kernels.convolution_tile import Tile, Tiling, all_tiles, tiling
 from mpsgrad.testing import assert_within
 
 UNITS = 132
@@ -139,7 +139,7 @@ def test_any_number_of_splits_of_the_weight_gradient(size, has_splits, dtype):
     state = kernel.result_state(source, destination_image=gradient)
     commands = mg.CommandBuffer()
     gradient_kernel.encode(commands, gradient, source, state)
-    assert ("sum_of_splits" in [d.function.name for d in commands._dispatches]) == has_splits
+    assert any(d.function.name.startswith("sum_of_") for d in commands._dispatches) == has_splits
     commands.commit()
     layer.check_state(state)
     with mg.CommandBuffer() as commands:
@@ -152,7 +152,7 @@ def test_any_number_of_splits_of_the_weight_gradient(size, has_splits, dtype):
 SPLIT = [
     (((5, 6), 24, 40, (3, 3)), {"padding": (1, 1)}),
     (((5, 6), 21, 33, (3, 3)), {"padding": (1, 1)}),
-    (((4, 5), 160, 48, SINGLE), {"images": 3}),
+    (((4, 5), 320, 48, SINGLE), {"images": 3}),
     (((5, 4), 24, 36, (5, 4)), {"images": 10}),
     (((9, 8), 36, 40, (3, 4)), {"stride": (2, 3), "padding": (1, 2)}),
     (((9, 9), 40, 17, (3, 3)), {"stride": (4, 2), "dilation": (2, 1)}),
@@ -162,6 +162,18 @@ SPLIT = [
 ]
 
 
+@pytest.fixture
+def splits_wherever_possible(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def eager(family: str) -> Tiling:
+        return replace(tiling(family), products={"float": 1e9, "half": 1e9}, sum_time=0.0, value_time=0.0)
+
+    monkeypatch.setattr(convolution_tiles, "tiling", eager)
+    convolution_tiles.plan_gather.cache_clear()
+    yield
+    convolution_tiles.plan_gather.cache_clear()
+
+
+@pytest.mark.usefixtures("splits_wherever_possible")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("arguments", "options"), SPLIT)
 def test_products_split_among_threadgroups(arguments, options, dtype):
@@ -253,7 +265,7 @@ def test_a_gpu_gets_tiles_that_its_threadgroups_fill():
 
     assert tile(20, 56, "float").columns == tile(20, 56, "half").columns == 32
     assert tile(64, 56, "float").columns == tile(64, 56, "half").columns == 64
-    assert tile(256, 56, "half").columns == 128
+    assert tile(256, 56, "float").columns == 64 and tile(256, 56, "half").columns >= 64
 
 
 @pytest.mark.parametrize("metal_type", ["float", "half"])

@@ -4,7 +4,7 @@
 // which the left factor and the sum need, or in columns (the transpose of that), which the right factor needs; each is
 // made of the other when it is first asked for. thread_elements() gives the layout of Apple's GPUs. Which of them exist is
 // known to the compiler once everything is inlined.
-//@ simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_load simdgroup_store simdgroup_multiply_accumulate simdgroup_multiply make_filled_simdgroup_matrix simdgroup_multiply_accumulate_16x8x16 : simd_shuffle construct construct_one fma
+//@ simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_load simdgroup_store simdgroup_multiply_accumulate simdgroup_multiply make_filled_simdgroup_matrix simdgroup_multiply_accumulate_16x8x16 simdgroup_load_left_16x16 simdgroup_load_right_16x16 : simd_shuffle construct construct_one fma
 #define MATRIX_FUNCTION_MTL __forceinline__
 template <typename T> struct pair_mtl {
   T x, y;
@@ -141,4 +141,27 @@ MATRIX_FUNCTION_MTL void simdgroup_multiply_accumulate_16x8x16(simdgroup_float8x
       "r"(b[0].in_columns_mtl().bits), "r"(b[1].in_columns_mtl().bits));
   upper.set_rows_mtl(u);
   lower.set_rows_mtl(l);
+}
+// Four 8x8 matrices of threadgroup memory by one instruction, from rows of 16 that are aligned to 16 bytes.
+MATRIX_FUNCTION_MTL void load_four_matrices_mtl(pair_mtl<half> *pairs, const half *source, ulong row_elements, bool transposed) {
+  uint lane = lane_index_mtl(), matrix = lane >> 3;
+  uint row = (transposed ? matrix & 1 : matrix >> 1) * 8 + (lane & 7), column = (transposed ? matrix >> 1 : matrix & 1) * 8;
+  uint address = (uint)__cvta_generic_to_shared(source + row * row_elements + column);
+  if (transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(pairs[0].bits), "=r"(pairs[1].bits), "=r"(pairs[2].bits), "=r"(pairs[3].bits) : "r"(address) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(pairs[0].bits), "=r"(pairs[1].bits), "=r"(pairs[2].bits), "=r"(pairs[3].bits) : "r"(address) : "memory");
+}
+// The parts of a 16x16 left factor, row by row, and of a right one, column by column.
+MATRIX_FUNCTION_MTL void simdgroup_load_left_16x16(simdgroup_half8x8 *m, const half *source, ulong row_elements, bool transposed) {
+  pair_mtl<half> pairs[4];
+  load_four_matrices_mtl(pairs, source, row_elements, transposed);
+  for (uint i = 0; i < 4; i++) m[i].set_rows_mtl(pairs[i]);
+}
+MATRIX_FUNCTION_MTL void simdgroup_load_right_16x16(simdgroup_half8x8 *m, const half *source, ulong row_elements, bool transposed) {
+  pair_mtl<half> pairs[4];
+  load_four_matrices_mtl(pairs, source, row_elements, !transposed);
+  for (uint i = 0; i < 4; i++) m[i].set_columns_mtl(pairs[i]);
 }
