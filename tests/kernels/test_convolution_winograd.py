@@ -166,13 +166,21 @@ def test_a_large_batch_is_computed_in_parts_that_fit_the_workspace(wherever_poss
     assert np.array_equal(parts, whole) and np.array_equal(parts_dx, whole_dx), "a tile's bits depend on its part"
 
 
-@pytest.mark.parametrize("part", [1 << 26, 60_000])
-def test_weight_gradients_are_split_where_there_are_many_tiles(part, wherever_possible):
+@pytest.mark.parametrize(
+    ("size", "images", "part"),
+    [
+        pytest.param((30, 29), 2, 1 << 26, id="whole"),
+        pytest.param((30, 29), 2, 60_000, id="parts"),
+        # Parts of 64 tiles and a last one of 16, which leaves nothing for the second of two splits.
+        pytest.param((28, 28), 16, 53_100, id="empty_split"),
+    ],
+)
+def test_weight_gradients_are_split_where_there_are_many_tiles(size, images, part, wherever_possible):
     wherever_possible.setattr(convolution_winograd, "LARGEST_WORKSPACE", part)
     wherever_possible.setattr(mg.default_device(), "compute_units", UNITS)
     # With as many splits as there can be, on any device.
     wherever_possible.setattr(convolution_winograd, "tiling", lambda family: tiling("cpu"))
-    layer = make((30, 29), 8, 16, (3, 3), padding=(1, 1), images=2)
+    layer = make(size, 8, 16, (3, 3), padding=(1, 1), images=images)
     commands = mg.CommandBuffer()
     gradient, source = mg.Image.from_array(layer.gradient), mg.Image.from_array(layer.source)
     state = layer.convolution().result_state(source, destination_image=gradient)
