@@ -203,6 +203,19 @@ def test_gradients_for_weights_add_up_in_a_state(wherever_possible):
     twice.check_state(state)
 
 
+def test_weights_that_change_on_the_device_are_transformed_again(wherever_possible):
+    layer = make((9, 7), 8, 12, (3, 3), padding=(1, 1))
+    other = replace(layer, weights=layer.weights[::-1] * 2, biases=layer.biases - 1)
+    kernel, source = layer.convolution(), mg.Image.from_array(layer.source)
+    state = mg.ConvolutionWeightsAndBiasesState.from_arrays(other.weights, other.biases)
+    with mg.CommandBuffer() as commands:
+        before = kernel.encode(commands, source)
+        kernel.reload_weights_and_biases(commands, state)
+        after = kernel.encode(commands, source)
+    assert_within(np.asarray(before), layer.expected(), layer.forward_bound())
+    assert_within(np.asarray(after), other.expected(), other.forward_bound())
+
+
 @pytest.mark.parametrize(("offset", "extra", "is_aligned"), [(4, 4, True), (4, 1, False), (8, 2, False)])
 def test_channels_of_wider_images(offset, extra, is_aligned, wherever_possible):
     layer = make((7, 6), 16, 24, (3, 3), padding=(1, 1))
