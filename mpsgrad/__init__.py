@@ -59,6 +59,11 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionWeightsAndBiasesState,
     ConvolutionWeightsLayout,
 )
+from mpsgrad.kernels.convolution_transpose import (
+    ConvolutionTranspose,
+    ConvolutionTransposeGradient,
+    ConvolutionTransposeGradientState,
+)
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
 from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
 from mpsgrad.kernels.group_normalization import (

@@ -45,6 +45,7 @@ from mpsgrad.kernels.batch_normalization import (
 from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.convolution_transpose import ConvolutionTranspose, ConvolutionTransposeGradient
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient
 from mpsgrad.kernels.forward_loss import LossGradient
 from mpsgrad.kernels.group_normalization import (
@@ -298,6 +299,42 @@ def convolution_gradient(
     data_source = _convolution_data_source(source, weights, None, stride, dilation, groups)
     forward = _with_edges(Convolution(data_source), padding, edge_mode)
     result, state = _gradient(forward, ConvolutionGradient(data_source), source_gradient, source)
+    return result, np.array(state.gradient_for_weights), np.array(state.gradient_for_biases)
+
+
+def convolution_transpose(
+    source: Any,
+    weights: Any,
+    biases: Any = None,
+    *,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    groups: int = 1,
+    padding: str | Pair | Padding = "same",
+) -> np.ndarray:
+    """Transposed convolution with ``weights`` [O][kH][kW][I/groups], not turned, plus ``biases`` [O]
+    (``ConvolutionTranspose``)."""
+    kernel = ConvolutionTranspose(_convolution_data_source(source, weights, biases, stride, dilation, groups))
+    kernel.padding = _padding(padding)
+    return _forward(kernel, source)
+
+
+def convolution_transpose_gradient(
+    source_gradient: Any,
+    source: Any,
+    weights: Any,
+    *,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    groups: int = 1,
+    padding: str | Pair | Padding = "same",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, weights and biases; the last two summed over the batch
+    (``ConvolutionTransposeGradient``)."""
+    data_source = _convolution_data_source(source, weights, None, stride, dilation, groups)
+    forward = ConvolutionTranspose(data_source)
+    forward.padding = _padding(padding)
+    result, state = _gradient(forward, ConvolutionTransposeGradient(data_source), source_gradient, source)
     return result, np.array(state.gradient_for_weights), np.array(state.gradient_for_biases)
 
 

@@ -191,16 +191,39 @@ def forward_size_and_offset(
             f"{owner}: a window of {window} pixels along {axis} does not fit a source of {source_size} pixels, so a "
             "valid-only result is empty"
         )
-    extra = (size - 1) * stride + window - source_size
+    return size, window // 2 - _near_side(axis, method, (size - 1) * stride + window - source_size)
+
+
+def _near_side(axis: str, method: PaddingMethod, extra: int) -> int:
+    """How many of the ``extra`` pixels that are read outside the source lie at its top or left."""
     align = method & PaddingMethod.ALIGN_MASK
     if align == PaddingMethod.ALIGN_TOP_LEFT:
-        left = extra
-    elif align == PaddingMethod.ALIGN_BOTTOM_RIGHT:
-        left = 0
-    else:
-        far_side = _REMAINDER_RIGHT if axis == "x" else _REMAINDER_BOTTOM
-        left = _truncated_half(extra + (0 if method & far_side else 1))
-    return size, window // 2 - left
+        return extra
+    if align == PaddingMethod.ALIGN_BOTTOM_RIGHT:
+        return 0
+    far_side = _REMAINDER_RIGHT if axis == "x" else _REMAINDER_BOTTOM
+    return _truncated_half(extra + (0 if method & far_side else 1))
+
+
+def transposed_size_and_offset(
+    owner: str, axis: str, method: PaddingMethod, source_size: int, window: int, stride: int, pixels: int | None = None
+) -> tuple[int, int]:
+    """The result's extent along one axis and the kernel's offset, for a window over a source with zeros inserted.
+
+    The source has ``(source_size - 1) * stride + 1`` pixels then; the rule is that of ``DefaultPadding``, or, with
+    ``pixels``, that of PyTorch for so much padding. Raises ``GeometryError`` if nothing is left.
+    """
+    size_bits = method & PaddingMethod.SIZE_MASK
+    style = {PaddingMethod.SIZE_VALID_ONLY: -1, PaddingMethod.SIZE_SAME: 0}.get(size_bits, 1)
+    between = (source_size - 1) * stride + 1
+    size = between + style * (window - 1) if pixels is None else between + window - 1 - 2 * pixels
+    if size <= 0:
+        raise GeometryError(
+            f"{owner}: a window of {window} pixels along {axis} over {source_size} pixels at a stride of {stride} "
+            f"leaves {size} pixels"
+        )
+    near = _near_side(axis, method, size - 1 + window - between) if pixels is None else window - 1 - pixels
+    return size, window // 2 - near
 
 
 def apply_padding(

@@ -103,6 +103,19 @@ def test_fully_connected() -> None:
     assert_close(db, g.sum((0, 1, 2), dtype=np.float64), 3, 10.0)
 
 
+def test_convolution_transpose() -> None:
+    weights, biases = like(np.empty((4, 3, 3, 6)), 2), like(np.empty(4), 3)
+    y = functional.convolution_transpose(X, weights, biases, stride=2, padding="full")
+    assert y.shape == (3, 15, 19, 4)
+    keywords: Any = {"stride": (2, 2), "offset": (-1, -1)}
+    assert_close(y, reference.convolution_transpose(X, weights, biases, size=(15, 19), **keywords), 55, 50.0)
+    g = like(y)
+    actual = functional.convolution_transpose_gradient(g, X, weights, stride=2, padding="full")
+    exact = reference.convolution_transpose_gradient(g, X, weights, **keywords)
+    for a, e, terms in zip(actual, exact, (36, 189, 855), strict=True):
+        assert_close(a, e, terms, 400.0)
+
+
 def test_batch_normalization() -> None:
     gamma, beta = like(np.empty(6)), like(np.empty(6), 2)
     mean, variance = reference.batch_normalization_statistics(X)

@@ -1,7 +1,7 @@
-"""Stochastic gradient descent with momentum on one vector of parameters, in place.
+"""Stochastic gradient descent with momentum, and Adam, on one vector of parameters, in place.
 
 PyTorch multiplies by the learning rate after the momentum, we before, so its momentum is ours over the learning rate;
-both read three vectors and write two.
+both read three vectors and write two. Adam reads four and writes three.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             for length in lengths:
                 prepare = partial(_prepare, length)
                 yield Case("optimizer_sgd_momentum", str(length), dtype, group, 20 * length, 4 * length, prepare)
+                prepare = partial(_prepare_adam, length)
+                yield Case("optimizer_adam", str(length), dtype, group, 28 * length, 12 * length, prepare)
 
 
 def _inputs(length: int) -> list[RandomArray]:
@@ -69,6 +71,70 @@ def _prepare(length: int, device: mg.Device) -> Work:
         ]
 
     return Work(encode, lambda: {"values": values, "momentum": momentum}, parts, partial(_torch_calls, length))
+
+
+def _prepare_adam(length: int, device: mg.Device) -> Work:
+    values, gradient, momentum = (mg.Vector(length, device) for _ in range(3))
+    velocity = mg.Vector.from_array(np.ones(length, np.float32), device)
+    inputs = _inputs(length)
+    for array, vector in zip(inputs, (values, gradient, momentum), strict=True):
+        array.fill(vector.buffer)
+    kernel = mg.OptimizerAdam.with_learning_rate(LEARNING_RATE, device=device)
+    encode = partial(
+        kernel.encode,
+        input_values_vector=values,
+        input_gradient_vector=gradient,
+        input_momentum_vector=momentum,
+        input_velocity_vector=velocity,
+        result_values_vector=values,
+    )
+
+    def parts() -> list[Part]:
+        v, g, m = (array.first(CHECKED) for array in inputs)
+        exact, step, squares, _ = reference.adam(g, v, m, np.ones(len(v)), time_step=0, learning_rate=LEARNING_RATE)
+        few = (slice(0, len(v)),)
+        magnitude = np.abs(v) + np.abs(m) + np.abs(g)
+        return [
+            Part("values", few, exact, error_bound(np.float32, 8, magnitude, exact)),
+            Part("momentum", few, step, error_bound(np.float32, 4, magnitude, step)),
+            Part("velocity", few, squares, error_bound(np.float32, 4, 1 + g * g, squares)),
+        ]
+
+    results = {"values": values, "momentum": momentum, "velocity": velocity}
+    return Work(encode, lambda: results, parts, partial(_torch_adam, length))
+
+
+def _torch_adam(length: int, where: Any) -> Mapping[str, TorchCall]:
+    import torch
+
+    values, gradient, momentum = (array.tensor(where).clone() for array in _inputs(length))
+    velocity, steps = torch.ones_like(values), torch.zeros((), device=where)
+
+    def results(returned: Any) -> Mapping[str, Any]:
+        return {"values": values, "momentum": momentum, "velocity": velocity}
+
+    return {"fused": TorchCall(_fused_adam, (values, gradient, momentum, velocity, steps), results, fuses=False)}
+
+
+def _fused_adam(values: Any, gradient: Any, momentum: Any, velocity: Any, steps: Any) -> None:
+    import torch
+
+    steps += 1
+    torch._fused_adam_(
+        [values],
+        [gradient],
+        [momentum],
+        [velocity],
+        [],
+        [steps],
+        lr=LEARNING_RATE,
+        beta1=0.9,
+        beta2=0.999,
+        weight_decay=0.0,
+        eps=1e-8,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 def _torch_calls(length: int, where: Any) -> Mapping[str, TorchCall]:

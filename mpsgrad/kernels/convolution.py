@@ -192,11 +192,15 @@ class _WeightedKernel(BaseKernel):
                 counts[index],
                 source_offset=offsets[index] // FLOAT_BYTES,
             )
-        self._packed.change_in(command_buffer)
+        self._parameters_changed(command_buffer)
         self._has_biases = brings_biases
         self._parameters._written_by(command_buffer)
         self._loaded_from_state = True
         state._read_once()
+
+    def _parameters_changed(self, command_buffer: CommandBuffer) -> None:
+        """Called after work in ``command_buffer`` that changes the weights: makes what is made of them once more."""
+        self._packed.change_in(command_buffer)
 
     def _encode_aspects(self, state: Any) -> Hashable:
         return self._descriptor.fused_neuron_descriptor

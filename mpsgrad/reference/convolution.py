@@ -6,6 +6,8 @@ Geometry is (y, x) as in `window`. With edge "clamp" both gradients are the exac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -140,3 +142,71 @@ def fully_connected_gradient_weights(source_gradient: npt.ArrayLike, source: npt
     """dw[o, ky, kx, c] = sum over images of g[n, o] * x[n, ky, kx, c]; source_gradient: N x 1 x 1 x O."""
     g, x = gradient_image(source_gradient, (1, 1)), image(source, "source")
     return np.einsum("no,nyxc->oyxc", g[:, 0, 0], x)
+
+
+def _transposed_taps(
+    kernel: Pair, source_size: Pair, size: Pair, stride: Pair, dilation: Pair, offset: Pair
+) -> Iterator[tuple[Pair, tuple[Array, Array], tuple[Array, Array]]]:
+    """For each tap (ky, kx): rows and columns of the source, and those of the result that they are added to."""
+
+    def axis(k: int, a: int) -> tuple[Array, Array]:
+        i = np.arange(source_size[a])
+        extent = (kernel[a] - 1) * dilation[a] + 1
+        v = stride[a] * i - offset[a] + extent // 2 - dilation[a] * k
+        inside = (v >= 0) & (v < size[a])
+        return i[inside], v[inside]
+
+    for ky in range(kernel[0]):
+        for kx in range(kernel[1]):
+            (rows, to_rows), (columns, to_columns) = axis(ky, 0), axis(kx, 1)
+            yield (ky, kx), (rows[:, None], columns[None]), (to_rows[:, None], to_columns[None])
+
+
+def convolution_transpose(
+    source: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    bias: npt.ArrayLike | None = None,
+    *,
+    size: Pair,
+    stride: Pair = (1, 1),
+    dilation: Pair = (1, 1),
+    offset: Pair = (0, 0),
+    groups: int = 1,
+) -> Array:
+    """y[n, v, o] = bias[o] + sum over taps q, pixels i and channels c of w[o, q, c] * x[n, i, c], for all v with
+
+    v = stride * i - offset + floor(kd / 2) - dilation * q, kd = (k - 1) * dilation + 1, c in the group of o. offset is
+    MPSCNNConvolutionTranspose's offset * stride + kernelOffset. weights: O x kH x kW x I/groups. Result: N x size x O.
+    """
+    x, w = image(source, "source"), _grouped_weights(weights, groups)
+    y = np.zeros((x.shape[0], *size, groups, w.shape[1]))
+    grouped = _grouped(x, groups)
+    for (ky, kx), (rows, columns), (to_rows, to_columns) in _transposed_taps(
+        w.shape[2:4], x.shape[1:3], size, stride, dilation, offset
+    ):
+        y[:, to_rows, to_columns] += np.einsum("nyxgi,goi->nyxgo", grouped[:, rows, columns], w[:, :, ky, kx])
+    y = y.reshape(x.shape[0], *size, -1)
+    return y if bias is None else y + np.asarray(bias, np.float64)
+
+
+def convolution_transpose_gradient(
+    source_gradient: npt.ArrayLike,
+    source: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    *,
+    stride: Pair = (1, 1),
+    dilation: Pair = (1, 1),
+    offset: Pair = (0, 0),
+    groups: int = 1,
+) -> tuple[Array, Array, Array]:
+    """The gradients for the source, the weights and the biases (MPSCNNConvolutionTransposeGradient)."""
+    g, x, w = gradient_image(source_gradient, None), image(source, "source"), _grouped_weights(weights, groups)
+    dx, dw = np.zeros((*x.shape[:3], groups, w.shape[4])), np.zeros_like(w)
+    gradients, grouped = _grouped(g, groups), _grouped(x, groups)
+    for (ky, kx), (rows, columns), (to_rows, to_columns) in _transposed_taps(
+        w.shape[2:4], x.shape[1:3], g.shape[1:3], stride, dilation, offset
+    ):
+        reads = gradients[:, to_rows, to_columns]
+        dx[:, rows, columns] += np.einsum("nyxgo,goi->nyxgi", reads, w[:, :, ky, kx])
+        dw[:, :, ky, kx] += np.einsum("nyxgo,nyxgi->goi", reads, grouped[:, rows, columns])
+    return dx.reshape(x.shape), dw.reshape(np.shape(weights)), g.sum(axis=(0, 1, 2))

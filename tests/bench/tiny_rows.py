@@ -12,6 +12,7 @@ import bench.rows.convolution
 import bench.rows.dropout
 import bench.rows.group_normalization
 import bench.rows.loss
+import bench.rows.loss_elements
 import bench.rows.neuron
 import bench.rows.optimizer
 import bench.rows.pooling
@@ -46,6 +47,7 @@ TINY: dict[str, dict[str, Any]] = {
     "dropout": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "group_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "loss": {"DESIGN": _both((VECTORS,)), "OTHERS": {}},
+    "loss_elements": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "neuron": {"DESIGN": _both((PIXELS,)), "OTHERS": {}, "scan": lambda hardware: ()},
     "optimizer": {"DESIGN": _both((37,)), "OTHERS": {}},
     "pooling": {

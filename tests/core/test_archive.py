@@ -52,6 +52,8 @@ KERNELS: dict[str, Any] = {
     "BatchNormalizationStatisticsGradient": mg.BatchNormalizationStatisticsGradient,
     "Convolution": lambda: mg.Convolution(weights(4, 2, 3, 1, groups=2)),
     "ConvolutionGradient": lambda: mg.ConvolutionGradient(weights(4, 2, 3, 1, stride=(1, 2))),
+    "ConvolutionTranspose": lambda: mg.ConvolutionTranspose(weights(4, 2, 3, 1, stride=(1, 2))),
+    "ConvolutionTransposeGradient": lambda: mg.ConvolutionTransposeGradient(weights(4, 2, 3, 1, stride=(1, 2))),
     "DilatedPoolingMax": lambda: mg.DilatedPoolingMax(**DILATED, record_maxima=True),
     "DilatedPoolingMaxGradient": lambda: mg.DilatedPoolingMaxGradient(**DILATED),
     "ForwardLoss": lambda: mg.ForwardLoss(mg.LossDescriptor("huber", "mean", 0.5, delta=0.25)),

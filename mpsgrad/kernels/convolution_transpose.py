@@ -1,0 +1,333 @@
+"""Transposed convolution and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import EdgeMode, Offset
+from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.kernel import EnumProperty, IntegerProperty, Kernel, Regions, clip_layout
+from mpsgrad.kernels.convolution import ConvolutionAccumulatorPrecisionOption, ConvolutionGradient, _WeightedKernel
+from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
+from mpsgrad.kernels.convolution_packing import PackedWeights
+from mpsgrad.kernels.convolution_state import ConvolutionGradientState
+from mpsgrad.kernels.convolution_transpose_dispatch import add_biases, add_gradients, add_turning, turned
+from mpsgrad.kernels.neuron import Neuron
+from mpsgrad.padding import ExplicitPadding, transposed_size_and_offset
+from mpsgrad.state import ForwardSnapshot, GradientState, State
+
+
+class ConvolutionTransposeGradientState(ConvolutionGradientState):
+    """The gradients for the weights and biases of one batch. Source: ``MPSCNNConvolutionTransposeGradientState``."""
+
+    def __init__(
+        self,
+        convolution_transpose: ConvolutionTranspose,
+        snapshot: ForwardSnapshot,
+        *,
+        command_buffer: CommandBuffer | None = None,
+    ) -> None:
+        super().__init__(convolution_transpose, snapshot, command_buffer=command_buffer)  # type: ignore[arg-type]
+        self.kernel_offset = convolution_transpose.kernel_offset_x, convolution_transpose.kernel_offset_y
+
+    @property
+    def convolution_transpose(self) -> ConvolutionTranspose:
+        """The kernel that made the state."""
+        return self._convolution  # type: ignore[return-value]
+
+
+class _TurnedWeights(_WeightedKernel):
+    """The weights as they are, and as those of the ordinary convolution whose data gradient the kernel computes."""
+
+    _turned: tuple[Buffer, Buffer]
+
+    def _set_parameters(self, weights: np.ndarray, biases: np.ndarray | None) -> None:
+        super()._set_parameters(weights, biases)
+        arrays = turned(self._descriptor, weights), np.zeros(self._descriptor.input_feature_channels, np.float32)
+        made = [self.device.allocate(array.nbytes) for array in arrays]
+        for buffer, array in zip(made, arrays, strict=True):
+            buffer.write(array.view(np.uint8))
+        self._turned = made[0], made[1]
+        self._packed = PackedWeights(*self._turned)
+
+    def _parameters_changed(self, command_buffer: CommandBuffer) -> None:
+        add_turning(command_buffer, self._descriptor, self._parameters.resource(0), self._turned[0])
+        super()._parameters_changed(command_buffer)
+
+    def _turned_weights(self, image: Image, offset: Offset, kernel_offset: tuple[int, int]) -> Weights:
+        """What the shaders need to know of the ordinary convolution, for images of the format of ``image``."""
+        descriptor, window = self._descriptor, self._window
+        total_x = offset.x * window[2] + kernel_offset[0]
+        total_y = offset.y * window[3] + kernel_offset[1]
+        width, height = self._dilated_width, self._dilated_height
+        origin = (width // 2 - (width - 1) - total_x, height // 2 - (height - 1) - total_y)
+        return Weights(
+            *self._turned,
+            self._packed,
+            (*window, *origin),
+            descriptor.output_feature_channels if descriptor.channel_multiplier else descriptor.groups,
+            False,
+            image.channel_format.metal_type,
+            algorithm_for(self.device),
+        )
+
+
+class ConvolutionTranspose(_TurnedWeights, Kernel):
+    """``y[v][o] = act(b[o] + sum over taps t and channels c of w[o][t][c] * z[v + first + dilation * t][c])``.
+
+    ``z`` is the source with ``stride - 1`` zeros between neighbouring pixels, and ``first`` is ``offset * stride +
+    kernel_offset - floor(kd / 2)`` with ``kd = (k - 1) * dilation + 1``, along each axis. Weights [output channels]
+    [height][width][input channels / groups] are used as they are: PyTorch and TensorFlow turn them by 180 degrees.
+    Source: ``MPSCNNConvolutionTranspose``.
+
+    The image that an encode returns has ``(n - 1) * stride + 1`` pixels with padding SIZE_SAME, ``kd - 1`` more with
+    SIZE_FULL and fewer with SIZE_VALID_ONLY; with ``ExplicitPadding`` as many less than the full size as it says, as in
+    PyTorch. Given the state of a ``Convolution`` it has the size of that one's source, and lines up with it: the kernel
+    is then that convolution's data gradient, but for the order of the weights. Biases are added to the result as it is
+    stored, so with FLOAT16 images after rounding. Raises ``StateError`` if the data source cannot load.
+    """
+
+    supported_edge_modes = (EdgeMode.ZERO,)
+
+    accumulator_precision_option = EnumProperty(
+        ConvolutionAccumulatorPrecisionOption.FLOAT, "Kept for ported code: sums are always in float32."
+    )
+    kernel_offset_x = IntegerProperty(
+        0, "The window's position on the source after zeros are inserted.", minimum=None, configures=True
+    )
+    kernel_offset_y = IntegerProperty(0, "The same along y.", minimum=None, configures=True)
+
+    # objc: -initWithDevice:weights:
+    def __init__(
+        self, data_source: ConvolutionDataSource, *, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._set_data_source(data_source)
+        self._set_window(*self._descriptor.geometry[:6])
+        self._coupled: ConvolutionGradientState | None = None
+
+    @property
+    def is_backwards(self) -> bool:
+        return True
+
+    @property
+    def is_result_state_reused_across_batch(self) -> bool:
+        return True
+
+    @property
+    def input_feature_channels(self) -> int:
+        """Channels of the source."""
+        return self._descriptor.input_feature_channels
+
+    @property
+    def output_feature_channels(self) -> int:
+        """Channels of the result."""
+        return self._descriptor.output_feature_channels
+
+    def _source_channels(self, source: Image) -> int:
+        have, need = super()._source_channels(source), self._descriptor.input_feature_channels
+        if have < need:
+            raise GeometryError(
+                f"{type(self).__name__}: source_image has {have} feature channels to read but the weights need {need}"
+            )
+        return need
+
+    def _destination_channels(self, source_channels: int) -> int:
+        return self._descriptor.output_feature_channels
+
+    def destination_image_descriptor(
+        self, source_images: Sequence[Image], source_states: Sequence[State] | None = None
+    ) -> ImageDescriptor:
+        """The descriptor of the result for ``source_images`` (one image); sets ``offset`` and ``kernel_offset`` for it.
+
+        A ``ConvolutionGradientState`` in ``source_states`` takes the place of the padding policy. Raises
+        ``GeometryError`` if the result would be empty.
+        """
+        (source,) = sources = self._list_of_sources(source_images)
+        channels = self._destination_channels(self._source_channels(source))
+        images = self._images_from(source, "offset", "source")
+        owner, sizes, offsets = type(self).__name__, [], []
+        window = (self._dilated_width, self._dilated_height)
+        pads = (self.padding.x, self.padding.y) if isinstance(self.padding, ExplicitPadding) else (None, None)
+        method, strides = self.padding.padding_method, self._window[2:4]
+        for axis, size, extent, stride, pad in zip(
+            "xy", (source.width, source.height), window, strides, pads, strict=True
+        ):
+            made, offset = transposed_size_and_offset(owner, axis, method, size, extent, stride, pad)
+            sizes.append(made)
+            offsets.append(offset)
+        self._configure(offset=Offset(0, 0, self.offset.z), kernel_offset_x=offsets[0], kernel_offset_y=offsets[1])
+        descriptor = ImageDescriptor(source.channel_format, *sizes, channels, images)
+        if isinstance(self.padding, ExplicitPadding):
+            return descriptor
+        states = source_states if source_states is not None or self._coupled is None else [self._coupled]
+        return self._negotiate(sources, states, descriptor)
+
+    def _configure_from(self, state: GradientState) -> None:
+        offset = state.snapshot.offset
+        self._configure(
+            offset=Offset(0, 0, self.offset.z),
+            kernel_offset_x=-offset.x + (1 if self._dilated_width % 2 == 0 else 0),
+            kernel_offset_y=-offset.y + (1 if self._dilated_height % 2 == 0 else 0),
+        )
+
+    # objc: -encodeToCommandBuffer:sourceImage:convolutionGradientState:
+    # objc: -encodeToCommandBuffer:sourceImage:convolutionGradientState:destinationImage:
+    # objc: -encodeToCommandBuffer:sourceImage:convolutionGradientState:destinationState:destinationStateIsTemporary:
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        convolution_gradient_state: ConvolutionGradientState | None = None,
+        *,
+        destination_image: Image | None = None,
+        destination_state: State | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any:
+        """As ``Kernel.encode``; ``convolution_gradient_state`` is that of the convolution which this one undoes.
+
+        It sets the offsets, and the size of a result that is returned.
+        """
+        if convolution_gradient_state is None:
+            return self._encode(
+                command_buffer, (source_image,), destination_image, destination_state, return_state, state_is_temporary
+            )
+        state, owner = convolution_gradient_state, type(self).__name__
+        if not isinstance(state, ConvolutionGradientState) or isinstance(state, ConvolutionTransposeGradientState):
+            raise FormatError(
+                f"{owner}: convolution_gradient_state is {type(state).__name__}; it has to be made by a Convolution"
+            )
+        self._require_usable(command_buffer, "convolution_gradient_state", state)
+        if state.convolution.descriptor.geometry[:6] != self._descriptor.geometry[:6]:
+            raise StateError(
+                f"{owner}: convolution_gradient_state was made by a kernel for {state.convolution.descriptor!r} but "
+                f"this one is for {self._descriptor!r}"
+            )
+        self._coupled = state
+        try:
+            if destination_image is not None:
+                self._configure_from(state)
+            return self._encode(
+                command_buffer, (source_image,), destination_image, destination_state, return_state, state_is_temporary
+            )
+        finally:
+            self._coupled = None
+
+    def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
+        return replace(
+            super()._snapshot(source, destination),
+            source_feature_channel_max_count=self._descriptor.input_feature_channels,
+        )
+
+    def _make_state(
+        self, source: Image, destination: Image, command_buffer: CommandBuffer | None
+    ) -> ConvolutionTransposeGradientState:
+        snapshot = self._shared_snapshot(source, destination)
+        return ConvolutionTransposeGradientState(self, snapshot, command_buffer=command_buffer)
+
+    def _require_state(self, state: Any, source: Image, destination: Image) -> None:
+        super()._require_state(state, source, destination)
+        owner = type(self).__name__
+        if state.has_gradients:
+            raise StateError(
+                f"{owner}: destination_state already holds the gradients of a batch; it is not re-usable across batches"
+            )
+        if state.convolution_transpose is not self:
+            raise StateError(
+                f"{owner}: destination_state was made by another kernel, {state.convolution_transpose!r}"
+            )
+        if state.kernel_offset != (self.kernel_offset_x, self.kernel_offset_y):
+            raise StateError(
+                f"{owner}: kernel_offset is {(self.kernel_offset_x, self.kernel_offset_y)} but destination_state was "
+                f"made when it was {state.kernel_offset}; make the state after the last property is set"
+            )
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        numbers = self._turned_weights(source, self.offset, (self.kernel_offset_x, self.kernel_offset_y))
+        part = ImagePart(destination.buffer, regions.destination)
+        add_gradient_data(
+            command_buffer,
+            numbers,
+            ImagePart(source.buffer, regions.sources[0]),
+            part,
+            first_pixel=(0, 0),
+            source_size=(regions.width, regions.height),
+        )
+        if self._has_biases:
+            add_biases(command_buffer, self._parameters.resource(1), part, numbers.metal_type)
+        neuron = self._descriptor.fused_neuron_descriptor
+        if neuron is not None:
+            in_place = replace(regions, sources=(regions.destination,))
+            Neuron(neuron, device=self.device)._dispatch(command_buffer, destination, destination, in_place, None)
+
+    def _archived_properties(self) -> dict[str, Any]:
+        return {**super()._archived_properties(), **self._archived_parameters()}
+
+
+class ConvolutionTransposeGradient(_TurnedWeights, ConvolutionGradient):
+    """The gradients of ``ConvolutionTranspose`` for its source, weights and biases.
+
+    Source: ``MPSCNNConvolutionTransposeGradient``. With ``first`` as there, and taps ``t``::
+
+        dx[i][c]    = sum over o and t of w[o][t][c] * g[stride * i - first - dilation * t][o]      the result
+        dw[o][t][c] = sum over images and pixels i of x[i][c] * g[stride * i - first - dilation * t][o]
+        db[o]       = sum over images and pixels of g[o]                                 the last two in the state
+
+    where ``g`` is 0 outside the image. The state configures the kernel; properties set by hand raise
+    ``NotImplementedError``. A descriptor with a neuron or a batch normalization is refused as by
+    ``ConvolutionGradient``.
+    """
+
+    remembers_encodes = False
+
+    forward_kernels = ("ConvolutionTranspose",)
+
+    def _configure_geometry(self, snapshot: ForwardSnapshot) -> None:
+        origin = snapshot.clip_rect.origin
+        self._configure(
+            primary_offset=Offset(origin.x, origin.y, origin.z), secondary_offset=Offset(0, 0, snapshot.offset.z)
+        )
+
+    def _require_gradient_state(self, state: Any, source_image: Image) -> None:
+        if self._configured_by_hand:
+            raise NotImplementedError(
+                f"{type(self).__name__}: a property that chooses a part of the images was set; the state sets them all"
+            )
+        super()._require_gradient_state(state, source_image)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        numbers = self._turned_weights(source_gradient, state.snapshot.offset, state.kernel_offset)
+        gradient = ImagePart(source_gradient.buffer, clip_layout(regions.sources[0], state.snapshot.clip_rect))
+        if self._computes_weights_gradient:
+            for_weights, for_biases = state.accumulators
+            add_gradients(
+                command_buffer,
+                self._descriptor,
+                numbers,
+                gradient,
+                ImagePart(source_image.buffer, regions.sources[1]),
+                for_weights=for_weights,
+                for_biases=for_biases,
+                accumulates=state.has_gradients,
+            )
+        if self._computes_data_gradient:
+            add_forward(command_buffer, numbers, gradient, ImagePart(destination.buffer, regions.destination))

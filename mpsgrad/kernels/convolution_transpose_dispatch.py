@@ -1,0 +1,123 @@
+"""Adds the work of a transposed convolution: that of the ordinary convolution whose data gradient it is.
+
+With the weights of output channel ``o`` and input channel ``c`` exchanged, and the taps in the opposite order, the
+result of a transposed convolution is the gradient for the source of an ordinary one, and the gradients are a result and
+a gradient for weights.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer
+from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
+from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_gradient_weights
+from mpsgrad.kernels.convolution_packing import PackedWeights
+from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_elementwise, strided_family, zeros
+from mpsgrad.shader import ParameterStruct
+
+PARAMETERS = ParameterStruct(
+    "AdditionParameters", source=STRIDES, addend=STRIDES, destination=STRIDES, extents=EXTENTS
+)
+FAMILY = strided_family("convolution_transpose", (PARAMETERS,))
+
+
+def _axes(descriptor: ConvolutionDescriptor) -> tuple[int, int, int, int]:
+    """Groups, outputs of a group, taps, and inputs of a group."""
+    taps = descriptor.kernel_width * descriptor.kernel_height
+    if descriptor.channel_multiplier:
+        return descriptor.output_feature_channels, 1, taps, 1
+    groups = descriptor.groups
+    return groups, descriptor.output_feature_channels // groups, taps, descriptor.input_feature_channels // groups
+
+
+def turned(descriptor: ConvolutionDescriptor, weights: np.ndarray) -> np.ndarray:
+    """``weights`` [group][output][tap][input] as [group][input][opposite tap][output], one row."""
+    return np.ascontiguousarray(weights.reshape(_axes(descriptor))[:, :, ::-1].transpose(0, 3, 2, 1)).reshape(-1)
+
+
+def _add(
+    command_buffer: CommandBuffer,
+    metal_type: str,
+    source: tuple[Buffer, View],
+    addend: tuple[Buffer, View],
+    destination: tuple[Buffer, View],
+    extents: tuple[int, int, int, int],
+) -> None:
+    operands = {"source": source, "addend": addend, "destination": destination}
+    add_elementwise(command_buffer, FAMILY, PARAMETERS, "add", metal_type, operands, extents)
+
+
+def add_turning(
+    command_buffer: CommandBuffer,
+    descriptor: ConvolutionDescriptor,
+    source: Buffer,
+    destination: Buffer,
+    *,
+    back: bool = False,
+    accumulates: bool = False,
+) -> None:
+    """``turned`` on the device, or with ``back`` its inverse; the sum with ``destination`` if it ``accumulates``."""
+    groups, outputs, taps, inputs = _axes(descriptor)
+    if back:
+        outputs, inputs = inputs, outputs
+    of_source = View((taps - 1) * inputs, (taps * inputs, -inputs, 1, outputs * taps * inputs))
+    of_destination = View(0, (1, outputs, taps * outputs, inputs * taps * outputs))
+    addend = (destination, of_destination) if accumulates else zeros(command_buffer.device)
+    extents = (outputs, taps, inputs, groups)
+    _add(command_buffer, "float", (source, of_source), addend, (destination, of_destination), extents)
+
+
+def add_biases(command_buffer: CommandBuffer, biases: Buffer, image: ImagePart, metal_type: str) -> None:
+    """Adds ``biases`` to each pixel of ``image`` in place."""
+    *_, width, height, channels, images = image.layout
+    view = image.buffer, View.of(image.layout)
+    extents = (channels, width, height, images)
+    _add(command_buffer, metal_type, view, (biases, View(0, (1, 0, 0, 0))), view, extents)
+
+
+def add_gradients(
+    command_buffer: CommandBuffer,
+    descriptor: ConvolutionDescriptor,
+    numbers: Weights,
+    gradient: ImagePart,
+    source: ImagePart,
+    *,
+    for_weights: Buffer,
+    for_biases: Buffer,
+    accumulates: bool,
+) -> None:
+    """Adds the gradients for weights and biases, written to the two buffers or added to them.
+
+    ``numbers`` are those of the ordinary convolution, which takes ``gradient`` for its source.
+    """
+    weights, unused = (command_buffer.scratch(4 * count) for count in (_count(descriptor), source.layout[6]))
+    add_gradient_weights(
+        command_buffer, numbers, source, gradient, for_weights=weights, for_biases=unused, accumulates=False
+    )
+    add_turning(command_buffer, descriptor, weights, for_weights, back=True, accumulates=accumulates)
+    _add_sums(command_buffer, numbers, gradient, for_biases, accumulates)
+
+
+def _count(descriptor: ConvolutionDescriptor) -> int:
+    return int(np.prod(descriptor.weights_shape))
+
+
+def _add_sums(
+    command_buffer: CommandBuffer, numbers: Weights, gradient: ImagePart, sums: Buffer, accumulates: bool
+) -> None:
+    """The sum of each channel of ``gradient``: what a 1 x 1 convolution of its first channel has for its biases."""
+    channels = gradient.layout[6]
+    one_channel = ImagePart(gradient.buffer, (*gradient.layout[:6], 1, gradient.layout[7]))
+    unused, found = (command_buffer.scratch(4 * channels) for _ in range(2))
+    pointwise = Weights(
+        unused, found, PackedWeights(unused, found), (1, 1, 1, 1, 1, 1, 0, 0), 1, False, numbers.metal_type,
+        numbers.algorithm,
+    )  # fmt: skip
+    add_gradient_weights(
+        command_buffer, pointwise, gradient, one_channel, for_weights=unused, for_biases=found, accumulates=False
+    )
+    view = View(0, (1, 0, 0, 0))
+    addend = (sums, view) if accumulates else zeros(command_buffer.device)
+    _add(command_buffer, "float", (found, view), addend, (sums, view), (channels, 1, 1, 1))
