@@ -54,6 +54,7 @@ from mpsgrad.kernels.convolution import (
 )
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor, DepthWiseConvolutionDescriptor
+from mpsgrad.kernels.convolution_quantization import ConvolutionWeightsQuantizationType
 from mpsgrad.kernels.convolution_state import (
     ConvolutionGradientState,
     ConvolutionWeightsAndBiasesState,

@@ -75,6 +75,7 @@ class _WeightedKernel(BaseKernel):
     _packed: PackedWeights
     _has_biases: bool
     _loaded_from_state: bool
+    _is_quantized: bool
 
     def _set_data_source(self, data_source: Any) -> None:
         loaded = load_parameters(type(self).__name__, data_source)
@@ -83,6 +84,7 @@ class _WeightedKernel(BaseKernel):
         self._geometry_token = token(loaded.descriptor.geometry)
         self._set_parameters(loaded.weights, loaded.biases)
         self._loaded_from_state = False
+        self._is_quantized = loaded.is_quantized
 
     def _set_parameters(self, weights: np.ndarray, biases: np.ndarray | None) -> None:
         # A new buffer, so that work which was encoded before keeps the weights of that time.
@@ -156,6 +158,7 @@ class _WeightedKernel(BaseKernel):
         self._descriptor = loaded.descriptor
         self._set_parameters(loaded.weights, loaded.biases)
         self._loaded_from_state = False
+        self._is_quantized = loaded.is_quantized
 
     # objc: -reloadWeightsAndBiasesWithCommandBuffer:state:
     def reload_weights_and_biases(
@@ -436,6 +439,10 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
     )
 
     def _require_nothing_fused(self) -> None:
+        if self._is_quantized:
+            raise NotImplementedError(
+                f"{type(self).__name__}: data_type of the data source is UINT8; quantized weights cannot be trained"
+            )
         for name in ("fused_neuron_descriptor", "batch_normalization_parameters"):
             if getattr(self._descriptor, name) is not None:
                 raise NotImplementedError(

@@ -17,6 +17,7 @@ from mpsgrad.kernels.convolution_descriptor import (
     DepthWiseConvolutionDescriptor,
     require_descriptor,
 )
+from mpsgrad.kernels.convolution_quantization import dequantized
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
 
 if TYPE_CHECKING:
@@ -30,13 +31,18 @@ class ConvolutionDataSource:
     A kernel calls ``load``, reads the attributes, and calls ``purge``, when it is made and at each
     ``reload_weights_and_biases_from_data_source``; nothing else is read outside these two calls. The kernel copies what
     it reads. ``from_arrays`` makes a data source of two arrays. Source: ``MPSCNNConvolutionDataSource``.
+
+    A data source may also have ``kernel_weights_data_type``: with FLOAT16 weights are rounded to float16 when they are
+    loaded, as MPS does by default; here the default is FLOAT32. One with weights of type UINT8, which only forward
+    kernels take, has ``ranges_for_uint8_kernel``, a minimum and a maximum for each output channel that stand for 0 and
+    255, or ``lookup_table_for_uint8_kernel`` of 256 numbers, and may say in ``weights_quantization_type`` which to use.
     """
 
     label: str | None = None
 
     @property
     def data_type(self) -> DataType:
-        """FLOAT32 or FLOAT16: the dtype of ``weights``."""
+        """FLOAT32, FLOAT16 or UINT8: the dtype of ``weights``."""
         return DataType.FLOAT32
 
     @property
@@ -147,6 +153,8 @@ class ArrayConvolutionDataSource(ConvolutionDataSource):
         self._weights = weights
         self._bias_terms = bias_terms
         self.label = label
+        if self.data_type == DataType.UINT8:
+            raise NotImplementedError(f"{owner}: UINT8 weights need ranges or a table: subclass ConvolutionDataSource")
         _check_weights(owner, descriptor, weights, self.data_type)
         _check_biases(owner, descriptor, bias_terms)
 
@@ -186,17 +194,22 @@ class LoadedParameters:
     descriptor: ConvolutionDescriptor
     weights: np.ndarray
     biases: np.ndarray | None
+    is_quantized: bool = False
 
 
 _REQUIRED = ("data_type", "descriptor", "weights", "bias_terms", "load", "purge", "label")
-_DTYPES: dict[Any, np.dtype] = {DataType.FLOAT32: np.dtype(np.float32), DataType.FLOAT16: np.dtype(np.float16)}
+_DTYPES: dict[Any, np.dtype] = {
+    DataType.FLOAT32: np.dtype(np.float32),
+    DataType.FLOAT16: np.dtype(np.float16),
+    DataType.UINT8: np.dtype(np.uint8),
+}
 
 
 def load_parameters(owner: str, data_source: Any) -> LoadedParameters:
     """Loads, checks, copies and purges ``data_source``; every ``load`` is followed by a ``purge``, whatever happens.
 
     Raises ``FormatError`` if it is no data source, ``StateError`` if it cannot load, ``NotImplementedError`` for UINT8
-    weights, and what ``from_arrays`` raises.
+    weights that nothing says how to read, and what ``from_arrays`` raises.
     """
     missing = [name for name in _REQUIRED if not hasattr(type(data_source), name) and not hasattr(data_source, name)]
     if missing:
@@ -212,18 +225,28 @@ def load_parameters(owner: str, data_source: Any) -> LoadedParameters:
         weights, biases = data_source.weights, data_source.bias_terms
         _check_weights(owner, descriptor, weights, data_source.data_type)
         _check_biases(owner, descriptor, biases)
-        copied = np.array(weights, np.float32)
+        is_quantized = data_source.data_type == DataType.UINT8
+        copied = dequantized(owner, data_source, weights) if is_quantized else np.array(weights, np.float32)
+        copied = _rounded(owner, data_source, copied)
         folded, shifts = descriptor.fold(copied, None if biases is None else np.array(biases, np.float32))
-        return LoadedParameters(descriptor, folded, shifts)
+        return LoadedParameters(descriptor, folded, shifts, is_quantized)
     finally:
         data_source.purge()
 
 
+def _rounded(owner: str, data_source: Any, weights: np.ndarray) -> np.ndarray:
+    """``weights`` as precise as the data source wants them in the kernel."""
+    kind = getattr(data_source, "kernel_weights_data_type", None)
+    if kind in (None, DataType.FLOAT32):
+        return weights
+    if kind != DataType.FLOAT16:
+        raise FormatError(f"{owner}: kernel_weights_data_type is {kind!r}; it has to be FLOAT32 or FLOAT16")
+    return weights.astype(np.float16).astype(np.float32)
+
+
 def _check_weights(owner: str, descriptor: ConvolutionDescriptor, weights: Any, data_type: Any) -> None:
-    if data_type == DataType.UINT8:
-        raise NotImplementedError(f"{owner}: data_type is UINT8; quantized weights cannot be trained")
     if data_type not in _DTYPES:
-        raise FormatError(f"{owner}: data_type is {data_type!r}; it has to be FLOAT32 or FLOAT16")
+        raise FormatError(f"{owner}: data_type is {data_type!r}; it has to be FLOAT32, FLOAT16 or UINT8")
     _check_array(owner, "weights", weights, descriptor.weights_shape, _DTYPES[data_type])
 
 

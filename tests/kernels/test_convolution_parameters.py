@@ -471,7 +471,8 @@ BAD_INPUT = {
     "a data source without descriptor": (
         lambda: mg.Convolution(Recorder(*arrays(), descriptor="3x3")), mg.FormatError, "descriptor is '3x3'"),
     "UINT8 data source": (
-        lambda: mg.Convolution(Recorder(*arrays(), data_type=mg.DataType.UINT8)), NotSupported, "UINT8"),
+        lambda: mg.Convolution(Recorder(arrays()[0].astype(np.uint8), data_type=mg.DataType.UINT8)), NotSupported,
+        "UINT8 without ranges_for_uint8_kernel or lookup_table_for_uint8_kernel"),
     "invalid data type": (
         lambda: mg.Convolution(Recorder(*arrays(), data_type=mg.DataType.INVALID)), mg.FormatError, "INVALID"),
     "data type and dtype differ": (

@@ -280,7 +280,8 @@ BAD_INPUT = {
     "a source of another size": (
         lambda: backward(source=zeros(1, 4, 5, 4)), mg.GeometryError, "source_image is 1x4x5x4 but gradient_state"),
     "the state of a convolution": (
-        lambda: backward(state=convolution_state(stride=(2, 2))), mg.StateError, "made by Convolution; .* Transpose"),
+        lambda: backward(state=convolution_state(stride=(2, 2))), mg.StateError,
+        "made by Convolution; it has to be made by ConvolutionTranspose"),
     "a gradient configured by hand": (
         lambda: backward(kernel_offset_x=1), NotImplementedError, "the state sets them all"),
 }  # fmt: skip
