@@ -165,7 +165,7 @@ class ConvolutionTranspose(_TurnedWeights, Kernel):
             sizes.append(made)
             offsets.append(offset)
         self._configure(offset=Offset(0, 0, self.offset.z), kernel_offset_x=offsets[0], kernel_offset_y=offsets[1])
-        descriptor = ImageDescriptor(source.channel_format, *sizes, channels, images)
+        descriptor = ImageDescriptor(source.channel_format, sizes[0], sizes[1], channels, images)
         if isinstance(self.padding, ExplicitPadding):
             return descriptor
         states = source_states if source_states is not None or self._coupled is None else [self._coupled]
