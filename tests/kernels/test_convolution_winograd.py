@@ -16,7 +16,7 @@ from test_convolution_variants import make
 import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_winograd
 from mpsgrad.kernels.convolution_dispatch import Algorithm
-from mpsgrad.kernels.convolution_tile import tiling
+from mpsgrad.kernels.convolution_tile import Tiling, all_tiles, tiling
 from mpsgrad.testing import assert_within, error_bound
 
 UNITS = 132
@@ -187,6 +187,20 @@ def test_weight_gradients_are_split_where_there_are_many_tiles(size, images, par
     mg.ConvolutionGradient(layer.data_source()).encode(commands, gradient, source, state)
     threadgroups = {d.threadgroups for d in commands._dispatches if d.function.name.endswith("by_products")}
     assert all(count >= 2 * 37 and count % 37 == 0 for count in threadgroups) and threadgroups
+    check(layer)
+
+
+@pytest.mark.parametrize(
+    "tile", sorted(tile for kind, _, tile in all_tiles() if kind == "planes"), ids=lambda tile: tile.name
+)
+def test_each_tile_of_any_device(tile, wherever_possible):
+    def only(family: str) -> Tiling:
+        return replace(tiling(family), tiles={("planes", "float"): (tile,)})
+
+    wherever_possible.setattr(convolution_winograd, "tiling", only)
+    layer = make((19, 21), 20, 136, (3, 3), padding=(1, 1))
+    products = [name for names in dispatches(layer) for name in names if "product" in name]
+    assert products == [f"winograd_product_{tile.name}_{kind}" for kind in ("by_rows", "by_rows", "by_products")]
     check(layer)
 
 
