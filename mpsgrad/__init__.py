@@ -140,6 +140,15 @@ from mpsgrad.kernels.reduction import (
     ReductionSpatialMean,
     ReductionSpatialMeanGradient,
 )
+from mpsgrad.kernels.response_normalization import (
+    CrossChannelNormalization,
+    CrossChannelNormalizationGradient,
+    LocalContrastNormalization,
+    LocalContrastNormalizationGradient,
+    ResponseNormalizationGradientState,
+    SpatialNormalization,
+    SpatialNormalizationGradient,
+)
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, ExplicitPadding, PaddingMethod
 from mpsgrad.precompile import compile_at_import

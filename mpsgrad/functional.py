@@ -72,6 +72,14 @@ from mpsgrad.kernels.pooling import (
     PoolingL2NormGradient,
 )
 from mpsgrad.kernels.reduction import ReduceGradient, ReduceUnary
+from mpsgrad.kernels.response_normalization import (
+    CrossChannelNormalization,
+    CrossChannelNormalizationGradient,
+    LocalContrastNormalization,
+    LocalContrastNormalizationGradient,
+    SpatialNormalization,
+    SpatialNormalizationGradient,
+)
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.padding import DefaultPadding, ExplicitPadding, Padding, PaddingMethod
 
@@ -478,6 +486,62 @@ def dropout_gradient(source_gradient: Any, keep_probability: float, *, seed: int
     """``g / keep_probability`` with the same mask (``DropoutGradient``)."""
     forward, gradient = Dropout(keep_probability, seed=seed), DropoutGradient(keep_probability, seed=seed)
     return _filled_gradient(forward, gradient, source_gradient, source_gradient)[0]
+
+
+def _with_values(kernel: Any, parameters: dict[str, float]) -> Any:
+    for name, value in parameters.items():
+        if name not in kernel._parameter_names:
+            known = ", ".join(kernel._parameter_names)
+            raise FormatError(f"{type(kernel).__name__}: there is no {name}; it has {known}")
+        setattr(kernel, name, value)
+    return kernel
+
+
+def cross_channel_normalization(source: Any, *, kernel: int = 5, **parameters: float) -> np.ndarray:
+    """``x / (delta + alpha / N * sum(x**2)) ** beta`` over ``kernel`` channels (``CrossChannelNormalization``)."""
+    return _forward(_with_values(CrossChannelNormalization(kernel), parameters), source)
+
+
+def cross_channel_normalization_gradient(
+    source_gradient: Any, source: Any, *, kernel: int = 5, **parameters: float
+) -> np.ndarray:
+    """Its gradient (``CrossChannelNormalizationGradient``)."""
+    forward, gradient = CrossChannelNormalization(kernel), CrossChannelNormalizationGradient(kernel)
+    kernels = _with_values(forward, parameters), _with_values(gradient, parameters)
+    return _gradient(*kernels, source_gradient, source)[0]
+
+
+def spatial_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
+    """The same over a window of pixels of each channel (``SpatialNormalization``)."""
+    height, width = _pair("kernel", kernel)
+    return _forward(_with_values(SpatialNormalization(kernel_width=width, kernel_height=height), parameters), source)
+
+
+def spatial_normalization_gradient(
+    source_gradient: Any, source: Any, *, kernel: Pair, **parameters: float
+) -> np.ndarray:
+    """Its gradient (``SpatialNormalizationGradient``)."""
+    height, width = _pair("kernel", kernel)
+    window = {"kernel_width": width, "kernel_height": height}
+    kernels = SpatialNormalization(**window), SpatialNormalizationGradient(**window)
+    return _gradient(*(_with_values(each, parameters) for each in kernels), source_gradient, source)[0]
+
+
+def local_contrast_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
+    """``pm + ps * (x - p0 * mean) / (delta + alpha * variance) ** beta`` (``LocalContrastNormalization``)."""
+    height, width = _pair("kernel", kernel)
+    forward = LocalContrastNormalization(kernel_width=width, kernel_height=height)
+    return _forward(_with_values(forward, parameters), source)
+
+
+def local_contrast_normalization_gradient(
+    source_gradient: Any, source: Any, *, kernel: Pair, **parameters: float
+) -> np.ndarray:
+    """Its gradient (``LocalContrastNormalizationGradient``)."""
+    height, width = _pair("kernel", kernel)
+    window = {"kernel_width": width, "kernel_height": height}
+    kernels = LocalContrastNormalization(**window), LocalContrastNormalizationGradient(**window)
+    return _gradient(*(_with_values(each, parameters) for each in kernels), source_gradient, source)[0]
 
 
 def soft_max(source: Any) -> np.ndarray:

@@ -63,6 +63,7 @@ TESTS = {
     "convolution_weights": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "batch_normalization": ("tests/kernels/test_batch_normalization.py", "tests/kernels/test_group_normalization.py"),
     "dropout": ("tests/kernels/test_dropout.py",),
+    "lib/walks": ("tests/kernels/test_pooling.py", "tests/kernels/test_response_normalization.py"),
     "lib/philox": ("tests/kernels/test_dropout.py",),
     "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
     "loss": ("tests/kernels/test_loss.py",),
@@ -77,6 +78,7 @@ TESTS = {
     "neuron": ("tests/kernels/test_neuron.py",),
     "optimizer": ("tests/kernels/test_optimizer.py",),
     "pooling": ("tests/kernels/test_pooling.py",),
+    "response_normalization": ("tests/kernels/test_response_normalization.py",),
     "soft_max": ("tests/kernels/test_soft_max.py",),
 }
 

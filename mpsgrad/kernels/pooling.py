@@ -21,6 +21,7 @@ from mpsgrad.kernel import (
     Regions,
     SizeProperty,
 )
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, threads_of, walk_of, works_by_rows
 from mpsgrad.padding import PaddingMethod
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -74,27 +75,12 @@ load."""
 FAMILY = ShaderFamily(
     "pooling",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
-    {"blocks": BLOCKS, "column_rows": COLUMN_ROWS, "threads": 128, "walks": ("element", "element4")},
-    {"cpu": {"column_rows": 0, "threads": 256, "walks": ("row", "short_pixels")}},
+    {"blocks": BLOCKS, "column_rows": COLUMN_ROWS, **CONSTANTS},
+    {"cpu": {"column_rows": 0, **CPU_CONSTANTS}},
 )
 
 
 _LAYOUTS = ("source", "gradient", "destination", "windows")
-
-
-def _works_by_rows(device: Device) -> bool:
-    """Whether a simdgroup of ``device`` owns a whole row of pixels, as suits CPUs, or each thread its own elements."""
-    return device.family == "cpu"
-
-
-def _walk(device: Device, name: str, blocks: bool, layouts: Sequence[tuple[int, ...]]) -> str:
-    """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts."""
-    channels = layouts[0][6]
-    if _works_by_rows(device):
-        return "row" if channels >= 32 else "short_pixels"
-    has_element4 = blocks or "gradient" not in name
-    even = all(value % 4 == 0 for layout in layouts for value in (*layout[:4], layout[6]))
-    return "element4" if has_element4 and even else "element"
 
 
 def _add_dispatch(
@@ -108,15 +94,11 @@ def _add_dispatch(
 ) -> None:
     """Adds one run of the kernel function ``name`` over the pixels, or the blocks, of the destination."""
     struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
-    *_, width, height, channels, images = parameters["destination"]
-    if blocks:
-        width, height = parameters["blocks_x"], parameters["blocks_y"]
     layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
-    walk = _walk(device, name, blocks, layouts)
+    walk = walk_of(device, layouts, has_element4=blocks or "gradient" not in name)
     function = FAMILY.function(device, f"{name}_by_{walk}", metal_type)
-    threads = 32 * height * images
-    if not _works_by_rows(device):
-        threads = width * height * images * (channels // 4 if walk == "element4" else channels)
+    size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
+    threads = threads_of(walk, parameters["destination"], *size)
     command_buffer.add_dispatch(
         function,
         -(-threads // function.threadgroup_size),
@@ -562,7 +544,7 @@ class PoolingGradient(GradientKernel):
     def _blocks(self, regions: Regions, origin_x: int, origin_y: int) -> dict[str, int]:
         """The blocks that cover the destination; ``origin`` is the destination pixel where block 0 begins."""
         width, height = self.stride_in_pixels_x, self.stride_in_pixels_y
-        if (self.kernel_width, width) == (3, 1) and not _works_by_rows(self.device):
+        if (self.kernel_width, width) == (3, 1) and not works_by_rows(self.device):
             height = COLUMN_ROWS
         first_x, first_y = -origin_x // width, -origin_y // height
         return {

@@ -60,6 +60,15 @@ from .pooling import (
     pooling_max_indices,
 )
 from .reduction import reduction, reduction_gradient
+from .response_normalization import (
+    cross_channel_normalization,
+    cross_channel_normalization_gradient,
+    local_contrast_normalization,
+    local_contrast_normalization_gradient,
+    local_contrast_statistics,
+    spatial_normalization,
+    spatial_normalization_gradient,
+)
 from .soft_max import log_soft_max, log_soft_max_gradient, soft_max, soft_max_gradient
 from .window import window_extent
 
@@ -85,6 +94,8 @@ __all__ = [
     "convolution_gradient_weights",
     "convolution_transpose",
     "convolution_transpose_gradient",
+    "cross_channel_normalization",
+    "cross_channel_normalization_gradient",
     "dropout",
     "dropout_gradient",
     "dropout_mask",
@@ -96,6 +107,9 @@ __all__ = [
     "group_normalization_statistics",
     "instance_normalization",
     "instance_normalization_gradient",
+    "local_contrast_normalization",
+    "local_contrast_normalization_gradient",
+    "local_contrast_statistics",
     "log_soft_max",
     "log_soft_max_gradient",
     "loss",
@@ -124,6 +138,8 @@ __all__ = [
     "rms_prop",
     "soft_max",
     "soft_max_gradient",
+    "spatial_normalization",
+    "spatial_normalization_gradient",
     "stochastic_gradient_descent",
     "window_extent",
 ]

@@ -17,6 +17,7 @@ import bench.rows.neuron
 import bench.rows.optimizer
 import bench.rows.pooling
 import bench.rows.reduction
+import bench.rows.response_normalization
 import bench.rows.soft_max
 from bench import __main__ as command_line
 from bench import inputs, peaks, timing
@@ -59,6 +60,7 @@ TINY: dict[str, dict[str, Any]] = {
         "scan": lambda hardware: (),
     },
     "reduction": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
+    "response_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "soft_max": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
 }
 """The names of each module that set its shapes, and what they are here."""

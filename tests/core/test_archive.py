@@ -17,11 +17,18 @@ from mpsgrad.kernel import BaseKernel
 
 RANDOM = np.random.default_rng(23)
 WINDOW = {"kernel_width": 3, "kernel_height": 2, "stride_in_pixels_x": 2, "stride_in_pixels_y": 1}
+SQUARE = {"kernel_width": 3, "kernel_height": 3}
 DILATED = WINDOW | {"dilation_rate_x": 2, "dilation_rate_y": 3}
 
 
 def array(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def with_values(kernel: Any, **properties: float) -> Any:
+    for name, value in properties.items():
+        setattr(kernel, name, value)
+    return kernel
 
 
 def weights(*shape: int, **keywords: Any) -> mg.ConvolutionDataSource:
@@ -57,6 +64,8 @@ KERNELS: dict[str, Any] = {
     "DilatedPoolingMax": lambda: mg.DilatedPoolingMax(**DILATED, record_maxima=True),
     "DilatedPoolingMaxGradient": lambda: mg.DilatedPoolingMaxGradient(**DILATED),
     "ForwardLoss": lambda: mg.ForwardLoss(mg.LossDescriptor("huber", "mean", 0.5, delta=0.25)),
+    "CrossChannelNormalization": lambda: with_values(mg.CrossChannelNormalization(3), beta=0.75),
+    "CrossChannelNormalizationGradient": lambda: with_values(mg.CrossChannelNormalizationGradient(3), alpha=0.5),
     "Dropout": lambda: mg.Dropout(0.25, seed=3, mask_stride_in_pixels=mg.Size(1, 0, 1)),
     "DropoutGradient": lambda: mg.DropoutGradient(0.25, seed=3, mask_stride_in_pixels=mg.Size(1, 0, 1)),
     "FullyConnected": lambda: mg.FullyConnected(weights(4, 2, 3, 1)),
@@ -72,6 +81,12 @@ KERNELS: dict[str, Any] = {
         mg.InstanceNormalizationDataSource.from_arrays(array(4), array(4), label="norm")
     ),
     "InstanceNormalizationGradient": mg.InstanceNormalizationGradient,
+    "LocalContrastNormalization": lambda: with_values(mg.LocalContrastNormalization(**SQUARE), alpha=1, p0=0.5, pm=1),
+    "LocalContrastNormalizationGradient": lambda: with_values(
+        mg.LocalContrastNormalizationGradient(**SQUARE), alpha=1, ps=2, delta=0.5
+    ),
+    "SpatialNormalization": lambda: with_values(mg.SpatialNormalization(**SQUARE), beta=0.75),
+    "SpatialNormalizationGradient": lambda: with_values(mg.SpatialNormalizationGradient(**SQUARE), delta=2),
     "Loss": lambda: mg.Loss(
         mg.LossDescriptor("softmax_cross_entropy", "mean", 0.5, 0.1, 4), gradient_follows_reduction=True
     ),

@@ -1,0 +1,364 @@
+"""Normalization by the values around: across channels, of pixels, by local contrast; and the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, ClassVar
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import GeometryError, StateError
+from mpsgrad.geometry import EdgeMode, integer
+from mpsgrad.image import Image
+from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
+from mpsgrad.kernel_property import RealProperty
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.state import ForwardSnapshot, GradientState
+
+PARAMETERS = ParameterStruct(
+    "ResponseNormalizationParameters",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    shift_x="int",
+    shift_y="int",
+    source_x="int",
+    source_y="int",
+    before_x="int",
+    behind_x="int",
+    before_y="int",
+    behind_y="int",
+    alpha="float",
+    beta="float",
+    delta="float",
+    p0="float",
+    pm="float",
+    ps="float",
+    share="float",
+    slope="float",
+)
+"""``shift`` is where destination pixel 0 lies in the image with the windows, ``share`` is 1 / N, and ``slope`` the
+constant of the gradient's factors. ``alpha`` is over N."""
+FAMILY = ShaderFamily(
+    "response_normalization", (IMAGE_LAYOUT, PARAMETERS), CONSTANTS, {"cpu": CPU_CONSTANTS}, ahead_of_time=False
+)
+
+
+class ResponseNormalizationGradientState(GradientState):
+    """The state of a normalization by the values around: its snapshot, and the values of the kernel's parameters.
+
+    Source: ``MPSNNGradientState``.
+    """
+
+    def __init__(
+        self,
+        kernel: _ResponseNormalization,
+        snapshot: ForwardSnapshot,
+        *,
+        command_buffer: CommandBuffer | None = None,
+    ) -> None:
+        super().__init__(snapshot, (), kernel.device, command_buffer=command_buffer)
+        self.settings = kernel._settings
+
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        return (self.snapshot, tuple(self.settings.items()))
+
+
+class _Response:
+    """What a forward kernel and its gradient kernel share: the parameters, and the shader's values for them."""
+
+    alpha = RealProperty(1.0, "The factor of the sum, or of the variance.", minimum=0.0)
+    beta = RealProperty(5.0, "The exponent.")
+    delta = RealProperty(1.0, "What is added before the power is taken.")
+
+    supported_edge_modes: ClassVar[tuple[EdgeMode, ...]] = (EdgeMode.ZERO,)
+    remembers_encodes: ClassVar[bool] = True
+    _function: ClassVar[str]
+    _parameter_names: ClassVar[tuple[str, ...]] = ("alpha", "beta", "delta")
+    _size: tuple[int, int]
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The parameters by name, and the size of the window."""
+        return {"window": self._size, **{name: getattr(self, name) for name in self._parameter_names}}
+
+    def _numbers(self) -> dict[str, Any]:
+        """The shader's parameters that do not depend on images."""
+        width, height = self._size
+        share = 1.0 / (width * height)
+        return {
+            "before_x": width // 2,
+            "behind_x": (width - 1) // 2,
+            "before_y": height // 2,
+            "behind_y": (height - 1) // 2,
+            "alpha": self.alpha * share,
+            "beta": self.beta,
+            "delta": self.delta,
+            "p0": getattr(self, "p0", 0.0),
+            "pm": getattr(self, "pm", 0.0),
+            "ps": getattr(self, "ps", 1.0),
+            "share": share,
+            "slope": 2.0 * self.alpha * self.beta * share,
+        }
+
+    def _add(
+        self,
+        command_buffer: CommandBuffer,
+        suffix: str,
+        metal_type: str,
+        buffers: tuple[Buffer, ...],
+        layouts: dict[str, Layout],
+        shift: tuple[int, int],
+        source_shift: tuple[int, int] = (0, 0),
+    ) -> None:
+        device = command_buffer.device
+        has_element4 = "cross" not in self._function
+        walk = walk_of(device, list(layouts.values()), has_element4=has_element4)
+        function = FAMILY.function(device, f"{self._function}{suffix}_by_{walk}", metal_type)
+        parameters = PARAMETERS.pack(
+            gradient=layouts.get("gradient", layouts["source"]),
+            source=layouts["source"],
+            destination=layouts["destination"],
+            shift_x=shift[0],
+            shift_y=shift[1],
+            source_x=source_shift[0],
+            source_y=source_shift[1],
+            **self._numbers(),
+        )
+        threads = threads_of(walk, layouts["destination"])
+        command_buffer.add_dispatch(
+            function, -(-threads // function.threadgroup_size), *buffers, device.constant_buffer(parameters)
+        )
+
+
+class _ResponseNormalization(_Response, Kernel):
+    """A forward kernel."""
+
+    def _make_state(
+        self, source: Image, destination: Image, command_buffer: CommandBuffer | None
+    ) -> ResponseNormalizationGradientState:
+        snapshot = self._shared_snapshot(source, destination)
+        return ResponseNormalizationGradientState(self, snapshot, command_buffer=command_buffer)
+
+    def _require_state(self, state: Any, source: Image, destination: Image) -> None:
+        super()._require_state(state, source, destination)
+        for name, value in self._settings.items():
+            if state.settings[name] != value:
+                raise StateError(
+                    f"{type(self).__name__}: {name} is {value} but destination_state was made when it was "
+                    f"{state.settings[name]}; make the state after the last property is set"
+                )
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        self._add(
+            command_buffer,
+            "",
+            source.channel_format.metal_type,
+            (source.buffer, destination.buffer),
+            {"source": regions.sources[0], "destination": regions.destination},
+            (self.offset.x, self.offset.y),
+        )
+
+
+class _ResponseNormalizationGradient(_Response, GradientKernel):
+    """A gradient kernel. Its parameters have to be those of the forward kernel."""
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        for name, value in self._settings.items():
+            if state.settings[name] != value:
+                raise StateError(
+                    f"{type(self).__name__}: {name} is {value} but that of gradient_state's kernel was "
+                    f"{state.settings[name]}"
+                )
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        gradient, dx, dy = self._pointwise_gradient(regions.sources[0], state)
+        *_, width, height, channels, images = gradient
+        row = width * channels
+        dense: Layout = (0, channels, row, row * height, width, height, channels, images)
+        count = 3 if "p0" in self._parameter_names else 2
+        scratch = tuple(command_buffer.scratch(4 * row * height * images) for _ in range(count))
+        metal_type = source_image.channel_format.metal_type
+        offset = state.snapshot.offset
+        source = regions.sources[1]
+        self._add(
+            command_buffer,
+            "_factors",
+            metal_type,
+            (source_gradient.buffer, source_image.buffer, *scratch),
+            {"gradient": gradient, "source": source, "destination": dense},
+            (offset.x, offset.y),
+        )
+        self._add(
+            command_buffer,
+            "_gradient",
+            metal_type,
+            (source_image.buffer, *scratch, destination.buffer),
+            {"gradient": dense, "source": source, "destination": regions.destination},
+            (dx, dy),
+            (self.secondary_offset.x, self.secondary_offset.y),
+        )
+
+
+class _AcrossChannels:
+    """The window of both kernels across channels."""
+
+    _function: ClassVar[str] = "cross_channel_normalization"
+    _size: tuple[int, int]
+
+    @property
+    def kernel_size(self) -> int:
+        """How many channels a sum is over."""
+        return self._size[0]
+
+
+def _channels(owner: str, kernel_size: int) -> tuple[int, int]:
+    return integer(owner, "kernel_size", kernel_size, 1), 1
+
+
+def _square(owner: str, kernel_width: int, kernel_height: int) -> tuple[int, int]:
+    width, height = integer(owner, "kernel_width", kernel_width, 1), integer(owner, "kernel_height", kernel_height, 1)
+    if width != height:
+        raise GeometryError(f"{owner}: kernel_width is {width} but kernel_height {height}; the window has to be square")
+    return width, height
+
+
+class CrossChannelNormalization(_AcrossChannels, _ResponseNormalization):
+    """``y[c] = x[c] / (delta + alpha / N * sum x[q]^2) ^ beta`` of each pixel.
+
+    The sum is over the channels ``c - N // 2`` to ``c + (N - 1) // 2`` that exist, N being ``kernel_size``. A base that
+    is not positive gives an undefined result. Raises ``GeometryError`` for a ``kernel_size`` below 1 and a negative
+    alpha. Source: ``MPSCNNCrossChannelNormalization``.
+    """
+
+    # objc: -initWithDevice:kernelSize:
+    def __init__(self, kernel_size: int = 5, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(device=device, label=label)
+        self._size = _channels(type(self).__name__, kernel_size)
+
+
+class CrossChannelNormalizationGradient(_AcrossChannels, _ResponseNormalizationGradient):
+    """The gradient of ``CrossChannelNormalization``. Source: ``MPSCNNCrossChannelNormalizationGradient``.
+
+    With ``L`` the base of the power, and the sum over the channels whose windows channel ``c`` is in::
+
+        dx[c] = g[c] L[c]^-beta - 2 alpha beta / N x[c] sum_r g[r] x[r] L[r]^(-beta - 1)
+
+    Apple prints the second term without ``1 / N``, which is not the derivative. Parameters have to be the forward
+    kernel's.
+    """
+
+    forward_kernels = ("CrossChannelNormalization",)
+
+    # objc: -initWithDevice:kernelSize:
+    def __init__(self, kernel_size: int = 5, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(device=device, label=label)
+        self._size = _channels(type(self).__name__, kernel_size)
+
+
+class _AroundPixels(_Response):
+    """The window of kernels over pixels."""
+
+    def _take_window(self, kernel_width: int, kernel_height: int) -> None:
+        self._size = _square(type(self).__name__, kernel_width, kernel_height)
+        self._set_window(*self._size, 1, 1, 1, 1)  # type: ignore[attr-defined]
+
+
+class _ForwardAroundPixels(_AroundPixels, _ResponseNormalization):
+    # objc: -initWithDevice:kernelWidth:kernelHeight:
+    def __init__(
+        self, *, kernel_width: int, kernel_height: int, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._take_window(kernel_width, kernel_height)
+
+
+class _GradientAroundPixels(_AroundPixels, _ResponseNormalizationGradient):
+    # objc: -initWithDevice:kernelWidth:kernelHeight:
+    def __init__(
+        self, *, kernel_width: int, kernel_height: int, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._take_window(kernel_width, kernel_height)
+
+    @property
+    def kernel_width(self) -> int:
+        """Taps along x."""
+        return self._size[0]
+
+    @property
+    def kernel_height(self) -> int:
+        """Taps along y."""
+        return self._size[1]
+
+
+class SpatialNormalization(_ForwardAroundPixels):
+    """``y = x / (delta + alpha / N * sum x^2) ^ beta`` for each channel. Source: ``MPSCNNSpatialNormalization``.
+
+    The sum is over the N pixels of a square window; those outside the source are 0. Raises ``GeometryError`` for a
+    window that is not square or below 1 and a negative alpha, ``NotImplementedError`` for edge modes but ZERO.
+    """
+
+    _function = "spatial_normalization"
+
+
+class SpatialNormalizationGradient(_GradientAroundPixels):
+    """The gradient of ``SpatialNormalization``. Source: ``MPSCNNSpatialNormalizationGradient``.
+
+    With ``T`` the base of the power, and the sum over the pixels whose windows pixel ``i`` is in::
+
+        dx[i] = g[i] T[i]^-beta - 2 alpha beta / N x[i] sum_l g[l] x[l] T[l]^(-beta - 1)
+
+    Apple prints it without ``1 / N`` and with ``T[i]`` in the sum, which is not the derivative. Parameters have to be
+    the forward kernel's.
+    """
+
+    forward_kernels = ("SpatialNormalization",)
+    _function = "spatial_normalization"
+
+
+class _LocalContrast(_Response):
+    """The parameters of local contrast normalization."""
+
+    alpha = RealProperty(0.0, "The factor of the variance.", minimum=0.0)
+    beta = RealProperty(0.5, "The exponent.")
+    delta = RealProperty(1.0 / 1024.0, "What is added before the power is taken.")
+    p0 = RealProperty(1.0, "The factor of the mean that is subtracted.")
+    pm = RealProperty(0.0, "What is added to the result.")
+    ps = RealProperty(1.0, "The factor of the result.")
+
+    _function = "local_contrast_normalization"
+    _parameter_names = ("alpha", "beta", "delta", "p0", "pm", "ps")
+
+
+class LocalContrastNormalization(_LocalContrast, _ForwardAroundPixels):
+    """``y = pm + ps (x - p0 M) / (delta + alpha V) ^ beta`` for each channel.
+
+    ``M`` and ``V`` are mean and variance of the N pixels of a square window; those outside the source are 0. Source:
+    ``MPSCNNLocalContrastNormalization``. Raises what ``SpatialNormalization`` raises.
+    """
+
+
+class LocalContrastNormalizationGradient(_LocalContrast, _GradientAroundPixels):
+    """The gradient of ``LocalContrastNormalization``. Source: ``MPSCNNLocalContrastNormalizationGradient``.
+
+    With ``T = delta + alpha V``, and the sum over the pixels whose windows pixel ``i`` is in::
+
+        dx[i] = ps (g[i] T[i]^-beta - sum_l g[l] (p0 / N T[l]^-beta
+                    + 2 alpha beta / N (x[l] - p0 M[l]) (x[i] - M[l]) T[l]^(-beta - 1)))
+
+    What Apple prints is not the derivative. Parameters have to be the forward kernel's.
+    """
+
+    forward_kernels = ("LocalContrastNormalization",)

@@ -1,0 +1,38 @@
+"""How the elements of an image are shared out over threads: the host's part of ``shaders/lib/walks.metal.j2``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mpsgrad.devices import Device
+
+Layout = tuple[int, ...]
+
+CONSTANTS: dict[str, Any] = {"threads": 128, "walks": ("element", "element4")}
+CPU_CONSTANTS: dict[str, Any] = {"threads": 256, "walks": ("row", "short_pixels")}
+"""What a template that uses the walks takes, and the tunables of CPUs."""
+
+
+def works_by_rows(device: Device) -> bool:
+    """Whether a simdgroup of ``device`` owns a whole row of pixels, as suits CPUs, or each thread its own elements."""
+    return device.family == "cpu"
+
+
+def walk_of(device: Device, layouts: Sequence[Layout], *, has_element4: bool = True) -> str:
+    """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts."""
+    channels = layouts[0][6]
+    if works_by_rows(device):
+        return "row" if channels >= 32 else "short_pixels"
+    even = all(value % 4 == 0 for layout in layouts for value in (*layout[:4], layout[6]))
+    return "element4" if has_element4 and even else "element"
+
+
+def threads_of(walk: str, layout: Layout, width: int | None = None, height: int | None = None) -> int:
+    """How many threads a ``walk`` over ``layout`` takes; ``width`` and ``height`` are those of blocks of its pixels."""
+    *_, columns, lines, channels, images = layout
+    if width is not None and height is not None:
+        columns, lines = width, height
+    if "element" not in walk:
+        return 32 * lines * images
+    return columns * lines * images * (channels // 4 if walk == "element4" else channels)
