@@ -68,6 +68,8 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
     source = mg.Image.from_array(np.ones(SHAPE, np.float32), device)
     channels = SHAPE[3]
     window: dict[str, Any] = {"kernel_width": 2, "kernel_height": 2, "device": device}
+    twice: dict[str, Any] = {"scale_factor_x": 2, "scale_factor_y": 2, "device": device}
+    size: dict[str, Any] = {"resize_width": 3, "resize_height": 3, "device": device}
     weights = np.ones((channels, 1, 1, channels), np.float32)
     data = mg.ConvolutionDataSource.from_arrays(weights, np.ones(channels, np.float32))
     whole = np.ones((channels, *SHAPE[1:]), np.float32)
@@ -83,6 +85,11 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         (mg.Neuron(descriptor, device=device), mg.NeuronGradient(descriptor, device=device)),
         (mg.ReductionSpatialMean(device=device), mg.ReductionSpatialMeanGradient(device=device)),
         *((kind(device=device), mg.ReduceGradient(device=device)) for kind in WITH_GRADIENT[:-1]),
+        *_normalizations(channels, device),
+        (mg.Dropout(0.5, device=device), mg.DropoutGradient(0.5, device=device)),
+        (mg.UpsamplingNearest(**twice), mg.UpsamplingNearestGradient(**twice)),
+        (mg.UpsamplingBilinear(**twice), mg.UpsamplingBilinearGradient(**twice)),
+        (mg.ResizeBilinear(**size), mg.ResizeBilinearGradient(**size)),
         (mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device)),
         (mg.FullyConnected(fully, device=device), mg.FullyConnectedGradient(fully, device=device)),
     ):
@@ -97,6 +104,18 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
     yield from _arithmetic(source, device)
     yield from _batch_normalization(source, device)
     yield from _loss_and_optimizer(source, device)
+
+
+def _normalizations(channels: int, device: mg.Device) -> Iterator[tuple[Any, Any]]:
+    """Kernels and gradient kernels of the normalizations that take one encode."""
+    window: dict[str, Any] = {"kernel_width": 3, "kernel_height": 3, "device": device}
+    instances = mg.InstanceNormalizationDataSource.from_arrays(number_of_feature_channels=channels, epsilon=1.0)
+    groups = mg.GroupNormalizationDataSource.from_arrays(2, number_of_feature_channels=channels, epsilon=1.0)
+    yield mg.InstanceNormalization(instances, device=device), mg.InstanceNormalizationGradient(device=device)
+    yield mg.GroupNormalization(groups, device=device), mg.GroupNormalizationGradient(device=device)
+    yield mg.CrossChannelNormalization(device=device), mg.CrossChannelNormalizationGradient(device=device)
+    yield mg.SpatialNormalization(**window), mg.SpatialNormalizationGradient(**window)
+    yield mg.LocalContrastNormalization(**window), mg.LocalContrastNormalizationGradient(**window)
 
 
 class _Call:

@@ -21,6 +21,7 @@ FAMILIES = (
     "soft_max",
     "group_normalization",
     "dropout",
+    "upsampling",
     "cross_channel_normalization",
     "spatial_normalization",
     "local_contrast_normalization",

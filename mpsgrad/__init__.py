@@ -150,6 +150,17 @@ from mpsgrad.kernels.response_normalization import (
     SpatialNormalizationGradient,
 )
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
+from mpsgrad.kernels.upsampling import (
+    ResizeBilinear,
+    ResizeBilinearGradient,
+    Upsampling,
+    UpsamplingBilinear,
+    UpsamplingBilinearGradient,
+    UpsamplingGradient,
+    UpsamplingGradientState,
+    UpsamplingNearest,
+    UpsamplingNearestGradient,
+)
 from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, ExplicitPadding, PaddingMethod
 from mpsgrad.precompile import compile_at_import
 from mpsgrad.runtime import KernelFunction, KernelLibrary, KernelRun, compile

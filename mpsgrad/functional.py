@@ -81,6 +81,14 @@ from mpsgrad.kernels.response_normalization import (
     SpatialNormalizationGradient,
 )
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
+from mpsgrad.kernels.upsampling import (
+    ResizeBilinear,
+    ResizeBilinearGradient,
+    UpsamplingBilinear,
+    UpsamplingBilinearGradient,
+    UpsamplingNearest,
+    UpsamplingNearestGradient,
+)
 from mpsgrad.padding import DefaultPadding, ExplicitPadding, Padding, PaddingMethod
 
 Pair = int | tuple[int, int]
@@ -542,6 +550,56 @@ def local_contrast_normalization_gradient(
     window = {"kernel_width": width, "kernel_height": height}
     kernels = LocalContrastNormalization(**window), LocalContrastNormalizationGradient(**window)
     return _gradient(*(_with_values(each, parameters) for each in kernels), source_gradient, source)[0]
+
+
+def _factors(factor: Any) -> dict[str, Any]:
+    y, x = factor if isinstance(factor, tuple) and len(factor) == 2 else (factor, factor)
+    return {"scale_factor_x": x, "scale_factor_y": y}
+
+
+def upsampling_nearest(source: Any, *, factor: float | tuple[float, float]) -> np.ndarray:
+    """``x[floor(o / factor)]``; a pair of factors is (y, x) (``UpsamplingNearest``)."""
+    return _forward(UpsamplingNearest(**_factors(factor)), source)
+
+
+def upsampling_nearest_gradient(
+    source_gradient: Any, source: Any, *, factor: float | tuple[float, float]
+) -> np.ndarray:
+    """The sum over the pixels that were copied from each (``UpsamplingNearestGradient``)."""
+    factors = _factors(factor)
+    return _gradient(UpsamplingNearest(**factors), UpsamplingNearestGradient(**factors), source_gradient, source)[0]
+
+
+def upsampling_bilinear(
+    source: Any, *, factor: float | tuple[float, float], align_corners: bool = False
+) -> np.ndarray:
+    """Bilinear interpolation at ``o / factor``, without a shift by half a pixel (``UpsamplingBilinear``)."""
+    return _forward(UpsamplingBilinear(**_factors(factor), align_corners=align_corners), source)
+
+
+def upsampling_bilinear_gradient(
+    source_gradient: Any, source: Any, *, factor: float | tuple[float, float], align_corners: bool = False
+) -> np.ndarray:
+    """Its transpose (``UpsamplingBilinearGradient``)."""
+    factors = _factors(factor)
+    forward = UpsamplingBilinear(**factors, align_corners=align_corners)
+    return _gradient(forward, UpsamplingBilinearGradient(**factors), source_gradient, source)[0]
+
+
+def resize_bilinear(source: Any, *, size: Pair, align_corners: bool = False) -> np.ndarray:
+    """Bilinear interpolation to ``size`` (y, x) (``ResizeBilinear``)."""
+    height, width = _pair("size", size)
+    kernel = ResizeBilinear(resize_width=width, resize_height=height, align_corners=align_corners)
+    return _forward(kernel, source)
+
+
+def resize_bilinear_gradient(
+    source_gradient: Any, source: Any, *, size: Pair, align_corners: bool = False
+) -> np.ndarray:
+    """Its transpose (``ResizeBilinearGradient``)."""
+    height, width = _pair("size", size)
+    arguments: dict[str, Any] = {"resize_width": width, "resize_height": height, "align_corners": align_corners}
+    return _gradient(ResizeBilinear(**arguments), ResizeBilinearGradient(**arguments), source_gradient, source)[0]
 
 
 def soft_max(source: Any) -> np.ndarray:

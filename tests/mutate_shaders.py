@@ -79,6 +79,7 @@ TESTS = {
     "optimizer": ("tests/kernels/test_optimizer.py",),
     "pooling": ("tests/kernels/test_pooling.py",),
     "response_normalization": ("tests/kernels/test_response_normalization.py",),
+    "upsampling": ("tests/kernels/test_upsampling.py",),
     "soft_max": ("tests/kernels/test_soft_max.py",),
 }
 

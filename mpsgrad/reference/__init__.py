@@ -70,6 +70,7 @@ from .response_normalization import (
     spatial_normalization_gradient,
 )
 from .soft_max import log_soft_max, log_soft_max_gradient, soft_max, soft_max_gradient
+from .upsampling import interpolation_matrix, resample, resample_gradient
 from .window import window_extent
 
 __all__ = [
@@ -107,6 +108,7 @@ __all__ = [
     "group_normalization_statistics",
     "instance_normalization",
     "instance_normalization_gradient",
+    "interpolation_matrix",
     "local_contrast_normalization",
     "local_contrast_normalization_gradient",
     "local_contrast_statistics",
@@ -136,6 +138,8 @@ __all__ = [
     "reduction",
     "reduction_gradient",
     "rms_prop",
+    "resample",
+    "resample_gradient",
     "soft_max",
     "soft_max_gradient",
     "spatial_normalization",

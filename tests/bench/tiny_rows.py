@@ -19,6 +19,7 @@ import bench.rows.pooling
 import bench.rows.reduction
 import bench.rows.response_normalization
 import bench.rows.soft_max
+import bench.rows.upsampling
 from bench import __main__ as command_line
 from bench import inputs, peaks, timing
 from bench.rows.convolution import Row as Layer
@@ -62,6 +63,7 @@ TINY: dict[str, dict[str, Any]] = {
     "reduction": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "response_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "soft_max": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
+    "upsampling": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
 }
 """The names of each module that set its shapes, and what they are here."""
 

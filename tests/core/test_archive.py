@@ -85,6 +85,8 @@ KERNELS: dict[str, Any] = {
     "LocalContrastNormalizationGradient": lambda: with_values(
         mg.LocalContrastNormalizationGradient(**SQUARE), alpha=1, ps=2, delta=0.5
     ),
+    "ResizeBilinear": lambda: mg.ResizeBilinear(resize_width=3, resize_height=2, align_corners=True),
+    "ResizeBilinearGradient": lambda: mg.ResizeBilinearGradient(resize_width=3, resize_height=2, align_corners=True),
     "SpatialNormalization": lambda: with_values(mg.SpatialNormalization(**SQUARE), beta=0.75),
     "SpatialNormalizationGradient": lambda: with_values(mg.SpatialNormalizationGradient(**SQUARE), delta=2),
     "Loss": lambda: mg.Loss(
@@ -137,6 +139,10 @@ KERNELS: dict[str, Any] = {
     "ReductionSpatialMeanGradient": mg.ReductionSpatialMeanGradient,
     "SoftMax": mg.SoftMax,
     "SoftMaxGradient": mg.SoftMaxGradient,
+    "UpsamplingBilinear": lambda: mg.UpsamplingBilinear(scale_factor_x=2, scale_factor_y=1.5, align_corners=True),
+    "UpsamplingBilinearGradient": lambda: mg.UpsamplingBilinearGradient(scale_factor_x=2, scale_factor_y=1.5),
+    "UpsamplingNearest": lambda: mg.UpsamplingNearest(scale_factor_x=2, scale_factor_y=3),
+    "UpsamplingNearestGradient": lambda: mg.UpsamplingNearestGradient(scale_factor_x=2, scale_factor_y=3),
 }
 """Each public kernel class with arguments that are not the defaults."""
 
@@ -151,6 +157,8 @@ ABSTRACT = {
     "Optimizer",
     "Pooling",
     "PoolingGradient",
+    "Upsampling",
+    "UpsamplingGradient",
     "ReduceUnary",
 }
 

@@ -1,0 +1,409 @@
+"""Upsampling by the nearest pixel and bilinear, resizing, and the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import MAXIMUM, Offset, integer, real
+from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.state import ForwardSnapshot, GradientState
+
+PARAMETERS = ParameterStruct(
+    "UpsamplingParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    step_x="int",
+    steps_x="int",
+    step_y="int",
+    steps_y="int",
+)
+"""Output ``o`` reads the source at ``o * step / steps``. A gradient's ``source`` is the incoming gradient."""
+FAMILY = ShaderFamily("upsampling", (IMAGE_LAYOUT, PARAMETERS), CONSTANTS, {"cpu": CPU_CONSTANTS}, ahead_of_time=False)
+
+LARGEST_DENOMINATOR = 1024
+"""Scale factors are taken as the nearest fraction with a denominator of at most so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of ``count`` outputs: output ``o`` reads the source at ``o * step / steps``."""
+
+    count: int
+    step: int
+    steps: int
+
+    @classmethod
+    def resized(cls, size: int, count: int, align_corners: bool, ratio: Fraction) -> Axis:
+        """``count`` outputs from ``size`` pixels, ``ratio`` apart unless the corners are aligned."""
+        if align_corners:
+            ratio = Fraction(size - 1, count - 1) if count > 1 else Fraction(0)
+        return cls(count, ratio.numerator, ratio.denominator)
+
+
+class UpsamplingGradientState(GradientState):
+    """The state of upsampling or resizing: its snapshot, and where the outputs lie in the source.
+
+    Source: ``MPSNNGradientState``.
+    """
+
+    def __init__(
+        self, kernel: _Resampling, snapshot: ForwardSnapshot, *, command_buffer: CommandBuffer | None = None
+    ) -> None:
+        super().__init__(snapshot, (), kernel.device, command_buffer=command_buffer)
+        self.settings = kernel._settings
+        self.axes = kernel._axes(snapshot.source)
+
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        return (self.snapshot, tuple(self.settings.items()), self.axes)
+
+
+def _add_dispatch(
+    command_buffer: CommandBuffer,
+    function_name: str,
+    metal_type: str,
+    buffers: tuple[Buffer, Buffer],
+    source: Layout,
+    destination: Layout,
+    axes: tuple[Axis, Axis],
+) -> None:
+    device = command_buffer.device
+    walk = walk_of(device, (destination, source))
+    function = FAMILY.function(device, f"{function_name}_by_{walk}", metal_type)
+    x, y = axes
+    parameters = PARAMETERS.pack(
+        source=source, destination=destination, step_x=x.step, steps_x=x.steps, step_y=y.step, steps_y=y.steps
+    )
+    command_buffer.add_dispatch(
+        function,
+        -(-threads_of(walk, destination) // function.threadgroup_size),
+        *buffers,
+        device.constant_buffer(parameters),
+    )
+
+
+class _Resampling(Kernel):
+    """A forward kernel, whose result has another size than the padding policy says."""
+
+    remembers_encodes = True
+    _function: ClassVar[str] = "upsampling_bilinear"
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The constructor's arguments that a gradient kernel has to share."""
+        raise NotImplementedError
+
+    def _axes(self, source: Image | ImageDescriptor) -> tuple[Axis, Axis]:
+        """The outputs along x and y."""
+        raise NotImplementedError
+
+    def _checked_axes(self, source: Image | ImageDescriptor) -> tuple[Axis, Axis]:
+        axes = self._axes(source)
+        for name, size, axis in (("width", source.width, axes[0]), ("height", source.height, axes[1])):
+            if axis.count < 1:
+                raise GeometryError(f"{type(self).__name__}: the result of a source of {name} {size} would be empty")
+            if max(axis.count * axis.step, (size + 1) * axis.steps + axis.step) >= 2**31:
+                raise GeometryError(
+                    f"{type(self).__name__}: {axis.count} pixels of {name} from {size} by steps of "
+                    f"{axis.step}/{axis.steps} need positions of more than 31 bits"
+                )
+        return axes
+
+    def _adjust_descriptor(self, source: Image, descriptor: ImageDescriptor) -> ImageDescriptor:
+        x, y = self._checked_axes(source)
+        self._configure(offset=Offset(0, 0, self.offset.z))
+        return replace(descriptor, width=x.count, height=y.count)
+
+    def _make_state(
+        self, source: Image, destination: Image, command_buffer: CommandBuffer | None
+    ) -> UpsamplingGradientState:
+        self._checked_axes(source)
+        return UpsamplingGradientState(self, self._shared_snapshot(source, destination), command_buffer=command_buffer)
+
+    def _dispatch(
+        self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
+    ) -> None:
+        owner = type(self).__name__
+        x, y = axes = self._checked_axes(source)
+        clip, offset = self.clip_rect, self.offset
+        if clip.origin[:2] != (0, 0) or clip.size[:2] != (MAXIMUM, MAXIMUM) or offset[:2] != (0, 0):
+            raise NotImplementedError(
+                f"{owner}: clip_rect is {clip} and offset {offset}; whole images are resampled"
+            )
+        if (regions.width, regions.height) != (x.count, y.count):
+            raise GeometryError(
+                f"{owner}: the destination is {regions.width} wide and {regions.height} high but the result of "
+                f"{source.width} x {source.height} pixels is {x.count} x {y.count}"
+            )
+        _add_dispatch(
+            command_buffer,
+            self._function,
+            source.channel_format.metal_type,
+            (source.buffer, destination.buffer),
+            regions.sources[0],
+            regions.destination,
+            axes,
+        )
+
+
+class _ResamplingGradient(GradientKernel):
+    """A gradient kernel. The values of ``source_image`` are not read."""
+
+    remembers_encodes = True
+    _function: ClassVar[str] = "upsampling_bilinear"
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        for name, value in self._settings.items():
+            if state.settings[name] != value:
+                raise StateError(
+                    f"{type(self).__name__}: {name} is {value} but that of gradient_state's kernel is "
+                    f"{state.settings[name]}"
+                )
+        self._require_gradient_size(source_gradient, state)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        owner = type(self).__name__
+        clip = self.clip_rect
+        if clip.origin[:2] != (0, 0) or clip.size[:2] != (MAXIMUM, MAXIMUM) or self.primary_offset[:2] != (0, 0):
+            raise NotImplementedError(
+                f"{owner}: clip_rect is {clip} and primary_offset {self.primary_offset}; whole images are resampled"
+            )
+        if (regions.width, regions.height) != (source_image.width, source_image.height):
+            raise GeometryError(
+                f"{owner}: the destination is {regions.width} wide and {regions.height} high but source_image is "
+                f"{source_image.width} x {source_image.height}"
+            )
+        _add_dispatch(
+            command_buffer,
+            f"{self._function}_gradient",
+            source_gradient.channel_format.metal_type,
+            (source_gradient.buffer, destination.buffer),
+            regions.sources[0],
+            regions.destination,
+            state.axes,
+        )
+
+
+def _factor(owner: str, name: str, value: Any) -> float:
+    factor = real(owner, name, value)
+    if factor < 1.0:
+        raise GeometryError(f"{owner}: {name} is {factor}; it has to be at least 1")
+    return factor
+
+
+def _flag(owner: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise FormatError(f"{owner}: align_corners is {value!r}; it has to be True or False")
+    return value
+
+
+class _Factors:
+    """The scale factors, which a forward kernel and its gradient kernel share."""
+
+    _factors: tuple[float, float]
+
+    @property
+    def scale_factor_x(self) -> float:
+        """How many times as wide as the source the result is."""
+        return self._factors[0]
+
+    @property
+    def scale_factor_y(self) -> float:
+        """How many times as high as the source the result is."""
+        return self._factors[1]
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"scale_factor_x": self._factors[0], "scale_factor_y": self._factors[1]}
+
+    def _take_factors(self, x: Any, y: Any) -> None:
+        owner = type(self).__name__
+        self._factors = _factor(owner, "scale_factor_x", x), _factor(owner, "scale_factor_y", y)
+
+
+class Upsampling(_Factors, _Resampling):
+    """The base of the upsampling kernels. Source: ``MPSCNNUpsampling``.
+
+    The result has ``floor(scale_factor * size)`` pixels along each axis. MPS takes whole factors only; others are taken
+    as the nearest fraction with a denominator of at most 1024. Whole images are resampled: encodes with a ``clip_rect``
+    or an ``offset`` in pixels raise ``NotImplementedError``. The edge mode has no influence. Raises ``GeometryError``
+    for factors below 1.
+    """
+
+    _align_corners = False
+
+    @property
+    def align_corners(self) -> bool:
+        """Whether the corner pixels of source and result lie on each other."""
+        return self._align_corners
+
+    def _axes(self, source: Image | ImageDescriptor) -> tuple[Axis, Axis]:
+        axes = []
+        for size, factor in zip((source.width, source.height), self._factors, strict=True):
+            fraction = Fraction(factor).limit_denominator(LARGEST_DENOMINATOR)
+            axes.append(Axis.resized(size, int(size * fraction), self._align_corners, 1 / fraction))
+        return axes[0], axes[1]
+
+
+class UpsamplingNearest(Upsampling):
+    """``y[o] = x[floor(o / scale_factor)]`` along both axes. Source: ``MPSCNNUpsamplingNearest``."""
+
+    _function = "upsampling_nearest"
+
+    # objc: -initWithDevice:integerScaleFactorX:integerScaleFactorY:
+    def __init__(
+        self, *, scale_factor_x: float, scale_factor_y: float, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._take_factors(scale_factor_x, scale_factor_y)
+
+
+class UpsamplingBilinear(Upsampling):
+    """Bilinear interpolation at ``s = o / scale_factor``. Source: ``MPSCNNUpsamplingBilinear``.
+
+    ``y[o] = (1 - f) x[i] + f x[min(i + 1, size - 1)]`` with ``i = floor(s)`` and ``f = s - i`` along both axes; there
+    is no shift by half a pixel. With ``align_corners`` ``s = o (size - 1) / (result's size - 1)``.
+    """
+
+    # objc: -initWithDevice:integerScaleFactorX:integerScaleFactorY:
+    # objc: -initWithDevice:integerScaleFactorX:integerScaleFactorY:alignCorners:
+    def __init__(
+        self,
+        *,
+        scale_factor_x: float,
+        scale_factor_y: float,
+        align_corners: bool = False,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._take_factors(scale_factor_x, scale_factor_y)
+        self._align_corners = _flag(type(self).__name__, align_corners)
+
+
+class UpsamplingGradient(_Factors, _ResamplingGradient):
+    """The base of the gradients of upsampling: each source pixel adds up what read it.
+
+    Source: ``MPSCNNUpsamplingGradient``. Whether corners were aligned is in the state.
+    """
+
+    # objc: -initWithDevice:integerScaleFactorX:integerScaleFactorY:
+    def __init__(
+        self, *, scale_factor_x: float, scale_factor_y: float, device: Device | None = None, label: str | None = None
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._take_factors(scale_factor_x, scale_factor_y)
+
+
+class UpsamplingNearestGradient(UpsamplingGradient):
+    """``dx[i] = sum g[o]`` over the outputs that took pixel ``i``. Source: ``MPSCNNUpsamplingNearestGradient``."""
+
+    forward_kernels = ("UpsamplingNearest",)
+    _function = "upsampling_nearest"
+
+
+class UpsamplingBilinearGradient(UpsamplingGradient):
+    """``dx[i] = sum g[o] weight[o, i]`` with the forward weights. Source: ``MPSCNNUpsamplingBilinearGradient``."""
+
+    forward_kernels = ("UpsamplingBilinear",)
+
+
+class _Size:
+    """The size of a resized image."""
+
+    _resized: tuple[int, int]
+    _align_corners: bool
+
+    @property
+    def resize_width(self) -> int:
+        """Width of the result in pixels."""
+        return self._resized[0]
+
+    @property
+    def resize_height(self) -> int:
+        """Height of the result in pixels."""
+        return self._resized[1]
+
+    @property
+    def align_corners(self) -> bool:
+        """Whether the corner pixels of source and result lie on each other."""
+        return self._align_corners
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "resize_width": self._resized[0],
+            "resize_height": self._resized[1],
+            "align_corners": self._align_corners,
+        }
+
+    def _take_size(self, width: Any, height: Any, align_corners: Any) -> None:
+        owner = type(self).__name__
+        self._resized = integer(owner, "resize_width", width, 1), integer(owner, "resize_height", height, 1)
+        self._align_corners = _flag(owner, align_corners)
+
+
+class ResizeBilinear(_Size, _Resampling):
+    """Bilinear interpolation to a size, larger or smaller. Source: ``MPSNNResizeBilinear``.
+
+    As ``UpsamplingBilinear`` with ``s = o size / result's size``, or with ``align_corners`` ``s = o (size - 1) /
+    (result's size - 1)``.
+    """
+
+    # objc: -initWithDevice:resizeWidth:resizeHeight:alignCorners:
+    def __init__(
+        self,
+        *,
+        resize_width: int,
+        resize_height: int,
+        align_corners: bool = False,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._take_size(resize_width, resize_height, align_corners)
+
+    def _axes(self, source: Image | ImageDescriptor) -> tuple[Axis, Axis]:
+        x, y = (
+            Axis.resized(size, count, self._align_corners, Fraction(size, count))
+            for size, count in zip((source.width, source.height), self._resized, strict=True)
+        )
+        return x, y
+
+
+class ResizeBilinearGradient(_Size, _ResamplingGradient):
+    """The gradient of ``ResizeBilinear``, which MPS lacks. Its arguments have to be the forward kernel's."""
+
+    forward_kernels = ("ResizeBilinear",)
+
+    def __init__(
+        self,
+        *,
+        resize_width: int,
+        resize_height: int,
+        align_corners: bool = False,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._take_size(resize_width, resize_height, align_corners)
