@@ -14,6 +14,7 @@ import itertools
 import math
 import mmap
 import os
+import re
 import sys
 import tempfile
 import warnings
@@ -65,6 +66,8 @@ _RUNTIME_DISTRIBUTION = "intel-opencl-rt"
 _RUNTIME_LIBRARY = "intelocl64.dll" if sys.platform == "win32" else "libintelocl.so"
 _REQUIRED_EXTENSIONS = ("cl_khr_fp16", "cl_khr_subgroup_shuffle", "cl_intel_required_subgroup_size")
 _POOL_LIMIT_BYTES = 4 << 30
+# pyopencl writes source that does not compile to a temporary file, which it leaves behind.
+_SAVED_SOURCE = re.compile(r"^\(source saved as (.+)\)$", re.MULTILINE)
 _HUGE_PAGE_BYTES = 2 << 20
 
 
@@ -526,6 +529,9 @@ class OpenCLDevice(Device):
             with _without_compiler_warnings:
                 return program.build(options=list(build_options), cache_dir=False)  # type: ignore[arg-type]
         except cl.Error as error:
+            saved = _SAVED_SOURCE.search(str(error))
+            if saved:
+                Path(saved[1]).unlink(missing_ok=True)
             raise _shader_error(str(error), translation, source, name) from error
 
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLSubmission:

@@ -25,6 +25,11 @@ _CLANG_WORDS = tuple(
             r'^no instance of overloaded function "([^"]+)" matches the argument list$',
             r"no matching function for call to '\1'",
         ),
+        (
+            r'^(?:function "[^"]*\boperator.*" .*cannot be referenced -- it is a deleted function'
+            r'|no operator "[^"]+" matches these operands)$',
+            r"invalid operands to binary expression",
+        ),
         (r'^class "([^"]+)" has no member "([^"]+)"$', r"no member named '\2' in '\1'"),
         (
             r'^expression must have class type but it has type "([^"]+)".*$',

@@ -65,6 +65,7 @@ _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend(
 
 _COMPARISONS = ("==", "!=", "<=", ">=")
 WHOLE = f"whole{RENAMED_SUFFIX}"
+UNALIGNED = f"unaligned{RENAMED_SUFFIX}"
 CONSTRUCT = f"construct{RENAMED_SUFFIX}"
 CONSTRUCT_ONE = f"construct_one{RENAMED_SUFFIX}"
 
@@ -230,6 +231,9 @@ class _Translator:
         refuse_function_pointers(self._tokens)
         refuse_pointers_in_buffers(self._program)
         self._compose_swizzles()
+        if UNALIGNED in self._library.sections and self._makes_vector_pointers():
+            self._used.add(UNALIGNED)
+            self._index_components()
         if not self._backend.has_native_constructors:
             self._lift_operators()
         output: list[Token] = []
@@ -277,6 +281,35 @@ class _Translator:
         return any(start <= index < stop for start, stop in self._program.variables) or any(
             kernel.parameters_open < index < kernel.parameters_close for kernel in self._program.kernels
         )
+
+    def _makes_vector_pointers(self) -> bool:
+        """Whether a user's program casts to pointers whose targets may be vectors, or have some.
+
+        Metal lets these be aligned to an element only. The package's own kernels align them.
+        """
+        if self._launch == "whole":
+            return False
+        tokens = self._tokens
+        for index, token in enumerate(tokens):
+            if token.text == "reinterpret_cast":
+                return True
+            if token.text == "(" and tokens[index + 1].text in (*ADDRESS_SPACES, "const", "volatile"):
+                close = matching(tokens, index)
+                if tokens[close - 1].text == "*" and close + 1 < len(tokens) and _is_operand(tokens[close + 1]):
+                    return True
+        return False
+
+    def _index_components(self) -> None:
+        """Writes ``v[0]`` for ``v.x``, through which the compiler does not see that ``v`` were aligned."""
+        tokens = self._tokens
+        members = _members(tokens)
+        for index in range(len(tokens) - 1):
+            operator, name = tokens[index], tokens[index + 1]
+            place = next((letters.index(name.text) for letters in ("xyzw", "rgba") if name.text in letters), None)
+            if operator.text not in (".", "->") or place is None or not name.text or name.text in members:
+                continue
+            name.text = f"[{place}]" if operator.text == "." else f"->operator[]({place})"
+            operator.text = ""
 
     def _compose_swizzles(self) -> None:
         """Makes one swizzle of two in a row, ``v.zyx.x``: where a swizzle is an object, it has none of its own."""
@@ -986,7 +1019,9 @@ class _Translator:
     def _pointee(self, parameter: Parameter) -> str:
         """The type that a parameter points to, as the target writes it."""
         pointee = [token for token in parameter.type if token.text not in ADDRESS_SPACES]
-        end = next(i for i, token in enumerate(pointee) if token.text in ("*", "&"))
+        end = next((i for i, token in enumerate(pointee) if token.text in ("*", "&")), None)
+        if end is None:
+            raise error(f"the type of the parameter '{parameter.name}' is malformed", parameter.place)
         return " ".join(token.text for token in self._rewrite(pointee[:end]))
 
     def _complete_types(self, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
@@ -1231,6 +1266,21 @@ def _begins_operand(tokens: Sequence[Token], opening: int, index: int) -> bool:
 def _is_operand(token: Token) -> bool:
     """Whether an operand may begin with ``token``."""
     return token.kind in (IDENTIFIER, NUMBER) or token.text in ("(", "-", "+", "~", "!")
+
+
+def _members(tokens: Sequence[Token]) -> set[str]:
+    """The names that classes of the program declare between their braces, and those of their functions' variables."""
+    found = set()
+    for index, token in enumerate(tokens):
+        if token.text not in ("struct", "class", "union"):
+            continue
+        opening = next((i for i in range(index, len(tokens)) if tokens[i].text in ("{", ";", "(")), None)
+        if opening is None or tokens[opening].text != "{":
+            continue
+        for at in range(opening, matching(tokens, opening)):
+            if tokens[at + 1].text in (";", ",", "=", "[", ":") and tokens[at - 1].text not in (".", "->"):
+                found.add(tokens[at].text)
+    return found
 
 
 def _maker(arguments: Sequence[Sequence[Token]]) -> str | None:

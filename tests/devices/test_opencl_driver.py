@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad.errors import ShaderError
 
 SHAPE = (16, 56, 56, 64)
 
@@ -52,3 +55,12 @@ def test_freed_memory_is_used_again(opencl_device: mg.Device) -> None:
 def test_too_much_memory_names_what_was_asked_for(opencl_device: mg.Device) -> None:
     with pytest.raises(mg.DeviceError, match=r"cannot allocate \d+ bytes; the device has \d+"):
         opencl_device.allocate(1 << 60)
+
+
+def test_source_that_does_not_compile_leaves_no_file(
+    opencl_device: mg.Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ShaderError, match="use of undeclared identifier"):
+        mg.compile("kernel void f(device float* x) { x[0] = undeclared; }", device=opencl_device)
+    assert list(tmp_path.iterdir()) == []

@@ -25,8 +25,8 @@ def _library() -> ctypes.CDLL | None:
     return None
 
 
-def compile_for_cuda(source: str, name: str) -> None:
-    """Fails the test unless ``source`` compiles; skips it where there is no compiler."""
+def compile_for_cuda(source: str, name: str) -> str:
+    """What ``source`` is in PTX. Fails the test unless it compiles; skips it where there is no compiler."""
     compiler = _library()
     if compiler is None:
         pytest.skip("NVIDIA's run-time compiler is not installed (pip install nvidia-cuda-nvrtc)")
@@ -38,5 +38,9 @@ def compile_for_cuda(source: str, name: str) -> None:
     compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)
     compiler.nvrtcGetProgramLog(program, log)
+    compiler.nvrtcGetPTXSize(program, ctypes.byref(size))
+    assembly = ctypes.create_string_buffer(size.value)
+    compiler.nvrtcGetPTX(program, assembly)
     compiler.nvrtcDestroyProgram(ctypes.byref(program))
     assert not failed, log.value.decode()[:4000]
+    return assembly.value.decode()

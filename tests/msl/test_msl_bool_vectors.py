@@ -118,3 +118,10 @@ def test_truth_values_compile_for_cuda() -> None:
     bodies = "".join(f"{{ {body} }}\n" for body, expected in ROWS if expected is not None)
     source = f"{LIBRARY}{BEFORE}kernel void f(device float* out, uint i [[thread_position_in_grid]]) {{\n{bodies}}}\n"
     compile_for_cuda(translate(source, "cuda", filename="truth.metal").source, "truth.metal")
+
+
+def test_vectors_are_not_converted_on_their_way_into_a_vector_for_cuda() -> None:
+    for vector in ("bool4(true).xyz", "int3(1)", "packed_half3(1)"):
+        source = f"{LIBRARY}kernel void f(device float4* out) {{ out[0] = float4({vector}, 0.5); }}"
+        with pytest.raises(AssertionError, match="no instance of constructor"):
+            compile_for_cuda(translate(source, "cuda", filename="parts.metal").source, "parts.metal")

@@ -11,6 +11,7 @@ from nvrtc import compile_for_cuda
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl import translate
+from mpsgrad.msl.diagnostics import parse_compiler_log
 
 HALF = float(np.float16(1.5) * np.float16(1.1))
 
@@ -86,7 +87,20 @@ def test_every_row_compiles_for_cuda() -> None:
     compile_for_cuda(translate(source, "cuda", filename="mixed.metal").source, "mixed.metal")
 
 
-@pytest.mark.parametrize("expression", ["int4(1) * 1.5", "uchar2(1) + 0.5h", "2.0 < int3(1)"])
+REFUSED = ["int4(1) * 1.5", "uchar2(1) + 0.5h", "2.0 < int3(1)"]
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_a_real_beside_a_vector_of_integers_is_refused_for_cuda(expression: str) -> None:
+    source = f"{LIBRARY}kernel void f(device float* out) {{ auto r = {expression}; out[0] = r.x; }}"
+    translation = translate(source, "cuda", filename="mixed.metal")
+    with pytest.raises(AssertionError) as raised:
+        compile_for_cuda(translation.source, "mixed.metal")
+    found = parse_compiler_log(str(raised.value), "cuda", translation)
+    assert (found[0].line, found[0].message) == (3, "invalid operands to binary expression")
+
+
+@pytest.mark.parametrize("expression", REFUSED)
 def test_a_real_beside_a_vector_of_integers_is_refused(expression: str) -> None:
     with pytest.raises(ShaderError, match="invalid operands to binary expression|scalar operand type has greater rank"):
         evaluate(f"auto r = {expression}; out[i] = r.x;", np.zeros(8, np.float32))

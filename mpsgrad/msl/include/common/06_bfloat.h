@@ -22,6 +22,9 @@ struct bfloat {
 };
 SCALAR_MTL(bfloat)
 template <> struct is_whole_mtl<bfloat> { static constexpr bool value = false; };
+#ifndef __OPENCL_VERSION__
+template <> struct is_real_mtl<bfloat> { static constexpr bool value = true; };
+#endif
 #define BFLOAT_OPERATOR_MTL(op) \
   inline constexpr bfloat operator op(bfloat a, bfloat b) { return bfloat((float)a op(float) b); } \
   inline constexpr float operator op(bfloat a, float b) { return (float)a op b; } \

@@ -62,6 +62,11 @@ struct half {
   }
 };
 SCALAR_MTL(half)
+template <typename T> struct is_real_mtl { static constexpr bool value = false; };
+template <> struct is_real_mtl<float> { static constexpr bool value = true; };
+template <> struct is_real_mtl<half> { static constexpr bool value = true; };
+template <typename A, typename B> struct is_same_type_mtl { static constexpr bool value = false; };
+template <typename A> struct is_same_type_mtl<A, A> { static constexpr bool value = true; };
 #define HALF_OPERATOR_MTL(op) \
   inline constexpr half operator op(half a, half b) { return half((float)a op(float) b); } \
   inline constexpr float operator op(half a, float b) { return (float)a op b; } \
@@ -146,6 +151,9 @@ inline constexpr half operator-(half a) { return half(-(float)a); }
 #define M_2_SQRTPI_H ((half)1.12837916709551257390f)
 #define M_SQRT2_H ((half)1.41421356237309504880f)
 #define M_SQRT1_2_H ((half)0.707106781186547524401f)
+//@ unaligned_mtl
+// The program makes pointers to vectors of other pointers, which Metal lets be aligned to an element only.
+#define UNALIGNED_MTL
 //@ infinity_mtl
 #define INFINITY_MTL __builtin_bit_cast(float, 0x7f800000)
 #define NAN_MTL __builtin_bit_cast(float, 0x7fc00000)

@@ -68,6 +68,14 @@ template <typename T> struct alignas(4 * sizeof(T)) storage_mtl<T, 4> {
   constexpr storage_mtl(const T (&c)[4]) : v{c[0], c[1], c[2], c[3]} {}
 };
 
+// A component: by a function, the compiler does not see that it is the first of an aligned vector, and loads it alone.
+#ifdef UNALIGNED_MTL
+#define AT_MTL(a, i) a[i]
+template <typename V> constexpr bool is_aligned_mtl(const V *p) { return !__builtin_is_constant_evaluated() && ((ulong)p & (alignof(V) - 1)) == 0; }
+#else
+#define AT_MTL(a, i) a.v[i]
+#endif
+
 template <typename T, int N> struct components_mtl {
   T v[N]{};
   int n = 0;
@@ -79,12 +87,24 @@ template <typename T, int N> struct components_mtl {
   constexpr components_mtl(const T (&a)[N]) { for (int i = 0; i < N; i++) v[i] = a[i]; }
 };
 
+// Only scalars are converted on their way into a vector.
+template <typename T, typename A> struct is_part_mtl { static constexpr bool value = true; };
+template <typename T, typename A, int M> struct is_part_mtl<T, vec_mtl<A, M>> { static constexpr bool value = is_same_type_mtl<T, A>::value; };
+template <typename T, typename A, int M> struct is_part_mtl<T, packed_vector_mtl<A, M>> : is_part_mtl<T, vec_mtl<A, M>> {};
+template <typename T, typename V, typename A, int M, int... I> struct is_part_mtl<T, swizzle_mtl<V, A, M, I...>> : is_part_mtl<T, V> {};
+
 #define EACH_MTL for (int i = 0; i < N; i++)
+// A real number beside a vector of integers, which would be cut off.
+#define REFUSED_OPERATOR_MTL(op) \
+  template <typename A, typename require_mtl<is_real_mtl<A>::value && !is_real_mtl<T>::value>::type = 0> friend void operator op(const vec_mtl &a, const A &b) = delete; \
+  template <typename A, typename require_mtl<is_real_mtl<A>::value && !is_real_mtl<T>::value>::type = 0> friend void operator op(const A &a, const vec_mtl &b) = delete;
 #define VECTOR_OPERATOR_MTL(op) \
   friend vec_mtl operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)(a.v[i] op b.v[i]); return r; } \
-  friend vec_mtl &operator op##=(vec_mtl &a, const vec_mtl &b) { EACH_MTL a.v[i] = (T)(a.v[i] op b.v[i]); return a; }
+  friend vec_mtl &operator op##=(vec_mtl &a, const vec_mtl &b) { EACH_MTL a.v[i] = (T)(a.v[i] op b.v[i]); return a; } \
+  REFUSED_OPERATOR_MTL(op)
 #define VECTOR_COMPARISON_MTL(op) \
-  friend vec_mtl<bool, N> operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = a.v[i] op b.v[i]; return r; }
+  friend vec_mtl<bool, N> operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = a.v[i] op b.v[i]; return r; } \
+  REFUSED_OPERATOR_MTL(op)
 #define VECTOR_UNARY_MTL(op) \
   friend vec_mtl operator op(const vec_mtl &a) { vec_mtl r; EACH_MTL r.v[i] = (T)(op a.v[i]); return r; }
 #define FUNCTION_1_MTL(f) friend vec_mtl f(const vec_mtl &a) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i]); return r; }
@@ -102,17 +122,17 @@ template <typename T, int N> struct components_mtl {
 #define FUNCTION_EXTRACT_MTL(f) friend vec_mtl f(const vec_mtl &a, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], offset, bits); return r; }
 #define FUNCTION_INSERT_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i], offset, bits); return r; }
 
-#define VECTOR_dot_MTL friend T dot_mtl(const vec_mtl &a, const vec_mtl &b) { T s = (T)(a.v[0] * b.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * b.v[i]); return s; }
-#define VECTOR_length_squared_MTL friend T length_squared_mtl(const vec_mtl &a) { T s = (T)(a.v[0] * a.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return s; }
-#define VECTOR_length_MTL friend T length_mtl(const vec_mtl &a) { T s = (T)(a.v[0] * a.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return (T)sqrt_mtl(s); }
-#define VECTOR_distance_squared_MTL friend T distance_squared_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(d.v[0] * d.v[0]); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return s; }
-#define VECTOR_distance_MTL friend T distance_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(d.v[0] * d.v[0]); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return (T)sqrt_mtl(s); }
-#define VECTOR_normalize_MTL friend vec_mtl normalize_mtl(const vec_mtl &a) { T s = (T)(a.v[0] * a.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return a * (T)rsqrt_mtl(s); }
-#define VECTOR_cross_MTL friend vec_mtl cross_mtl(const vec_mtl &a, const vec_mtl &b) { return vec_mtl(a.v[1] * b.v[2] - a.v[2] * b.v[1], a.v[2] * b.v[0] - a.v[0] * b.v[2], a.v[0] * b.v[1] - a.v[1] * b.v[0]); }
-#define VECTOR_reflect_MTL friend vec_mtl reflect_mtl(const vec_mtl &a, const vec_mtl &n) { T s = (T)(a.v[0] * n.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * n.v[i]); return a - n * (T)(s + s); }
-#define VECTOR_faceforward_MTL friend vec_mtl faceforward_mtl(const vec_mtl &n, const vec_mtl &a, const vec_mtl &r) { T s = (T)(a.v[0] * r.v[0]); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * r.v[i]); return s < (T)0 ? n : -n; }
+#define VECTOR_dot_MTL friend T dot_mtl(const vec_mtl &a, const vec_mtl &b) { T s = (T)(AT_MTL(a, 0) * AT_MTL(b, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * b.v[i]); return s; }
+#define VECTOR_length_squared_MTL friend T length_squared_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return s; }
+#define VECTOR_length_MTL friend T length_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return (T)sqrt_mtl(s); }
+#define VECTOR_distance_squared_MTL friend T distance_squared_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(AT_MTL(d, 0) * AT_MTL(d, 0)); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return s; }
+#define VECTOR_distance_MTL friend T distance_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(AT_MTL(d, 0) * AT_MTL(d, 0)); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return (T)sqrt_mtl(s); }
+#define VECTOR_normalize_MTL friend vec_mtl normalize_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return a * (T)rsqrt_mtl(s); }
+#define VECTOR_cross_MTL friend vec_mtl cross_mtl(const vec_mtl &a, const vec_mtl &b) { return vec_mtl(AT_MTL(a, 1) * AT_MTL(b, 2) - AT_MTL(a, 2) * AT_MTL(b, 1), AT_MTL(a, 2) * AT_MTL(b, 0) - AT_MTL(a, 0) * AT_MTL(b, 2), AT_MTL(a, 0) * AT_MTL(b, 1) - AT_MTL(a, 1) * AT_MTL(b, 0)); }
+#define VECTOR_reflect_MTL friend vec_mtl reflect_mtl(const vec_mtl &a, const vec_mtl &n) { T s = (T)(AT_MTL(a, 0) * AT_MTL(n, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * n.v[i]); return a - n * (T)(s + s); }
+#define VECTOR_faceforward_MTL friend vec_mtl faceforward_mtl(const vec_mtl &n, const vec_mtl &a, const vec_mtl &r) { T s = (T)(AT_MTL(a, 0) * AT_MTL(r, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * r.v[i]); return s < (T)0 ? n : -n; }
 #define VECTOR_refract_MTL friend vec_mtl refract_mtl(const vec_mtl &a, const vec_mtl &n, T eta) { \
-    T d = (T)(n.v[0] * a.v[0]); \
+    T d = (T)(AT_MTL(n, 0) * AT_MTL(a, 0)); \
     for (int i = 1; i < N; i++) d = (T)(d + n.v[i] * a.v[i]); \
     T k = (T)((T)1 - eta * eta * ((T)1 - d * d)); \
     return k < (T)0 ? vec_mtl((T)0) : a * eta - n * (T)(eta * d + sqrt_mtl(k)); \
@@ -123,14 +143,23 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   typedef storage_mtl<T, N> base;
   using base::v;
   vec_mtl() = default;
+#ifdef UNALIGNED_MTL
+  constexpr vec_mtl(const vec_mtl &o) : base(is_aligned_mtl(&o) ? static_cast<const base &>(o) : base(o.v)) {}
+  vec_mtl &operator=(const vec_mtl &o) {
+    if (is_aligned_mtl(this) && is_aligned_mtl(&o)) this->whole_mtl = o.whole_mtl;
+    else EACH_MTL v[i] = o.v[i];
+    return *this;
+  }
+#else
   constexpr vec_mtl(const vec_mtl &o) = default;
   vec_mtl &operator=(const vec_mtl &o) {
     this->whole_mtl = o.whole_mtl;
     return *this;
   }
+#endif
   template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base((T)a) {}
   template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(o).v) {}
-  template <typename A, typename B, typename... C> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
+  template <typename A, typename B, typename... C, typename require_mtl<is_part_mtl<T, A>::value && is_part_mtl<T, B>::value && (is_part_mtl<T, C>::value && ...)>::type = 0> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
   template <typename V, typename A, int M, int... I> explicit vec_mtl(const swizzle_mtl<V, A, M, I...> &a) : vec_mtl(a.operator V()) {}
   T &operator[](int i) { return v[i]; }
   constexpr const T &operator[](int i) const { return v[i]; }
