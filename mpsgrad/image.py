@@ -242,7 +242,10 @@ class Image:
         Raises ``GeometryError`` if the range leaves the image.
         """
         start, count = self._checked_range(start, count)
-        return ImageBatch(self._images(start + index, 1) for index in range(count))
+        if isinstance(self, TemporaryImage):
+            # Their views share its read count from now on.
+            return ImageBatch(self._images(start + index, 1) for index in range(count))
+        return ImageBatch._of_views(self, start, count)
 
     def _checked_range(self, start: int, count: int | None) -> tuple[int, int]:
         start = integer(type(self).__name__, "start", start, 0)
@@ -614,6 +617,22 @@ class ImageBatch(Sequence[Image]):
                     f"ImageBatch: element {index} holds {image.number_of_images} images; each element has to hold 1 "
                     "(batch_representation() gives them one by one)"
                 )
+        self._range: tuple[Image, int, int] | None = None
+        self._count = len(self._images)
+
+    @classmethod
+    def _of_views(cls, image: Image, start: int, count: int) -> ImageBatch:
+        """Images ``start`` to ``start + count`` of ``image``. Their views are made for those who ask for them."""
+        batch = cls.__new__(cls)
+        batch._range = image, start, count
+        batch._count = count
+        return batch
+
+    @cached_property
+    def _images(self) -> tuple[Image, ...]:
+        assert self._range is not None
+        image, start, count = self._range
+        return tuple(image._images(start + index, 1) for index in range(count))
 
     @classmethod
     def from_array(cls, array: Any, device: Device | None = None) -> ImageBatch:
@@ -626,9 +645,12 @@ class ImageBatch(Sequence[Image]):
 
         None also for views of a temporary image, which count their reads one by one.
         """
+        if self._count == 1:
+            return self._images[0]
+        if self._range is not None:
+            image, start, count = self._range
+            return image._images(start, count)
         first = self._images[0]
-        if len(self._images) == 1:
-            return first
         parent = first.parent
         if parent is None or isinstance(parent, TemporaryImage):
             return None
@@ -659,7 +681,7 @@ class ImageBatch(Sequence[Image]):
         return ImageBatch(self._images[index]) if isinstance(index, slice) else self._images[index]
 
     def __len__(self) -> int:
-        return len(self._images)
+        return self._count
 
     def __iter__(self) -> Iterator[Image]:
         return iter(self._images)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -134,7 +135,7 @@ class _WeightedKernel(BaseKernel):
 
     def _require_sizes(self, what: str, weights: int, biases: int | None) -> None:
         owner, outputs = type(self).__name__, self._descriptor.output_feature_channels
-        wanted = int(np.prod(self._descriptor.weights_shape))
+        wanted = math.prod(self._descriptor.weights_shape)
         if weights != wanted:
             raise GeometryError(
                 f"{owner}: {what} has {weights} weights but the kernel {wanted}, {self._descriptor.weights_shape}"

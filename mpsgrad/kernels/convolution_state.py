@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -170,12 +171,12 @@ class ConvolutionWeightsAndBiasesState(State):
     @property
     def weights_count(self) -> int:
         """The number of weights."""
-        return int(np.prod(self._shapes[0]))
+        return math.prod(self._shapes[0])
 
     @property
     def biases_count(self) -> int:
         """The number of biases; 0 if there are none."""
-        return 0 if self._shapes[1] is None else int(np.prod(self._shapes[1]))
+        return 0 if self._shapes[1] is None else math.prod(self._shapes[1])
 
     @property
     def weights(self) -> np.ndarray:
@@ -211,7 +212,7 @@ class ConvolutionGradientState(GradientState):
     ) -> None:
         descriptor = convolution.descriptor
         self._shapes = (descriptor.weights_shape, (descriptor.output_feature_channels,))
-        sizes = [FLOAT_BYTES * int(np.prod(shape)) for shape in self._shapes]
+        sizes = [FLOAT_BYTES * math.prod(shape) for shape in self._shapes]
         super().__init__(snapshot, sizes, convolution.device, command_buffer=command_buffer)
         self._convolution = convolution
         self._sums = Accumulation("gradients for weights and biases")
