@@ -12,6 +12,9 @@ import mpsgrad as mg
 from bench import training
 from bench.markdown import training as as_markdown
 
+# What PyTorch warns of in its own code, such as plans of cuDNN that fail when it tries them all.
+pytestmark = pytest.mark.filterwarnings("ignore:::torch")
+
 SMALL = ("--batch-size", "2", "--samples", "1", "--steps", "2")
 
 
