@@ -530,9 +530,10 @@ def spatial_normalization_gradient(
 ) -> np.ndarray:
     """Its gradient (``SpatialNormalizationGradient``)."""
     height, width = _pair("kernel", kernel)
-    window = {"kernel_width": width, "kernel_height": height}
-    kernels = SpatialNormalization(**window), SpatialNormalizationGradient(**window)
-    return _gradient(*(_with_values(each, parameters) for each in kernels), source_gradient, source)[0]
+    window: dict[str, Any] = {"kernel_width": width, "kernel_height": height}
+    forward = _with_values(SpatialNormalization(**window), parameters)
+    gradient = _with_values(SpatialNormalizationGradient(**window), parameters)
+    return _gradient(forward, gradient, source_gradient, source)[0]
 
 
 def local_contrast_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
@@ -547,9 +548,10 @@ def local_contrast_normalization_gradient(
 ) -> np.ndarray:
     """Its gradient (``LocalContrastNormalizationGradient``)."""
     height, width = _pair("kernel", kernel)
-    window = {"kernel_width": width, "kernel_height": height}
-    kernels = LocalContrastNormalization(**window), LocalContrastNormalizationGradient(**window)
-    return _gradient(*(_with_values(each, parameters) for each in kernels), source_gradient, source)[0]
+    window: dict[str, Any] = {"kernel_width": width, "kernel_height": height}
+    forward = _with_values(LocalContrastNormalization(**window), parameters)
+    gradient = _with_values(LocalContrastNormalizationGradient(**window), parameters)
+    return _gradient(forward, gradient, source_gradient, source)[0]
 
 
 def _factors(factor: Any) -> dict[str, Any]:
