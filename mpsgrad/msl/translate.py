@@ -65,6 +65,7 @@ _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend(
 
 _COMPARISONS = ("==", "!=", "<=", ">=")
 WHOLE = f"whole{RENAMED_SUFFIX}"
+_COMPONENTS = {letter: place for letters in ("xyzw", "rgba") for place, letter in enumerate(letters)}
 UNALIGNED = f"unaligned{RENAMED_SUFFIX}"
 CONSTRUCT = f"construct{RENAMED_SUFFIX}"
 CONSTRUCT_ONE = f"construct_one{RENAMED_SUFFIX}"
@@ -305,9 +306,9 @@ class _Translator:
         members = _members(tokens)
         for index in range(len(tokens) - 1):
             operator, name = tokens[index], tokens[index + 1]
-            place = next((letters.index(name.text) for letters in ("xyzw", "rgba") if name.text in letters), None)
-            if operator.text not in (".", "->") or place is None or not name.text or name.text in members:
+            if operator.text not in (".", "->") or name.text not in _COMPONENTS or name.text in members:
                 continue
+            place = _COMPONENTS[name.text]
             name.text = f"[{place}]" if operator.text == "." else f"->operator[]({place})"
             operator.text = ""
 

@@ -49,3 +49,12 @@ def test_vectors_of_other_programs_are_moved_whole_on_gpus() -> None:
     assembly = compile_for_cuda(translate(source, "cuda", filename="whole.metal", launch="row").source, "whole.metal")
     assert ".v4.f32" in assembly or ".v2.u64" in assembly
     assert not re.search(r"\band\.b64\s+\S+ \S+ 15;", assembly)
+
+
+def test_swizzles_and_members_of_the_programs_own_stay_as_they_are() -> None:
+    body = "struct S { float r; }; S s; s.r = 1; float4 v = *(device const float4*)x; v.xy += v.zw; v.x += v.rgb.z; out[0] = v.a + s.r;"
+    source = f"{LIBRARY}kernel void f(device float* out, device const float* x) {{\n{body}\n}}"
+    translated = translate(source, "cuda", filename="names.metal", launch="row").source
+    for kept in ("s.r = 1", "v.xy += v.zw", "v[0] += v[2]", "v[3] + s.r"):
+        assert kept in translated
+    compile_for_cuda(translated, "names.metal")
