@@ -31,6 +31,7 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "neuron_elements_per_simdgroup": ("neuron_relu", "neuron_relu_gradient", "neuron_gelu_gradient"),
     "neuron_loads_before_a_store": ("neuron_relu", "neuron_relu_gradient", "neuron_gelu_gradient"),
     "soft_max_elements_per_simdgroup": ("soft_max", "soft_max_gradient"),
+    "soft_max_rows_at_once": ("soft_max", "soft_max_gradient"),
     "loss_pixels_per_simdgroup": ("loss_softmax_cross_entropy",),
     "optimizer_elements_per_simdgroup": ("optimizer_sgd_momentum",),
     "convolution_sums_per_thread": ("convolution_gradient_weights",),

@@ -19,7 +19,7 @@ from mpsgrad.tunables import tunables
 
 THREADS = 256
 IN_REGISTERS = ((32, 4), (64, 4), (128, 2))
-"""Rows of up to so many channels stay in registers, so many at once."""
+"""Rows of up to so many channels stay in registers, at most so many at once."""
 SPREAD = (1024, 2048, 4096)
 """Longer rows of up to so many channels are spread over the threads of a GPU's threadgroup."""
 FEW_CHANNELS = (2, 3, 4, 8)
@@ -49,12 +49,14 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS),
     {
         "threads": THREADS,
-        "in_registers": IN_REGISTERS,
         "spread": SPREAD,
         "row_threads": ROW_THREADS,
         "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
     },
     {"cpu": {"spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
+    lambda numbers: {
+        "in_registers": tuple((most, min(rows, numbers.soft_max_rows_at_once)) for most, rows in IN_REGISTERS),
+    },
 )
 
 

@@ -38,6 +38,7 @@ class Tunables:
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
     neuron_loads_before_a_store: int = _number(4, 1, 2, 4, 8)
     soft_max_elements_per_simdgroup: int = _number(512, 128, 256, 512, 1024, 2048, 4096, 16384)
+    soft_max_rows_at_once: int = _number(4, 1, 2, 4)
     loss_pixels_per_simdgroup: int = _number(4, 1, 2, 4, 8)
     optimizer_elements_per_simdgroup: int = _number(2048, 512, 1024, 2048, 4096, 8192)
     convolution_sums_per_thread: int = _number(1, 1, 2, 4, 8)

@@ -28,10 +28,19 @@ inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_fla
 
 //@ simd_sum : lanes_mtl
 LANEWISE_MTL(simd_sum, sub_group_reduce_add(x))
-//@ simd_max : lanes_mtl
-LANEWISE_MTL(simd_max, sub_group_reduce_max(x))
-//@ simd_min : lanes_mtl
-LANEWISE_MTL(simd_min, sub_group_reduce_min(x))
+//@ extreme_mtl
+// Intel's reductions of floats compare lane by lane; those of integers do not. Floats in their order as integers: NaN is
+// ``nan``, an end of the order, so that it loses against any number.
+inline int in_order_mtl(float x, int nan) { int i = as_int(x); return x != x ? nan : i ^ ((i >> 31) & 0x7fffffff); }
+inline float from_order_mtl(int i) { return as_float(i ^ ((i >> 31) & 0x7fffffff)); }
+template <typename T> inline T lanes_max_mtl(T x) { return sub_group_reduce_max(x); }
+template <typename T> inline T lanes_min_mtl(T x) { return sub_group_reduce_min(x); }
+inline float lanes_max_mtl(float x) { return from_order_mtl(sub_group_reduce_max(in_order_mtl(x, (int)0x80000000))); }
+inline float lanes_min_mtl(float x) { return from_order_mtl(sub_group_reduce_min(in_order_mtl(x, 0x7fffffff))); }
+//@ simd_max : lanes_mtl extreme_mtl
+LANEWISE_MTL(simd_max, lanes_max_mtl(x))
+//@ simd_min : lanes_mtl extreme_mtl
+LANEWISE_MTL(simd_min, lanes_min_mtl(x))
 //@ simd_product : lanes_mtl
 LANEWISE_MTL(simd_product, sub_group_non_uniform_reduce_mul(x))
 //@ simd_and : lanes_mtl
