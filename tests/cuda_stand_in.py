@@ -180,6 +180,7 @@ class StandIn(ModuleType):
         self.calls: Counter[str] = Counter()
         self.device_capabilities = [(9, 0)]
         self.concurrent_managed_access = 1
+        self.driver_version = 13000
         self.memory_bytes = 8 << 30
         self.faulty: set[str] = set()
         self.fault: CUresult | None = None
@@ -221,7 +222,7 @@ class StandIn(ModuleType):
 
     @counted
     def cuDriverGetVersion(self) -> int:
-        return 13000
+        return self.driver_version
 
     @counted
     def cuDevicePrimaryCtxRetain(self, device: int) -> object:

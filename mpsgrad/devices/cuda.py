@@ -65,9 +65,16 @@ def unavailable_reason() -> str | None:
     if not usable:
         return "; ".join(unusable) or "NVIDIA's driver lists no GPU"
     try:
-        version()
+        compiler = version()
     except DeviceError as error:
         return str(error)
+    supported = _cuda_version()
+    major = supported.partition(".")[0]
+    if int(major) < int(compiler.partition(".")[0]):
+        return (
+            f"NVIDIA's driver supports CUDA {supported} but the run-time compiler is of CUDA {compiler}: install a "
+            f"newer driver, or the compiler for this one (pip install 'cuda-core[cu{major}]')"
+        )
     return None
 
 
@@ -109,9 +116,14 @@ def _survey() -> tuple[list[CUDADevice], list[str]]:
     return usable, unusable
 
 
-def _driver_version(capability: tuple[int, int]) -> str:
+def _cuda_version() -> str:
+    """The newest CUDA that the driver supports."""
     number = checked(api().cuDriverGetVersion())
-    text = f"{number // 1000}.{number % 1000 // 10}"
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _driver_version(capability: tuple[int, int]) -> str:
+    text = _cuda_version()
     try:
         words = _DRIVER_FILE.read_text().split()
     except (OSError, UnicodeDecodeError):

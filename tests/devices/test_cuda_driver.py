@@ -115,6 +115,18 @@ def test_a_gpu_that_is_too_old(stand_in: Any) -> None:
 
 
 @needs_compiler
+def test_a_driver_that_is_older_than_the_compiler(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "version", lambda: "13.2")
+    assert cuda.unavailable_reason() is None
+    stand_in.driver_version = 12080
+    assert cuda.unavailable_reason() == (
+        "NVIDIA's driver supports CUDA 12.8 but the run-time compiler is of CUDA 13.2: install a newer driver, or the "
+        "compiler for this one (pip install 'cuda-core[cu12]')"
+    )
+    assert cuda.devices() == []
+
+
+@needs_compiler
 def test_without_a_compiler(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> str:
         raise mg.DeviceError("NVIDIA's run-time compiler cannot be loaded")
