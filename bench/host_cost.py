@@ -91,6 +91,7 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         (mg.UpsamplingBilinear(**twice), mg.UpsamplingBilinearGradient(**twice)),
         (mg.ResizeBilinear(**size), mg.ResizeBilinearGradient(**size)),
         (mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device)),
+        (mg.ConvolutionTranspose(data, device=device), mg.ConvolutionTransposeGradient(data, device=device)),
         (mg.FullyConnected(fully, device=device), mg.FullyConnectedGradient(fully, device=device)),
     ):
         yield TinyOp(type(forward).__name__, _Call(forward.encode, source))
@@ -177,6 +178,13 @@ def _batch_normalization(source: mg.Image, device: mg.Device) -> Iterator[TinyOp
 def _loss_and_optimizer(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
     loss = mg.Loss(mg.LossDescriptor("softmax_cross_entropy"), device=device)
     yield TinyOp("Loss", _Call(loss.encode, source, mg.LossLabels.from_images(source)))
+    forward = mg.ForwardLoss(loss.loss_descriptor, device=device)
+    yield TinyOp("ForwardLoss", _Call(forward.encode, source, source))
+    with mg.CommandBuffer(device) as commands:
+        value = forward.encode(commands, source, source)
+    yield TinyOp("InitialGradient", _Call(mg.InitialGradient(device=device).encode, value))
+    gradient = mg.LossGradient(loss.loss_descriptor, device=device)
+    yield TinyOp("LossGradient", _Call(gradient.encode, value, source, source))
     optimizer = mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(), device=device)
     vectors = {
         "input_gradient_vector": mg.Vector(4, device),
@@ -185,6 +193,14 @@ def _loss_and_optimizer(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]
         "result_values_vector": mg.Vector(4, device),
     }
     yield TinyOp("OptimizerStochasticGradientDescent", _Call(optimizer.encode, **vectors))
+    adam = mg.OptimizerAdam(mg.OptimizerDescriptor(), device=device)
+    yield TinyOp("OptimizerAdam", _Call(adam.encode, **vectors, input_velocity_vector=mg.Vector(4, device)))
+    del vectors["input_momentum_vector"]
+    root_mean_square = mg.OptimizerRMSProp(mg.OptimizerDescriptor(), device=device)
+    squares = mg.Vector(4, device)
+    yield TinyOp(
+        "OptimizerRMSProp", _Call(root_mean_square.encode, **vectors, input_sum_of_squares_vector=squares)
+    )
 
 
 def host_costs(device: mg.Device, samples: int) -> dict[str, HostCost]:
