@@ -83,6 +83,9 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         (mg.PoolingAverage(**window), mg.PoolingAverageGradient(**window)),
         (mg.PoolingL2Norm(**window), mg.PoolingL2NormGradient(**window)),
         (mg.Neuron(descriptor, device=device), mg.NeuronGradient(descriptor, device=device)),
+        (mg.GramMatrixCalculation(device=device), mg.GramMatrixCalculationGradient(device=device)),
+        (mg.Slice(device=device), mg.SliceGradient(device=device)),
+        (_reshape(device), mg.ReshapeGradient(device=device)),
         (mg.ReductionSpatialMean(device=device), mg.ReductionSpatialMeanGradient(device=device)),
         *((kind(device=device), mg.ReduceGradient(device=device)) for kind in WITH_GRADIENT[:-1]),
         *_normalizations(channels, device),
@@ -102,6 +105,7 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         yield TinyOp(type(gradient).__name__, _Call(gradient.encode, incoming, second, state))
     for argument in (mg.ReduceFeatureChannelsArgumentMin, mg.ReduceFeatureChannelsArgumentMax):
         yield TinyOp(argument.__name__, _Call(argument(device=device).encode, source))
+    yield from _concatenation(source, device)
     yield from _arithmetic(source, device)
     yield from _batch_normalization(source, device)
     yield from _loss_and_optimizer(source, device)
@@ -127,6 +131,20 @@ class _Call:
 
     def __call__(self, commands: mg.CommandBuffer) -> Any:
         return self.function(commands, *self.arguments, **self.named)
+
+
+def _reshape(device: mg.Device) -> mg.Reshape:
+    kernel = mg.Reshape(device=device)
+    kernel.reshaped_width, kernel.reshaped_height, kernel.reshaped_feature_channels = SHAPE[3], SHAPE[1], SHAPE[2]
+    return kernel
+
+
+def _concatenation(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
+    forward, gradient = mg.Concatenation(device=device), mg.ConcatenationGradient(device=device)
+    yield TinyOp("Concatenation", _Call(forward.encode, [source, source]))
+    with mg.CommandBuffer(device) as commands:
+        result, state = forward.encode(commands, [source, source], return_state=True)
+    yield TinyOp("ConcatenationGradient", _Call(gradient.encode, result, source, state))
 
 
 def _arithmetic(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:

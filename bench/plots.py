@@ -28,6 +28,7 @@ FAMILIES = (
     "instance_normalization",
     "arithmetic",
     "reduction",
+    "copies",
 )
 
 

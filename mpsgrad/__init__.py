@@ -65,8 +65,22 @@ from mpsgrad.kernels.convolution_transpose import (
     ConvolutionTransposeGradient,
     ConvolutionTransposeGradientState,
 )
+from mpsgrad.kernels.copies import (
+    Concatenation,
+    ConcatenationGradient,
+    ConcatenationGradientState,
+    Reshape,
+    ReshapeGradient,
+    Slice,
+    SliceGradient,
+)
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
 from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
+from mpsgrad.kernels.gram_matrix import (
+    GramMatrixCalculation,
+    GramMatrixCalculationGradient,
+    GramMatrixGradientState,
+)
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,

@@ -19,7 +19,7 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import EdgeMode
+from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import Image
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel
 from mpsgrad.kernels.arithmetic import (
@@ -46,8 +46,17 @@ from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDa
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_transpose import ConvolutionTranspose, ConvolutionTransposeGradient
+from mpsgrad.kernels.copies import (
+    Concatenation,
+    ConcatenationGradient,
+    Reshape,
+    ReshapeGradient,
+    Slice,
+    SliceGradient,
+)
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient
 from mpsgrad.kernels.forward_loss import LossGradient
+from mpsgrad.kernels.gram_matrix import GramMatrixCalculation, GramMatrixCalculationGradient
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,
@@ -730,6 +739,85 @@ def compare(
     with CommandBuffer() as commands:
         result = kernel.encode(commands, *images)
     return _like(result, primary)
+
+
+def _slice(source: Any, offset: Pair, size: Pair | None, first_channel: int, channels: int | None) -> Slice:
+    kernel = Slice()
+    y, x = _pair("offset", offset)
+    kernel.offset, kernel.source_feature_channel_offset = Offset(x, y), first_channel
+    if channels is not None:
+        kernel.source_feature_channel_max_count = channels
+    if size is not None:
+        height, width = _pair("size", size)
+        kernel.clip_rect = Region(Origin(), Size(width, height))
+    return kernel
+
+
+def slice_image(
+    source: Any, *, offset: Pair = 0, size: Pair | None = None, first_channel: int = 0, channels: int | None = None
+) -> np.ndarray:
+    """The box of ``size`` pixels from ``offset`` on, and ``channels`` from ``first_channel``, a multiple of 4
+    (``Slice``); None: all that there are."""
+    return _forward(_slice(source, offset, size, first_channel, channels), source)
+
+
+def slice_image_gradient(
+    source_gradient: Any,
+    source: Any,
+    *,
+    offset: Pair = 0,
+    size: Pair | None = None,
+    first_channel: int = 0,
+    channels: int | None = None,
+) -> np.ndarray:
+    """The gradient where the slice was, zeros elsewhere (``SliceGradient``)."""
+    forward = _slice(source, offset, size, first_channel, channels)
+    return _gradient(forward, SliceGradient(), source_gradient, source)[0]
+
+
+def reshape(source: Any, height: int, width: int, channels: int) -> np.ndarray:
+    """The elements of each image in another shape, in their order (``Reshape``)."""
+    kernel = Reshape()
+    kernel.reshaped_height, kernel.reshaped_width, kernel.reshaped_feature_channels = height, width, channels
+    return _forward(kernel, source)
+
+
+def reshape_gradient(source_gradient: Any, source: Any) -> np.ndarray:
+    """The gradient in the shape of the source (``ReshapeGradient``)."""
+    kernel = Reshape()
+    names = ("reshaped_height", "reshaped_width", "reshaped_feature_channels")
+    for name, extent in zip(names, np.shape(source_gradient)[-3:], strict=True):
+        setattr(kernel, name, extent)
+    return _gradient(kernel, ReshapeGradient(), source_gradient, source)[0]
+
+
+def concatenation(*sources: Any, aligns_channels: bool = False) -> np.ndarray:
+    """The channels of all ``sources``; each begins at a multiple of 4 if it ``aligns_channels`` (``Concatenation``)."""
+    with CommandBuffer() as commands:
+        result = Concatenation(aligns_channels=aligns_channels).encode(commands, [_image(each) for each in sources])
+    return _like(result, sources[0])
+
+
+def concatenation_gradient(source_gradient: Any, *sources: Any, aligns_channels: bool = False) -> list[np.ndarray]:
+    """The gradient for each of the ``sources`` (``ConcatenationGradient``)."""
+    images, incoming = [_image(each) for each in sources], _image(source_gradient)
+    with CommandBuffer() as commands:
+        _, state = Concatenation(aligns_channels=aligns_channels).encode(commands, images, return_state=True)
+        results = [
+            ConcatenationGradient(index).encode(commands, incoming, image, state) for index, image in enumerate(images)
+        ]
+    return [_like(result, source) for result, source in zip(results, sources, strict=True)]
+
+
+def gram_matrix(source: Any, *, alpha: float = 1.0) -> np.ndarray:
+    """``alpha sum_p x[p][f] x[p][c]`` over the pixels of each image, 1 x C x C (``GramMatrixCalculation``)."""
+    return _forward(GramMatrixCalculation(alpha), source)
+
+
+def gram_matrix_gradient(source_gradient: Any, source: Any, *, alpha: float = 1.0) -> np.ndarray:
+    """``alpha sum_f x[p][f] (g[f][c] + g[c][f])`` (``GramMatrixCalculationGradient``)."""
+    forward = GramMatrixCalculation(alpha)
+    return _gradient(forward, GramMatrixCalculationGradient(), source_gradient, source)[0]
 
 
 def _reduction(over: str, operation: str, weight: float) -> ReduceUnary:

@@ -300,7 +300,7 @@ class GradientState(ForwardState):
         A gradient kernel gets the forward kernel's geometry, and its result the extents of the forward source.
         """
         kernel._configure_from(self)
-        source = self.snapshot.source
+        source = kernel._snapshot_of(self).source
         if source.channel_format is suggested_descriptor.channel_format:
             return source
         return replace(source, channel_format=suggested_descriptor.channel_format)

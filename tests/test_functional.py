@@ -168,6 +168,22 @@ def test_reductions(over: Any, operation: Any) -> None:
     assert_close(dx, reference.reduction_gradient(over, operation, like(y), X, weight=weight), 2)
 
 
+def test_copies() -> None:
+    box: Any = {"offset": (1, 2), "size": (3, 4), "first_channel": 4, "channels": 2}
+    np.testing.assert_array_equal(functional.slice_image(X, **box), X[:, 1:4, 2:6, 4:6])
+    expected = np.zeros_like(X)
+    expected[:, 1:4, 2:6, 4:6] = 3
+    g = np.full((3, 3, 4, 2), 3, np.float32)
+    np.testing.assert_array_equal(functional.slice_image_gradient(g, X, **box), expected)
+    np.testing.assert_array_equal(functional.reshape(X, 9, 6, 7), X.reshape(3, 9, 6, 7))
+    np.testing.assert_array_equal(functional.reshape_gradient(X.reshape(3, 9, 6, 7), X), X)
+    parts = X[..., :1], X[..., 1:]
+    np.testing.assert_array_equal(functional.concatenation(*parts), X)
+    assert functional.concatenation(*parts, aligns_channels=True).shape[3] == 12
+    for actual, part in zip(functional.concatenation_gradient(X, *parts), parts, strict=True):
+        np.testing.assert_array_equal(actual, part)
+
+
 def test_soft_max() -> None:
     for name in ("soft_max", "log_soft_max"):
         y = getattr(functional, name)(X)

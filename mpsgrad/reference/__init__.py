@@ -24,6 +24,7 @@ from .convolution import (
     fully_connected_gradient_weights,
 )
 from .dropout import dropout, dropout_gradient, dropout_mask, philox
+from .gram_matrix import gram_matrix, gram_matrix_gradient
 from .group_normalization import (
     group_normalization,
     group_normalization_gradient,
@@ -112,6 +113,8 @@ __all__ = [
     "local_contrast_normalization",
     "local_contrast_normalization_gradient",
     "local_contrast_statistics",
+    "gram_matrix",
+    "gram_matrix_gradient",
     "log_soft_max",
     "log_soft_max_gradient",
     "loss",

@@ -9,6 +9,7 @@ import pytest
 import bench.rows.arithmetic
 import bench.rows.batch_normalization
 import bench.rows.convolution
+import bench.rows.copies
 import bench.rows.dropout
 import bench.rows.group_normalization
 import bench.rows.loss
@@ -48,6 +49,7 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "dropout": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "group_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
+    "copies": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "loss": {"DESIGN": _both((VECTORS,)), "OTHERS": {}},
     "loss_elements": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "neuron": {"DESIGN": _both((PIXELS,)), "OTHERS": {}, "scan": lambda hardware: ()},

@@ -1,0 +1,234 @@
+"""Slices, reshaped images and concatenations, and their gradients: what NumPy's views say, to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mpsgrad as mg
+from mpsgrad import archive
+from mpsgrad.testing import FencedImage, batch_sizes, channel_counts, channel_formats, values
+
+extents = st.tuples(batch_sizes(), st.integers(1, 6), st.integers(1, 6), channel_counts())
+
+
+def draw_image(data: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    return data.draw(values(shape, dtype))
+
+
+@given(data=st.data())
+def test_a_slice_and_its_gradient(data):
+    n, h, w, c = data.draw(extents)
+    dtype = data.draw(channel_formats()).dtype
+    x = draw_image(data, (n, h, w, c), dtype)
+    top, left = data.draw(st.integers(0, h - 1)), data.draw(st.integers(0, w - 1))
+    first = data.draw(st.integers(0, (c - 1) // 4)) * 4
+    height, width, count = (data.draw(st.integers(1, k)) for k in (h - top, w - left, c - first))
+    kernel = mg.Slice()
+    kernel.offset = mg.Offset(left, top)
+    kernel.source_feature_channel_offset, kernel.source_feature_channel_max_count = first, count
+    kernel.clip_rect = mg.Region(mg.Origin(), mg.Size(width, height, n))
+    source = mg.Image.from_array(x)
+    with mg.CommandBuffer() as commands:
+        y, state = kernel.encode(commands, source, return_state=True)
+    where = np.index_exp[:, top : top + height, left : left + width, first : first + count]
+    np.testing.assert_array_equal(np.asarray(y), x[where])
+    g = draw_image(data, y.shape, dtype)
+    with mg.CommandBuffer() as commands:
+        dx = mg.SliceGradient().encode(commands, mg.Image.from_array(g), source, state)
+    expected = np.zeros_like(x)
+    expected[where] = g
+    np.testing.assert_array_equal(np.asarray(dx), expected)
+
+
+def test_a_slice_into_a_larger_image_keeps_the_rest_and_reads_zeros_outside():
+    rng = np.random.default_rng(1)
+    x, before = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 4, 8), (2, 6, 7, 16)))
+    kernel = mg.Slice()
+    kernel.offset = mg.Offset(2, -1, 1)
+    kernel.clip_rect = mg.Region(mg.Origin(1, 2, 0), mg.Size(3, 4, 1))
+    kernel.destination_feature_channel_offset = 4
+    source, result = mg.Image.from_array(x), mg.Image.from_array(before)
+    state = kernel.result_state(source, destination_image=result)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=result, destination_state=state)
+    expected = before.copy()
+    expected[0, 2:6, 1:4, 4:12] = 0
+    expected[0, 3:6, 1:3, 4:12] = x[1, 0:3, 2:4]
+    np.testing.assert_array_equal(np.asarray(result), expected)
+    g = mg.Image.from_array(before)
+    with mg.CommandBuffer() as commands:
+        dx = mg.SliceGradient().encode(commands, g, source, state)
+    expected = np.zeros_like(x)
+    expected[1, :, 2:4] = before[0, 3:6, 1:3, 4:12]
+    np.testing.assert_array_equal(np.asarray(dx), expected)
+
+
+@given(data=st.data())
+def test_reshaped_images_and_their_gradients(data):
+    n, h, w, c = data.draw(extents)
+    dtype = data.draw(channel_formats()).dtype
+    x = draw_image(data, (n, h, w, c), dtype)
+    shape = tuple(data.draw(st.permutations([h, w, c])))
+    kernel, source = mg.Reshape(), mg.Image.from_array(x)
+    names = ("reshaped_height", "reshaped_width", "reshaped_feature_channels")
+    with mg.CommandBuffer() as commands:
+        y, state = kernel.encode_reshaped(commands, source, **dict(zip(names, shape, strict=True)), return_state=True)
+        result = FencedImage.of(y.descriptor)
+        kernel.encode(commands, source, destination_image=result.image)
+    np.testing.assert_array_equal(np.asarray(y), x.reshape(n, *shape))
+    np.testing.assert_array_equal(result.check(), x.reshape(n, *shape))
+    g = draw_image(data, (n, *shape), dtype)
+    with mg.CommandBuffer() as commands:
+        dx = mg.ReshapeGradient().encode(commands, mg.Image.from_array(g), source, state)
+    np.testing.assert_array_equal(np.asarray(dx), g.reshape(x.shape))
+
+
+def test_views_are_reshaped_in_place():
+    rng = np.random.default_rng(2)
+    x, before = (rng.standard_normal((2, 3, 4, 16)).astype(np.float32) for _ in range(2))
+    source, parent = mg.Image.from_array(x), mg.Image.from_array(before)
+    with mg.CommandBuffer() as commands:
+        mg.Reshape().encode(commands, source.sub_image(4, 8), destination_image=parent.sub_image(8, 8))
+    before[..., 8:] = x[..., 4:12]
+    np.testing.assert_array_equal(np.asarray(parent), before)
+
+
+@pytest.mark.parametrize("aligns", [False, True], ids=["without gaps", "as MPS"])
+@given(data=st.data())
+def test_concatenations_and_their_gradients(aligns, data):
+    n, h, w, _ = data.draw(extents)
+    dtype = data.draw(channel_formats()).dtype
+    counts = data.draw(st.lists(channel_counts(), min_size=1, max_size=4))
+    arrays = [draw_image(data, (n, h, w, count), dtype) for count in counts]
+    images = [mg.Image.from_array(array) for array in arrays]
+    kernel = mg.Concatenation(aligns_channels=aligns)
+    with mg.CommandBuffer() as commands:
+        y, state = kernel.encode(commands, images, return_state=True)
+    gaps = [-count % 4 if aligns else 0 for count in counts]
+    padded = [np.pad(array, ((0, 0),) * 3 + ((0, gap),)) for array, gap in zip(arrays, gaps, strict=True)]
+    np.testing.assert_array_equal(np.asarray(y), np.concatenate(padded, axis=3))
+    g = draw_image(data, y.shape, dtype)
+    first = 0
+    for index, (count, gap) in enumerate(zip(counts, gaps, strict=True)):
+        with mg.CommandBuffer() as commands:
+            dx = mg.ConcatenationGradient(index).encode(commands, mg.Image.from_array(g), images[index], state)
+        np.testing.assert_array_equal(np.asarray(dx), g[..., first : first + count])
+        first += count + gap
+
+
+def test_the_channels_that_mps_gives():
+    """7 and 11 channels take 8 and 12 there."""
+    images = [mg.Image.from_array(np.ones((1, 1, 1, count), np.float32)) for count in (7, 11)]
+    assert mg.Concatenation(aligns_channels=True).destination_image_descriptor(images).feature_channels == 20
+    assert mg.Concatenation().destination_image_descriptor(images).feature_channels == 18
+
+
+def test_batches_and_archives_give_the_same_bits():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3, 2, 4, 5)).astype(np.float32)
+    kernel = mg.Reshape()
+    kernel.reshaped_width, kernel.reshaped_height, kernel.reshaped_feature_channels = 5, 4, 2
+    restored = archive.from_bytes(archive.to_bytes(kernel))
+    images = [mg.Image.from_array(one) for one in x]
+    with mg.CommandBuffer() as commands:
+        results, states = restored.encode_batch(commands, images, return_state=True)
+        gradients = mg.ReshapeGradient().encode_batch(commands, list(results), images, states)
+    np.testing.assert_array_equal(np.asarray(results), x.reshape(3, 4, 5, 2))
+    np.testing.assert_array_equal(np.asarray(gradients), x)
+    assert archive.from_bytes(archive.to_bytes(mg.ConcatenationGradient(2))).source_index == 2
+
+
+# bad input
+
+
+def _image(*shape: int, dtype: Any = np.float32) -> mg.Image:
+    return mg.Image.from_array(np.ones(shape, dtype))
+
+
+def _encode(kernel: Any, *sources: Any, into: Any = None, **properties: Any) -> Any:
+    for name, value in properties.items():
+        setattr(kernel, name, value)
+    return kernel.encode(mg.CommandBuffer(), *sources, destination_image=into)
+
+
+def _concatenation_gradient(index: int, x: Any = (1, 2, 3, 4)) -> None:
+    commands, images = mg.CommandBuffer(), [_image(1, 2, 3, 4), _image(1, 2, 3, 5)]
+    y, state = mg.Concatenation().encode(commands, images, return_state=True)
+    mg.ConcatenationGradient(index).encode(commands, y, _image(*x), state)
+
+
+def _gradient(forward: Any, gradient: Any, g: Any) -> None:
+    commands, x = mg.CommandBuffer(), _image(1, 2, 3, 4)
+    _, state = forward.encode(commands, x, return_state=True)
+    gradient.encode(commands, _image(*g), x, state)
+
+
+X = (1, 2, 3, 4)
+BAD_INPUT = {
+    "a slice beyond the source": (
+        lambda: _encode(mg.Slice(), _image(*X), offset=mg.Offset(3, 0)), mg.GeometryError,
+        "Slice: offset is (3, 0, 0) and clip_rect.size"),
+    "a slice from an unaligned channel": (
+        lambda: _encode(mg.Slice(), _image(*X), source_feature_channel_offset=2), mg.GeometryError,
+        "Slice: source_feature_channel_offset is 2; it has to be a multiple of 4"),
+    "a slice with a clamped edge": (
+        lambda: _encode(mg.Slice(), _image(*X), edge_mode=mg.EdgeMode.CLAMP), NotImplementedError,
+        "Slice: edge_mode is CLAMP; it supports ZERO"),
+    "a slice's gradient of another size": (
+        lambda: _gradient(mg.Slice(), mg.SliceGradient(), (1, 2, 2, 4)), mg.GeometryError,
+        "SliceGradient: source_gradient is 1x2x2x4 but Slice of a 1x2x3x4 source gives 1x2x3x4"),
+    "the state of another kernel": (
+        lambda: _gradient(mg.SoftMax(), mg.SliceGradient(), X), mg.StateError,
+        "SliceGradient: gradient_state was made by SoftMax; it has to be made by Slice"),
+    "another number of elements": (
+        lambda: _encode(mg.Reshape(), _image(*X), reshaped_width=5), mg.GeometryError,
+        "Reshape: the source is 1x2x3x4 with 24 elements in each image but the result 1x1x5x1 with 5"),
+    "a width of 0": (
+        lambda: _encode(mg.Reshape(), _image(*X), reshaped_width=0), mg.GeometryError,
+        "Reshape: reshaped_width is 0; it has to be at least 1"),
+    "another number of images": (
+        lambda: _encode(mg.Reshape(), _image(2, 2, 3, 4), into=_image(1, 2, 3, 8)), mg.GeometryError,
+        "Reshape: the source is 2x2x3x4 with 24 elements in each image but the result 1x2x3x8 with 48"),
+    "an offset": (
+        lambda: _encode(mg.Reshape(), _image(*X), into=_image(*X), offset=mg.Offset(1, 0)), NotImplementedError,
+        "Reshape: offset is Offset(x=1, y=0, z=0); only Offset(x=0, y=0, z=0) is supported"),
+    "a reshaped gradient of another size": (
+        lambda: _gradient(mg.Slice(), mg.ReshapeGradient(), X), mg.StateError,
+        "ReshapeGradient: gradient_state was made by Slice; it has to be made by Reshape"),
+    "one image": (
+        lambda: mg.Concatenation().encode(mg.CommandBuffer(), _image(*X)), mg.FormatError,
+        "Concatenation: source_images is Image; it has to be a list of images"),
+    "no image": (
+        lambda: mg.Concatenation().encode(mg.CommandBuffer(), []), mg.GeometryError,
+        "Concatenation: source_images is empty"),
+    "images of several sizes": (
+        lambda: mg.Concatenation().encode(mg.CommandBuffer(), [_image(*X), _image(1, 3, 3, 4)]), mg.GeometryError,
+        "Concatenation: source_images[1] is 1x3x3x4 but source_images[0] 1x2x3x4; only the feature"),
+    "images of several formats": (
+        lambda: mg.Concatenation().encode(mg.CommandBuffer(), [_image(*X), _image(*X, dtype=np.float16)]),
+        mg.FormatError, "Concatenation: source_images[1] is FLOAT16 but source_images[0] is FLOAT32"),
+    "a destination of another size": (
+        lambda: mg.Concatenation().encode(mg.CommandBuffer(), [_image(*X)] * 2, destination_image=_image(*X)),
+        mg.GeometryError, "Concatenation: destination_image is 1x2x3x4 but the sources give 1x2x3x8"),
+    "a source that is not there": (
+        lambda: _concatenation_gradient(2), mg.StateError,
+        "ConcatenationGradient: source_index is 2 but gradient_state was made of 2 sources"),
+    "a source that is another": (
+        lambda: _concatenation_gradient(1), mg.GeometryError,
+        "ConcatenationGradient: source_image is 1x2x3x4 but gradient_state was made for 1x2x3x5"),
+    "a negative index": (
+        lambda: mg.ConcatenationGradient(-1), mg.GeometryError,
+        "ConcatenationGradient: source_index is -1; it has to be at least 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "error", "words"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_named(build, error, words):
+    with pytest.raises(error) as raised:
+        build()
+    assert words in str(raised.value)

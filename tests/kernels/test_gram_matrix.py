@@ -1,0 +1,131 @@
+"""The Gram matrix and its gradient against the float64 references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mpsgrad as mg
+from mpsgrad import archive, reference
+from mpsgrad.testing import (
+    FencedImage,
+    assert_within,
+    batch_sizes,
+    channel_formats,
+    check_gradient,
+    error_bound,
+    values,
+)
+
+
+def encode(kernel: Any, x: np.ndarray) -> tuple[mg.Image, np.ndarray, Any]:
+    source = mg.Image.from_array(x)
+    result = FencedImage.of(kernel.destination_image_descriptor([source]))
+    state = kernel.result_state(source, destination_image=result.image)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=result.image, destination_state=state)
+    return source, result.check(), state
+
+
+def check_against_the_reference(data: Any) -> None:
+    channels = data.draw(st.sampled_from([1, 2, 3, 4, 7, 32, 33, 40]))
+    shape = (data.draw(batch_sizes()), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), channels)
+    dtype = data.draw(channel_formats()).dtype
+    x = data.draw(values(shape, dtype))
+    g = data.draw(values((shape[0], 1, channels, channels), dtype))
+    source, y, state = encode(mg.GramMatrixCalculation(0.5), x)
+    expected = reference.gram_matrix(x, alpha=0.5)
+    bound = error_bound(dtype, shape[1] * shape[2] + 2, reference.gram_matrix(np.abs(x), alpha=0.5), expected)
+    assert_within(y, expected, bound)
+    result = FencedImage.of(source.descriptor)
+    with mg.CommandBuffer() as commands:
+        mg.GramMatrixCalculationGradient().encode(
+            commands, mg.Image.from_array(g), source, state, destination_gradient=result.image
+        )
+    expected = reference.gram_matrix_gradient(g, x, alpha=0.5)
+    magnitude = reference.gram_matrix_gradient(np.abs(g), np.abs(x), alpha=0.5)
+    assert_within(result.check(), expected, error_bound(dtype, 2 * channels + 4, magnitude, expected), name="gradient")
+
+
+@given(data=st.data())
+def test_forward_and_gradient_match_the_reference(data):
+    check_against_the_reference(data)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @given(data=st.data())
+    def test_forward_and_gradient_match_the_reference(self, data):
+        check_against_the_reference(data)
+
+
+def test_a_view_of_channels_and_an_archive():
+    x = np.random.default_rng(1).standard_normal((2, 3, 4, 16)).astype(np.float32)
+    kernel = archive.from_bytes(archive.to_bytes(mg.GramMatrixCalculation(2.0)))
+    with mg.CommandBuffer() as commands:
+        y = kernel.encode(commands, mg.Image.from_array(x).sub_image(4, 8))
+    exact = reference.gram_matrix(x[..., 4:12], alpha=2.0)
+    assert_within(np.asarray(y), exact, error_bound(np.float32, 14, np.abs(exact) + 40, exact))
+
+
+def test_every_run_gives_the_same_bits():
+    x = np.random.default_rng(2).standard_normal((2, 40, 40, 37)).astype(np.float32)
+    _, y, _ = encode(mg.GramMatrixCalculation(), x)
+    for _ in range(5):
+        np.testing.assert_array_equal(encode(mg.GramMatrixCalculation(), x)[1], y)
+
+
+def test_the_gradient_checker_agrees():
+    check_gradient(
+        mg.functional.gram_matrix, mg.functional.gram_matrix_gradient, values((2, 3, 4, 5), np.float32), max_examples=3
+    )
+
+
+X = (1, 2, 3, 4)
+
+
+def _image(*shape: int) -> mg.Image:
+    return mg.Image.from_array(np.ones(shape, np.float32))
+
+
+def _forward(into: Any = None, **properties: Any) -> None:
+    kernel = mg.GramMatrixCalculation()
+    for name, value in properties.items():
+        setattr(kernel, name, value)
+    destination = None if into is None else _image(*into)
+    kernel.encode(mg.CommandBuffer(), _image(*X), destination_image=destination)
+
+
+def _gradient(g: Any = (1, 1, 4, 4), x: Any = X, forward: Any = mg.GramMatrixCalculation) -> None:
+    commands = mg.CommandBuffer()
+    _, state = forward().encode(commands, _image(*X), return_state=True)
+    mg.GramMatrixCalculationGradient().encode(commands, _image(*g), _image(*x), state)
+
+
+BAD_INPUT = {
+    "no number": (lambda: mg.GramMatrixCalculation("1"), mg.FormatError, "alpha is '1'; it has to be a number"),
+    "not finite": (lambda: mg.GramMatrixCalculation(np.nan), mg.GeometryError, "alpha is nan; it has to be finite"),
+    "set to infinity": (lambda: _forward(alpha=np.inf), mg.GeometryError, "alpha is inf; it has to be finite"),
+    "a wider destination": (lambda: _forward((1, 1, 5, 4)), NotImplementedError, "the destination is 1x1x5x4"),
+    "a higher destination": (lambda: _forward((1, 2, 4, 4)), NotImplementedError, "the destination is 1x2x4x4"),
+    "fewer channels": (lambda: _forward((1, 1, 4, 3)), mg.GeometryError, "the destination has 3 feature channels"),
+    "an offset": (lambda: _forward((1, 1, 4, 4), offset=mg.Offset(1)), NotImplementedError, "offset (1, 0, 0)"),
+    "a clip rectangle": (
+        lambda: _forward(clip_rect=mg.Region(mg.Origin(), mg.Size(1, 1, 1))), NotImplementedError, "clip_rect is"),
+    "a clamped edge": (lambda: _forward(edge_mode=mg.EdgeMode.CLAMP), NotImplementedError, "edge_mode is CLAMP"),
+    "a gradient of another size": (lambda: _gradient((1, 1, 4, 5)), mg.GeometryError, "source_gradient is 1x1x4x5 but"),
+    "another source": (lambda: _gradient(x=(1, 2, 3, 5)), mg.GeometryError, "source_image is 1x2x3x5 but"),
+    "another state": (
+        lambda: _gradient(forward=mg.SoftMax), mg.StateError, "was made by SoftMax; it has to be made by Gram"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "error", "words"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_named(build, error, words):
+    with pytest.raises(error) as raised:
+        build()
+    assert words in str(raised.value)
