@@ -53,7 +53,11 @@ from mpsgrad.kernels.convolution import (
     FullyConnectedGradient,
 )
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
-from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor, DepthWiseConvolutionDescriptor
+from mpsgrad.kernels.convolution_descriptor import (
+    ConvolutionDescriptor,
+    DepthWiseConvolutionDescriptor,
+    SubPixelConvolutionDescriptor,
+)
 from mpsgrad.kernels.convolution_quantization import ConvolutionWeightsQuantizationType
 from mpsgrad.kernels.convolution_state import (
     ConvolutionGradientState,

@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset
-from mpsgrad.image import Image
+from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, EnumProperty, GradientKernel, Kernel, Regions, clip_layout
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource, load_parameters
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
@@ -34,6 +35,7 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionGradientState,
     ConvolutionWeightsAndBiasesState,
 )
+from mpsgrad.kernels.convolution_sub_pixels import add_sub_pixels
 from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
 from mpsgrad.padding import VALID_ONLY
@@ -279,8 +281,8 @@ class Convolution(_WeightedKernel, Kernel):
 
     @property
     def sub_pixel_scale_factor(self) -> int:
-        """1: sub-pixel convolution has no gradient and is not offered."""
-        return 1
+        """How many times as wide and high the result is; 1 unless the descriptor is for sub-pixel convolution."""
+        return self._descriptor.sub_pixel_scale_factor
 
     @property
     def fused_neuron_descriptor(self) -> NeuronDescriptor | None:
@@ -322,7 +324,11 @@ class Convolution(_WeightedKernel, Kernel):
         return need
 
     def _destination_channels(self, source_channels: int) -> int:
-        return self._descriptor.output_feature_channels
+        return self._descriptor.output_feature_channels // self.sub_pixel_scale_factor**2
+
+    def _adjust_descriptor(self, source: Image, descriptor: ImageDescriptor) -> ImageDescriptor:
+        factor = self.sub_pixel_scale_factor
+        return replace(descriptor, width=factor * descriptor.width, height=factor * descriptor.height)
 
     def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
         return replace(
@@ -348,12 +354,14 @@ class Convolution(_WeightedKernel, Kernel):
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
-        add_forward(
-            command_buffer,
-            self._weights(source, self._window_layout(self.offset.x, self.offset.y), self.edge_mode),
-            ImagePart(source.buffer, regions.sources[0]),
-            ImagePart(destination.buffer, regions.destination),
-        )
+        numbers = self._weights(source, self._window_layout(self.offset.x, self.offset.y), self.edge_mode)
+        part = ImagePart(source.buffer, regions.sources[0])
+        result, factor = ImagePart(destination.buffer, regions.destination), self.sub_pixel_scale_factor
+        if factor > 1:
+            add_convolution = partial(add_forward, command_buffer, numbers, part)
+            add_sub_pixels(command_buffer, result, factor, numbers.metal_type, add_convolution)
+        else:
+            add_forward(command_buffer, numbers, part, result)
         if self.fused_neuron_descriptor is not None:
             in_place = replace(regions, sources=(regions.destination,))
             neuron = Neuron(self.fused_neuron_descriptor, device=self.device)
@@ -440,6 +448,11 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
     )
 
     def _require_nothing_fused(self) -> None:
+        if self._descriptor.sub_pixel_scale_factor > 1:
+            raise NotImplementedError(
+                f"{type(self).__name__}: sub_pixel_scale_factor of the descriptor is "
+                f"{self._descriptor.sub_pixel_scale_factor}; sub-pixel convolution has no gradient"
+            )
         if self._is_quantized:
             raise NotImplementedError(
                 f"{type(self).__name__}: data_type of the data source is UINT8; quantized weights cannot be trained"
@@ -620,5 +633,7 @@ def _require_fully_connected(owner: str, descriptor: ConvolutionDescriptor) -> N
     for name in ("stride_in_pixels_x", "stride_in_pixels_y", "dilation_rate_x", "dilation_rate_y", "groups"):
         if getattr(descriptor, name) != 1:
             raise GeometryError(f"{owner}: {name} is {getattr(descriptor, name)}; a fully connected layer has 1")
+    if descriptor.sub_pixel_scale_factor > 1:
+        raise GeometryError(f"{owner}: the descriptor is for sub-pixel convolution; a fully connected layer is not")
     if descriptor.channel_multiplier:
         raise GeometryError(f"{owner}: the descriptor is depthwise; a fully connected layer joins all channels")

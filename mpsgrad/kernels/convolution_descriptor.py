@@ -104,6 +104,8 @@ class ConvolutionDescriptor:
             arrays.append(array)
         self.batch_normalization_parameters = (*arrays, float(epsilon))  # type: ignore[assignment]
 
+    sub_pixel_scale_factor: Any = 1
+
     @property
     def channel_multiplier(self) -> int:
         """0: an ordinary convolution."""
@@ -221,6 +223,44 @@ class DepthWiseConvolutionDescriptor(ConvolutionDescriptor):
                 f"{self.input_feature_channels}; only a channel multiplier of 1 is supported"
             )
         super().validate(owner)
+
+
+@archivable
+class SubPixelConvolutionDescriptor(ConvolutionDescriptor):
+    """A convolution whose channels become blocks of pixels. Source: ``MPSCNNSubPixelConvolutionDescriptor``.
+
+    With ``r = sub_pixel_scale_factor`` the result is r times as wide and high and has ``output_feature_channels / r^2``
+    channels: pixel ``(x, y)`` has channels ``(output_feature_channels / r^2) * (r * (y % r) + x % r) + c`` of the
+    convolution's pixel ``(x / r, y / r)``. That is not the order of PyTorch's ``pixel_shuffle``. Forward only.
+    """
+
+    sub_pixel_scale_factor = IntegerProperty(1, "How many times as wide and high the result is.", minimum=1)
+
+    def __init__(self, *arguments: Any, sub_pixel_scale_factor: int = 1, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.sub_pixel_scale_factor = sub_pixel_scale_factor
+
+    def validate(self, owner: str) -> None:
+        """Raises ``GeometryError`` unless the output channels fill the blocks, ``NotImplementedError`` for PReLU."""
+        factor, count = self.sub_pixel_scale_factor, self.output_feature_channels
+        if count % factor**2:
+            raise GeometryError(
+                f"{owner}: output_feature_channels is {count}; with sub_pixel_scale_factor {factor} it has to be a "
+                f"multiple of {factor**2}"
+            )
+        neuron = self.fused_neuron_descriptor
+        if factor > 1 and neuron is not None and neuron.neuron_type is NeuronType.PRELU:
+            raise NotImplementedError(f"{owner}: a fused PRELU with sub_pixel_scale_factor {factor}")
+        super().validate(owner)
+
+    @property
+    def geometry(self) -> tuple[int, ...]:
+        """Everything that has to be the same for a kernel and its gradient kernel."""
+        return (*super().geometry, self.sub_pixel_scale_factor)
+
+    def archive_fields(self) -> dict[str, Any]:
+        """What the descriptor is rebuilt from."""
+        return {**super().archive_fields(), "sub_pixel_scale_factor": self.sub_pixel_scale_factor}
 
 
 def require_descriptor(owner: str, value: Any) -> ConvolutionDescriptor:

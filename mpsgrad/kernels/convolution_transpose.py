@@ -112,6 +112,8 @@ class ConvolutionTranspose(_TurnedWeights, Kernel):
         super().__init__(device=device, label=label)
         self._set_data_source(data_source)
         self._set_window(*self._descriptor.geometry[:6])
+        if self._descriptor.sub_pixel_scale_factor > 1:
+            raise GeometryError(f"{type(self).__name__}: the descriptor is for sub-pixel convolution")
         self._coupled: ConvolutionGradientState | None = None
 
     @property

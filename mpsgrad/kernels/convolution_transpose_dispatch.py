@@ -37,7 +37,7 @@ def turned(descriptor: ConvolutionDescriptor, weights: np.ndarray) -> np.ndarray
     return np.ascontiguousarray(weights.reshape(_axes(descriptor))[:, :, ::-1].transpose(0, 3, 2, 1)).reshape(-1)
 
 
-def _add(
+def add_sum(
     command_buffer: CommandBuffer,
     metal_type: str,
     source: tuple[Buffer, View],
@@ -45,6 +45,7 @@ def _add(
     destination: tuple[Buffer, View],
     extents: tuple[int, int, int, int],
 ) -> None:
+    """Writes ``source + addend``, numbers of ``metal_type`` and float32, over the axes of ``extents``."""
     operands = {"source": source, "addend": addend, "destination": destination}
     add_elementwise(command_buffer, FAMILY, PARAMETERS, "add", metal_type, operands, extents)
 
@@ -66,7 +67,7 @@ def add_turning(
     of_destination = View(0, (1, outputs, taps * outputs, inputs * taps * outputs))
     addend = (destination, of_destination) if accumulates else zeros(command_buffer.device)
     extents = (outputs, taps, inputs, groups)
-    _add(command_buffer, "float", (source, of_source), addend, (destination, of_destination), extents)
+    add_sum(command_buffer, "float", (source, of_source), addend, (destination, of_destination), extents)
 
 
 def add_biases(command_buffer: CommandBuffer, biases: Buffer, image: ImagePart, metal_type: str) -> None:
@@ -74,7 +75,7 @@ def add_biases(command_buffer: CommandBuffer, biases: Buffer, image: ImagePart, 
     *_, width, height, channels, images = image.layout
     view = image.buffer, View.of(image.layout)
     extents = (channels, width, height, images)
-    _add(command_buffer, metal_type, view, (biases, View(0, (1, 0, 0, 0))), view, extents)
+    add_sum(command_buffer, metal_type, view, (biases, View(0, (1, 0, 0, 0))), view, extents)
 
 
 def add_gradients(
@@ -120,4 +121,4 @@ def _add_sums(
     )
     view = View(0, (1, 0, 0, 0))
     addend = (sums, view) if accumulates else zeros(command_buffer.device)
-    _add(command_buffer, "float", (found, view), addend, (sums, view), (channels, 1, 1, 1))
+    add_sum(command_buffer, "float", (found, view), addend, (sums, view), (channels, 1, 1, 1))
