@@ -148,8 +148,7 @@ def _concatenation(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
 
 
 def _arithmetic(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
-    forward = mg.Compare(device=device)
-    yield TinyOp("Compare", _Call(forward.encode, source, source))
+    yield TinyOp("Compare", _Call(mg.Compare(device=device).encode, source, source))
     for kind, gradient in (
         (mg.Add, mg.AddGradient),
         (mg.Subtract, mg.SubtractGradient),
