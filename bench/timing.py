@@ -91,10 +91,16 @@ def summarize(times: Sequence[float], torch_times: Mapping[str, Sequence[float]]
 QUIET_SECONDS = 0.02
 """Threads of the library that ran before go on spinning for a while, which would be counted against the next one."""
 
+WARM_SECONDS = 0.01
+"""After a pause threads take long to wake up, and caches are cold, for about ten calls of a millisecond."""
+
 
 def _settle(call: Callable[[], Any]) -> None:
     time.sleep(QUIET_SECONDS)
+    started = time.perf_counter()
     call()
+    while time.perf_counter() - started < WARM_SECONDS:
+        call()
 
 
 def _ours(work: Work, repeats: int, device: Device) -> float:
@@ -125,7 +131,7 @@ class WallTimer:
         self.device = device
 
     def measure(self, work: Work, calls: Mapping[str, TorchCall], samples: int, seconds: float) -> Measurement:
-        """Median and percentiles; every sample follows a pause and a call that is not counted."""
+        """Median and percentiles; every sample follows a pause and calls that are not counted."""
         deadline = time.perf_counter() + seconds
         ours = lambda n: _ours(work, n, self.device)  # noqa: E731
         for _ in range(2):

@@ -77,6 +77,7 @@ def make_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(getattr(bench.rows, module), name, value)
     monkeypatch.setattr(timing, "SECONDS_PER_SAMPLE", 0.0)
     monkeypatch.setattr(timing, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(timing, "WARM_SECONDS", 0.0)
     monkeypatch.setattr(command_line, "COMPILING_SHARE", 0.0)
     monkeypatch.setattr(inputs, "BLOCK", 1009)
     monkeypatch.setattr(peaks, "COPY_BYTES", _both(1 << 20))
