@@ -128,6 +128,8 @@ class _Row:
     def _torch_gradient(self, where: Any) -> Mapping[str, TorchCall]:
         calls = {}
         for layout, (g, x) in layouts(where, self.g, self.x).items():
+            if x.is_cuda and not x.is_contiguous():
+                continue  # PyTorch's kernel for GPUs takes no other layout.
             gamma, beta = self._in_dtype(x, where)
             _, mean, inverse = _forward(self.groups, x, gamma, beta)
             calls[layout] = TorchCall(partial(_backward, self.groups), (g, x, mean, inverse, gamma), _results)

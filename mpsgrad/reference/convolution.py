@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from .window import Array, Edge, Pair, Window, gradient_image, image
 
+Indices = npt.NDArray[np.intp]
+
 
 def _grouped_weights(weights: npt.ArrayLike, groups: int) -> Array:
     """Weights as [group][O / groups][kH][kW][I / groups]."""
@@ -146,10 +148,10 @@ def fully_connected_gradient_weights(source_gradient: npt.ArrayLike, source: npt
 
 def _transposed_taps(
     kernel: Pair, source_size: Pair, size: Pair, stride: Pair, dilation: Pair, offset: Pair
-) -> Iterator[tuple[Pair, tuple[Array, Array], tuple[Array, Array]]]:
+) -> Iterator[tuple[Pair, tuple[Indices, Indices], tuple[Indices, Indices]]]:
     """For each tap (ky, kx): rows and columns of the source, and those of the result that they are added to."""
 
-    def axis(k: int, a: int) -> tuple[Array, Array]:
+    def axis(k: int, a: int) -> tuple[Indices, Indices]:
         i = np.arange(source_size[a])
         extent = (kernel[a] - 1) * dilation[a] + 1
         v = stride[a] * i - offset[a] + extent // 2 - dilation[a] * k
@@ -185,8 +187,8 @@ def convolution_transpose(
         w.shape[2:4], x.shape[1:3], size, stride, dilation, offset
     ):
         y[:, to_rows, to_columns] += np.einsum("nyxgi,goi->nyxgo", grouped[:, rows, columns], w[:, :, ky, kx])
-    y = y.reshape(x.shape[0], *size, -1)
-    return y if bias is None else y + np.asarray(bias, np.float64)
+    without_bias: Array = y.reshape(x.shape[0], *size, -1)
+    return without_bias if bias is None else without_bias + np.asarray(bias, np.float64)
 
 
 def convolution_transpose_gradient(
