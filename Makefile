@@ -17,11 +17,12 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed
 	$(BIN)/mpsgrad train digits
 
+# The tests of a file run in one process, so that two do not compile the same kernels at the same time.
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 nightly: $(VENV)/.installed
-	MPSGRAD_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 -m nightly
+	MPSGRAD_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadfile -m nightly
 
 docs: $(VENV)/.installed
 	$(BIN)/python tests/msl/metal_table.py

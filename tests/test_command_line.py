@@ -16,7 +16,7 @@ import pytest
 import mpsgrad as mg
 from mpsgrad import cli
 from mpsgrad.commands import devices as devices_command
-from mpsgrad.devices import best_device, cuda_compiler, metal, opencl, unavailable
+from mpsgrad.devices import available_devices, best_device, cuda_compiler, metal, opencl, unavailable
 from mpsgrad.msl import translate
 from mpsgrad.shader import FAMILIES, ShaderFamily, shader_directory
 
@@ -134,7 +134,8 @@ def test_render_shows_line_directives_when_asked(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(("target", "device_family"), [("opencl", "cpu"), ("cuda", "nvidia")])
 def test_render_translates(capsys: pytest.CaptureFixture[str], target: Any, device_family: str) -> None:
-    source = FAMILIES["soft_max"].render("half", device_family).with_line_directives()
+    tunings = {device.identifier.partition(":")[0]: device.tuning for device in available_devices()}
+    source = FAMILIES["soft_max"].render("half", device_family, tunings.get(target)).with_line_directives()
     text = rendered(capsys, "soft_max", "--dtype", "half", "--for", target)
     assert text == translate(source, target, filename="shaders/soft_max.metal.j2").source
     assert {"opencl": "__kernel void ", "cuda": "__global__ void"}[target] in text
@@ -175,7 +176,7 @@ def test_render_uses_the_tunables_of_the_device(capsys: pytest.CaptureFixture[st
     family = FAMILIES["soft_max"]
     sizes = {"apple": 32, "cpu": 64, "nvidia": 96}
     tunables = {name: {"threads": size} for name, size in sizes.items()}
-    ShaderFamily("soft_max", family.structs, family.constants, tunables)
+    ShaderFamily("soft_max", family.structs, family.constants, tunables, family.measured)
     assert "[[max_total_threads_per_threadgroup(32)]]" in rendered(capsys, "soft_max")
     assert "reqd_work_group_size(64, 1, 1)" in rendered(capsys, "soft_max", "--for", "opencl")
     assert "__launch_bounds__(96)" in rendered(capsys, "soft_max", "--for", "cuda")

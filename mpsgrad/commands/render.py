@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
+from functools import cache
 
+from mpsgrad.devices import available_devices
 from mpsgrad.msl import translate
 from mpsgrad.shader import DTYPES, FAMILIES, ShaderFamily
 
@@ -44,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     if dtype not in family.dtypes:
         print(f"mpsgrad render: {family.name} has no {dtype} kernels, only {', '.join(family.dtypes)}", file=sys.stderr)
         return 2
-    rendering = family.render(dtype, DEVICE_FAMILIES[arguments.target])
+    rendering = family.render(dtype, DEVICE_FAMILIES[arguments.target], _tuning(arguments.target))
     if arguments.target == "metal":
         text = rendering.with_line_directives() if arguments.line_directives else rendering.source
     else:
@@ -54,9 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _tuning(target: str) -> str | None:
+    """The tuning of this machine's device with the compiler ``target``, if it has one."""
+    return next((device.tuning for device in available_devices() if device.identifier.partition(":")[0] == target), None)
+
+
+@cache
 def _function_names(family: ShaderFamily) -> list[str]:
-    source = family.render(family.dtypes[0], "apple").with_line_directives()
-    return list(translate(source, "opencl", filename=f"shaders/{family.file}").kernels)
+    return re.findall(r"^kernel void (\w+)\(", family.render(family.dtypes[0], "apple").source, re.MULTILINE)
 
 
 def _find(name: str) -> ShaderFamily | None:

@@ -214,12 +214,12 @@ def test_importing_compiles_nothing(gpu: mg.Device, compiled: list[str]) -> None
 
 
 def test_metal_gets_no_line_directives(gpu: mg.Device, compiled: list[str]) -> None:
-    rendering = soft_max.FAMILY.render("float", "apple")
+    rendering = FAMILIES["fill"].render("float", "apple")
     source = rendering.with_line_directives()
     assert "#line" in source
-    gpu.compile(source, name="shaders/soft_max.metal.j2")
+    gpu.compile(source, name="shaders/fill.metal.j2")
     assert compiled == [rendering.source]
-    assert gpu.translate(source, name="shaders/soft_max.metal.j2") == rendering.source
+    assert gpu.translate(source, name="shaders/fill.metal.j2") == rendering.source
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from metal_specification import LEFT_OUT, SPECIFICATION
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.versions import later_names
 
-# No name of Metal's: the package's shaders define it where it is no instruction.
-OWN = {"simdgroup_multiply_accumulate_16x8x16"}
+# No names of Metal's: the package's shaders define them where they are no instructions.
+OWN = {f"simdgroup_{name}" for name in ("multiply_accumulate_16x8x16", "load_left_16x16", "load_right_16x16")}
 
 
 @pytest.mark.parametrize("section", SPECIFICATION)
