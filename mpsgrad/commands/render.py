@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tuning(target: str) -> str | None:
     """The tuning of this machine's device with the compiler ``target``, if it has one."""
-    return next((device.tuning for device in available_devices() if device.identifier.partition(":")[0] == target), None)
+    return next((each.tuning for each in available_devices() if each.identifier.partition(":")[0] == target), None)
 
 
 @cache

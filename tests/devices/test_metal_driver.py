@@ -15,7 +15,6 @@ import pytest
 import mpsgrad as mg
 import mpsgrad.metalcompute
 from mpsgrad.devices import Dispatch, best_device, cuda, find_device, metal, opencl, unavailable
-from mpsgrad.kernels import soft_max
 from mpsgrad.precompile import compile_library
 from mpsgrad.shader import FAMILIES, shader_directory
 from mpsgrad.testing import assert_within, error_bound
