@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tuning(target: str) -> str | None:
-    """The tuning of this machine's device with the compiler ``target``, if it has one."""
-    return next((each.tuning for each in available_devices() if each.identifier.partition(":")[0] == target), None)
+    """The tuning of this machine's device where devices of one family have several."""
+    return next((device.tuning for device in available_devices((target,))), None) if target == "opencl" else None
 
 
 @cache

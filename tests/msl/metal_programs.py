@@ -205,14 +205,14 @@ def cases_of(function: Function, *, thorough: bool = False) -> list[Case]:
     found = []
     for name in function.types:
         widths = function.widths
-        ends = widths if thorough or len(widths) == 1 else (widths[0], widths[-1])
+        widest = widths if thorough else widths[-1:]
         if not thorough and function.wide_types is not None:
-            widths = ends if name in function.wide_types else widths[:1]
+            widths = widest if name in function.wide_types else widths[:1]
         found.append(Case(function, name, widths))
         if name == "float":
-            found += [Case(function, name, ends, variant) for variant in function.variants if variant]
+            found += [Case(function, name, widest, variant) for variant in function.variants if variant]
         if function.section in ("math", "common"):
-            found.append(Case(function, name, ends, fast_math=False))
+            found.append(Case(function, name, widest, fast_math=False))
             if thorough:
                 found.append(Case(function, name, widths, in_simdgroup=True))
             elif name == "float":
