@@ -24,21 +24,14 @@ SMALLEST_EPSILON = float(np.finfo(np.float32).tiny)
 """``FLT_MIN``: the epsilon of a data source that has none."""
 
 
-class BatchNormalizationDataSource:
-    """The protocol of a data source: subclass it, or offer the same attributes.
-
-    Source: ``MPSCNNBatchNormalizationDataSource``.
-
-    A kernel calls ``load``, reads the attributes, and calls ``purge``, when it is made and at each reload from the data
-    source. It copies what it reads. ``from_arrays`` makes a data source of arrays. The four ``update`` methods are for
-    whoever drives the training to call; neither MPS nor this package blends running statistics by itself.
-    """
+class GammaAndBetaDataSource:
+    """What the protocols of batch, instance and group normalization share."""
 
     label: str | None = None
 
     @property
     def number_of_feature_channels(self) -> int:
-        """The length of the four arrays."""
+        """The length of the arrays."""
         raise NotImplementedError(f"{type(self).__name__} has to define number_of_feature_channels")
 
     @property
@@ -52,16 +45,6 @@ class BatchNormalizationDataSource:
         return None
 
     @property
-    def mean(self) -> np.ndarray | None:
-        """The mean of each feature channel for inference, float32; None for 0."""
-        return None
-
-    @property
-    def variance(self) -> np.ndarray | None:
-        """The variance of each feature channel for inference, float32; None for 1."""
-        return None
-
-    @property
     def epsilon(self) -> float:
         """Added to the variance before its root is taken. The kernel's property starts with it."""
         return SMALLEST_EPSILON
@@ -72,6 +55,27 @@ class BatchNormalizationDataSource:
 
     def purge(self) -> None:
         """Called once after each ``load``: memory may be given back."""
+
+
+class BatchNormalizationDataSource(GammaAndBetaDataSource):
+    """The protocol of a data source: subclass it, or offer the same attributes.
+
+    Source: ``MPSCNNBatchNormalizationDataSource``.
+
+    A kernel calls ``load``, reads the attributes, and calls ``purge``, when it is made and at each reload from the data
+    source. It copies what it reads. ``from_arrays`` makes a data source of arrays. The four ``update`` methods are for
+    whoever drives the training to call; neither MPS nor this package blends running statistics by itself.
+    """
+
+    @property
+    def mean(self) -> np.ndarray | None:
+        """The mean of each feature channel for inference, float32; None for 0."""
+        return None
+
+    @property
+    def variance(self) -> np.ndarray | None:
+        """The variance of each feature channel for inference, float32; None for 1."""
+        return None
 
     # objc: -updateGammaAndBetaWithCommandBuffer:batchNormalizationState:
     def update_gamma_and_beta_with_command_buffer(
@@ -132,23 +136,17 @@ class BatchNormalizationDataSource:
         )
 
 
-@archivable
-class ArrayBatchNormalizationDataSource(BatchNormalizationDataSource):
-    """A data source of arrays in memory, made by ``BatchNormalizationDataSource.from_arrays``; it can be archived."""
+class ArraysOfChannels:
+    """The arrays of a data source in memory."""
 
     def __init__(
         self,
-        gamma: np.ndarray | None = None,
-        beta: np.ndarray | None = None,
-        mean: np.ndarray | None = None,
-        variance: np.ndarray | None = None,
-        *,
-        number_of_feature_channels: int | None = None,
-        epsilon: float = SMALLEST_EPSILON,
-        label: str | None = None,
+        owner: str,
+        arrays: dict[str, np.ndarray | None],
+        number_of_feature_channels: int | None,
+        epsilon: float,
+        label: str | None,
     ) -> None:
-        owner = "BatchNormalizationDataSource.from_arrays"
-        arrays = {"gamma": gamma, "beta": beta, "mean": mean, "variance": variance}
         self._arrays, self._count = checked_arrays(owner, arrays, number_of_feature_channels)
         self._epsilon = checked_epsilon(owner, epsilon)
         self.label = label
@@ -166,14 +164,6 @@ class ArrayBatchNormalizationDataSource(BatchNormalizationDataSource):
         return self._arrays["beta"]
 
     @property
-    def mean(self) -> np.ndarray | None:
-        return self._arrays["mean"]
-
-    @property
-    def variance(self) -> np.ndarray | None:
-        return self._arrays["variance"]
-
-    @property
     def epsilon(self) -> float:
         return self._epsilon
 
@@ -185,6 +175,34 @@ class ArrayBatchNormalizationDataSource(BatchNormalizationDataSource):
             "epsilon": self._epsilon,
             "label": self.label,
         }
+
+
+@archivable
+class ArrayBatchNormalizationDataSource(ArraysOfChannels, BatchNormalizationDataSource):
+    """A data source of arrays in memory, made by ``BatchNormalizationDataSource.from_arrays``; it can be archived."""
+
+    def __init__(
+        self,
+        gamma: np.ndarray | None = None,
+        beta: np.ndarray | None = None,
+        mean: np.ndarray | None = None,
+        variance: np.ndarray | None = None,
+        *,
+        number_of_feature_channels: int | None = None,
+        epsilon: float = SMALLEST_EPSILON,
+        label: str | None = None,
+    ) -> None:
+        owner = "BatchNormalizationDataSource.from_arrays"
+        arrays = {"gamma": gamma, "beta": beta, "mean": mean, "variance": variance}
+        super().__init__(owner, arrays, number_of_feature_channels, epsilon, label)
+
+    @property
+    def mean(self) -> np.ndarray | None:
+        return self._arrays["mean"]
+
+    @property
+    def variance(self) -> np.ndarray | None:
+        return self._arrays["variance"]
 
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""

@@ -10,7 +10,11 @@ import numpy as np
 from mpsgrad.archive import archivable
 from mpsgrad.errors import GeometryError
 from mpsgrad.geometry import integer
-from mpsgrad.kernels.batch_normalization_data_source import SMALLEST_EPSILON, checked_arrays, checked_epsilon
+from mpsgrad.kernels.batch_normalization_data_source import (
+    SMALLEST_EPSILON,
+    ArraysOfChannels,
+    GammaAndBetaDataSource,
+)
 
 if TYPE_CHECKING:
     from mpsgrad.command import CommandBuffer
@@ -23,40 +27,7 @@ if TYPE_CHECKING:
 GAMMA_AND_BETA = ("gamma", "beta")
 
 
-class _GammaAndBetaDataSource:
-    """What the protocols of instance and group normalization share."""
-
-    label: str | None = None
-
-    @property
-    def number_of_feature_channels(self) -> int:
-        """The length of the arrays."""
-        raise NotImplementedError(f"{type(self).__name__} has to define number_of_feature_channels")
-
-    @property
-    def gamma(self) -> np.ndarray | None:
-        """The scale of each feature channel, float32; None for 1."""
-        return None
-
-    @property
-    def beta(self) -> np.ndarray | None:
-        """The shift of each feature channel, float32; None for 0."""
-        return None
-
-    @property
-    def epsilon(self) -> float:
-        """Added to the variance before its root is taken. The kernel's property starts with it."""
-        return SMALLEST_EPSILON
-
-    def load(self) -> bool:
-        """Makes the attributes readable. False makes the kernel's construction or reload fail."""
-        return True
-
-    def purge(self) -> None:
-        """Called once after each ``load``: memory may be given back."""
-
-
-class InstanceNormalizationDataSource(_GammaAndBetaDataSource):
+class InstanceNormalizationDataSource(GammaAndBetaDataSource):
     """The protocol of a data source: subclass it, or offer the same attributes.
 
     Source: ``MPSCNNInstanceNormalizationDataSource``.
@@ -105,7 +76,7 @@ class InstanceNormalizationDataSource(_GammaAndBetaDataSource):
         )
 
 
-class GroupNormalizationDataSource(_GammaAndBetaDataSource):
+class GroupNormalizationDataSource(GammaAndBetaDataSource):
     """The protocol of a data source: subclass it, or offer the same attributes.
 
     Source: ``MPSCNNGroupNormalizationDataSource``. As ``InstanceNormalizationDataSource``, and also says into how many
@@ -166,50 +137,8 @@ def checked_groups(owner: str, number_of_groups: int, channels: int) -> int:
     return groups
 
 
-class _Arrays:
-    """Gamma and beta in memory."""
-
-    def __init__(
-        self,
-        owner: str,
-        gamma: np.ndarray | None,
-        beta: np.ndarray | None,
-        number_of_feature_channels: int | None,
-        epsilon: float,
-        label: str | None,
-    ) -> None:
-        self._arrays, self._count = checked_arrays(owner, {"gamma": gamma, "beta": beta}, number_of_feature_channels)
-        self._epsilon = checked_epsilon(owner, epsilon)
-        self.label = label
-
-    @property
-    def number_of_feature_channels(self) -> int:
-        return self._count
-
-    @property
-    def gamma(self) -> np.ndarray | None:
-        return self._arrays["gamma"]
-
-    @property
-    def beta(self) -> np.ndarray | None:
-        return self._arrays["beta"]
-
-    @property
-    def epsilon(self) -> float:
-        return self._epsilon
-
-    def archive_fields(self) -> dict[str, Any]:
-        """What the data source is rebuilt from."""
-        return {
-            **self._arrays,
-            "number_of_feature_channels": self._count,
-            "epsilon": self._epsilon,
-            "label": self.label,
-        }
-
-
 @archivable
-class ArrayInstanceNormalizationDataSource(_Arrays, InstanceNormalizationDataSource):
+class ArrayInstanceNormalizationDataSource(ArraysOfChannels, InstanceNormalizationDataSource):
     """Made by ``InstanceNormalizationDataSource.from_arrays``; it can be archived."""
 
     def __init__(
@@ -222,7 +151,7 @@ class ArrayInstanceNormalizationDataSource(_Arrays, InstanceNormalizationDataSou
         label: str | None = None,
     ) -> None:
         owner = "InstanceNormalizationDataSource.from_arrays"
-        super().__init__(owner, gamma, beta, number_of_feature_channels, epsilon, label)
+        super().__init__(owner, {"gamma": gamma, "beta": beta}, number_of_feature_channels, epsilon, label)
 
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
@@ -230,7 +159,7 @@ class ArrayInstanceNormalizationDataSource(_Arrays, InstanceNormalizationDataSou
 
 
 @archivable
-class ArrayGroupNormalizationDataSource(_Arrays, GroupNormalizationDataSource):
+class ArrayGroupNormalizationDataSource(ArraysOfChannels, GroupNormalizationDataSource):
     """Made by ``GroupNormalizationDataSource.from_arrays``; it can be archived."""
 
     def __init__(
@@ -244,7 +173,7 @@ class ArrayGroupNormalizationDataSource(_Arrays, GroupNormalizationDataSource):
         label: str | None = None,
     ) -> None:
         owner = "GroupNormalizationDataSource.from_arrays"
-        super().__init__(owner, gamma, beta, number_of_feature_channels, epsilon, label)
+        super().__init__(owner, {"gamma": gamma, "beta": beta}, number_of_feature_channels, epsilon, label)
         self._groups = checked_groups(owner, number_of_groups, self._count)
 
     @property

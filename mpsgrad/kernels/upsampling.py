@@ -328,11 +328,26 @@ class UpsamplingBilinearGradient(UpsamplingGradient):
     forward_kernels = ("UpsamplingBilinear",)
 
 
-class _Size:
+class _Size(BaseKernel):
     """The size of a resized image."""
 
-    _resized: tuple[int, int]
-    _align_corners: bool
+    # objc: -initWithDevice:resizeWidth:resizeHeight:alignCorners:
+    def __init__(
+        self,
+        *,
+        resize_width: int,
+        resize_height: int,
+        align_corners: bool = False,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        owner = type(self).__name__
+        self._resized = (
+            integer(owner, "resize_width", resize_width, 1),
+            integer(owner, "resize_height", resize_height, 1),
+        )
+        self._align_corners = _flag(owner, align_corners)
 
     @property
     def resize_width(self) -> int:
@@ -357,11 +372,6 @@ class _Size:
             "align_corners": self._align_corners,
         }
 
-    def _take_size(self, width: Any, height: Any, align_corners: Any) -> None:
-        owner = type(self).__name__
-        self._resized = integer(owner, "resize_width", width, 1), integer(owner, "resize_height", height, 1)
-        self._align_corners = _flag(owner, align_corners)
-
 
 class ResizeBilinear(_Size, _Resampling):
     """Bilinear interpolation to a size, larger or smaller. Source: ``MPSNNResizeBilinear``.
@@ -369,19 +379,6 @@ class ResizeBilinear(_Size, _Resampling):
     As ``UpsamplingBilinear`` with ``s = o size / result's size``, or with ``align_corners`` ``s = o (size - 1) /
     (result's size - 1)``.
     """
-
-    # objc: -initWithDevice:resizeWidth:resizeHeight:alignCorners:
-    def __init__(
-        self,
-        *,
-        resize_width: int,
-        resize_height: int,
-        align_corners: bool = False,
-        device: Device | None = None,
-        label: str | None = None,
-    ) -> None:
-        super().__init__(device=device, label=label)
-        self._take_size(resize_width, resize_height, align_corners)
 
     def _axes(self, source: Image | ImageDescriptor) -> tuple[Axis, Axis]:
         x, y = (
@@ -395,15 +392,3 @@ class ResizeBilinearGradient(_Size, _ResamplingGradient):
     """The gradient of ``ResizeBilinear``, which MPS lacks. Its arguments have to be the forward kernel's."""
 
     forward_kernels = ("ResizeBilinear",)
-
-    def __init__(
-        self,
-        *,
-        resize_width: int,
-        resize_height: int,
-        align_corners: bool = False,
-        device: Device | None = None,
-        label: str | None = None,
-    ) -> None:
-        super().__init__(device=device, label=label)
-        self._take_size(resize_width, resize_height, align_corners)
