@@ -39,25 +39,23 @@ PARAMETERS = ParameterStruct(
     neuron=NEURON,
 )
 """``pixels`` are those of this encode (for coefficients: of the batch), ``previous`` those of earlier encodes."""
-TILE_PARAMETERS = ParameterStruct(
-    "NormalizationTiles",
-    gradient=IMAGE_LAYOUT,
-    source=IMAGE_LAYOUT,
-    destination=IMAGE_LAYOUT,
-    rows="int",
-    channels="int",
-    across="int",
-    row_lanes="int",
-    tiles="int",
-    splits="int",
-    block_rows="int",
-    blocks="int",
-    pixels="int",
-    previous="int",
-    epsilon="float",
-    neuron=NEURON,
-)
+TILES: dict[str, str | ParameterStruct] = {
+    "gradient": IMAGE_LAYOUT,
+    "source": IMAGE_LAYOUT,
+    "destination": IMAGE_LAYOUT,
+    "rows": "int",
+    "channels": "int",
+    "across": "int",
+    "row_lanes": "int",
+    "tiles": "int",
+    "splits": "int",
+    "block_rows": "int",
+    "blocks": "int",
+    "pixels": "int",
+    "epsilon": "float",
+}
 """Of the kernels for GPUs: the ``rows`` are cut into ``blocks``, the channels into ``tiles`` of ``across`` vectors."""
+TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, previous="int", neuron=NEURON)
 COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
 
 
@@ -300,23 +298,52 @@ def plan_tiles(
 ) -> Tiles:
     """Tiles for images of ``rows`` pixels. ``summed_rows`` is how many a thread of a kernel that adds up takes at once;
     None for other kernels."""
-    vectors = channels // width
-
-    def tiles_of(nbytes: int) -> tuple[int, int, int]:
-        tiles = -(-vectors // max(1, nbytes // (width * element_bytes)))
-        across = -(-vectors // tiles)
-        return across, THREADS // across, tiles
-
-    across, row_lanes, tiles = tiles_of(NARROWEST_TILE)
+    across, row_lanes, tiles = tile_of(NARROWEST_TILE, channels, width, element_bytes)
     if summed_rows is not None and rows > MOST_ROWS_OF_A_THREAD * row_lanes:
-        across, row_lanes, tiles = tiles_of(WIDEST_TILE)
+        across, row_lanes, tiles = tile_of(WIDEST_TILE, channels, width, element_bytes)
         blocks = -(-rows // (row_lanes * summed_rows))
         most = max(1, THREADGROUPS_PER_UNIT * compute_units // tiles)
         rounds = -(-blocks // most)
         return Tiles(width, across, row_lanes, tiles, -(-blocks // rounds))
     if summed_rows is None:
-        across, row_lanes, tiles = tiles_of(WIDEST_TILE)
+        across, row_lanes, tiles = tile_of(WIDEST_TILE, channels, width, element_bytes)
     return Tiles(width, across, row_lanes, tiles, 1)
+
+
+def tile_of(nbytes: int, channels: int, width: int, element_bytes: int) -> tuple[int, int, int]:
+    """``across``, ``row_lanes`` and ``tiles`` of tiles of about ``nbytes`` of a row."""
+    vectors = channels // width
+    tiles = -(-vectors // max(1, nbytes // (width * element_bytes)))
+    across = -(-vectors // tiles)
+    return across, THREADS // across, tiles
+
+
+def vector_of(layouts: Sequence[Layout], channels: int, metal_type: str) -> tuple[int, int]:
+    """How many channels a thread loads at once, one if the layouts do not allow more, and the bytes of each."""
+    width = values_of_vector(metal_type)
+    if any(number % width for layout in layouts for number in (channels, *layout[:4])):
+        width = 1
+    return width, 2 if metal_type == "half" else 4
+
+
+def rows_of(layout: Layout) -> int:
+    """How many pixels there are."""
+    _, _, _, _, width, height, _, images = layout
+    return width * height * images
+
+
+def tile_parameters(
+    tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout]
+) -> tuple[dict[str, Any], int]:
+    """The values of ``TILES`` that follow from the images, and the number of blocks of rows."""
+    block_rows = tiles.row_lanes * rows_of_a_thread
+    blocks = -(-rows // block_rows)
+    values: dict[str, Any] = {
+        name: layouts.get(name, layouts["source"]) for name in ("gradient", "source", "destination")
+    }
+    values |= {"rows": rows, "across": tiles.across, "row_lanes": tiles.row_lanes, "tiles": tiles.tiles}
+    values |= {"splits": tiles.splits, "block_rows": block_rows, "blocks": blocks}
+    return values, blocks
 
 
 class _TileEncoder(Encoder):
@@ -324,35 +351,19 @@ class _TileEncoder(Encoder):
 
     def _tiles(self, layouts: Sequence[Layout], summed_rows: int | None = None) -> tuple[Tiles, int]:
         """The tiles, and the number of rows."""
-        width = values_of_vector(self.metal_type)
-        if any(number % width for layout in layouts for number in (self.channels, *layout[:4])):
-            width = 1
-        _, _, _, _, columns, height, _, images = layouts[0]
-        rows = columns * height * images
+        width, element_bytes = vector_of(layouts, self.channels, self.metal_type)
+        rows = rows_of(layouts[0])
         units = self.device.compute_units or ASSUMED_COMPUTE_UNITS
-        element_bytes = 2 if self.metal_type == "half" else 4
         return plan_tiles(rows, self.channels, width, element_bytes, units, summed_rows), rows
 
     def _parameters(
         self, tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout], **numbers: int
     ) -> tuple[Buffer, int]:
         """The parameters, and the number of blocks of rows."""
-        block_rows = tiles.row_lanes * rows_of_a_thread
-        blocks = -(-rows // block_rows)
         values: dict[str, Any] = {"pixels": 0, "previous": 0, **numbers}
+        shared, blocks = tile_parameters(tiles, rows, rows_of_a_thread, layouts)
         parameters = TILE_PARAMETERS.pack(
-            **{name: layouts.get(name, layouts["source"]) for name in ("gradient", "source", "destination")},
-            rows=rows,
-            channels=self.channels,
-            across=tiles.across,
-            row_lanes=tiles.row_lanes,
-            tiles=tiles.tiles,
-            splits=tiles.splits,
-            block_rows=block_rows,
-            blocks=blocks,
-            epsilon=self.epsilon,
-            neuron=self.neuron.shader_parameters,
-            **values,
+            **shared, channels=self.channels, epsilon=self.epsilon, neuron=self.neuron.shader_parameters, **values
         )
         return self.device.constant_buffer(parameters), blocks
 
@@ -368,7 +379,7 @@ class _TileEncoder(Encoder):
         parameters, _ = self._parameters(tiles, rows, STATISTICS_ROWS, {"source": merged[0]}, previous=previous)
         totals = self.mean, self.variance
         partial = self._partial(tiles, totals)
-        name = _variant("batch_statistics", tiles)
+        name = variant("batch_statistics", tiles)
         self.add(name, tiles.tiles * tiles.splits, source.buffer, *partial, *totals, parameters)
         if tiles.splits > 1:
             self.add("merge_batch_statistics", self.channels, source.buffer, *partial, *totals, parameters)
@@ -386,7 +397,7 @@ class _TileEncoder(Encoder):
         parameters, _ = self._parameters(tiles, rows, SUMS_ROWS, named, previous=previous)
         partial = self._partial(tiles, gradients)
         self.add(
-            _variant("normalization_gradient_sums", tiles),
+            variant("normalization_gradient_sums", tiles),
             tiles.tiles * tiles.splits,
             *(image.buffer for image in images),
             *self.numbers_of_channels,
@@ -415,7 +426,7 @@ class _TileEncoder(Encoder):
         parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named, pixels=pixels)
         *sources, destination = buffers
         self.add(
-            _variant(function_name, tiles),
+            variant(function_name, tiles),
             tiles.tiles * blocks,
             *sources,
             *self.numbers_of_channels,
@@ -426,7 +437,8 @@ class _TileEncoder(Encoder):
         )
 
 
-def _variant(function_name: str, tiles: Tiles) -> str:
+def variant(function_name: str, tiles: Tiles) -> str:
+    """The name of the function for vectors, or for single channels."""
     return function_name + ("_of_vectors" if tiles.width > 1 else "")
 
 

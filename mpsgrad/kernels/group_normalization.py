@@ -13,7 +13,7 @@ from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import GradientKernel, Regions
 from mpsgrad.kernels.group_normalization_data_source import GAMMA_AND_BETA, checked_groups
-from mpsgrad.kernels.group_normalization_dispatch import ImagePasses
+from mpsgrad.kernels.group_normalization_dispatch import ImagePasses, passes_of
 from mpsgrad.kernels.group_normalization_state import (
     MEANS,
     VARIANCES,
@@ -24,7 +24,7 @@ from mpsgrad.kernels.group_normalization_state import (
 )
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.normalization_kernel import NormalizationKernel
-from mpsgrad.kernels.pointwise import Layout, Operand, pieces, summing_pixels_per_row
+from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 
 
 class _ImageNormalization(NormalizationKernel):
@@ -49,7 +49,7 @@ class _ImageNormalization(NormalizationKernel):
         self, command_buffer: CommandBuffer, source: Image, epsilon: float, images: int, pixels: int
     ) -> ImagePasses:
         """The passes over ``images`` of ``pixels`` each."""
-        return ImagePasses(
+        return passes_of(
             command_buffer,
             source.channel_format.metal_type,
             channels=self._count,
@@ -102,7 +102,7 @@ class _ImageNormalization(NormalizationKernel):
             (operand,),
             destination,
             regions.destination,
-            (means, variances, gamma, beta, means, variances),
+            (means, variances, gamma, beta),
             row,
         )
 
@@ -209,11 +209,15 @@ class _ImageNormalizationGradient(GradientKernel):
         means, variances, for_gamma, for_beta = map(state.resource, range(4))
         gamma = encode.gamma_and_beta.resource(0)
         gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
-        self._add_sums(passes, source_gradient, source_image, gradient, source, state, row)
-        products, sums = passes.scratch(channels * images), passes.scratch(channels * images)
-        work = passes.rows(("source",), (source,), 1, False)
-        parameters = passes.parameters(work, first_image=row)
-        passes.add_for_groups("group_gradient_means", gamma, for_gamma, for_beta, products, sums, parameters)
+        # Pixels without an incoming gradient add nothing.
+        layouts: tuple[Layout, Layout] = ((0, 0, 0, 0, *source[4:]), source)
+        buffer = self.device.constant_buffer(bytes(4 * channels))
+        for piece in pieces(source, (gradient,)):
+            if piece.operands[0] is not None:
+                layouts, buffer = (piece.operands[0], piece.destination), source_gradient.buffer
+        gradients = passes.gradient_sums(
+            (buffer, source_image.buffer), layouts, (means, variances), gamma, (for_gamma, for_beta), row
+        )
         operand = Operand(source, self.secondary_offset.x, self.secondary_offset.y)
         passes.stream(
             "image_normalization_gradient",
@@ -222,46 +226,9 @@ class _ImageNormalizationGradient(GradientKernel):
             (gradient, operand),
             destination,
             regions.destination,
-            (means, variances, gamma, gamma, products, sums),
+            (means, variances, gamma, gamma),
             row,
-            True,
-        )
-
-    @staticmethod
-    def _add_sums(
-        passes: ImagePasses,
-        source_gradient: Image,
-        source_image: Image,
-        gradient: Operand,
-        layout: Layout,
-        state: _ImageNormalizationGradientState,
-        row: int,
-    ) -> None:
-        """Fills the state's gradients for gamma and beta; pixels without an incoming gradient add nothing."""
-        means, variances, for_gamma, for_beta = map(state.resource, range(4))
-        layouts: tuple[Layout, Layout] = ((0, 0, 0, 0, *layout[4:]), layout)
-        buffer = passes.device.constant_buffer(bytes(4 * passes.channels))
-        for piece in pieces(layout, (gradient,)):
-            if piece.operands[0] is not None:
-                layouts, buffer = (piece.operands[0], piece.destination), source_gradient.buffer
-        work = passes.rows(("gradient", "source"), layouts, summing_pixels_per_row(passes.channels), True)
-        sums, products = (passes.scratch(passes.images * work.chunks * work.columns) for _ in range(2))
-        parameters = passes.parameters(work, first_image=row)
-        passes.add(
-            "image_gradient_sums",
-            work.threads * passes.images,
-            buffer,
-            source_image.buffer,
-            means,
-            variances,
-            means,
-            variances,
-            sums,
-            products,
-            parameters,
-        )
-        passes.add_for_columns(
-            "merge_image_gradient_sums", passes.channels, sums, products, variances, for_gamma, for_beta, parameters
+            gradients,
         )
 
 

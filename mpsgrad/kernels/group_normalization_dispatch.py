@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
 from mpsgrad.image import Image
-from mpsgrad.kernels.batch_normalization_dispatch import FAMILIES, streaming_pixels_per_row
+from mpsgrad.kernels.batch_normalization_dispatch import (
+    FAMILIES,
+    GRADIENT_ROWS,
+    NARROWEST_TILE,
+    STATISTICS_ROWS,
+    STREAM_ROWS,
+    SUMS_ROWS,
+    TILES,
+    WIDEST_TILE,
+    Tiles,
+    rows_of,
+    streaming_pixels_per_row,
+    tile_of,
+    tile_parameters,
+    variant,
+    vector_of,
+)
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 from mpsgrad.kernels.pointwise import (
     CHUNKED_ROWS,
@@ -15,40 +34,51 @@ from mpsgrad.kernels.pointwise import (
     Layout,
     Operand,
     chunked_rows,
+    merge_pixels,
     pieces,
     summing_pixels_per_row,
 )
 from mpsgrad.shader import IMAGE_LAYOUT, ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
+GROUPS: dict[str, str | ParameterStruct] = {
+    "groups": "int",
+    "channels_per_group": "int",
+    "images": "int",
+    "first_image": "int",
+}
+"""Image 0 has row ``first_image`` of the arrays of a state."""
 PARAMETERS = ParameterStruct(
     "NormalizationParameters",
     **CHUNKED_ROWS,
+    **GROUPS,
     channels="int",
-    groups="int",
-    channels_per_group="int",
     pixels="int",
-    images="int",
-    first_image="int",
     needs_gradients="int",
     epsilon="float",
 )
-"""``chunks`` and ``pixels`` are those of each image; image 0 has row ``first_image`` of the arrays of a state."""
+TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, **GROUPS)
+"""In both, rows, pixels and their parts are those of each image."""
 
+MOST_ROWS_OF_A_THREAD = 32
+"""As for batch normalization; but how an image is cut does not depend on how many there are, so that the results for it
+are the same bits alone and in a batch."""
+FEW_ROWS_OF_A_THREAD = 16
+"""With so many, a wide tile takes all rows of an image: there are other tiles, and mostly other images, at its side."""
 
 FAMILY = ShaderFamily(
     "group_normalization",
-    (IMAGE_LAYOUT, PARAMETERS),
-    {**FAMILIES[NeuronType.NONE].constants, "by_vectors": False, "rows": 64, "per_image": True},
-    {"cpu": {"threads": 64}},
+    (IMAGE_LAYOUT, PARAMETERS, TILE_PARAMETERS),
+    {**FAMILIES[NeuronType.NONE].constants, "per_image": True},
+    {"cpu": {"by_vectors": False, "threads": 64, "rows": 64}},
     measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
     template="batch_normalization",
     ahead_of_time=False,
 )
-"""The kernels of batch normalization in the form for simdgroups, for each image on its own."""
+"""The kernels of batch normalization for each image on its own."""
 
 
-class ImagePasses:
+class ImagePasses(ABC):
     """Adds the dispatches of one encode over ``images`` images, image by image on its own."""
 
     def __init__(
@@ -67,63 +97,76 @@ class ImagePasses:
         self.groups = self.channels // self.channels_per_group
         self.epsilon, self.metal_type, self.images, self.pixels = epsilon, metal_type, images, pixels
 
-    def rows(
-        self, names: tuple[str, ...], layouts: Sequence[Layout], pixels_per_row: int, adds_up: bool
-    ) -> ChunkedRows:
-        """The rows of one image; the others have as many."""
-        single = tuple((*layout[:7], 1) for layout in layouts)
-        return chunked_rows(names, single, pixels_per_row, tunables(self.device.tuning), adds_up)
-
-    def parameters(self, work: ChunkedRows, *, first_image: int, needs_gradients: bool = False) -> Buffer:
-        return self.device.constant_buffer(
-            PARAMETERS.pack(
-                **work.parameters,
-                channels=self.channels,
-                groups=self.groups,
-                channels_per_group=self.channels_per_group,
-                pixels=self.pixels,
-                images=self.images,
-                first_image=first_image,
-                needs_gradients=int(needs_gradients),
-                epsilon=self.epsilon,
-            )
-        )
-
     def scratch(self, count: int) -> Buffer:
         return self.command_buffer.scratch(4 * count)
 
-    def add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
+    def add(self, function_name: str, threadgroups: int, *buffers: Buffer) -> None:
         function = FAMILY.function(self.device, function_name, self.metal_type)
-        self.command_buffer.add_dispatch(function, -(-threads // function.threadgroup_size), *buffers)
-
-    def add_for_columns(self, function_name: str, columns: int, *buffers: Buffer) -> None:
-        """Adds a kernel of which each threadgroup has 32 columns of an image."""
-        function = FAMILY.function(self.device, function_name, self.metal_type)
-        self.command_buffer.add_dispatch(function, -(-columns // 32) * self.images, *buffers)
+        self.command_buffer.add_dispatch(function, threadgroups, *buffers)
 
     def add_for_groups(self, function_name: str, *buffers: Buffer) -> None:
         """Adds a kernel of which each simdgroup has a group of an image."""
-        self.add(function_name, 32 * self.images * self.groups, *buffers)
+        size = FAMILY.function(self.device, function_name, self.metal_type).threadgroup_size
+        self.add(function_name, -(-32 * self.images * self.groups // size), *buffers)
+
+    def group_parameters(self, first_image: int) -> dict[str, Any]:
+        """The values of ``GROUPS`` and those that both structs have besides."""
+        return {
+            "groups": self.groups,
+            "channels_per_group": self.channels_per_group,
+            "images": self.images,
+            "first_image": first_image,
+            "channels": self.channels,
+            "pixels": self.pixels,
+            "epsilon": self.epsilon,
+        }
 
     def statistics(self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int) -> None:
         """Fills ``means`` and ``variances`` with those of ``layout``, image 0 in row ``first_image``."""
-        work = self.rows(("source",), (layout,), summing_pixels_per_row(self.channels), True)
-        partial_means, partial_deviations = (self.scratch(self.images * work.chunks * work.columns) for _ in range(2))
-        parameters = self.parameters(work, first_image=first_image)
-        threads = work.threads * self.images
-        self.add("image_statistics", threads, source.buffer, partial_means, partial_deviations, parameters)
-        self.add_for_columns(
-            "merge_image_statistics",
-            self.channels,
-            source.buffer,
-            partial_means,
-            partial_deviations,
-            means,
-            variances,
-            parameters,
-        )
+        parameters = self._add_statistics(source, layout, means, variances, first_image)
         if self.channels_per_group > 1:
             self.add_for_groups("group_statistics", means, variances, parameters)
+
+    @abstractmethod
+    def _add_statistics(
+        self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
+    ) -> Buffer:
+        """Adds those of the channels; returns the parameters."""
+
+    def gradient_sums(
+        self,
+        buffers: tuple[Buffer, Buffer],
+        layouts: tuple[Layout, Layout],
+        statistics: tuple[Buffer, Buffer],
+        gamma: Buffer,
+        gradients: tuple[Buffer, Buffer],
+        first_image: int,
+    ) -> tuple[Buffer, Buffer]:
+        """Fills ``gradients``, for gamma and beta, with the sums over a gradient and its source, which are ``buffers``.
+
+        Returns what the data gradient takes of them.
+        """
+        parameters = self._add_sums(buffers, layouts, statistics, gamma, gradients, first_image)
+        if self.channels_per_group == 1 and not self.needs_means_of_channels:
+            return gradients
+        means = self.scratch(self.channels * self.images), self.scratch(self.channels * self.images)
+        self.add_for_groups("group_gradient_means", gamma, *gradients, *means, parameters)
+        return means
+
+    needs_means_of_channels = False
+    """Whether the data gradient takes means of groups even if these are single channels."""
+
+    @abstractmethod
+    def _add_sums(
+        self,
+        buffers: tuple[Buffer, Buffer],
+        layouts: tuple[Layout, Layout],
+        statistics: tuple[Buffer, Buffer],
+        gamma: Buffer,
+        gradients: tuple[Buffer, Buffer],
+        first_image: int,
+    ) -> Buffer:
+        """Adds the sums; returns the parameters."""
 
     def stream(
         self,
@@ -135,11 +178,11 @@ class ImagePasses:
         layout: Layout,
         tables: Sequence[Buffer],
         first_image: int,
-        needs_gradients: bool = False,
+        gradients: tuple[Buffer, ...] = (),
     ) -> None:
         """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros.
 
-        ``tables`` are what the coefficients are made of.
+        ``tables`` are mean, variance, gamma and beta; the data gradient takes ``gradients`` too.
         """
         for piece in pieces(layout, operands):
             zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
@@ -148,9 +191,220 @@ class ImagePasses:
                 image.buffer if part is not None else self.device.constant_buffer(bytes(4 * self.channels))
                 for image, part in zip(images, piece.operands, strict=True)
             ]
-            work = self.rows((*names, "destination"), layouts, streaming_pixels_per_row(self.channels), False)
-            parameters = self.parameters(work, first_image=first_image, needs_gradients=needs_gradients)
-            coefficients = self.scratch(5 * work.columns * self.images)
-            self.add_for_columns("image_coefficients", work.columns, *tables, coefficients, parameters)
-            threads = work.threads * self.images
-            self.add(function_name, threads, *buffers, coefficients, destination.buffer, parameters)
+            self._add_stream(
+                function_name, (*names, "destination"), layouts, buffers, destination, tables, first_image, gradients
+            )
+
+    @abstractmethod
+    def _add_stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: Sequence[Buffer],
+        destination: Image,
+        tables: Sequence[Buffer],
+        first_image: int,
+        gradients: tuple[Buffer, ...],
+    ) -> None:
+        """Adds ``function_name`` over images of equal extents."""
+
+
+class _SimdgroupPasses(ImagePasses):
+    """For CPUs: a simdgroup owns a chunk of rows."""
+
+    needs_means_of_channels = True
+
+    def _work(self, names: tuple[str, ...], layouts: Sequence[Layout], adds_up: bool = True) -> ChunkedRows:
+        """The rows of one image; the others have as many."""
+        pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
+        return chunked_rows(names, single(layouts), pixels_per_row, tunables(self.device.tuning), adds_up)
+
+    def _parameters(self, work: ChunkedRows, first_image: int, needs_gradients: bool = False) -> Buffer:
+        return self.device.constant_buffer(
+            PARAMETERS.pack(
+                **work.parameters, **self.group_parameters(first_image), needs_gradients=int(needs_gradients)
+            )
+        )
+
+    def _add_for_chunks(self, function_name: str, work: ChunkedRows, *buffers: Buffer) -> None:
+        """Adds a kernel of which each simdgroup has a chunk of an image."""
+        size = FAMILY.function(self.device, function_name, self.metal_type).threadgroup_size
+        self.add(function_name, -(-work.threads * self.images // size), *buffers)
+
+    def _add_for_columns(self, function_name: str, columns: int, *buffers: Buffer) -> None:
+        """Adds a kernel of which each threadgroup has 32 columns of an image."""
+        self.add(function_name, -(-columns // 32) * self.images, *buffers)
+
+    def _add_statistics(
+        self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
+    ) -> Buffer:
+        work = self._work(("source",), (layout,))
+        partial = [self.scratch(self.images * work.chunks * work.columns) for _ in range(2)]
+        parameters = self._parameters(work, first_image)
+        self._add_for_chunks("image_statistics", work, source.buffer, *partial, parameters)
+        totals = means, variances
+        self._add_for_columns("merge_image_statistics", self.channels, source.buffer, *partial, *totals, parameters)
+        return parameters
+
+    def _add_sums(
+        self,
+        buffers: tuple[Buffer, Buffer],
+        layouts: tuple[Layout, Layout],
+        statistics: tuple[Buffer, Buffer],
+        gamma: Buffer,
+        gradients: tuple[Buffer, Buffer],
+        first_image: int,
+    ) -> Buffer:
+        work = self._work(("gradient", "source"), layouts)
+        partial = [self.scratch(self.images * work.chunks * work.columns) for _ in range(2)]
+        parameters = self._parameters(work, first_image)
+        self._add_for_chunks("image_gradient_sums", work, *buffers, *statistics, gamma, gamma, *partial, parameters)
+        _, variances = statistics
+        self._add_for_columns("merge_image_gradient_sums", self.channels, *partial, variances, *gradients, parameters)
+        return parameters
+
+    def _add_stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: Sequence[Buffer],
+        destination: Image,
+        tables: Sequence[Buffer],
+        first_image: int,
+        gradients: tuple[Buffer, ...],
+    ) -> None:
+        """Before it the table of coefficients for the columns is made."""
+        work = self._work(names, layouts, adds_up=False)
+        parameters = self._parameters(work, first_image, bool(gradients))
+        coefficients = self.scratch(5 * work.columns * self.images)
+        means, variances, *_ = tables
+        self._add_for_columns(
+            "image_coefficients", work.columns, *tables, *(gradients or (means, variances)), coefficients, parameters
+        )
+        self._add_for_chunks(function_name, work, *buffers, coefficients, destination.buffer, parameters)
+
+
+@lru_cache(maxsize=512)
+def plan_image_tiles(rows: int, channels: int, width: int, element_bytes: int, summed_rows: int | None) -> Tiles:
+    """Tiles for each of several images of ``rows`` pixels; the arguments are those of ``plan_tiles``."""
+    nbytes = WIDEST_TILE
+    across, row_lanes, tiles = tile_of(nbytes, channels, width, element_bytes)
+    if summed_rows is None:
+        return Tiles(width, across, row_lanes, tiles, 1)
+    while rows > FEW_ROWS_OF_A_THREAD * row_lanes and nbytes > NARROWEST_TILE:
+        nbytes //= 2
+        across, row_lanes, tiles = tile_of(nbytes, channels, width, element_bytes)
+    if rows <= FEW_ROWS_OF_A_THREAD * row_lanes:
+        return Tiles(width, across, row_lanes, tiles, 1)
+    across, row_lanes, tiles = tile_of(WIDEST_TILE, channels, width, element_bytes)
+    return Tiles(width, across, row_lanes, tiles, -(-rows // (MOST_ROWS_OF_A_THREAD * row_lanes)))
+
+
+class _TilePasses(ImagePasses):
+    """For GPUs: a threadgroup owns vectors of channels and goes through rows of an image."""
+
+    def _tiles(self, layouts: Sequence[Layout], summed_rows: int | None = None) -> tuple[Tiles, int]:
+        """The tiles, and the number of rows of an image."""
+        width, element_bytes = vector_of(layouts, self.channels, self.metal_type)
+        rows = rows_of(layouts[0])
+        return plan_image_tiles(rows, self.channels, width, element_bytes, summed_rows), rows
+
+    def _parameters(
+        self, tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout], first_image: int
+    ) -> tuple[Buffer, int]:
+        """The parameters, and the number of blocks of rows."""
+        shared, blocks = tile_parameters(tiles, rows, rows_of_a_thread, layouts)
+        parameters = TILE_PARAMETERS.pack(**shared, **self.group_parameters(first_image))
+        return self.device.constant_buffer(parameters), blocks
+
+    def _partial(self, tiles: Tiles, totals: tuple[Buffer, Buffer]) -> tuple[Buffer, Buffer]:
+        """Memory for the sums of the splits; one split writes the ``totals``."""
+        if tiles.splits == 1:
+            return totals
+        count = self.images * tiles.splits * self.channels
+        return self.scratch(count), self.scratch(count)
+
+    def _add_statistics(
+        self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
+    ) -> Buffer:
+        merged = merge_pixels(single((layout,)))
+        tiles, rows = self._tiles(merged, STATISTICS_ROWS)
+        parameters, _ = self._parameters(tiles, rows, STATISTICS_ROWS, {"source": merged[0]}, first_image)
+        totals = means, variances
+        partial = self._partial(tiles, totals)
+        name = variant("image_statistics", tiles)
+        self.add(name, tiles.tiles * tiles.splits * self.images, source.buffer, *partial, *totals, parameters)
+        if tiles.splits > 1:
+            merge = "merge_image_statistics"
+            self.add(merge, self.channels * self.images, source.buffer, *partial, *totals, parameters)
+        return parameters
+
+    def _add_sums(
+        self,
+        buffers: tuple[Buffer, Buffer],
+        layouts: tuple[Layout, Layout],
+        statistics: tuple[Buffer, Buffer],
+        gamma: Buffer,
+        gradients: tuple[Buffer, Buffer],
+        first_image: int,
+    ) -> Buffer:
+        gradient, source = merge_pixels(single(layouts))
+        tiles, rows = self._tiles((gradient, source), SUMS_ROWS)
+        named = {"gradient": gradient, "source": source}
+        parameters, _ = self._parameters(tiles, rows, SUMS_ROWS, named, first_image)
+        partial = self._partial(tiles, gradients)
+        self.add(
+            variant("image_gradient_sums", tiles),
+            tiles.tiles * tiles.splits * self.images,
+            *buffers,
+            *statistics,
+            gamma,
+            gamma,
+            *partial,
+            *gradients,
+            parameters,
+        )
+        if tiles.splits > 1:
+            _, variances = statistics
+            merge = "merge_image_gradient_sums"
+            self.add(merge, self.channels * self.images, *partial, variances, *gradients, parameters)
+        return parameters
+
+    def _add_stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: Sequence[Buffer],
+        destination: Image,
+        tables: Sequence[Buffer],
+        first_image: int,
+        gradients: tuple[Buffer, ...],
+    ) -> None:
+        merged = merge_pixels(single(layouts))
+        tiles, rows = self._tiles(merged)
+        rows_of_a_thread = GRADIENT_ROWS if gradients else STREAM_ROWS
+        named = dict(zip(names, merged, strict=True))
+        parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named, first_image)
+        self.add(
+            variant(function_name, tiles),
+            tiles.tiles * blocks * self.images,
+            *buffers,
+            *tables,
+            *gradients,
+            destination.buffer,
+            parameters,
+        )
+
+
+def single(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
+    """The layouts of one image; the others follow at its stride."""
+    return tuple((*layout[:7], 1) for layout in layouts)
+
+
+def passes_of(command_buffer: CommandBuffer, metal_type: str, **numbers: Any) -> ImagePasses:
+    """The passes for the device of ``command_buffer``; the other arguments are those of ``ImagePasses``."""
+    kind = _SimdgroupPasses if command_buffer.device.family == "cpu" else _TilePasses
+    return kind(command_buffer, metal_type, **numbers)

@@ -497,9 +497,29 @@ def test_images_encoded_with_different_parameters_have_no_common_gradient():
 
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
+    """Vectors and single channels, rows of one threadgroup and of several, contiguous and not."""
+
     @each_dtype
     @pytest.mark.parametrize(
-        ("shape", "groups"), [((2, 9, 7, 3), None), ((3, 20, 21, 64), None), ((2, 17, 9, 40), 5), ((2, 5, 5, 33), 1)]
+        ("shape", "groups"),
+        [
+            ((1, 1, 1, 100), None),
+            ((3, 9, 7, 5), 1),
+            ((2, 17, 9, 40), 5),
+            ((2, 60, 50, 33), 3),
+            ((2, 50, 50, 64), 8),
+            ((2, 40, 40, 64), None),
+        ],
     )
-    def test_results_and_gradients_match_the_reference(self, shape, groups, dtype):
-        check(Case.draw(shape, groups, dtype))
+    def test_everything_matches_the_reference(self, shape, groups, dtype):
+        check(Case.draw(shape, groups, dtype, seed=11))
+
+    def test_offset_clip_rectangle_edge_and_channel_ranges(self):
+        test_offset_clip_rectangle_edge_and_channel_ranges()
+
+    def test_an_image_gives_the_same_bits_alone_and_in_a_batch(self):
+        test_images_do_not_mix()
+        test_batches_and_encode_forms_give_the_same_bits(3, False)
+
+    def test_a_mean_far_above_the_deviation_costs_no_accuracy(self):
+        test_a_mean_far_above_the_deviation_costs_no_accuracy()
