@@ -34,6 +34,7 @@ class CommandBuffer:
         self._dispatches: list[Dispatch] = []
         self._scratch: list[Buffer] = []
         self._workspaces: list[Buffer] = []
+        self._varying: list[VaryingBuffer] = []
         self._submission: Submission | None = None
         self._handlers: list[Callable[[CommandBuffer], Any]] = []
         self._error: MPSGradError | None = None
@@ -56,6 +57,15 @@ class CommandBuffer:
             self._workspaces.append(self.device.allocate(nbytes))
         return self._workspaces[-1]
 
+    def varying(self, evaluate: Callable[[], bytes]) -> Buffer:
+        """A new buffer with what ``evaluate`` gives now, for numbers that differ from one encode to the next.
+
+        After ``record`` each replay but the first calls it again, so that a replay computes what another encode would.
+        """
+        made = VaryingBuffer(self.device, evaluate)
+        self._varying.append(made)
+        return made.buffer
+
     def _position(self) -> tuple[int, int]:
         """How many dispatches and how many buffers of scratch memory there are."""
         return len(self._dispatches), len(self._scratch)
@@ -72,12 +82,12 @@ class CommandBuffer:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Takes the dispatches of the block back if an exception leaves it, and what was noted of them."""
-        dispatches, outer = len(self._dispatches), self._undo
+        dispatches, varying, outer = len(self._dispatches), len(self._varying), self._undo
         undo = self._undo = []
         try:
             yield
         except BaseException:
-            del self._dispatches[dispatches:]
+            del self._dispatches[dispatches:], self._varying[varying:]
             for step in reversed(undo):
                 step()
             raise
@@ -113,6 +123,7 @@ class CommandBuffer:
         self._free_buffers.clear()
         self._scratch.clear()
         self._workspaces.clear()
+        self._varying.clear()
         self._written.clear()
 
     def record(self) -> Recording:
@@ -128,7 +139,8 @@ class CommandBuffer:
         self._scratch.clear()
         self._workspaces.clear()
         written, self._written = list({id(each): each for each in self._written}.values()), []
-        return Recording(self, work, written)
+        varying, self._varying = self._varying, []
+        return Recording(self, work, written, varying)
 
     def wait_until_completed(self) -> None:
         """Blocks until the work has run, then calls the handlers once; after ``record``, once for each replay.
@@ -267,6 +279,7 @@ class CommandBuffer:
                 self._dispatches = []
                 self._scratch.clear()
                 self._workspaces.clear()
+                self._varying.clear()
                 self._written.clear()
                 self._discarded = True
             return
@@ -280,19 +293,47 @@ class CommandBuffer:
         return f"<CommandBuffer{name} on {self.device.identifier}: {len(self._dispatches)} dispatches>"
 
 
+class VaryingBuffer:
+    """A buffer with what ``evaluate`` gave last."""
+
+    def __init__(self, device: Device, evaluate: Callable[[], bytes]) -> None:
+        self._evaluate = evaluate
+        self._data = evaluate()
+        self.buffer = device.allocate(len(self._data))
+        self.buffer.write(self._data)
+
+    def change(self, before: Submission) -> None:
+        """Evaluates again, for work behind ``before``."""
+        data = self._evaluate()
+        if data != self._data:
+            if not self.buffer.device.orders_writes:
+                with suppress(DeviceError):
+                    before.wait()
+            self.buffer.write(data)
+            self._data = data
+
+
 class Recording:
     """The work of a command buffer, kept by the device: what its kernels encoded, to be run as often as wanted.
 
-    A replay runs the same kernels on the same memory with the same parameters; what an encode computes on the host,
-    such as the number of an optimizer's step, stays as it was. So fill the source images anew (``Image.write``) and
-    read the results between replays. On NVIDIA GPUs this is a CUDA graph, which the host starts with one call; other
-    devices are given the list of kernels again. Made by ``CommandBuffer.record``.
+    A replay runs the same kernels on the same memory. So fill the source images anew (``Image.write``) and read the
+    results between replays. What differs from one encode to the next is computed anew for each replay but the first:
+    ``learning_rate`` and ``time_step`` of optimizers, the masks of ``Dropout``. Other parameters stay as they were
+    encoded. On NVIDIA GPUs this is a CUDA graph, which the host starts with one call; other devices are given the list
+    of kernels again. Made by ``CommandBuffer.record``.
     """
 
-    def __init__(self, command_buffer: CommandBuffer, work: RecordedWork, written: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        command_buffer: CommandBuffer,
+        work: RecordedWork,
+        written: Sequence[Any],
+        varying: Sequence[VaryingBuffer],
+    ) -> None:
         self.command_buffer = command_buffer
         self._work = work
         self._written = written
+        self._varying = varying
 
     def replay(self) -> CommandBuffer:
         """Starts the work and returns its command buffer at once, which then speaks of this replay.
@@ -300,6 +341,10 @@ class Recording:
         Replays run one after the other, in order with all other work of the device. Raises ``DeviceError`` if the
         device refuses it.
         """
+        before = self.command_buffer._submission
+        if before is not None:
+            for each in self._varying:
+                each.change(before)
         self.command_buffer._run_again(self._work, self._written)
         return self.command_buffer
 

@@ -21,6 +21,11 @@ LARGEST_FLOAT = 3.4028234663852886e38
 AnyEnum = TypeVar("AnyEnum", bound=enum.IntEnum)
 
 
+def ceiling_divide(a: int, b: int) -> int:
+    """``a / b`` rounded up."""
+    return -(-a // b)
+
+
 class Offset(NamedTuple):
     """A signed position: ``x`` and ``y`` in pixels, ``z`` in images."""
 

@@ -201,6 +201,11 @@ class Device(ABC):
         return self.allocate(nbytes)
 
     @property
+    def orders_writes(self) -> bool:
+        """Whether what ``Buffer.write`` copies arrives after the work that was submitted before it."""
+        return False
+
+    @property
     def tuning(self) -> str:
         """Whose numbers the kernels share out their work by: the family's, unless its devices differ much."""
         return self.family

@@ -316,6 +316,10 @@ class CUDADevice(Device):
         with self._lock:
             self._shared_pool.give_back(address, size)
 
+    @property
+    def orders_writes(self) -> bool:
+        return True
+
     def write(self, address: int, data: np.ndarray) -> None:
         """Copies bytes to the GPU, after the work that was submitted before."""
         try:

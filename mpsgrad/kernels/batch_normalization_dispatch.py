@@ -15,6 +15,7 @@ from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronDescriptor, NeuronType
 from mpsgrad.kernels.pointwise import (
+    ASSUMED_COMPUTE_UNITS,
     CHUNKED_ROWS,
     ChunkedRows,
     Layout,
@@ -68,8 +69,6 @@ NARROWEST_TILE, WIDEST_TILE = 32, 256
 MOST_ROWS_OF_A_THREAD = 32
 """Above, rows are split over several threadgroups, whose sums have to be merged."""
 THREADGROUPS_PER_UNIT = 2
-ASSUMED_COMPUTE_UNITS = 40
-"""Of a device that does not tell: as many as a large Apple GPU has cores."""
 
 
 def _family(name: str) -> ShaderFamily:

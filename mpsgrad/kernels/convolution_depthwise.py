@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_gather import AXIS, Axis, Gather, Layout
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
@@ -60,10 +61,6 @@ FAMILY = ShaderFamily(
 )
 
 
-def _ceiling_divide(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def _width(*layouts: Layout) -> int:
     """How many channels a thread owns: 4 where those of all images are aligned."""
     return 4 if all(n % 4 == 0 for layout in layouts for n in (*layout[:4], layout[6])) else 1
@@ -79,8 +76,8 @@ def plan_gather(gathered: Gather) -> GatherPlan:
     x, y, images = gathered.x, gathered.y, gathered.destination[7]
     width = _width(gathered.source, gathered.destination)
     has_rows = _slides(x) and _slides(y)
-    slots, strips = gathered.lanes // width, _ceiling_divide(x.size, STRIP)
-    row_groups = _ceiling_divide(y.size, 2) if has_rows else y.size
+    slots, strips = gathered.lanes // width, ceiling_divide(x.size, STRIP)
+    row_groups = ceiling_divide(y.size, 2) if has_rows else y.size
     threads = slots * strips * row_groups * images * x.divisor * y.divisor
     parameters = GATHER_PARAMETERS.pack(
         source=gathered.source,
@@ -94,7 +91,7 @@ def plan_gather(gathered: Gather) -> GatherPlan:
         biases=gathered.biases,
     )
     kernel = f"convolution_depthwise_{'3x3' if has_rows else 'any'}_by_{width}"
-    return GatherPlan(FAMILY, kernel, _ceiling_divide(threads, THREADS), parameters, gathered.packing)
+    return GatherPlan(FAMILY, kernel, ceiling_divide(threads, THREADS), parameters, gathered.packing)
 
 
 @lru_cache(maxsize=4096)
@@ -107,11 +104,11 @@ def plan_weights(
     pixels = image_width * image_height * gradient[7]
     width = _width(gradient, source)
     chunk = THREADS * width // LANES
-    blocks, tap_groups = _ceiling_divide(channels, LANES), _ceiling_divide(taps, TAPS)
+    blocks, tap_groups = ceiling_divide(channels, LANES), ceiling_divide(taps, TAPS)
     wanted = THREADGROUPS_PER_UNIT * compute_units // (blocks * tap_groups)
     splits = max(1, min(wanted, pixels // (FEWEST_CHUNKS * chunk)))
-    pixels_per_split = max(_ceiling_divide(pixels, splits), 1)
-    splits = max(_ceiling_divide(pixels, pixels_per_split), 1)
+    pixels_per_split = max(ceiling_divide(pixels, splits), 1)
+    splits = max(ceiling_divide(pixels, pixels_per_split), 1)
     weights = channels * taps
     split_stride = weights + channels
     parameters = WEIGHTS_PARAMETERS.pack(

@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -115,7 +116,7 @@ class Axis(NamedTuple):
     @property
     def phase_taps(self) -> int:
         """The most taps that the pixels of one phase use."""
-        return _ceiling_divide(self.taps, self.tap_step)
+        return ceiling_divide(self.taps, self.tap_step)
 
     @property
     def busy_phases(self) -> int:
@@ -234,10 +235,6 @@ def is_fully_connected(window: Layout, source: Layout, result: Layout, groups: i
     )
 
 
-def _ceiling_divide(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def _folded_taps(axis: WindowAxis, is_gradient: bool, fold: int) -> tuple[int, int]:
     """The first source pixel and the number of taps of the joined window of ``fold`` destination pixels."""
     taps, stride, dilation, origin = axis
@@ -280,12 +277,12 @@ def _plain_axis(axis: WindowAxis, is_gradient: bool, size: int) -> Axis:
         # The taps are reversed by the packing, so that they run forward through the source.
         extent = dilation * (taps - 1)
         return Axis(size, taps, 1, -origin - extent, dilation, 1, 1, -dilation, 0, extent)
-    return Axis(_ceiling_divide(size, stride), taps, 1, -origin, -dilation, stride, 1, dilation, 0, 0)
+    return Axis(ceiling_divide(size, stride), taps, 1, -origin, -dilation, stride, 1, dilation, 0, 0)
 
 
 def _folded_axis(axis: WindowAxis, is_gradient: bool, size: int, fold: int) -> Axis:
     first, taps = _folded_taps(axis, is_gradient, fold)
-    count = _ceiling_divide(size, fold)
+    count = ceiling_divide(size, fold)
     if not is_gradient:
         return Axis(count, taps, axis.stride * fold, first, 1, 1, fold, 1, -axis.stride, first - axis.origin)
     shift = -axis.origin - axis.stride * first
@@ -342,12 +339,12 @@ def gather(
             source, destination = row_of_sources, row_of_results
             axis_x, axis_y = axis_x._replace(size=destination[4]), axis_y._replace(size=1)
     lanes = fold_channels * axis_x.fold * axis_y.fold
-    blocks_per_group = _ceiling_divide(lanes, LANES)
+    blocks_per_group = ceiling_divide(lanes, LANES)
     if is_depthwise:
-        blocks_per_group = _ceiling_divide(blocks_per_group, DEPTHWISE_BLOCKS) * DEPTHWISE_BLOCKS
+        blocks_per_group = ceiling_divide(blocks_per_group, DEPTHWISE_BLOCKS) * DEPTHWISE_BLOCKS
     runs = packed_groups * blocks_per_group * axis_x.taps * axis_y.taps
     # As many zeros as one run of columns reads.
-    zero_rows = _ceiling_divide(axis_x.taps * channels, LANES)
+    zero_rows = ceiling_divide(axis_x.taps * channels, LANES)
     rows = runs * channels
     blocks = packed_groups * blocks_per_group
     count = (rows + zero_rows + blocks) * LANES
@@ -385,7 +382,7 @@ def gather(
     }
     packing = Packing(
         kernel="pack_joined" if is_joined else "pack_plain",
-        threadgroups=runs * _ceiling_divide(channels, PACK_ROWS) + zero_rows + blocks,
+        threadgroups=runs * ceiling_divide(channels, PACK_ROWS) + zero_rows + blocks,
         parameters=PACK_PARAMETERS.pack(**pack_fields),
         count=count,
     )
@@ -422,7 +419,7 @@ def _unpacked_gather(is_gradient: bool, source: Layout, destination: Layout) -> 
         lanes=destination[6],
         fold_channels=destination[6],
         groups=1,
-        blocks_per_group=_ceiling_divide(destination[6], LANES if is_gradient else ROW_OUTPUTS),
+        blocks_per_group=ceiling_divide(destination[6], LANES if is_gradient else ROW_OUTPUTS),
         zeros=0,
         biases=0,
         replicates=False,
@@ -448,10 +445,10 @@ def plan(
         blocks //= DEPTHWISE_BLOCKS
     else:
         pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else numbers.convolution_pixels_per_tile
-        tiles = _ceiling_divide(rows * axis_x.size, pixels)
+        tiles = ceiling_divide(rows * axis_x.size, pixels)
     phases = axis_x.divisor * axis_y.divisor
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))
-    parts = _ceiling_divide(tiles, tiles_per_simdgroup)
+    parts = ceiling_divide(tiles, tiles_per_simdgroup)
     parameters = PARAMETERS.pack(
         source=gathered.source,
         destination=gathered.destination,

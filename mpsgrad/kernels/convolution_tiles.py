@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_depthwise
@@ -14,6 +15,7 @@ from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, half_packing
 from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
+from mpsgrad.kernels.pointwise import values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 GATHER_PARAMETERS = ParameterStruct(
@@ -90,17 +92,9 @@ SUMS_FAMILY = ShaderFamily(
 )
 
 
-def _ceiling_divide(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def _is_aligned(layout: Layout, channels: int, values: int) -> bool:
     """Whether ``values`` channels of an image, from a multiple of that on, are always one aligned vector."""
     return all(n % values == 0 for n in (channels, *layout[:4]))
-
-
-def _values_at_once(metal_type: str) -> int:
-    return 8 if metal_type == "half" else 4
 
 
 @lru_cache(maxsize=4096)
@@ -131,13 +125,13 @@ def plan_gather(
     of_device = tiling(device_family)
     rows = gathered.destination[7] * gathered.y.size * gathered.x.size
     matrices = gathered.groups * gathered.x.divisor * gathered.y.divisor
-    values = _values_at_once(metal_type)
+    values = values_of_vector(metal_type)
     width = values if _is_aligned(gathered.source, gathered.channels, values) else 1
     joins_columns = width == 1 and gathered.joins_columns and not gathered.replicates
-    partial_lanes = _ceiling_divide(gathered.lanes, values) * values
+    partial_lanes = ceiling_divide(gathered.lanes, values) * values
 
     def counts(tile: Tile) -> tuple[int, int]:
-        return _ceiling_divide(rows, tile.rows), _ceiling_divide(gathered.lanes, tile.columns)
+        return ceiling_divide(rows, tile.rows), ceiling_divide(gathered.lanes, tile.columns)
 
     # Of the matrices of a gradient, those of pixels that no window reads take no time.
     busy_matrices = gathered.groups * gathered.x.busy_phases * gathered.y.busy_phases
@@ -180,7 +174,7 @@ def plan_gather(
     if splits > 1:
         threads = matrices * rows * partial_lanes // 4
         partial_bytes = 4 * splits * matrices * rows * partial_lanes
-        sums = GatherSums(SUMS_FAMILY, "sum_of_tiles", _ceiling_divide(threads, SUM_THREADS), partial_bytes)
+        sums = GatherSums(SUMS_FAMILY, "sum_of_tiles", ceiling_divide(threads, SUM_THREADS), partial_bytes)
     return GatherPlan(
         FAMILIES["gather", metal_type, tile],
         f"{_TEMPLATES['gather', metal_type]}_{tile.name}_by_{width}",
@@ -220,12 +214,12 @@ def plan_weights(
     pixels = width * height * gradient[7]
 
     weights = gradient[6] * columns
-    values = _values_at_once(metal_type)
+    values = values_of_vector(metal_type)
     row_width = values if _is_aligned(gradient, group_outputs, values) else 1
     column_width = values if row_width > 1 and _is_aligned(source, channels, values) else 1
 
     def counts(tile: Tile) -> tuple[int, int]:
-        return _ceiling_divide(group_outputs, tile.rows), _ceiling_divide(columns, tile.columns)
+        return ceiling_divide(group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
 
     tile, splits = of_device.divided(
         "weights",
@@ -236,8 +230,8 @@ def plan_weights(
         units,
         is_aligned=column_width > 1,
     )
-    pixels_per_split = _ceiling_divide(_ceiling_divide(pixels, splits), tile.depth) * tile.depth
-    splits = _ceiling_divide(pixels, pixels_per_split)
+    pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
+    splits = ceiling_divide(pixels, pixels_per_split)
     row_tiles, column_tiles = counts(tile)
     split_stride = weights + gradient[6]
     parameters = WEIGHTS_PARAMETERS.pack(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_gather import Layout, as_long_pixels, in_one_row, is_fully_connected
 from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
@@ -62,10 +63,6 @@ class Plan:
     sum_parameters: bytes
 
 
-def _ceiling_divide(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 @lru_cache(maxsize=4096)
 def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicates: bool, accumulates: bool) -> Plan:
     """What computes the gradients from ``gradient`` and ``source``."""
@@ -80,28 +77,28 @@ def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicat
     group_outputs, taps = outputs // groups, width * height
     if groups == outputs == source[6] > 1 and not replicates:
         kernel = "depthwise"
-        row_tiles, lane_tiles = _ceiling_divide(width, DEPTHWISE_TAPS), _ceiling_divide(outputs, LANES)
+        row_tiles, lane_tiles = ceiling_divide(width, DEPTHWISE_TAPS), ceiling_divide(outputs, LANES)
         weight_tiles = height * row_tiles * lane_tiles
     elif (
         groups == dilation_x == 1 and width > 1 and channels < FEW_CHANNELS and source[1] == channels and not replicates
     ):
         kernel = "few"
-        row_tiles, lane_tiles = _ceiling_divide(width * channels, ROWS), _ceiling_divide(outputs, LANES)
+        row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
         weight_tiles = height * row_tiles * lane_tiles
     else:
         kernel = "dense"
-        row_tiles = _ceiling_divide(outputs, ROWS)
-        lane_tiles = _ceiling_divide(_groups_in_rows(groups, group_outputs) * channels, LANES)
+        row_tiles = ceiling_divide(outputs, ROWS)
+        lane_tiles = ceiling_divide(_groups_in_rows(groups, group_outputs) * channels, LANES)
         weight_tiles = taps * row_tiles * lane_tiles
     weights = outputs * taps * channels
     split_stride = weights + outputs
     image_rows = gradient[5] * gradient[7]
     row_bytes = 4 * (gradient[4] * outputs + source[4] * source[6] * min(stride_y, height))
     # At least two splits, but partial sums of no more than twice the bytes of the images.
-    rows_per_split = min(SPLIT_BYTES // max(row_bytes, 1), _ceiling_divide(image_rows, 2))
-    rows_per_split = max(rows_per_split, _ceiling_divide(2 * weights, max(row_bytes, 1)), 1)
-    splits = max(_ceiling_divide(image_rows, rows_per_split), 1)
-    tiles = weight_tiles + _ceiling_divide(outputs, LANES)
+    rows_per_split = min(SPLIT_BYTES // max(row_bytes, 1), ceiling_divide(image_rows, 2))
+    rows_per_split = max(rows_per_split, ceiling_divide(2 * weights, max(row_bytes, 1)), 1)
+    splits = max(ceiling_divide(image_rows, rows_per_split), 1)
+    tiles = weight_tiles + ceiling_divide(outputs, LANES)
     parameters = PARAMETERS.pack(
         gradient=gradient,
         source=source,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.convolution_gather import Layout
 from mpsgrad.kernels.convolution_packing import Packing, require_packable
@@ -111,10 +112,6 @@ class Plan:
     packing: Packing | None
 
 
-def _ceiling_divide(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def _is_computable(window: Layout, groups: int, replicates: bool, *images: Layout) -> bool:
     """Whether the kernels can do it: windows, and vectors of four channels that are aligned."""
     return (
@@ -147,7 +144,7 @@ class _Tiles:
 
     @classmethod
     def of(cls, image: Layout) -> _Tiles:
-        return cls(_ceiling_divide(image[4], TILE), _ceiling_divide(image[5], TILE), image[7])
+        return cls(ceiling_divide(image[4], TILE), ceiling_divide(image[5], TILE), image[7])
 
     @property
     def count(self) -> int:
@@ -155,8 +152,8 @@ class _Tiles:
 
     def parts(self, floats_per_tile: int) -> Iterator[tuple[int, int]]:
         """The first tile and the number of tiles of parts that fit into the workspace."""
-        parts = _ceiling_divide(self.count * floats_per_tile, LARGEST_WORKSPACE)
-        tiles_per_part = _ceiling_divide(_ceiling_divide(self.count, parts), TILE) * TILE
+        parts = ceiling_divide(self.count * floats_per_tile, LARGEST_WORKSPACE)
+        tiles_per_part = ceiling_divide(ceiling_divide(self.count, parts), TILE) * TILE
         for first in range(0, self.count, tiles_per_part):
             yield first, min(tiles_per_part, self.count - first)
 
@@ -184,7 +181,7 @@ class _Tiles:
             biases=biases,
         )
         threads = part[1] * image[6] // 4
-        return Step(FAMILY, kernel, _ceiling_divide(threads, THREADS), operands, parameters)
+        return Step(FAMILY, kernel, ceiling_divide(threads, THREADS), operands, parameters)
 
 
 @lru_cache(maxsize=4096)
@@ -213,12 +210,12 @@ def plan_gather(
 
     def time(tile: Tile) -> float:
         """Of the products of the first part."""
-        threadgroups = PLANES * _ceiling_divide(parts[0][1], tile.rows) * _ceiling_divide(outputs, tile.columns)
-        step_time = of_device.step_time(tile, metal_type, _ceiling_divide(threadgroups, units))
-        return _ceiling_divide(inputs, tile.depth) * step_time
+        threadgroups = PLANES * ceiling_divide(parts[0][1], tile.rows) * ceiling_divide(outputs, tile.columns)
+        step_time = of_device.step_time(tile, metal_type, ceiling_divide(threadgroups, units))
+        return ceiling_divide(inputs, tile.depth) * step_time
 
     tile = min(of_device.tiles["planes", metal_type], key=time)
-    column_tiles = _ceiling_divide(outputs, tile.columns)
+    column_tiles = ceiling_divide(outputs, tile.columns)
     pixels = destination[4] * destination[5] * destination[7]
     moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs)
     rate = units * of_device.products[metal_type]
@@ -228,7 +225,7 @@ def plan_gather(
     biases = PLANES * inputs * outputs
     packing = Packing(
         kernel="winograd_weights",
-        threadgroups=_ceiling_divide(inputs * outputs // 4, THREADS),
+        threadgroups=ceiling_divide(inputs * outputs // 4, THREADS),
         parameters=WEIGHTS_PARAMETERS.pack(
             products=inputs, columns=outputs, transposed=int(is_gradient), has_biases=int(not is_gradient)
         ),
@@ -239,7 +236,7 @@ def plan_gather(
     steps, workspace = [], 0
     for part in parts:
         result = PLANES * part[1] * inputs
-        row_tiles = _ceiling_divide(part[1], tile.rows)
+        row_tiles = ceiling_divide(part[1], tile.rows)
         product = PRODUCT_PARAMETERS.pack(
             rows=part[1],
             columns=outputs,
@@ -301,27 +298,27 @@ def plan_weights(
     split_stride = PLANES * inputs * outputs + outputs
 
     def counts(tile: Tile) -> tuple[int, int]:
-        return _ceiling_divide(outputs, tile.rows), _ceiling_divide(inputs, tile.columns)
+        return ceiling_divide(outputs, tile.rows), ceiling_divide(inputs, tile.columns)
 
     def product_tiles(tile: Tile) -> int:
         return PLANES * math.prod(counts(tile))
 
     tile, splits = of_device.divided("planes", metal_type, product_tiles, parts[0][1], split_stride, units)
     row_tiles, column_tiles = counts(tile)
-    step_time = of_device.step_time(tile, metal_type, _ceiling_divide(splits * product_tiles(tile), units))
-    time = _ceiling_divide(_ceiling_divide(tiles.count, tile.depth), splits) * step_time
+    step_time = of_device.step_time(tile, metal_type, ceiling_divide(splits * product_tiles(tile), units))
+    time = ceiling_divide(ceiling_divide(tiles.count, tile.depth), splits) * step_time
     pixels = gradient[4] * gradient[5] * gradient[7]
     moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)
     rate = units * of_device.products[metal_type]
     if not pays(9 * pixels * inputs * outputs, time, moved, 3 * len(parts), rate):
         return None
-    products_per_split = _ceiling_divide(_ceiling_divide(parts[0][1], splits), tile.depth) * tile.depth
-    splits = _ceiling_divide(parts[0][1], products_per_split)
+    products_per_split = ceiling_divide(ceiling_divide(parts[0][1], splits), tile.depth) * tile.depth
+    splits = ceiling_divide(parts[0][1], products_per_split)
     gradient_planes = PLANES * parts[0][1] * inputs
     result = gradient_planes + (PLANES + 1) * parts[0][1] * outputs
     steps = []
     for part in parts:
-        sum_tiles = _ceiling_divide(outputs, 128)
+        sum_tiles = ceiling_divide(outputs, 128)
         product = PRODUCT_PARAMETERS.pack(
             rows=outputs,
             columns=inputs,
@@ -354,7 +351,7 @@ def plan_weights(
         Step(
             FAMILY,
             "winograd_weights_gradient",
-            _ceiling_divide(threads, THREADS),
+            ceiling_divide(threads, THREADS),
             ("workspace", "weights", "biases"),
             parameters,
         )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import struct
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Device
+from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Size, integer, integers, real
 from mpsgrad.image import Image
@@ -20,6 +21,7 @@ from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 
 THREADS = 256
+UNSIGNED = struct.Struct("<I")
 ELEMENTS, PIXELS = 1024, 8
 """How many elements that follow each other, or else pixels, a simdgroup owns."""
 
@@ -37,7 +39,6 @@ PARAMETERS = ParameterStruct(
     elements="int",
     chunks="int",
     seed="uint",
-    drawn="uint",
     threshold="uint",
     scale="float",
 )
@@ -149,11 +150,13 @@ class Dropout(_Settings, Kernel):
 
     ``m`` is drawn by Philox 4x32-10 from ``seed``, the number of images that this kernel has processed before, and the
     element's place in the image: kernels of equal arguments that encode equal images draw the same masks, on every
-    device, and each encode draws new ones. A replayed ``Recording`` repeats its masks. An axis (x, y, feature channels)
+    device, and each encode draws new ones, as does each replay of a ``Recording``. An axis (x, y, feature channels)
     whose ``mask_stride_in_pixels`` is 0 has one mask value along it.
 
     Raises ``GeometryError`` unless ``0 < keep_probability < 1``, ``0 <= seed < 2**32`` and the strides are 0 or 1.
     """
+
+    remembers_encodes = True
 
     # objc: -initWithDevice:keepProbability:seed:maskStrideInPixels:
     def __init__(
@@ -168,10 +171,11 @@ class Dropout(_Settings, Kernel):
         super().__init__(device=device, label=label)
         self.settings = _checked_settings(type(self).__name__, keep_probability, seed, mask_stride_in_pixels)
         self._drawn_images = 0
+        self._last_drawn: Mapping[Any, Buffer] = {}
 
     @property
     def drawn_images(self) -> int:
-        """How many images' masks were drawn; set it to draw those of then again."""
+        """How many images' masks were drawn, by encodes and replays; set it to draw those of then again."""
         return self._drawn_images
 
     @drawn_images.setter
@@ -229,7 +233,6 @@ class Dropout(_Settings, Kernel):
             elements=elements,
             chunks=chunks,
             seed=seed,
-            drawn=self._drawn_images % 2**32,
             threshold=max(1, min(round(keep * 2**32), 2**32 - 1)),
             scale=1.0 / keep,
         )
@@ -243,10 +246,24 @@ class Dropout(_Settings, Kernel):
             source.buffer,
             destination.buffer,
             mask,
+            self._encode_buffer(images, command_buffer),
             self.device.constant_buffer(parameters),
         )
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        return self._last_drawn
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        """How many images were drawn before an encode of as many as ``name`` says."""
         command_buffer._if_taken_back(partial(setattr, self, "_drawn_images", self._drawn_images))
-        self._drawn_images += images
+        drawn = command_buffer.varying(partial(self._draw, name))
+        self._last_drawn = {name: drawn}
+        return drawn
+
+    def _draw(self, images: int) -> bytes:
+        first = self._drawn_images
+        self._drawn_images = first + images
+        return UNSIGNED.pack(first % 2**32)
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         if state is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Device, Function
+from mpsgrad.devices import Buffer, Device, Function
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import member, real
 from mpsgrad.kernel import BaseKernel
@@ -20,6 +21,7 @@ from mpsgrad.tunables import tunables
 from mpsgrad.vector import Vector
 
 THREADS = 256
+FLOAT = struct.Struct("<f")
 
 
 @archivable
@@ -34,7 +36,6 @@ class RegularizationType(enum.IntEnum):
 PARAMETERS = ParameterStruct(
     "OptimizerParameters",
     count="int",
-    learning_rate="float",
     momentum_scale="float",
     gradient_scale="float",
     square_decay="float",
@@ -142,6 +143,13 @@ class Optimizer(BaseKernel):
             )
         self._optimizer_descriptor = optimizer_descriptor
         self._learning_rate = optimizer_descriptor.learning_rate
+        self._steps: dict[tuple[tuple[str, ...], int], tuple[Function, int, Buffer]] = {}
+
+    # objc: -initWithDevice:learningRate:
+    @classmethod
+    def with_learning_rate(cls, learning_rate: float, *, device: Device | None = None) -> Self:
+        """An optimizer with ``learning_rate`` and the defaults for the rest."""
+        return cls(OptimizerDescriptor(learning_rate=learning_rate), device=device, label=None)
 
     @property
     def optimizer_descriptor(self) -> OptimizerDescriptor:
@@ -149,7 +157,7 @@ class Optimizer(BaseKernel):
 
     @property
     def learning_rate(self) -> float:
-        """The rate of the next encodes; it starts as the descriptor's."""
+        """The rate of the next encodes and replays; it starts as the descriptor's."""
         return self._learning_rate
 
     # objc: -setLearningRate:
@@ -184,8 +192,12 @@ class Optimizer(BaseKernel):
         values: Vector,
         slots: Mapping[str, Vector | None],
         result: Vector,
+        rate: Buffer | None = None,
     ) -> None:
-        """Adds one step; ``slots``, by the names of the arguments, are read and overwritten."""
+        """Adds one step; ``slots``, by the names of the arguments, are read and overwritten.
+
+        ``rate`` is for a step that several dispatches make together.
+        """
         vectors = {
             "input_gradient_vector": gradient,
             "input_values_vector": values,
@@ -202,39 +214,52 @@ class Optimizer(BaseKernel):
                         f"{type(self).__name__}: {name} is overwritten, so it may not share the buffer of {other_name}"
                     )
             vectors[name] = slot
-        function, numbers = self._step(tuple(given))
-        descriptor = self.optimizer_descriptor
-        parameters = {
-            "count": values.length,
-            "learning_rate": self.learning_rate,
-            "momentum_scale": 0.0,
-            "gradient_scale": 0.0,
-            "square_decay": 0.0,
-            "square_scale": 0.0,
-            "epsilon": 0.0,
-            "applies_clipping": int(descriptor.apply_gradient_clipping),
-            "gradient_clip_min": descriptor.gradient_clip_min,
-            "gradient_clip_max": descriptor.gradient_clip_max,
-            "gradient_rescale": descriptor.gradient_rescale,
-            "regularization": int(descriptor.regularization_type),
-            "regularization_scale": descriptor.regularization_scale,
-        }
-        elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
+        function, threadgroups, parameters = self._prepared(tuple(given), values.length)
         command_buffer.add_dispatch(
             function,
-            -(-values.length // elements),
+            threadgroups,
             gradient.buffer,
             values.buffer,
             result.buffer,
             *(slot.buffer for slot in given.values()),
-            self.device.constant_buffer(PARAMETERS.pack(**parameters | numbers)),
+            rate if rate is not None else self._learning_rate_buffer(command_buffer),
+            parameters,
         )
         for written in (*given.values(), result):
             command_buffer._writes(written)
 
+    def _prepared(self, slots: tuple[str, ...], count: int) -> tuple[Function, int, Buffer]:
+        """The kernel for a step of ``count`` values with these slots, its threadgroups and its parameters."""
+        found = self._steps.get((slots, count))
+        if found is None:
+            function, numbers = self._step(slots)
+            descriptor = self.optimizer_descriptor
+            parameters = {
+                "count": count,
+                "momentum_scale": 0.0,
+                "gradient_scale": 0.0,
+                "square_decay": 0.0,
+                "square_scale": 0.0,
+                "epsilon": 0.0,
+                "applies_clipping": int(descriptor.apply_gradient_clipping),
+                "gradient_clip_min": descriptor.gradient_clip_min,
+                "gradient_clip_max": descriptor.gradient_clip_max,
+                "gradient_rescale": descriptor.gradient_rescale,
+                "regularization": int(descriptor.regularization_type),
+                "regularization_scale": descriptor.regularization_scale,
+            }
+            elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
+            constant = self.device.constant_buffer(PARAMETERS.pack(**parameters | numbers))
+            found = self._steps[slots, count] = function, -(-count // elements), constant
+        return found
+
     def _step(self, slots: tuple[str, ...]) -> tuple[Function, dict[str, float]]:
         """The kernel for a step with these slots, and its own parameters."""
         raise NotImplementedError
+
+    def _learning_rate_buffer(self, command_buffer: CommandBuffer) -> Buffer:
+        """The rate of a step that is encoded to ``command_buffer``."""
+        return command_buffer.varying(lambda: FLOAT.pack(self.learning_rate))
 
     def _encode_states(
         self,
@@ -278,6 +303,7 @@ class Optimizer(BaseKernel):
             raise GeometryError(f"{owner}: the source state has {updated} parameters but result_state {len(results)}")
         updated = min(updated, *map(len, given.values())) if given else updated
         with command_buffer._all_or_nothing():
+            rate = self._learning_rate_buffer(command_buffer)
             for index in range(updated):
                 self._encode_vectors(
                     command_buffer,
@@ -285,6 +311,7 @@ class Optimizer(BaseKernel):
                     values[index],
                     {name: vectors[index] for name, vectors in given.items()},
                     results[index],
+                    rate,
                 )
             for value, result in list(zip(values, results, strict=False))[updated:]:
                 self._require_vectors(command_buffer, source_state=value, result_state=result)
@@ -322,12 +349,6 @@ class OptimizerStochasticGradientDescent(Optimizer):
         super().__init__(optimizer_descriptor, device=device, label=label)
         self._momentum_scale = real(type(self).__name__, "momentum_scale", momentum_scale)
         self._use_nesterov_momentum = bool(use_nesterov_momentum)
-
-    # objc: -initWithDevice:learningRate:
-    @classmethod
-    def with_learning_rate(cls, learning_rate: float, *, device: Device | None = None) -> Any:
-        """Plain descent with ``learning_rate``."""
-        return cls(OptimizerDescriptor(learning_rate=learning_rate), device=device)
 
     @property
     def momentum_scale(self) -> float:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Device, Function
+from mpsgrad.devices import Buffer, Device, Function
 from mpsgrad.errors import GeometryError
 from mpsgrad.geometry import integer, real
-from mpsgrad.kernels.optimizer import ADAPTIVE_FAMILY, Optimizer, OptimizerDescriptor
+from mpsgrad.kernels.optimizer import ADAPTIVE_FAMILY, FLOAT, Optimizer, OptimizerDescriptor
 from mpsgrad.vector import Vector
 
 
@@ -47,12 +48,6 @@ class OptimizerRMSProp(Optimizer):
         super().__init__(optimizer_descriptor, device=device, label=label)
         self._decay = real(type(self).__name__, "decay", decay, 0.0, 1.0)
         self._epsilon = real(type(self).__name__, "epsilon", epsilon, 0.0)
-
-    # objc: -initWithDevice:learningRate:
-    @classmethod
-    def with_learning_rate(cls, learning_rate: float, *, device: Device | None = None) -> Any:
-        """The default decay and epsilon with ``learning_rate``."""
-        return cls(OptimizerDescriptor(learning_rate=learning_rate), device=device)
 
     @property
     def decay(self) -> float:
@@ -130,7 +125,7 @@ class OptimizerAdam(Optimizer):
 
     ::
 
-        t  = t + 1                                                       once for each encode of any form
+        t  = t + 1                                                 once for each encode of any form, and each replay
         lr = learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
         m  = beta1 * m + (1 - beta1) * g
         u  = beta2 * u + (1 - beta2) * g^2
@@ -139,7 +134,7 @@ class OptimizerAdam(Optimizer):
     ``g`` is the gradient after the steps of ``OptimizerDescriptor``. Vectors of momenta ``m``, velocities ``u`` and
     maximum velocities ``x`` are read and overwritten; they begin with zeros. ``epsilon`` stands outside the correction
     of the averages, unlike in PyTorch. One object for several layers counts a step for each of them: use one for each,
-    or set ``time_step``. A recorded command buffer repeats the step that was encoded.
+    or set ``time_step``.
     """
 
     optional_slots = ("maximum_velocity_vector",)
@@ -162,12 +157,6 @@ class OptimizerAdam(Optimizer):
         self._epsilon = real(type(self).__name__, "epsilon", epsilon, 0.0)
         self.time_step = time_step
 
-    # objc: -initWithDevice:learningRate:
-    @classmethod
-    def with_learning_rate(cls, learning_rate: float, *, device: Device | None = None) -> Any:
-        """The default betas and epsilon with ``learning_rate``."""
-        return cls(OptimizerDescriptor(learning_rate=learning_rate), device=device)
-
     @property
     def beta1(self) -> float:
         return self._beta1
@@ -182,7 +171,7 @@ class OptimizerAdam(Optimizer):
 
     @property
     def time_step(self) -> int:
-        """How many steps were encoded; each encode adds 1."""
+        """How many steps were made; each encode adds 1, and each replay after the first."""
         return self._time_step
 
     # objc: -setTimeStep:
@@ -192,10 +181,7 @@ class OptimizerAdam(Optimizer):
 
     def _step(self, slots: tuple[str, ...]) -> tuple[Function, dict[str, float]]:
         name = "ams_grad" if "maximum_velocity_vector" in slots else "adam"
-        step = self._time_step + 1
-        correction = math.sqrt(1.0 - self.beta2**step) / (1.0 - self.beta1**step)
         return ADAPTIVE_FAMILY.function(self.device, name, "float"), {
-            "learning_rate": self.learning_rate * correction,
             "momentum_scale": self.beta1,
             "gradient_scale": 1.0 - self.beta1,
             "square_decay": self.beta2,
@@ -228,7 +214,6 @@ class OptimizerAdam(Optimizer):
             "maximum_velocity_vector": maximum_velocity_vector,
         }
         self._encode_vectors(command_buffer, input_gradient_vector, input_values_vector, slots, result_values_vector)
-        self._count_step(command_buffer)
 
     # objc: -encodeToCommandBuffer:convolutionGradientState:convolutionSourceState:inputMomentumVectors:
     # objc:     inputVelocityVectors:resultState:
@@ -259,7 +244,6 @@ class OptimizerAdam(Optimizer):
         self._encode_states(
             command_buffer, convolution_gradient_state, convolution_source_state, slots, result_state
         )
-        self._count_step(command_buffer)
 
     # objc: -encodeToCommandBuffer:batchNormalizationState:inputMomentumVectors:inputVelocityVectors:resultState:
     # objc: -encodeToCommandBuffer:batchNormalizationState:inputMomentumVectors:inputVelocityVectors:
@@ -288,9 +272,13 @@ class OptimizerAdam(Optimizer):
             "maximum_velocity_vector": maximum_velocity_vectors,
         }
         self._encode_states(command_buffer, batch_normalization_gradient_state, source, slots, result_state)
-        self._count_step(command_buffer)
 
-    def _count_step(self, command_buffer: CommandBuffer) -> None:
-        before = self._time_step
-        self._time_step = before + 1
-        command_buffer._if_taken_back(lambda: setattr(self, "_time_step", before))
+    def _learning_rate_buffer(self, command_buffer: CommandBuffer) -> Buffer:
+        command_buffer._if_taken_back(partial(setattr, self, "_time_step", self._time_step))
+        return command_buffer.varying(self._next_learning_rate)
+
+    def _next_learning_rate(self) -> bytes:
+        self._time_step += 1
+        return FLOAT.pack(
+            self.learning_rate * math.sqrt(1.0 - self.beta2**self._time_step) / (1.0 - self.beta1**self._time_step)
+        )

@@ -15,6 +15,10 @@ Layout = tuple[int, ...]
 """The fields of ``ImageLayout``: first element, strides of pixel, row and image, width, height, channels, images."""
 
 
+ASSUMED_COMPUTE_UNITS = 40
+"""Of a device that does not tell: as many as a large Apple GPU has cores."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A source of a pointwise kernel: destination pixel ``(x, y)`` takes its pixel ``(x + dx, y + dy)``.

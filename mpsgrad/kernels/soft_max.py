@@ -12,7 +12,7 @@ from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.neuron import require_no_clamped_reads
-from mpsgrad.kernels.pointwise import Layout, Operand, merge_pixels, pieces, values_of_vector
+from mpsgrad.kernels.pointwise import ASSUMED_COMPUTE_UNITS, Layout, Operand, merge_pixels, pieces, values_of_vector
 from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot
 from mpsgrad.tunables import tunables
@@ -26,8 +26,6 @@ FEW_CHANNELS = (2, 3, 4, 8)
 """Rows of so many channels are for a thread of a GPU alone."""
 ROW_THREADS = 128
 FEWEST_THREADGROUPS_PER_UNIT = 4
-ASSUMED_COMPUTE_UNITS = 40
-"""Of a device that does not tell: as many as a large Apple GPU has cores."""
 
 PARAMETERS = ParameterStruct(
     "SoftMaxParameters",

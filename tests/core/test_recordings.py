@@ -8,6 +8,7 @@ from fake_device import FakeDevice
 from window_kernels import WindowSum
 
 import mpsgrad as mg
+from mpsgrad import reference
 from mpsgrad.command import CommandBufferStatus
 
 WINDOW = {"kernel_width": 1, "kernel_height": 1}
@@ -43,6 +44,80 @@ def test_replays_follow_each_other_without_a_wait():
     np.testing.assert_array_equal(np.asarray(values), np.full(37, -10, np.float32))
     recording.replay()
     np.testing.assert_array_equal(np.asarray(values), np.full(37, -10.25, np.float32))
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_replay_makes_the_next_step_of_an_optimizer_at_the_rate_of_then(recorded):
+    gradient = mg.Vector.from_array(np.linspace(-2, 3, 37, dtype=np.float32))
+    values = [mg.Vector.from_array(np.zeros(37, np.float32)) for _ in range(2)]
+    slots = [[mg.Vector.from_array(np.zeros(37, np.float32)) for _ in range(3)] for _ in range(2)]
+    descent = mg.OptimizerStochasticGradientDescent.with_learning_rate(0.5)
+    adam = mg.OptimizerAdam.with_learning_rate(0.5)
+
+    def encode(commands: mg.CommandBuffer) -> None:
+        common = {"input_gradient_vector": gradient}
+        for optimizer, value, (momentum, velocity, _) in zip((descent, adam), values, slots, strict=True):
+            own = {"input_momentum_vector": momentum}
+            if optimizer is adam:
+                own["input_velocity_vector"] = velocity
+            optimizer.encode(commands, **common, **own, input_values_vector=value, result_values_vector=value)
+
+    commands = mg.CommandBuffer()
+    encode(commands)
+    recording = commands.record()
+    exact = [np.zeros(37), np.zeros(37)]
+    momenta, velocity, g = [np.zeros(37), np.zeros(37)], np.zeros(37), np.asarray(gradient).astype(np.float64)
+    for step, rate in enumerate([0.5, 0.5, 0.25, 0.125]):
+        descent.learning_rate = adam.learning_rate = rate
+        if recorded or step == 0:
+            recording.replay()
+        else:
+            with mg.CommandBuffer() as again:
+                encode(again)
+        exact[0], momenta[0] = reference.stochastic_gradient_descent(g, exact[0], momenta[0], learning_rate=rate)
+        exact[1], momenta[1], velocity, *_ = reference.adam(
+            g, exact[1], momenta[1], velocity, time_step=step, learning_rate=rate
+        )
+        assert adam.time_step == step + 1
+    for value, expected in zip(values, exact, strict=True):
+        np.testing.assert_allclose(np.asarray(value), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_replay_draws_the_masks_of_the_next_encode():
+    source = mg.Image.from_array(np.ones((2, 4, 4, 40), np.float32))
+
+    def masks(recorded: bool) -> list[bytes]:
+        kernel, found = mg.Dropout(0.5, seed=3), []
+        commands = mg.CommandBuffer()
+        result = kernel.encode(commands, source)
+        recording = commands.record()
+        for step in range(4):
+            if recorded or step == 0:
+                recording.replay()
+            else:
+                with mg.CommandBuffer() as commands:
+                    result = kernel.encode(commands, source)
+            found.append(np.asarray(result).tobytes())
+            assert kernel.drawn_images == 2 * step + 2
+        return found
+
+    eager = masks(False)
+    assert len(set(eager)) == 4
+    assert masks(True) == eager
+
+
+def test_replays_do_not_count_what_was_taken_back():
+    kernel = mg.Dropout(0.5)
+    source = mg.Image.from_array(X)
+    commands = mg.CommandBuffer()
+    with pytest.raises(ZeroDivisionError), commands._all_or_nothing():
+        kernel.encode(commands, source)
+        raise ZeroDivisionError
+    kernel.encode(commands, source)
+    recording = commands.record()
+    for images in (2, 4, 6):
+        recording.replay().wait_until_completed()
+        assert kernel.drawn_images == images
 
 
 def test_temporary_images_are_kept_for_the_replays():
