@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernel import EnumProperty, IntegerProperty, Kernel, Regions, clip_layout
+from mpsgrad.kernel import BaseKernel, EnumProperty, IntegerProperty, Kernel, Regions, clip_layout
 from mpsgrad.kernels.convolution import ConvolutionAccumulatorPrecisionOption, ConvolutionGradient, _WeightedKernel
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
@@ -43,6 +43,9 @@ class ConvolutionTransposeGradientState(ConvolutionGradientState):
         """The kernel that made the state."""
         return self._convolution  # type: ignore[return-value]
 
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        return (super()._encode_key(kernel), self.kernel_offset)
+
 
 class _TurnedWeights(_WeightedKernel):
     """The weights as they are, and as those of the ordinary convolution whose data gradient the kernel computes."""
@@ -61,6 +64,14 @@ class _TurnedWeights(_WeightedKernel):
     def _parameters_changed(self, command_buffer: CommandBuffer) -> None:
         add_turning(command_buffer, self._descriptor, self._parameters.resource(0), self._turned[0])
         super()._parameters_changed(command_buffer)
+
+    def _encode_buffers(self) -> Mapping[Any, Buffer]:
+        return {**super()._encode_buffers(), "turned": self._turned[0], "no biases": self._turned[1]}
+
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        if isinstance(name, str):
+            return self._turned[name == "no biases"]
+        return super()._encode_buffer(name, command_buffer)
 
     def _turned_weights(self, image: Image, offset: Offset, kernel_offset: tuple[int, int]) -> Weights:
         """What the shaders need to know of the ordinary convolution, for images of the format of ``image``."""
@@ -94,6 +105,8 @@ class ConvolutionTranspose(_TurnedWeights, Kernel):
     is then that convolution's data gradient, but for the order of the weights. Biases are added to the result as it is
     stored, so with FLOAT16 images after rounding. Raises ``StateError`` if the data source cannot load.
     """
+
+    remembers_encodes = True
 
     supported_edge_modes = (EdgeMode.ZERO,)
 
@@ -224,6 +237,9 @@ class ConvolutionTranspose(_TurnedWeights, Kernel):
         finally:
             self._coupled = None
 
+    def _encode_aspects(self, state: Any) -> Hashable:
+        return (super()._encode_aspects(state), self._coupled and self._coupled.snapshot)
+
     def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
         return replace(
             super()._snapshot(source, destination),
@@ -290,8 +306,6 @@ class ConvolutionTransposeGradient(_TurnedWeights, ConvolutionGradient):
     ``NotImplementedError``. A descriptor with a neuron or a batch normalization is refused as by
     ``ConvolutionGradient``.
     """
-
-    remembers_encodes = False
 
     forward_kernels = ("ConvolutionTranspose",)
 

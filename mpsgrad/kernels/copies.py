@@ -284,6 +284,8 @@ class Concatenation(BaseKernel):
     kernel. Raises ``FormatError`` or ``GeometryError`` for sources that do not fit each other.
     """
 
+    remembers_encodes = True
+
     def __init__(
         self, *, aligns_channels: bool = False, device: Device | None = None, label: str | None = None
     ) -> None:
@@ -337,6 +339,12 @@ class Concatenation(BaseKernel):
         With ``return_state`` the pair (image, state), or the state alone, is returned.
         """
         sources = self._require_sources(source_images)
+        key = self._encode_key(command_buffer, sources, destination_image, None)
+        remembered = self._recall(key)
+        if remembered is not None:
+            destination = self._encode_again(remembered, command_buffer, sources, destination_image, None)
+            return self._finished(sources, destination, destination_image is None, return_state)
+        before = command_buffer._position()
         descriptor = self.destination_image_descriptor(sources)
         named = {f"source_images[{index}]": image for index, image in enumerate(sources)}
         self._require_images(command_buffer, named, None)
@@ -364,6 +372,12 @@ class Concatenation(BaseKernel):
                 extents = (gap, width, height, images)
                 _add_copy(command_buffer, metal_type, zeros(self.device), (destination.buffer, target), extents)
         destination._written_by(command_buffer)
+        regions = Regions((), destination.layout, width, height, images)
+        self._remember(key, command_buffer, before, (*sources, destination), None, descriptor, regions)
+        return self._finished(sources, destination, destination_image is None, return_state)
+
+    def _finished(self, sources: list[Image], destination: Image, is_new: bool, return_state: bool) -> Any:
+        """What an encode returns whose dispatches were added."""
         for image in {id(each): each for each in sources}.values():
             image._read_once()
         state = None
@@ -373,8 +387,8 @@ class Concatenation(BaseKernel):
                 MAXIMUM, 0, sources[0].descriptor, destination.descriptor,
             )  # fmt: skip
             described = tuple(image.descriptor for image in sources)
-            state = ConcatenationGradientState(snapshot, described, first[:-1], self.device)
-        if destination_image is not None:
+            state = ConcatenationGradientState(snapshot, described, self._first_channels(sources)[:-1], self.device)
+        if not is_new:
             return state
         return (destination, state) if return_state else destination
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +25,17 @@ class LossGradientState(GradientState):
 
     loss_descriptor: LossDescriptor
 
+    def _encode_key(self, kernel: BaseKernel) -> Hashable:
+        return (self.snapshot, self.loss_descriptor)
+
 
 class _HalfOfALoss(SettableLossProperties, BaseKernel):
     """What ``ForwardLoss`` and ``LossGradient`` have in common."""
+
+    remembers_encodes = True
+
+    def _encode_aspects(self, state: Any) -> Hashable:
+        return self._loss_descriptor
 
     def _terms(
         self, command_buffer: Any, descriptor: LossDescriptor, source: Any, labels: Any, weights: Any
@@ -111,6 +119,16 @@ def _read(*items: Image | State | None) -> None:
         item._read_once()
 
 
+def _given(*images: Any) -> tuple[Any, ...]:
+    return tuple(image for image in images if image is not None)
+
+
+def _whole(destination: Image) -> Regions:
+    """What an encode writes that fills ``destination``."""
+    layout = destination.layout
+    return Regions((), layout, layout[4], layout[5], layout[7])
+
+
 class ForwardLoss(_HalfOfALoss, Kernel):
     """The loss of a prediction, which ``LossGradient`` differentiates. Source: ``MPSNNForwardLoss``.
 
@@ -161,6 +179,19 @@ class ForwardLoss(_HalfOfALoss, Kernel):
         not fit the source.
         """
         owner = type(self).__name__
+        sources = _given(source_image, labels, weights)
+        options = (weights is None, destination_state is None, return_state)
+        key = self._encode_key(command_buffer, sources, destination_image, destination_state, options)
+        remembered = self._recall(key)
+        if remembered is not None:
+            state, destination = destination_state, destination_image
+            if return_state:
+                assert remembered.descriptor is not None
+                destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
+                state = self._make_state(source_image, destination, command_buffer if state_is_temporary else None)
+            destination = self._encode_again(remembered, command_buffer, sources, destination, state)
+            return self._finished(command_buffer, sources, destination, state, destination_image, return_state)
+        start = command_buffer._position()
         terms = self._terms(command_buffer, self._loss_descriptor, source_image, labels, weights)
         state = destination_state
         if destination_image is None:
@@ -185,9 +216,24 @@ class ForwardLoss(_HalfOfALoss, Kernel):
                 self._require_usable(command_buffer, "destination_state", state)
         self._family().add_loss(command_buffer, terms, destination, None, False)
         destination._written_by(command_buffer)
+        self._remember(
+            key, command_buffer, start, (*sources, destination), state, destination.descriptor, _whole(destination)
+        )
+        return self._finished(command_buffer, sources, destination, state, destination_image, return_state)
+
+    @staticmethod
+    def _finished(
+        command_buffer: CommandBuffer,
+        sources: Sequence[Image],
+        destination: Image,
+        state: Any,
+        destination_image: Image | None,
+        return_state: bool,
+    ) -> Any:
+        """What an encode returns whose dispatches were added."""
         if state is not None:
             state._written_by(command_buffer)
-        _read(source_image, labels, weights)
+        _read(*sources)
         if destination_image is not None:
             return None
         return (destination, state) if return_state else destination
@@ -333,6 +379,15 @@ class LossGradient(_HalfOfALoss, BinaryKernel):
         encode returned, the weight, label smoothing, epsilon and delta are what they were then. Raises
         ``GeometryError``, ``FormatError`` or ``StateError`` if something does not fit the source.
         """
+        sources = _given(source_gradient, source_image, labels, weights)
+        options = (weights is None, self._compute_label_gradients)
+        key = self._encode_key(command_buffer, sources, destination_gradient, source_state, options)
+        remembered = self._recall(key)
+        if remembered is not None:
+            made = self._encode_again(remembered, command_buffer, sources, destination_gradient, source_state)
+            _read(*sources, source_state)
+            return made if destination_gradient is None else None
+        start = command_buffer._position()
         self._require_images(command_buffer, {"source_image": source_image}, None)
         descriptor = self._descriptor_of(command_buffer, source_state, source_image)
         terms = self._terms(command_buffer, descriptor, source_image, labels, weights)
@@ -363,7 +418,8 @@ class LossGradient(_HalfOfALoss, BinaryKernel):
             command_buffer, terms, source_gradient, destination, self.compute_label_gradients
         )
         destination._written_by(command_buffer)
-        _read(source_gradient, source_image, labels, weights, source_state)
+        self._remember(key, command_buffer, start, (*sources, destination), source_state, result, _whole(destination))
+        _read(*sources, source_state)
         return destination if destination_gradient is None else None
 
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:labels:weights:sourceStates:
@@ -414,6 +470,8 @@ class InitialGradient(Kernel):
 
     Source: ``MPSNNInitialGradient``.
     """
+
+    remembers_encodes = True
 
     # objc: -initWithDevice:
     def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:

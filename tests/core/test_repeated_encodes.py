@@ -29,6 +29,7 @@ PAIRS: dict[str, Callable[[], tuple[Any, Any]]] = {
         mg.NeuronDescriptor.prelu(np.arange(8.0)), computes_gradient_for_slopes=True)),
     "convolution": lambda: _convolutions((4, 3, 3, 8)),
     "convolution_of_groups": lambda: _convolutions((8, 3, 2, 4), groups=2),
+    "convolution_transpose": lambda: _transposed(stride=(1, 2)),
     "convolution_with_neuron": lambda: (_convolutions((4, 1, 1, 8), fused_neuron_descriptor=mg.NeuronDescriptor(
         "sigmoid"))[0], _convolutions((4, 1, 1, 8))[1]),
 }
@@ -39,6 +40,12 @@ def _convolutions(shape: tuple[int, ...], **options: Any) -> tuple[Any, Any]:
     data = mg.ConvolutionDataSource.from_arrays(weights, np.ones(shape[0], np.float32), **options)
     gradient = mg.ConvolutionGradient(data) if "fused_neuron_descriptor" not in options else None
     return mg.Convolution(data), gradient
+
+
+def _transposed(**options: Any) -> tuple[Any, Any]:
+    weights = np.random.default_rng(6).standard_normal((4, 3, 2, 8)).astype(np.float32)
+    data = mg.ConvolutionDataSource.from_arrays(weights, np.ones(4, np.float32), **options)
+    return mg.ConvolutionTranspose(data), mg.ConvolutionTransposeGradient(data)
 
 
 def _array(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
@@ -132,6 +139,55 @@ def _loss(reduction: str, weighted: bool = False, across_batch: bool = False) ->
     return step
 
 
+def _forward_loss(reduction: str, weighted: bool = False, of_labels: bool = False) -> Step:
+    descriptor = mg.LossDescriptor("huber", reduction)
+    kernel, gradient = mg.ForwardLoss(descriptor), mg.LossGradient(descriptor, compute_label_gradients=of_labels)
+    initial = mg.InitialGradient()
+
+    def step(x: np.ndarray, seed: int) -> list[np.ndarray]:
+        kernel.delta = 0.5 + seed % 2
+        source, labels = mg.Image.from_array(x), mg.Image.from_array(_array(seed, x.shape))
+        weights = mg.Image.from_array(np.abs(_array(seed + 1, x.shape))) if weighted else None
+        with mg.CommandBuffer() as commands:
+            loss, state = kernel.encode(commands, source, labels, weights, return_state=True)
+            ones = initial.encode(commands, loss)
+            dx = gradient.encode(commands, ones, source, labels, weights, state)
+        return [np.array(image) for image in (loss, ones, dx)]
+
+    return step
+
+
+def _concatenation(aligns_channels: bool) -> Step:
+    kernel, gradients = mg.Concatenation(aligns_channels=aligns_channels), [mg.ConcatenationGradient(k) for k in (0, 1)]
+
+    def step(x: np.ndarray, seed: int) -> list[np.ndarray]:
+        sources = [mg.Image.from_array(x), mg.Image.from_array(_array(seed, (*x.shape[:3], 3)))]
+        with mg.CommandBuffer() as commands:
+            y, state = kernel.encode(commands, sources, return_state=True)
+            incoming = mg.Image.from_array(_array(seed, y.shape))
+            results = [g.encode(commands, incoming, s, state) for g, s in zip(gradients, sources, strict=True)]
+        return [np.array(image) for image in (y, *results)]
+
+    return step
+
+
+def _dropout(mask_stride: tuple[int, int, int]) -> Step:
+    stride = mg.Size(*mask_stride)
+    kernel = mg.Dropout(0.5, seed=3, mask_stride_in_pixels=stride)
+    gradient = mg.DropoutGradient(0.5, seed=3, mask_stride_in_pixels=stride)
+
+    def step(x: np.ndarray, seed: int) -> list[np.ndarray]:
+        source, incoming = mg.Image.from_array(x), mg.Image.from_array(_array(seed, x.shape))
+        kernel.drawn_images = seed
+        with mg.CommandBuffer() as commands:
+            images = [kernel.encode(commands, source)]
+            y, state = kernel.encode(commands, source, return_state=True)
+            images += [y, gradient.encode(commands, incoming, source, state)]
+        return [np.array(image) for image in images]
+
+    return step
+
+
 STEPS: dict[str, tuple[Callable[[], Step], int]] = {
     **{name: (lambda name=name: _pair(name), 2) for name in PAIRS},  # type: ignore[misc]
     "batch_normalization": (_batch_normalization, 4),
@@ -144,6 +200,13 @@ STEPS: dict[str, tuple[Callable[[], Step], int]] = {
     "loss": (lambda: _loss("sum"), 1),
     "loss_without_reduction": (lambda: _loss("none"), 1),
     "loss_with_weights": (lambda: _loss("sum_by_non_zero_weights", weighted=True), 1),
+    "forward_loss": (lambda: _forward_loss("mean"), 3),
+    "forward_loss_without_reduction": (lambda: _forward_loss("none", weighted=True), 3),
+    "forward_loss_of_labels": (lambda: _forward_loss("sum", of_labels=True), 3),
+    "concatenation": (lambda: _concatenation(False), 3),
+    "concatenation_with_gaps": (lambda: _concatenation(True), 3),
+    "dropout": (lambda: _dropout((1, 1, 1)), 3),
+    "dropout_of_channels": (lambda: _dropout((0, 0, 1)), 3),
     "loss_across_the_batch": (lambda: _loss("mean", across_batch=True), 1),
 }
 """For each name how to make the kernels of a step, and how many encodes a step has."""
@@ -317,6 +380,21 @@ def test_a_state_that_recorded_nothing_is_not_taken_for_one_that_did() -> None:
         empty = forward.result_state(source, destination_image=y)
         got = gradient.encode(commands, g, source, empty)
     np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+
+
+def test_a_coupled_state_is_not_taken_for_none() -> None:
+    weights = np.random.default_rng(6).standard_normal((8, 3, 3, 8)).astype(np.float32)
+    data = mg.ConvolutionDataSource.from_arrays(weights, stride=(1, 2))
+    convolution, transposed = mg.Convolution(data), mg.ConvolutionTranspose(data)
+    source = mg.Image.from_array(_array(1))
+    with mg.CommandBuffer() as commands:
+        y, state = convolution.encode(commands, source, return_state=True)
+        for _ in range(2):
+            for coupled in (None, state):
+                made = transposed.encode(commands, y, coupled)
+                alone = mg.ConvolutionTranspose(data).encode(commands, y, coupled)
+                assert made.shape == alone.shape
+                assert made.shape == (source.shape if coupled is not None else (2, 6, 5, 8))
 
 
 def test_one_image_for_both_sources_is_not_taken_for_two() -> None:
