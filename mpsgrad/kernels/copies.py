@@ -342,8 +342,8 @@ class Concatenation(BaseKernel):
         key = self._encode_key(command_buffer, sources, destination_image, None)
         remembered = self._recall(key)
         if remembered is not None:
-            destination = self._encode_again(remembered, command_buffer, sources, destination_image, None)
-            return self._finished(sources, destination, destination_image is None, return_state)
+            made = self._encode_again(remembered, command_buffer, sources, destination_image, None)
+            return self._finished(sources, made, destination_image is None, return_state)
         before = command_buffer._position()
         descriptor = self.destination_image_descriptor(sources)
         named = {f"source_images[{index}]": image for index, image in enumerate(sources)}
