@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_rows import TINY
 
 import mpsgrad as mg
 from bench import pytorch, selection
@@ -41,10 +40,6 @@ def _spoilt(work: Work) -> Work:
         results[name] = results[name].copy()
         results[name].flat[0] += 1
     return Work(work.encode, lambda: results, work.parts)
-
-
-def test_every_module_of_rows_is_tried_on_tiny_shapes() -> None:
-    assert sorted(TINY) == MODULES
 
 
 @pytest.mark.parametrize("dtype", selection.DTYPES)

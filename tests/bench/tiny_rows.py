@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
 
-import bench.rows.arithmetic
-import bench.rows.batch_normalization
-import bench.rows.convolution
-import bench.rows.copies
-import bench.rows.dropout
-import bench.rows.group_normalization
-import bench.rows.loss
-import bench.rows.loss_elements
-import bench.rows.neuron
-import bench.rows.optimizer
-import bench.rows.pooling
-import bench.rows.reduction
-import bench.rows.response_normalization
-import bench.rows.soft_max
-import bench.rows.upsampling
 from bench import __main__ as command_line
 from bench import inputs, peaks, timing
 from bench.rows.convolution import Row as Layer
 from bench.rows.pooling import AVERAGE_INSIDE, RECORDED
 from bench.rows.pooling import Row as Windows
+from bench.selection import modules
 
 PIXELS = (2, 3, 3, 5)
 VECTORS = (3, 1, 1, 5)
@@ -35,9 +22,8 @@ def _both(rows: Any) -> dict[str, Any]:
     return {"cpu": rows, "gpu": rows}
 
 
-TINY: dict[str, dict[str, Any]] = {
-    "arithmetic": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
-    "batch_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
+USUAL: dict[str, Any] = {"DESIGN": _both((PIXELS,)), "OTHERS": {}}
+UNUSUAL: dict[str, dict[str, Any]] = {
     "convolution": {
         "DESIGN": _both(
             (
@@ -47,11 +33,7 @@ TINY: dict[str, dict[str, Any]] = {
         ),
         "OTHERS": (),
     },
-    "dropout": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
-    "group_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
-    "copies": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "loss": {"DESIGN": _both((VECTORS,)), "OTHERS": {}},
-    "loss_elements": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
     "neuron": {"DESIGN": _both((PIXELS,)), "OTHERS": {}, "scan": lambda hardware: ()},
     "optimizer": {"DESIGN": _both((37,)), "OTHERS": {}},
     "pooling": {
@@ -62,19 +44,15 @@ TINY: dict[str, dict[str, Any]] = {
         ),
         "scan": lambda hardware: (),
     },
-    "reduction": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
-    "response_normalization": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
-    "soft_max": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
-    "upsampling": {"DESIGN": _both((PIXELS,)), "OTHERS": {}},
 }
-"""The names of each module that set its shapes, and what they are here."""
+"""The names of a module that set its shapes, and what they are here; ``USUAL`` for modules that are not named."""
 
 
 def make_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts the shapes in, with short samples."""
-    for module, names in TINY.items():
-        for name, value in names.items():
-            monkeypatch.setattr(getattr(bench.rows, module), name, value)
+    for module in modules():
+        for name, value in UNUSUAL.get(module, USUAL).items():
+            monkeypatch.setattr(importlib.import_module(f"bench.rows.{module}"), name, value)
     monkeypatch.setattr(timing, "SECONDS_PER_SAMPLE", 0.0)
     monkeypatch.setattr(timing, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(timing, "WARM_SECONDS", 0.0)
