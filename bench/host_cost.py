@@ -86,6 +86,7 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         (mg.GramMatrixCalculation(device=device), mg.GramMatrixCalculationGradient(device=device)),
         (mg.Slice(device=device), mg.SliceGradient(device=device)),
         (_reshape(device), mg.ReshapeGradient(device=device)),
+        (mg.Pad((1, 1, 0), (1, 1, 0), device=device), mg.PadGradient(device=device)),
         (mg.ReductionSpatialMean(device=device), mg.ReductionSpatialMeanGradient(device=device)),
         *((kind(device=device), mg.ReduceGradient(device=device)) for kind in WITH_GRADIENT[:-1]),
         *_normalizations(channels, device),

@@ -31,6 +31,7 @@ FAMILIES = (
     "arithmetic",
     "reduction",
     "copies",
+    "pad",
 )
 
 

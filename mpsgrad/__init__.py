@@ -14,7 +14,7 @@ from mpsgrad.errors import (
     ShaderError,
     StateError,
 )
-from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset, Origin, Region, Size
+from mpsgrad.geometry import NO_CLIP, EdgeMode, ImageCoordinate, Offset, Origin, Region, Size
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
 from mpsgrad.kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions
 from mpsgrad.kernels.arithmetic import (
@@ -124,6 +124,7 @@ from mpsgrad.kernels.neuron import (
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
 from mpsgrad.kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
+from mpsgrad.kernels.pad import Pad, PadGradient, PadGradientState
 from mpsgrad.kernels.pooling import (
     DilatedPoolingMax,
     DilatedPoolingMaxGradient,

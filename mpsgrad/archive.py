@@ -26,7 +26,7 @@ import numpy as np
 
 from mpsgrad.devices import Device
 from mpsgrad.errors import ArchiveError, DeviceError, DeviceNotFoundError, MPSGradError
-from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
+from mpsgrad.geometry import EdgeMode, ImageCoordinate, Offset, Origin, Region, Size
 from mpsgrad.kernel import BaseKernel, KernelOptions
 from mpsgrad.padding import DefaultPadding, ExplicitPadding, PaddingMethod, TensorflowAveragePooling
 
@@ -65,6 +65,7 @@ for _cls in (
     DefaultPadding,
     EdgeMode,
     ExplicitPadding,
+    ImageCoordinate,
     KernelOptions,
     Offset,
     Origin,

@@ -72,6 +72,7 @@ from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossType
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.neuron import Neuron, NeuronGradient
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from mpsgrad.kernels.pad import Pad, PadGradient
 from mpsgrad.kernels.pooling import (
     DilatedPoolingMax,
     DilatedPoolingMaxGradient,
@@ -807,6 +808,54 @@ def concatenation_gradient(source_gradient: Any, *sources: Any, aligns_channels:
             ConcatenationGradient(index).encode(commands, incoming, image, state) for index, image in enumerate(images)
         ]
     return [_like(result, source) for result, source in zip(results, sources, strict=True)]
+
+
+def _pad(before: Any, after: Any, edge_mode: str | EdgeMode, fill: Any) -> Pad:
+    sizes = []
+    for name, value in (("before", before), ("after", after)):
+        try:
+            y, x, *channels = value
+            (channel,) = channels or (0,)
+        except (TypeError, ValueError):
+            raise FormatError(f"{name} is {value!r}; it has to be (y, x) or (y, x, channels)") from None
+        sizes.append((x, y, channel))
+    fills = None if np.ndim(fill) == 0 else fill
+    kernel = Pad(sizes[0], sizes[1], fills)
+    if isinstance(edge_mode, str) and edge_mode.upper() not in EdgeMode.__members__:
+        names = ", ".join(name.lower() for name in EdgeMode.__members__)
+        raise FormatError(f"edge_mode is {edge_mode!r}; it has to be one of {names}")
+    kernel.edge_mode = EdgeMode[edge_mode.upper()] if isinstance(edge_mode, str) else edge_mode
+    if fills is None:
+        kernel.fill_value = fill
+    return kernel
+
+
+def pad(
+    source: Any,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    *,
+    edge_mode: str | EdgeMode = "zero",
+    fill: Any = 0.0,
+) -> np.ndarray:
+    """``source`` with so many rows, columns and, if given, channels (y, x, channels) before and after it (``Pad``).
+
+    ``edge_mode`` is ``"zero"``, ``"constant"``, ``"clamp"``, ``"mirror"`` or ``"mirror_with_edge"``; ``fill``, for
+    ``"constant"``, a number or one for each channel of the result.
+    """
+    return _forward(_pad(before, after, edge_mode, fill), source)
+
+
+def pad_gradient(
+    source_gradient: Any,
+    source: Any,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    *,
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """The sum of the gradients of each element's copies (``PadGradient``)."""
+    return _gradient(_pad(before, after, edge_mode, 0.0), PadGradient(), source_gradient, source)[0]
 
 
 def gram_matrix(source: Any, *, alpha: float = 1.0) -> np.ndarray:

@@ -34,6 +34,14 @@ class Offset(NamedTuple):
     z: int = 0
 
 
+class ImageCoordinate(NamedTuple):
+    """A column, a row and a feature channel, or how many of each. Source: ``MPSImageCoordinate``."""
+
+    x: int = 0
+    y: int = 0
+    channel: int = 0
+
+
 class Origin(NamedTuple):
     """The first pixel and image of a region."""
 

@@ -21,6 +21,7 @@ from mpsgrad.binary_kernel import BinaryKernel
 from mpsgrad.forward_kernel import Kernel
 from mpsgrad.gradient_kernel import GradientKernel
 from mpsgrad.kernel_property import (
+    CoordinateProperty,
     EdgeModeProperty,
     EnumProperty,
     IntegerProperty,
@@ -36,6 +37,7 @@ __all__ = [
     "WINDOW",
     "BaseKernel",
     "BinaryKernel",
+    "CoordinateProperty",
     "EdgeModeProperty",
     "EnumProperty",
     "GradientKernel",

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, Offset, Region, Size, integer, integers, member, real, region
+from mpsgrad.geometry import (
+    LARGEST_POSITION,
+    EdgeMode,
+    ImageCoordinate,
+    Offset,
+    Region,
+    Size,
+    integer,
+    integers,
+    member,
+    real,
+    region,
+)
 from mpsgrad.image import ImageAllocator
 from mpsgrad.padding import Padding, require_padding
 
@@ -82,6 +94,16 @@ class OffsetProperty(KernelProperty):
                 f"{LARGEST_POSITION}"
             )
         return offset
+
+
+class CoordinateProperty(KernelProperty):
+    def check(self, owner: str, value: Any) -> ImageCoordinate:
+        coordinate = ImageCoordinate(*integers(owner, self.name, value, 3, 0))
+        if max(coordinate) > LARGEST_POSITION:
+            raise GeometryError(
+                f"{owner}: {self.name} is {tuple(coordinate)}; it has to be at most {LARGEST_POSITION}"
+            )
+        return coordinate
 
 
 class RegionProperty(KernelProperty):

@@ -50,6 +50,7 @@ from .neuron import (
     prelu_gradient_slopes,
 )
 from .optimizer import Preprocessing, adam, preprocess_gradient, rms_prop, stochastic_gradient_descent
+from .pad import PadMode, pad, pad_gradient, pad_matrix
 from .padding import padding_offset, padding_reverse_size, padding_size
 from .pooling import (
     pooling_average,
@@ -80,6 +81,7 @@ __all__ = [
     "LossType",
     "NeuronArguments",
     "Operation",
+    "PadMode",
     "Preprocessing",
     "Reduction",
     "adam",
@@ -123,6 +125,9 @@ __all__ = [
     "neuron",
     "neuron_derivative",
     "neuron_gradient",
+    "pad",
+    "pad_gradient",
+    "pad_matrix",
     "padding_offset",
     "padding_reverse_size",
     "padding_size",

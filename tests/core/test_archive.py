@@ -118,6 +118,8 @@ KERNELS: dict[str, Any] = {
     "OptimizerStochasticGradientDescent": lambda: mg.OptimizerStochasticGradientDescent(
         SGD, momentum_scale=0.75, use_nesterov_momentum=True
     ),
+    "Pad": lambda: mg.Pad((1, 2, 3), (4, 5, 6), [0.5] * 9),
+    "PadGradient": mg.PadGradient,
     "PoolingAverage": lambda: mg.PoolingAverage(**WINDOW),
     "PoolingAverageGradient": lambda: mg.PoolingAverageGradient(**WINDOW),
     "PoolingL2Norm": lambda: mg.PoolingL2Norm(**WINDOW),
