@@ -155,6 +155,8 @@ def _arithmetic(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
         (mg.Subtract, mg.SubtractGradient),
         (mg.Multiply, mg.MultiplyGradient),
         (mg.Divide, mg.DivideGradient),
+        (mg.ReduceFeatureChannelsAndWeightsSum, mg.ReduceFeatureChannelsAndWeightsGradient),
+        (mg.ReduceFeatureChannelsAndWeightsMean, mg.ReduceFeatureChannelsAndWeightsGradient),
     ):
         forward = kind(device=device)
         yield TinyOp(kind.__name__, _Call(forward.encode, source, source))

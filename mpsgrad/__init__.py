@@ -180,6 +180,13 @@ from mpsgrad.kernels.upsampling import (
     UpsamplingNearest,
     UpsamplingNearestGradient,
 )
+from mpsgrad.kernels.weighted_reduction import (
+    ReduceBinary,
+    ReduceBinaryGradientState,
+    ReduceFeatureChannelsAndWeightsGradient,
+    ReduceFeatureChannelsAndWeightsMean,
+    ReduceFeatureChannelsAndWeightsSum,
+)
 from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, ExplicitPadding, PaddingMethod
 from mpsgrad.precompile import compile_at_import
 from mpsgrad.runtime import KernelFunction, KernelLibrary, KernelRun, compile

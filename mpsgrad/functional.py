@@ -99,6 +99,11 @@ from mpsgrad.kernels.upsampling import (
     UpsamplingNearest,
     UpsamplingNearestGradient,
 )
+from mpsgrad.kernels.weighted_reduction import (
+    ReduceFeatureChannelsAndWeightsGradient,
+    ReduceFeatureChannelsAndWeightsMean,
+    ReduceFeatureChannelsAndWeightsSum,
+)
 from mpsgrad.padding import DefaultPadding, ExplicitPadding, Padding, PaddingMethod
 
 Pair = int | tuple[int, int]
@@ -867,6 +872,40 @@ def gram_matrix_gradient(source_gradient: Any, source: Any, *, alpha: float = 1.
     """``alpha sum_f x[p][f] (g[f][c] + g[c][f])`` (``GramMatrixCalculationGradient``)."""
     forward = GramMatrixCalculation(alpha)
     return _gradient(forward, GramMatrixCalculationGradient(), source_gradient, source)[0]
+
+
+def _weighted_reduction(mean: bool, by_non_zero_weights: bool) -> Any:
+    if mean and by_non_zero_weights:
+        raise FormatError("mean and by_non_zero_weights are True; a sum is divided by one number only")
+    if mean:
+        return ReduceFeatureChannelsAndWeightsMean()
+    return ReduceFeatureChannelsAndWeightsSum(by_non_zero_weights)
+
+
+def weighted_reduction(
+    source: Any, weights: Any, *, mean: bool = False, by_non_zero_weights: bool = False
+) -> np.ndarray:
+    """``sum_c x[c] w[c]`` of each pixel, divided by the number of channels for a ``mean``, or of weights that are not 0
+    (``ReduceFeatureChannelsAndWeightsSum``, ``ReduceFeatureChannelsAndWeightsMean``)."""
+    with CommandBuffer() as commands:
+        result = _weighted_reduction(mean, by_non_zero_weights).encode(commands, _image(source), _image(weights))
+    return _like(result, source)
+
+
+def weighted_reduction_gradient(
+    source_gradient: Any, source: Any, weights: Any, *, mean: bool = False, by_non_zero_weights: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The gradients for source and weights (``ReduceFeatureChannelsAndWeightsGradient``); ``by_non_zero_weights`` there
+    is none for the weights."""
+    x, w, incoming = _image(source), _image(weights), _image(source_gradient)
+    forward, of_weights = _weighted_reduction(mean, by_non_zero_weights), None
+    state = forward.result_state(x, w, destination_image=incoming)
+    with CommandBuffer() as commands:
+        of_source = ReduceFeatureChannelsAndWeightsGradient().encode(commands, incoming, w, state)
+        if not by_non_zero_weights:
+            gradient = ReduceFeatureChannelsAndWeightsGradient(is_secondary_source_filter=True)
+            of_weights = gradient.encode(commands, incoming, x, state)
+    return _like(of_source, source), None if of_weights is None else _like(of_weights, weights)
 
 
 def _reduction(over: str, operation: str, weight: float) -> ReduceUnary:

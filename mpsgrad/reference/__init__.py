@@ -61,7 +61,7 @@ from .pooling import (
     pooling_max_gradient,
     pooling_max_indices,
 )
-from .reduction import reduction, reduction_gradient
+from .reduction import reduction, reduction_gradient, weighted_reduction, weighted_reduction_gradient
 from .response_normalization import (
     cross_channel_normalization,
     cross_channel_normalization_gradient,
@@ -153,5 +153,7 @@ __all__ = [
     "spatial_normalization",
     "spatial_normalization_gradient",
     "stochastic_gradient_descent",
+    "weighted_reduction",
+    "weighted_reduction_gradient",
     "window_extent",
 ]

@@ -49,3 +49,32 @@ def reduction_gradient(
     winners = reduction(over, "argument_min" if operation == "min" else "argument_max", x).astype(np.int64)
     np.put_along_axis(result, winners, g, axis)
     return result
+
+
+def weighted_reduction(
+    source: npt.ArrayLike, weights: npt.ArrayLike, *, mean: bool = False, by_non_zero_weights: bool = False
+) -> Array:
+    """sum_c x[c] w[c] of each pixel, over C for a `mean`, or over the number of weights that are not 0, if there are
+    any (MPSNNReduceFeatureChannelsAndWeightsSum, -Mean)."""
+    x, w = np.asarray(source, np.float64), np.asarray(weights, np.float64)
+    return (x * w).sum(axis=3, keepdims=True) / _divisor(w, mean, by_non_zero_weights)
+
+
+def _divisor(weights: Array, mean: bool, by_non_zero_weights: bool) -> npt.ArrayLike:
+    if by_non_zero_weights:
+        return np.maximum((weights != 0).sum(axis=3, keepdims=True), 1)
+    return weights.shape[3] if mean else 1
+
+
+def weighted_reduction_gradient(
+    source_gradient: npt.ArrayLike,
+    source: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    *,
+    mean: bool = False,
+    by_non_zero_weights: bool = False,
+) -> tuple[Array, Array]:
+    """The gradients for source and weights, whose number does not change."""
+    g, x, w = (np.asarray(each, np.float64) for each in (source_gradient, source, weights))
+    scaled = g / _divisor(w, mean, by_non_zero_weights)
+    return scaled * w, scaled * x

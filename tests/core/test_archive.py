@@ -130,6 +130,11 @@ KERNELS: dict[str, Any] = {
     "ReduceColumnMean": mg.ReduceColumnMean,
     "ReduceColumnMin": mg.ReduceColumnMin,
     "ReduceColumnSum": mg.ReduceColumnSum,
+    "ReduceFeatureChannelsAndWeightsGradient": lambda: mg.ReduceFeatureChannelsAndWeightsGradient(
+        is_secondary_source_filter=True
+    ),
+    "ReduceFeatureChannelsAndWeightsMean": mg.ReduceFeatureChannelsAndWeightsMean,
+    "ReduceFeatureChannelsAndWeightsSum": lambda: mg.ReduceFeatureChannelsAndWeightsSum(True),
     "ReduceFeatureChannelsArgumentMax": mg.ReduceFeatureChannelsArgumentMax,
     "ReduceFeatureChannelsArgumentMin": mg.ReduceFeatureChannelsArgumentMin,
     "ReduceFeatureChannelsMax": mg.ReduceFeatureChannelsMax,
@@ -169,6 +174,7 @@ ABSTRACT = {
     "PoolingGradient",
     "Upsampling",
     "UpsamplingGradient",
+    "ReduceBinary",
     "ReduceUnary",
 }
 

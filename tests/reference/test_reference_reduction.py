@@ -44,3 +44,24 @@ def test_shapes_by_hand():
     assert reference.reduction("column", "max", x).shape == (1, 1, 3, 4)
     assert reference.reduction("feature_channels", "argument_max", x).shape == (1, 2, 3, 1)
     np.testing.assert_array_equal(reference.reduction("spatial", "mean", x).ravel(), [10, 11, 12, 13])
+
+
+@pytest.mark.parametrize("options", [{}, {"mean": True}, {"by_non_zero_weights": True}], ids=str)
+@settings(deadline=None)
+@given(shapes, seeds)
+def test_weighted_gradients_against_central_differences(options, shape, seed):
+    rng = np.random.default_rng(seed)
+    x, w = rng.standard_normal(shape), rng.integers(-1, 3, shape).astype(np.float64)
+    g = rng.standard_normal((*shape[:3], 1))
+    dx, dw = reference.weighted_reduction_gradient(g, x, w, **options)
+    assert_gradient(lambda x: reference.weighted_reduction(x, w, **options), x, g, dx, rng)
+    if "by_non_zero_weights" not in options:
+        assert_gradient(lambda w: reference.weighted_reduction(x, w, **options), w, g, dw, rng)
+
+
+def test_weighted_sums_by_hand():
+    x, w = np.array([1.0, 2.0, 4.0]).reshape(1, 1, 1, 3), np.array([3.0, 0.0, -1.0]).reshape(1, 1, 1, 3)
+    assert reference.weighted_reduction(x, w) == -1
+    assert reference.weighted_reduction(x, w, by_non_zero_weights=True) == -0.5
+    assert reference.weighted_reduction(3 * x, w, mean=True) == -1
+    assert reference.weighted_reduction(x, 0 * w, by_non_zero_weights=True) == 0
