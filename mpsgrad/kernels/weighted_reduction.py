@@ -191,7 +191,7 @@ class ReduceBinary(BinaryKernel):
         metal_type = destination.channel_format.metal_type
         operands = {"source": (primary.buffer, View.of(first)), "weights": (secondary.buffer, View.of(second))}
         target = (destination.buffer, View.of(regions.destination))
-        extents = (first[6], *first[4:6], first[7])
+        extents = _extents(first)
         if not self._counts_weights:
             scale = self._scale(first[6])
             _add_sums(command_buffer, "product", metal_type, {**operands, "destination": target}, extents, scale)

@@ -60,10 +60,10 @@ def weighted_reduction(
     return (x * w).sum(axis=3, keepdims=True) / _divisor(w, mean, by_non_zero_weights)
 
 
-def _divisor(weights: Array, mean: bool, by_non_zero_weights: bool) -> npt.ArrayLike:
+def _divisor(weights: Array, mean: bool, by_non_zero_weights: bool) -> Array:
     if by_non_zero_weights:
-        return np.maximum((weights != 0).sum(axis=3, keepdims=True), 1)
-    return weights.shape[3] if mean else 1
+        return np.maximum((weights != 0).sum(axis=3, keepdims=True), 1).astype(np.float64)
+    return np.float64(weights.shape[3] if mean else 1).reshape(1, 1, 1, 1)
 
 
 def weighted_reduction_gradient(
