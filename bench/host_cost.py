@@ -94,6 +94,10 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
         (mg.UpsamplingNearest(**twice), mg.UpsamplingNearestGradient(**twice)),
         (mg.UpsamplingBilinear(**twice), mg.UpsamplingBilinearGradient(**twice)),
         (mg.ResizeBilinear(**size), mg.ResizeBilinearGradient(**size)),
+        (
+            mg.CropAndResizeBilinear(**size, regions=[(0, 0, 1, 1), (0.25, 0.25, 0.5, 0.5)]),
+            mg.CropAndResizeBilinearGradient(device=device),
+        ),
         (mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device)),
         (mg.ConvolutionTranspose(data, device=device), mg.ConvolutionTransposeGradient(data, device=device)),
         (mg.FullyConnected(fully, device=device), mg.FullyConnectedGradient(fully, device=device)),

@@ -78,6 +78,11 @@ from mpsgrad.kernels.copies import (
     Slice,
     SliceGradient,
 )
+from mpsgrad.kernels.crop_and_resize import (
+    CropAndResizeBilinear,
+    CropAndResizeBilinearGradient,
+    CropAndResizeGradientState,
+)
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
 from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
 from mpsgrad.kernels.gram_matrix import (

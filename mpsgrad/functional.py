@@ -54,6 +54,7 @@ from mpsgrad.kernels.copies import (
     Slice,
     SliceGradient,
 )
+from mpsgrad.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeBilinearGradient
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient
 from mpsgrad.kernels.forward_loss import LossGradient
 from mpsgrad.kernels.gram_matrix import GramMatrixCalculation, GramMatrixCalculationGradient
@@ -617,6 +618,23 @@ def resize_bilinear_gradient(
     height, width = _pair("size", size)
     arguments: dict[str, Any] = {"resize_width": width, "resize_height": height, "align_corners": align_corners}
     return _gradient(ResizeBilinear(**arguments), ResizeBilinearGradient(**arguments), source_gradient, source)[0]
+
+
+def _crops(size: Pair, regions: Any) -> CropAndResizeBilinear:
+    height, width = _pair("size", size)
+    return CropAndResizeBilinear(resize_width=width, resize_height=height, regions=regions)
+
+
+def crop_and_resize(source: Any, regions: Any, *, size: Pair) -> np.ndarray:
+    """Each of ``regions``, (x, y, width, height) in parts of the image, resized to ``size`` (y, x), one after the other
+    in the channels (``CropAndResizeBilinear``)."""
+    return _forward(_crops(size, regions), source)
+
+
+def crop_and_resize_gradient(source_gradient: Any, source: Any, regions: Any) -> np.ndarray:
+    """Each pixel adds up what read it (``CropAndResizeBilinearGradient``)."""
+    forward = _crops(np.shape(source_gradient)[-3:-1], regions)
+    return _gradient(forward, CropAndResizeBilinearGradient(), source_gradient, source)[0]
 
 
 def soft_max(source: Any) -> np.ndarray:

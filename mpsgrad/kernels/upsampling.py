@@ -90,6 +90,15 @@ def _add_dispatch(
     )
 
 
+def require_whole_images(kernel: BaseKernel, offset_name: str) -> None:
+    """Raises ``NotImplementedError`` if ``clip_rect``, or the offset called so, chooses a part of the pixels."""
+    clip, offset = kernel.clip_rect, getattr(kernel, offset_name)
+    if clip.origin[:2] != (0, 0) or clip.size[:2] != (MAXIMUM, MAXIMUM) or offset[:2] != (0, 0):
+        raise NotImplementedError(
+            f"{type(kernel).__name__}: clip_rect is {clip} and {offset_name} {offset}; whole images are resampled"
+        )
+
+
 class _Resampling(Kernel):
     """A forward kernel, whose result has another size than the padding policy says."""
 
@@ -133,11 +142,7 @@ class _Resampling(Kernel):
     ) -> None:
         owner = type(self).__name__
         x, y = axes = self._checked_axes(source)
-        clip, offset = self.clip_rect, self.offset
-        if clip.origin[:2] != (0, 0) or clip.size[:2] != (MAXIMUM, MAXIMUM) or offset[:2] != (0, 0):
-            raise NotImplementedError(
-                f"{owner}: clip_rect is {clip} and offset {offset}; whole images are resampled"
-            )
+        require_whole_images(self, "offset")
         if (regions.width, regions.height) != (x.count, y.count):
             raise GeometryError(
                 f"{owner}: the destination is {regions.width} wide and {regions.height} high but the result of "
@@ -183,11 +188,7 @@ class _ResamplingGradient(GradientKernel):
         state: Any,
     ) -> None:
         owner = type(self).__name__
-        clip = self.clip_rect
-        if clip.origin[:2] != (0, 0) or clip.size[:2] != (MAXIMUM, MAXIMUM) or self.primary_offset[:2] != (0, 0):
-            raise NotImplementedError(
-                f"{owner}: clip_rect is {clip} and primary_offset {self.primary_offset}; whole images are resampled"
-            )
+        require_whole_images(self, "primary_offset")
         if (regions.width, regions.height) != (source_image.width, source_image.height):
             raise GeometryError(
                 f"{owner}: the destination is {regions.width} wide and {regions.height} high but source_image is "

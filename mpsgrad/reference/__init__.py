@@ -72,7 +72,14 @@ from .response_normalization import (
     spatial_normalization_gradient,
 )
 from .soft_max import log_soft_max, log_soft_max_gradient, soft_max, soft_max_gradient
-from .upsampling import interpolation_matrix, resample, resample_gradient
+from .upsampling import (
+    crop_and_resize,
+    crop_and_resize_gradient,
+    crop_matrix,
+    interpolation_matrix,
+    resample,
+    resample_gradient,
+)
 from .window import window_extent
 
 __all__ = [
@@ -98,6 +105,9 @@ __all__ = [
     "convolution_gradient_weights",
     "convolution_transpose",
     "convolution_transpose_gradient",
+    "crop_and_resize",
+    "crop_and_resize_gradient",
+    "crop_matrix",
     "cross_channel_normalization",
     "cross_channel_normalization_gradient",
     "dropout",

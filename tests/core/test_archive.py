@@ -66,6 +66,10 @@ KERNELS: dict[str, Any] = {
     "DilatedPoolingMax": lambda: mg.DilatedPoolingMax(**DILATED, record_maxima=True),
     "DilatedPoolingMaxGradient": lambda: mg.DilatedPoolingMaxGradient(**DILATED),
     "ForwardLoss": lambda: mg.ForwardLoss(mg.LossDescriptor("huber", "mean", 0.5, delta=0.25)),
+    "CropAndResizeBilinear": lambda: mg.CropAndResizeBilinear(
+        resize_width=2, resize_height=3, regions=[(0, 0, 1, 1), (0.5, 0.25, -0.5, 2)], aligns_channels=True
+    ),
+    "CropAndResizeBilinearGradient": mg.CropAndResizeBilinearGradient,
     "CrossChannelNormalization": lambda: with_values(mg.CrossChannelNormalization(3), beta=0.75),
     "CrossChannelNormalizationGradient": lambda: with_values(mg.CrossChannelNormalizationGradient(3), alpha=0.5),
     "Dropout": lambda: mg.Dropout(0.25, seed=3, mask_stride_in_pixels=mg.Size(1, 0, 1)),

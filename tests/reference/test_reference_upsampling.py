@@ -43,3 +43,31 @@ def test_without_aligned_corners_nothing_is_shifted():
     x = np.array([1.0, 3.0]).reshape(1, 1, 2, 1)
     y = reference.resample(x, (1, 4), (Fraction(1), Fraction(1, 2)))
     np.testing.assert_array_equal(y.ravel(), [1, 2, 3, 3])
+
+
+boxes = st.tuples(*[st.floats(-0.5, 1.5)] * 4)
+
+
+@settings(deadline=None)
+@given(sizes, sizes, st.lists(boxes, min_size=1, max_size=3), seeds)
+def test_gradients_of_crops_against_central_differences(size, result, regions, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((2, *size, 3))
+    g = rng.standard_normal((2, *result, 3 * len(regions)))
+    dx = reference.crop_and_resize_gradient(g, size, regions)
+    assert_gradient(lambda x: reference.crop_and_resize(x, result, regions), x, g, dx, rng)
+
+
+def test_crops_by_hand():
+    """Of pixels 0 to 4 at parts 0 to 1: a quarter is a pixel; outside there is nothing."""
+    x = np.arange(5.0).reshape(1, 1, 5, 1)
+    for (start, extent), count, expected in (
+        ((0.0, 1.0), 3, [0, 2, 4]),
+        ((0.125, 0.5), 2, [0.5, 2.5]),
+        ((0.25, 0.5), 1, [2]),
+        ((1.0, -0.5), 3, [4, 3, 2]),
+        ((0.5, 1.0), 3, [2, 4, 0]),
+        ((-0.25, 0.5), 3, [0, 0, 1]),
+    ):
+        y = reference.crop_and_resize(x, (1, count), [(start, 0.0, extent, 1.0)])
+        np.testing.assert_array_equal(y.ravel(), expected)
