@@ -11,7 +11,14 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, integer
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor, RegularImageAllocator, TemporaryImageAllocator
+from mpsgrad.image import (
+    HandedImageAllocator,
+    Image,
+    ImageBatch,
+    ImageDescriptor,
+    RegularImageAllocator,
+    TemporaryImageAllocator,
+)
 from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingProperty, RegionProperty
 from mpsgrad.padding import SAME, PaddingMethod
 from mpsgrad.repeated_encode import REMEMBERED_ENCODES, RememberedEncode, RememberedWork, image_token, token
@@ -33,6 +40,9 @@ WINDOW = ParameterStruct(
     origin_y="int",
 )
 """A window: ``origin`` is the source pixel of the first tap of the first output pixel."""
+
+_ALLOCATORS_OF_NEW_IMAGES = (RegularImageAllocator, TemporaryImageAllocator, HandedImageAllocator)
+"""Those whose images are whole ones that share no memory with an encode's sources."""
 
 
 class KernelOptions(enum.IntFlag):
@@ -379,7 +389,7 @@ class BaseKernel:
         is_empty = descriptor is not None and regions is None
         if key is None or is_empty or self._is_custom():
             return
-        if type(self.destination_image_allocator) not in (RegularImageAllocator, TemporaryImageAllocator):
+        if type(self.destination_image_allocator) not in _ALLOCATORS_OF_NEW_IMAGES:
             return
         if self._values_token == 0:
             try:

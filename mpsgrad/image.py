@@ -597,6 +597,20 @@ class TemporaryImageAllocator:
         return TemporaryImage(command_buffer, descriptor)
 
 
+class HandedImageAllocator:
+    """Gives the image that it was handed: for destinations whose memory is planned."""
+
+    def __init__(self) -> None:
+        self.handed: Image | None = None
+
+    def image(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor, kernel: Any) -> Image:
+        image, self.handed = self.handed, None
+        if image is None or image.descriptor != descriptor:
+            planned = "none" if image is None else f"one of {image.descriptor}"
+            raise StateError(f"{kernel!r}: asks for an image of {descriptor}, but {planned} was planned")
+        return image
+
+
 class ImageBatch(Sequence[Image]):
     """A list of images of one image each; a batch made of all views of one image is encoded in one dispatch.
 

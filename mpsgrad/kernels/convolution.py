@@ -237,7 +237,33 @@ class _WeightedKernel(BaseKernel):
         return {"weights_and_biases": self.weights_and_biases} if self._loaded_from_state else {}
 
 
-class Convolution(_WeightedKernel, Kernel):
+class _ExportingKernel(_WeightedKernel):
+    """A forward kernel, whose weights and biases can be copied to a state."""
+
+    # objc: -exportWeightsAndBiasesWithCommandBuffer:resultStateCanBeTemporary:
+    def export_weights_and_biases(
+        self, command_buffer: CommandBuffer, *, result_state_can_be_temporary: bool = False
+    ) -> ConvolutionWeightsAndBiasesState:
+        """A state with a copy of the numbers that the kernel holds, encoded into ``command_buffer``.
+
+        A batch normalization of the descriptor is folded into them. A kernel without biases gives a state without.
+        """
+        self._require_command_buffer(command_buffer, "export_weights_and_biases")
+        count = self._descriptor.output_feature_channels
+        temporary = command_buffer if result_state_can_be_temporary else None
+        state = ConvolutionWeightsAndBiasesState(
+            self._descriptor.weights_shape,
+            (count,) if self._has_biases else None,
+            self.device,
+            command_buffer=temporary,
+        )
+        for index, length in zip(range(state.resource_count), (state.weights_count, count), strict=False):
+            add_copy(command_buffer, self._parameters.resource(index), state._room(index), length)
+        state._written_by(command_buffer)
+        return state
+
+
+class Convolution(_ExportingKernel, Kernel):
     """``y[o] = act(b[o] + sum over taps t and channels c of w[o][t][c] * x[tap(t)][c])``.
 
     Cross-correlation: the window is not flipped. ``tap(t)`` follows the window rule of ``Kernel``; ``c`` runs over the
@@ -292,28 +318,6 @@ class Convolution(_WeightedKernel, Kernel):
     @property
     def is_result_state_reused_across_batch(self) -> bool:
         return True
-
-    # objc: -exportWeightsAndBiasesWithCommandBuffer:resultStateCanBeTemporary:
-    def export_weights_and_biases(
-        self, command_buffer: CommandBuffer, *, result_state_can_be_temporary: bool = False
-    ) -> ConvolutionWeightsAndBiasesState:
-        """A state with a copy of the numbers that the kernel holds, encoded into ``command_buffer``.
-
-        A batch normalization of the descriptor is folded into them. A kernel without biases gives a state without.
-        """
-        self._require_command_buffer(command_buffer, "export_weights_and_biases")
-        count = self._descriptor.output_feature_channels
-        temporary = command_buffer if result_state_can_be_temporary else None
-        state = ConvolutionWeightsAndBiasesState(
-            self._descriptor.weights_shape,
-            (count,) if self._has_biases else None,
-            self.device,
-            command_buffer=temporary,
-        )
-        for index, length in zip(range(state.resource_count), (state.weights_count, count), strict=False):
-            add_copy(command_buffer, self._parameters.resource(index), state._room(index), length)
-        state._written_by(command_buffer)
-        return state
 
     def _source_channels(self, source: Image) -> int:
         have, need = super()._source_channels(source), self._descriptor.input_feature_channels

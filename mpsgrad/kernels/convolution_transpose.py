@@ -14,7 +14,12 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, EnumProperty, IntegerProperty, Kernel, Regions, clip_layout
-from mpsgrad.kernels.convolution import ConvolutionAccumulatorPrecisionOption, ConvolutionGradient, _WeightedKernel
+from mpsgrad.kernels.convolution import (
+    ConvolutionAccumulatorPrecisionOption,
+    ConvolutionGradient,
+    _ExportingKernel,
+    _WeightedKernel,
+)
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
 from mpsgrad.kernels.convolution_packing import PackedWeights
@@ -91,7 +96,7 @@ class _TurnedWeights(_WeightedKernel):
         )
 
 
-class ConvolutionTranspose(_TurnedWeights, Kernel):
+class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
     """``y[v][o] = act(b[o] + sum over taps t and channels c of w[o][t][c] * z[v + first + dilation * t][c])``.
 
     ``z`` is the source with ``stride - 1`` zeros between neighbouring pixels, and ``first`` is ``offset * stride +

@@ -114,14 +114,7 @@ class NormalizationKernel(Kernel):
         state._require_readable(owner, argument)
         state._require_available(owner, command_buffer)
         copied = kind(self._count, self.device)
-        function = FAMILIES[NeuronType.NONE].function(self.device, "copy_normalization_parameters", "float")
-        command_buffer.add_dispatch(
-            function,
-            -(-self._count // 32),
-            *(s.resource(index) for s in (state, copied) for index in (0, 1)),
-            self.device.constant_buffer(COPY_PARAMETERS.pack(count=self._count)),
-        )
-        copied._written_by(command_buffer)
+        copy_parameters(command_buffer, state, copied)
         state._read_once()
         return copied
 
@@ -132,3 +125,16 @@ class NormalizationKernel(Kernel):
                 f"{type(self).__name__}: the data source has {self._count} feature channels but {channels} are read "
                 f"from source_image {source.descriptor.shape_text}"
             )
+
+
+def copy_parameters(command_buffer: CommandBuffer, source: Any, destination: Any) -> None:
+    """Copies gamma and beta, or mean and variance, from one state to another of as many channels, on the device."""
+    device, count = command_buffer.device, source.number_of_feature_channels
+    function = FAMILIES[NeuronType.NONE].function(device, "copy_normalization_parameters", "float")
+    command_buffer.add_dispatch(
+        function,
+        -(-count // 32),
+        *(state.resource(index) for state in (source, destination) for index in (0, 1)),
+        device.constant_buffer(COPY_PARAMETERS.pack(count=count)),
+    )
+    destination._written_by(command_buffer)

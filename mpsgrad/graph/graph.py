@@ -1,0 +1,494 @@
+"""``Graph``: kernels for the nodes of a network, encoded together."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device, require_device
+from mpsgrad.errors import FormatError, GeometryError, MPSGradError, StateError
+from mpsgrad.geometry import member
+from mpsgrad.graph.batches import BatchJoiner
+from mpsgrad.graph.memory import MemoryPlan
+from mpsgrad.graph.nodes import FilterNode, GradientFilterNode, ImageNode, StateNode
+from mpsgrad.graph.plan import Plan, Step, make_plan
+from mpsgrad.graph.shapes import infer_shapes, source_name
+from mpsgrad.graph.structure import Structure
+from mpsgrad.graph.trainable import TrainableGradientNode
+from mpsgrad.graph.updates import updates_of
+from mpsgrad.image import (
+    FeatureChannelFormat,
+    HandedImageAllocator,
+    Image,
+    ImageAllocator,
+    ImageBatch,
+    ImageDescriptor,
+    RegularImageAllocator,
+    TemporaryImage,
+)
+from mpsgrad.kernels.loss_labels import LossLabels
+from mpsgrad.state import State
+
+_PLANS_KEPT = 8
+_MANY_READS = 1 << 30
+_ERRORS = (GeometryError, FormatError, StateError, NotImplementedError)
+
+
+class Graph:
+    """The filters that ``results`` need, with a kernel for each, encoded by one call. Source: ``MPSNNGraph``.
+
+    ``results`` is an ``ImageNode``, a ``FilterNode`` (its result image), or a list of them; ``results_are_needed`` says
+    whether encodes give them, for all or one by one. What no needed result, no exported image or state, no loss and no
+    update of parameters depends on is left out.
+
+    An encode runs the filters in order, forward and backward. A forward filter makes its state if a gradient filter of
+    the graph reads it. Then, in that order, the data source of each trained gradient filter updates the parameters, and
+    what it returns is loaded into the kernels: the whole pass, forward and backward, has the parameters from before.
+
+    Images between filters lie in memory that the graph keeps and shares out by their lifetimes; it is found anew for
+    source images of other extents. Results and exported images are new images in each encode. An encode may be recorded
+    (``CommandBuffer.record``); each replay is then a step that goes on from the last one, if the data sources update
+    parameters on the device.
+
+    Raises ``StateError`` for a cycle, for two gradient nodes that use one state of a convolution or normalization, and
+    if nothing is left to compute; what making the kernels raises; and ``FormatError`` for results that are no nodes.
+    """
+
+    # objc: -initWithDevice:resultImage:
+    # objc: -initWithDevice:resultImage:resultImageIsNeeded:
+    # objc: -initWithDevice:resultImages:resultsAreNeeded:
+    def __init__(
+        self,
+        results: ImageNode | FilterNode | Sequence[ImageNode | FilterNode],
+        *,
+        results_are_needed: bool | Sequence[bool] = True,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        self.device = require_device("Graph", device)
+        self.label = label
+        self._structure = structure = Structure(results, results_are_needed)
+        self._kernels: dict[FilterNode, Sequence[Any]] = {}
+        self._allocators: dict[FilterNode, HandedImageAllocator] = {}
+        for node in structure.filters:
+            self._kernels[node] = self._make_kernels(node)
+            self._allocators[node] = HandedImageAllocator()
+            self._kernels[node][0].destination_image_allocator = self._allocators[node]
+        self._updates = updates_of(structure, self._kernels)
+        self.destination_image_allocator: ImageAllocator = RegularImageAllocator()
+        """Makes the images of needed results."""
+        self.output_state_is_temporary = False
+        """Kept for ported code: exported states are regular ones, which the CPU can read."""
+        self._format = FeatureChannelFormat.NONE
+        self._plans: OrderedDict[tuple[ImageDescriptor, ...], Plan] = OrderedDict()
+        self._last_plan: Plan | None = None
+        self._buffers: list[Buffer] = []
+        self._nothing = self.device.allocate(16)
+
+    def _make_kernels(self, node: FilterNode) -> Sequence[Any]:
+        forward: Sequence[Any] = ()
+        if isinstance(node, GradientFilterNode):
+            forward = self._kernels[node.inference_node]
+        try:
+            kernels = node.make_kernels(self.device, forward)
+        except _ERRORS as error:
+            raise type(error)(f"Graph: {self._structure.names[node]}: {error}") from error
+        if isinstance(node, TrainableGradientNode):
+            structure = self._structure
+            node.choose_gradients(
+                kernels,
+                needs_image=node.result_image in structure.read_images,
+                needs_parameters=structure.needs_parameter_gradients(node),
+            )
+        return kernels
+
+    @property
+    def filters(self) -> tuple[FilterNode, ...]:
+        """The filters that run, in order: a depth-first walk from the results, what a filter reads before itself.
+
+        It goes through the source images of a filter in their order, and then through its source states.
+        """
+        return tuple(self._structure.filters)
+
+    @property
+    def source_images(self) -> tuple[ImageNode, ...]:
+        """The nodes of the images that encodes are given, in the order in which ``filters`` first read them."""
+        return tuple(self._structure.sources)
+
+    @property
+    def source_image_handles(self) -> list[Any]:
+        """The handles of ``source_images``."""
+        return [image.handle for image in self._structure.sources]
+
+    @property
+    def source_states(self) -> tuple[StateNode, ...]:
+        """The nodes of the labels that encodes are given, in the order in which ``filters`` first read them."""
+        return tuple(self._structure.source_states)
+
+    @property
+    def source_state_handles(self) -> list[Any]:
+        """The handles of ``source_states``."""
+        return [state.handle for state in self._structure.source_states]
+
+    @property
+    def _intermediates(self) -> list[ImageNode]:
+        structure = self._structure
+        further = zip(structure.results[1:], structure.needed[1:], strict=True)
+        return [*(image for image, needed in further if needed), *structure.exported]
+
+    @property
+    def intermediate_image_handles(self) -> list[Any]:
+        """The handles of the intermediate images: needed results from the second on, then exported images in order."""
+        return [image.handle for image in self._intermediates]
+
+    @property
+    def result_state_handles(self) -> list[Any]:
+        """The handles of the exported states, in the order of the filters."""
+        return [state.handle for state in self._structure.exported_states]
+
+    @property
+    def result_handle(self) -> Any:
+        """The handle of the first result."""
+        return self._structure.results[0].handle
+
+    @property
+    def result_image_is_needed(self) -> bool:
+        """Whether encodes return the first result."""
+        return self._structure.needed[0]
+
+    @property
+    def format(self) -> FeatureChannelFormat:
+        """The format of images between filters whose nodes set none: NONE, or that of the source images.
+
+        MPS converts, to FLOAT16 unless it is told otherwise; here images have the format of the sources, and
+        ``NotImplementedError`` is raised by encodes if another one is set.
+        """
+        return self._format
+
+    @format.setter
+    def format(self, value: FeatureChannelFormat) -> None:
+        self._format = member("Graph", "format", FeatureChannelFormat, value)
+        self._plans.clear()
+
+    # objc: -readCountForSourceImageAtIndex:
+    def read_count_for_source_image(self, index: int) -> int:
+        """By how much an encode lowers the read count of temporary source image ``index``: 1."""
+        self._require_index("source image", index, len(self._structure.sources))
+        return 1
+
+    # objc: -readCountForSourceStateAtIndex:
+    def read_count_for_source_state(self, index: int) -> int:
+        """By how much an encode lowers the read count of temporary source state ``index``: 1."""
+        self._require_index("source state", index, len(self._structure.source_states))
+        return 1
+
+    def _require_index(self, what: str, index: int, count: int) -> None:
+        if index not in range(count):
+            raise GeometryError(f"Graph: {what} {index} of a graph with {count}")
+
+    # objc: -reloadFromDataSources
+    def reload_from_data_sources(self) -> None:
+        """Has every kernel with a data source read it again; work that was committed has to have completed.
+
+        A recorded encode keeps the parameters that it has.
+        """
+        for kernels in self._kernels.values():
+            for name in (
+                "reload_weights_and_biases_from_data_source",
+                "reload_gamma_and_beta_from_data_source",
+                "reload_mean_and_variance_from_data_source",
+            ):
+                if hasattr(kernels[0], name):
+                    getattr(kernels[0], name)()
+        for update in self._updates.values():
+            update.reload()
+
+    def plan(self, source_images: Sequence[Image | ImageDescriptor]) -> Plan:
+        """What an encode of such images does: extents, steps and memory. Nothing is computed.
+
+        Raises ``GeometryError`` if extents do not meet, naming the filter, with the extents of all images before it.
+        """
+        descriptors = []
+        for index, each in enumerate(self._require_count("source_images", source_images, self._structure.sources)):
+            if not isinstance(each, (Image, ImageDescriptor)):
+                raise FormatError(
+                    f"Graph: source_images[{index}] is {type(each).__name__}; it has to be an Image or an "
+                    "ImageDescriptor"
+                )
+            descriptors.append(each if isinstance(each, ImageDescriptor) else each.descriptor)
+        return self._plan_for(tuple(descriptors))
+
+    def _plan_for(self, descriptors: tuple[ImageDescriptor, ...]) -> Plan:
+        plan = self._plans.get(descriptors)
+        if plan is None:
+            shapes = infer_shapes(self._structure, self._kernels, descriptors, self.device, self._format)
+            plan = self._plans[descriptors] = make_plan(self._structure, self._kernels, shapes)
+            for image in shapes.stand_ins.values():
+                image._buffer = self._nothing
+            if len(self._plans) > _PLANS_KEPT:
+                self._plans.popitem(last=False)
+        self._last_plan = plan
+        return plan
+
+    def memory_report(self, source_images: Sequence[Image | ImageDescriptor] | None = None) -> MemoryPlan:
+        """How images between filters share memory, for such source images, or as in the last encode.
+
+        Raises ``StateError`` if there was none.
+        """
+        if source_images is not None:
+            return self.plan(source_images).memory
+        if self._last_plan is None:
+            raise StateError("Graph: memory_report without source_images before the first encode")
+        return self._last_plan.memory
+
+    # objc: -encodeToCommandBuffer:sourceImages:
+    # objc: -encodeToCommandBuffer:sourceImages:sourceStates:intermediateImages:destinationStates:
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        source_states: Sequence[State] = (),
+        *,
+        intermediate_images: list[Any] | None = None,
+        destination_states: list[Any] | None = None,
+    ) -> Image | None:
+        """Adds all work of the graph to ``command_buffer``; returns the first result, or None if it is not needed.
+
+        ``source_images`` and ``source_states`` are in the order of ``source_images`` and ``source_states`` of the
+        graph. An image may hold a batch; so may ``LossLabels``. The lists ``intermediate_images`` and
+        ``destination_states``, if given, get what ``intermediate_image_handles`` and ``result_state_handles`` say.
+
+        Raises ``FormatError``, ``GeometryError`` or ``StateError`` before anything is dispatched.
+        """
+        self._require_command_buffer(command_buffer)
+        images = self._require_images(command_buffer, source_images)
+        states = self._require_states(source_states)
+        plan = self._plan_for(tuple(image.descriptor for image in images))
+        self._check_states(plan, states)
+        run = _Run(self, command_buffer, plan, images, states)
+        with command_buffer._all_or_nothing():
+            run.encode()
+        if intermediate_images is not None:
+            intermediate_images += [run.images[image] for image in self._intermediates]
+        if destination_states is not None:
+            destination_states += [run.states[state] for state in self._structure.exported_states]
+        return run.images[self._structure.results[0]] if self.result_image_is_needed else None
+
+    # objc: -encodeBatchToCommandBuffer:sourceImages:sourceStates:
+    # objc: -encodeBatchToCommandBuffer:sourceImages:sourceStates:intermediateImages:destinationStates:
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Sequence[Image]],
+        source_states: Sequence[LossLabels | Sequence[LossLabels]] = (),
+        *,
+        intermediate_images: list[Any] | None = None,
+        destination_states: list[Any] | None = None,
+    ) -> ImageBatch | None:
+        """``encode`` of batches of images of one image each, and for each batch of labels a list of ``LossLabels``.
+
+        Results are batches too. A batch that is not made of one image is copied into one first, and the losses are
+        copied back to their labels; so the sums are those of ``encode``.
+        """
+        self._require_command_buffer(command_buffer)
+        batches = self._require_count("source_images", source_images, self._structure.sources)
+        labels = self._require_count("source_states", source_states, self._structure.source_states)
+        joiner = BatchJoiner(command_buffer)
+        made: list[Any] = []
+        states: list[Any] = []
+        with command_buffer._all_or_nothing():
+            images = [joiner.image(f"source_images[{index}]", batch) for index, batch in enumerate(batches)]
+            joined = [joiner.labels(f"source_states[{index}]", each) for index, each in enumerate(labels)]
+            result = self.encode(
+                command_buffer, images, joined, intermediate_images=made, destination_states=states
+            )
+            joiner.hand_back()
+        if intermediate_images is not None:
+            intermediate_images += [image.batch_representation() for image in made]
+        if destination_states is not None:
+            destination_states += [state.batch_representation() for state in states]
+        return None if result is None else result.batch_representation()
+
+    # objc: -executeAsyncWithSourceImages:completionHandler:
+    def execute_async(
+        self,
+        source_images: Sequence[Image],
+        source_states: Sequence[State] = (),
+        *,
+        completion_handler: Callable[[Image | None, MPSGradError | None], Any] | None = None,
+    ) -> Image | None:
+        """``encode`` into a command buffer of its own, which is committed; returns the first result at once.
+
+        Once the work has completed ``completion_handler`` is called on another thread with the result and None, or with
+        None and the error that the device reported. Raises what ``encode`` raises.
+        """
+        command_buffer = CommandBuffer(self.device, label=self.label)
+        result = self.encode(command_buffer, source_images, source_states)
+        command_buffer.commit()
+
+        def finish() -> None:
+            error: MPSGradError | None = None
+            try:
+                command_buffer.wait_until_completed()
+            except MPSGradError as failure:
+                error = failure
+            if completion_handler is not None:
+                completion_handler(None if error is not None else result, error)
+
+        threading.Thread(target=finish, name=f"completion of {self!r}").start()
+        return result
+
+    def _require_command_buffer(self, command_buffer: Any) -> None:
+        if not isinstance(command_buffer, CommandBuffer):
+            raise FormatError(f"Graph: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
+        command_buffer._require_open("Graph.encode")
+        if command_buffer.device is not self.device:
+            raise StateError(
+                f"Graph: command_buffer is for {command_buffer.device.identifier} but the graph for "
+                f"{self.device.identifier}"
+            )
+
+    def _require_count(self, name: str, given: Any, nodes: Sequence[Any]) -> list[Any]:
+        if isinstance(given, (Image, State, ImageDescriptor)) or not isinstance(given, Sequence):
+            raise FormatError(f"Graph: {name} is {type(given).__name__}; it has to be a list")
+        if len(given) != len(nodes):
+            wanted = ", ".join(source_name(node, index) for index, node in enumerate(nodes)) or "none"
+            raise GeometryError(f"Graph: {name} has {len(given)} but the graph takes {len(nodes)}: {wanted}")
+        return list(given)
+
+    def _require_images(self, command_buffer: CommandBuffer, source_images: Any) -> list[Image]:
+        images = self._require_count("source_images", source_images, self._structure.sources)
+        for index, (image, node) in enumerate(zip(images, self._structure.sources, strict=True)):
+            name = f"source image {source_name(node, index)}"
+            if not isinstance(image, Image):
+                hint = "; encode_batch takes batches" if isinstance(image, ImageBatch) else ""
+                raise FormatError(f"Graph: {name} is {type(image).__name__}; it has to be an Image{hint}")
+            if image.device is not self.device:
+                raise StateError(
+                    f"Graph: {name} is on {image.device.identifier} but the graph on {self.device.identifier}"
+                )
+            if image.command_buffer not in (None, command_buffer):
+                raise StateError(f"Graph: {name} is temporary and belongs to {image.command_buffer}")
+            image._require_readable("Graph", name)
+            if image.number_of_images != images[0].number_of_images:
+                raise GeometryError(
+                    f"Graph: {name} has {image.number_of_images} images but the first source image "
+                    f"{images[0].number_of_images}"
+                )
+        return images
+
+    def _require_states(self, source_states: Any) -> list[State]:
+        states = self._require_count("source_states", source_states, self._structure.source_states)
+        for index, (state, node) in enumerate(zip(states, self._structure.source_states, strict=True)):
+            if not isinstance(state, LossLabels):
+                name = source_name(node, index)  # type: ignore[arg-type]
+                raise FormatError(
+                    f"Graph: source state {name} is {type(state).__name__}; it has to be LossLabels"
+                )
+        return states
+
+    def _check_states(self, plan: Plan, states: Sequence[State]) -> None:
+        """Has the filters that read source states compare them with their source images."""
+        given = dict(zip(self._structure.source_states, states, strict=True))
+        for node in self._structure.filters:
+            if any(state in given for state in node.source_states):
+                images = [plan.shapes.stand_ins[image] for image in node.source_images]
+                try:
+                    node.check_states(self._kernels[node], images, [given[state] for state in node.source_states])
+                except _ERRORS as error:
+                    raise type(error)(f"Graph: {self._structure.names[node]}: {error}") from error
+
+    def _planned_image(self, plan: Plan, step: Step) -> Image:
+        """The image that a step writes, in the memory that is planned for it."""
+        image = Image(plan.shapes.of[step.node.result_image], self.device, label=step.node.label)
+        if step.buffer is not None:
+            image._buffer = self._buffer(plan.memory.buffer_sizes, step.buffer)
+        return image
+
+    def _buffer(self, sizes: Sequence[int], index: int) -> Buffer:
+        """Buffer ``index`` of a plan. All plans use the same ones, made larger where one needs that."""
+        if len(self._buffers) <= index:
+            self._buffers += [self._nothing] * (index + 1 - len(self._buffers))
+        if self._buffers[index].nbytes < sizes[index] or self._buffers[index] is self._nothing:
+            self._buffers[index] = self.device.allocate(sizes[index])
+        return self._buffers[index]
+
+    def __repr__(self) -> str:
+        name = f" {self.label!r}" if self.label else ""
+        return f"<Graph{name} of {len(self._structure.filters)} filters on {self.device.identifier}>"
+
+
+class _Run:
+    """One encode: the images and states that there are so far."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        command_buffer: CommandBuffer,
+        plan: Plan,
+        source_images: Sequence[Image],
+        source_states: Sequence[State],
+    ) -> None:
+        self.graph = graph
+        self.command_buffer = command_buffer
+        self.plan = plan
+        self.images: dict[ImageNode, Image] = dict(zip(graph._structure.sources, source_images, strict=True))
+        self.states: dict[StateNode, Any] = dict(zip(graph._structure.source_states, source_states, strict=True))
+        self._read_counts: dict[int, tuple[Any, int]] = {}
+        for source in source_images:
+            if source.command_buffer is not None:
+                self._keep_readable(source, source.read_count - 1)
+
+    def encode(self) -> None:
+        """Adds the steps and then the updates."""
+        graph = self.graph
+        for update in graph._updates.values():
+            if update.node.is_trained:
+                update.begin(self.command_buffer)
+        try:
+            for step in self.plan.steps:
+                self.encode_step(step)
+        finally:
+            for image, count in self._read_counts.values():
+                image.read_count = count
+        for node, update in graph._updates.items():
+            if node.is_trained:
+                update.encode(self.command_buffer, self.states[node.source_states[0]])
+
+    def encode_step(self, step: Step) -> None:
+        """Adds the work of one filter."""
+        graph, node = self.graph, step.node
+        kernels = graph._kernels[node]
+        stand_ins = self.plan.shapes.stand_ins
+        images = [self.images[image] if reads else stand_ins[image] for image, reads in step.sources]
+        states = [self.states[state] for state in node.source_states]
+        graph._allocators[node].handed = self._destination(step, kernels[0])
+        made, state = node.encode(self.command_buffer, kernels, images, states, step.makes_state)
+        if made is not None:
+            self.images[node.result_image] = made
+        if state is not None:
+            assert node.result_state is not None
+            self.states[node.result_state] = state
+
+    def _destination(self, step: Step, kernel: Any) -> Image:
+        graph, image = self.graph, step.node.result_image
+        is_handed_out = graph._structure.is_handed_out(image)
+        is_result = is_handed_out and image in graph._structure.results
+        allocator = graph.destination_image_allocator if is_result else image.image_allocator
+        if allocator is None:
+            if not is_handed_out:
+                return graph._planned_image(self.plan, step)
+            allocator = RegularImageAllocator()
+        made = allocator.image(self.command_buffer, self.plan.shapes.of[image], kernel)
+        if isinstance(made, TemporaryImage):
+            self._keep_readable(made, 1 if is_handed_out else 0)
+        return made
+
+    def _keep_readable(self, image: Any, count: int) -> None:
+        """Lets the filters read a temporary image as often as they do; afterwards its read count is ``count``."""
+        if id(image) not in self._read_counts:
+            self._read_counts[id(image)] = (image, count)
+            image.read_count = _MANY_READS

@@ -1,0 +1,79 @@
+"""What an encode of a graph does for source images of certain extents: steps, their images, and the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpsgrad.graph.memory import Lifetime, MemoryPlan, plan_memory
+from mpsgrad.graph.nodes import FilterNode, ImageNode
+from mpsgrad.graph.shapes import Shapes
+from mpsgrad.graph.structure import Structure
+from mpsgrad.graph.trainable import TrainableGradientNode
+from mpsgrad.image import ImageDescriptor
+
+
+@dataclass(frozen=True)
+class Step:
+    """One filter's part of an encode.
+
+    ``sources`` are its source images, each with whether its elements are read. ``buffer`` is the number of the buffer
+    that the result lies in; None for a result that is handed out, and one that is never written.
+    """
+
+    node: FilterNode
+    sources: tuple[tuple[ImageNode, bool], ...]
+    makes_state: bool
+    buffer: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All steps, for sources of the descriptors in ``shapes``."""
+
+    shapes: Shapes
+    memory: MemoryPlan
+    steps: tuple[Step, ...]
+
+
+def make_plan(structure: Structure, kernels: Mapping[FilterNode, Sequence[Any]], shapes: Shapes) -> Plan:
+    """The steps of ``structure``, and buffers for the images that are not handed out."""
+    last_read: dict[ImageNode, int] = {}
+    for step, node in enumerate(structure.filters):
+        for index, image in enumerate(node.source_images):
+            if node.reads_values(index):
+                last_read[image] = step
+    planned: dict[ImageNode, int] = {}
+    lifetimes: list[Lifetime] = []
+    for step, node in enumerate(structure.filters):
+        image = node.result_image
+        if structure.is_handed_out(image) or image.image_allocator is not None or not writes_result(structure, node):
+            continue
+        planned[image] = len(lifetimes)
+        nbytes = shapes.of[image].nbytes
+        lifetimes.append(Lifetime(structure.names[node], nbytes, step, max(last_read.get(image, step), step)))
+    memory = plan_memory(lifetimes)
+    steps = []
+    for node in structure.filters:
+        place = planned.get(node.result_image)
+        buffer = None if place is None else memory.buffer_of[place]
+        sources = tuple(
+            (image, node.reads_values(index) or image not in planned)
+            for index, image in enumerate(node.source_images)
+        )
+        makes_state = node.result_state is not None and node.result_state in structure.made_states
+        steps.append(Step(node, sources, makes_state, buffer))
+    return Plan(shapes, memory, tuple(steps))
+
+
+def writes_result(structure: Structure, node: FilterNode) -> bool:
+    """Whether the result is computed at all: gradients for weights alone have none."""
+    if not isinstance(node, TrainableGradientNode) or node.result_image in structure.read_images:
+        return True
+    return not node.leaves_out_the_image
+
+
+def descriptors_text(descriptors: Sequence[ImageDescriptor]) -> str:
+    """The extents of several images: ``8x32x32x3 and 8x1x1x10``."""
+    return " and ".join(descriptor.shape_text for descriptor in descriptors)

@@ -1,0 +1,193 @@
+"""How a graph has data sources update the parameters of its kernels, and loads what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.errors import StateError
+from mpsgrad.graph.convolution import ConvolutionGradientNode
+from mpsgrad.graph.nodes import FilterNode, TrainingStyle
+from mpsgrad.graph.normalization import (
+    BatchNormalizationGradientNode,
+    GroupNormalizationGradientNode,
+    InstanceNormalizationGradientNode,
+)
+from mpsgrad.graph.structure import Structure
+from mpsgrad.graph.trainable import TrainableGradientNode
+from mpsgrad.kernels.batch_normalization_state import NormalizationGammaAndBetaState
+from mpsgrad.kernels.normalization_kernel import copy_parameters
+
+
+class ParameterUpdate:
+    """The update of one gradient node's parameters. ``kernel`` is the forward kernel."""
+
+    def __init__(self, node: TrainableGradientNode, kernel: Any, name: str) -> None:
+        self.node = node
+        self.kernel = kernel
+        self.name = name
+        self.data_source = kernel.data_source
+
+    def begin(self, command_buffer: CommandBuffer) -> None:
+        """Called before the forward pass is encoded."""
+
+    def encode(self, command_buffer: CommandBuffer, state: Any) -> None:
+        """Has the data source encode an update and loads what it gives, or sees to it that the CPU does so later."""
+        if self.node.training_style is TrainingStyle.UPDATE_DEVICE_GPU:
+            self._update_on_device(command_buffer, state)
+        if self.node.training_style is TrainingStyle.UPDATE_DEVICE_CPU:
+            source_state = self._source_state(command_buffer)
+            is_done = False
+
+            def update(done: CommandBuffer) -> None:
+                nonlocal is_done
+                if done.is_recorded:
+                    raise StateError(
+                        f"Graph: the training style of {self.name} is CPU, but its encode was recorded; a replay does "
+                        "not load new parameters from the CPU"
+                    )
+                if done.error is None and not is_done:
+                    is_done = True
+                    self._update_on_cpu(state, source_state)
+
+            command_buffer.add_completed_handler(update)
+
+    def _source_state(self, command_buffer: CommandBuffer) -> Any:
+        """The parameters of this encode as a state, for data sources that are given one."""
+        return None
+
+    def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
+        raise NotImplementedError
+
+    def _update_on_cpu(self, state: Any, source_state: Any) -> None:
+        raise NotImplementedError
+
+    def reload(self) -> None:
+        """Called after the kernels have been loaded from the data source."""
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """What the data source's ``method`` returns, or None if it has none."""
+        found = getattr(self.data_source, method, None)
+        return None if found is None else found(*arguments)
+
+
+class ConvolutionUpdate(ParameterUpdate):
+    """The weights and biases of all kernels with one data source."""
+
+    def __init__(self, node: TrainableGradientNode, kernel: Any, name: str, sharing: Sequence[Any]) -> None:
+        super().__init__(node, kernel, name)
+        self.sharing = sharing
+
+    def _source_state(self, command_buffer: CommandBuffer) -> Any:
+        return self.kernel.export_weights_and_biases(command_buffer)
+
+    def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
+        if not hasattr(self.data_source, "update_with_command_buffer"):
+            return
+        source_state = self._source_state(command_buffer)
+        updated = self._call("update_with_command_buffer", command_buffer, state, source_state)
+        if updated is None:
+            return
+        if updated.is_temporary:
+            updated.read_count += len(self.sharing) - 1
+        for kernel in self.sharing:
+            kernel.reload_weights_and_biases(command_buffer, updated)
+
+    def _update_on_cpu(self, state: Any, source_state: Any) -> None:
+        if self._call("update_with_gradient_state", state, source_state):
+            for kernel in self.sharing:
+                kernel.reload_weights_and_biases_from_data_source()
+
+
+class NormalizationUpdate(ParameterUpdate):
+    """Gamma and beta of instance and group normalization.
+
+    Each encode begins with the gamma and beta that the last one left in ``_present``, so that replays of a recorded
+    encode go on from each other's results.
+    """
+
+    cpu_method: ClassVar[str]
+
+    def __init__(self, node: TrainableGradientNode, kernel: Any, name: str) -> None:
+        super().__init__(node, kernel, name)
+        self.reload()
+
+    def reload(self) -> None:
+        present = self.kernel._gamma_and_beta
+        device = self.kernel.device
+        self._present = NormalizationGammaAndBetaState.from_arrays(present.gamma, present.beta, device)
+
+    def begin(self, command_buffer: CommandBuffer) -> None:
+        self.kernel.reload_gamma_and_beta_with_command_buffer(command_buffer, self._present)
+
+    def _argument(self, state: Any) -> Any:
+        """What the data source is given for the state."""
+        return state.batch_representation()
+
+    def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
+        updated = self._call("update_gamma_and_beta_with_command_buffer", command_buffer, self._argument(state))
+        if updated is not None:
+            copy_parameters(command_buffer, updated, self._present)
+            updated._read_once()
+
+    def _update_on_cpu(self, state: Any, source_state: Any) -> None:
+        if self._call(self.cpu_method, self._argument(state)):
+            self.kernel.reload_gamma_and_beta_from_data_source()
+            self.reload()
+
+
+class InstanceNormalizationUpdate(NormalizationUpdate):
+    cpu_method = "update_gamma_and_beta_with_instance_normalization_state_batch"
+
+
+class GroupNormalizationUpdate(NormalizationUpdate):
+    cpu_method = "update_gamma_and_beta_with_group_normalization_state_batch"
+
+
+class BatchNormalizationUpdate(NormalizationUpdate):
+    """Gamma, beta, and the mean and variance that inference uses."""
+
+    cpu_method = "update_gamma_and_beta_with_batch_normalization_state"
+
+    def _argument(self, state: Any) -> Any:
+        return state
+
+    def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
+        statistics = self._call("update_mean_and_variance_with_command_buffer", command_buffer, state)
+        if statistics is not None:
+            self.kernel.reload_mean_and_variance_with_command_buffer(command_buffer, statistics)
+        super()._update_on_device(command_buffer, state)
+
+    def _update_on_cpu(self, state: Any, source_state: Any) -> None:
+        if self._call("update_mean_and_variance_with_batch_normalization_state", state):
+            self.kernel.reload_mean_and_variance_from_data_source()
+        super()._update_on_cpu(state, source_state)
+
+
+_UPDATES: dict[type[TrainableGradientNode], type[NormalizationUpdate]] = {
+    InstanceNormalizationGradientNode: InstanceNormalizationUpdate,
+    GroupNormalizationGradientNode: GroupNormalizationUpdate,
+    BatchNormalizationGradientNode: BatchNormalizationUpdate,
+}
+
+
+def updates_of(
+    structure: Structure, kernels: Mapping[FilterNode, Sequence[Any]]
+) -> dict[TrainableGradientNode, ParameterUpdate]:
+    """The updates of all gradient nodes with parameters, in the order of the filters."""
+    found: dict[TrainableGradientNode, ParameterUpdate] = {}
+    with_weights = [
+        made[0] for made in kernels.values() if hasattr(made[0], "reload_weights_and_biases_from_data_source")
+    ]
+    for node in structure.filters:
+        if not isinstance(node, TrainableGradientNode):
+            continue
+        kernel, name = kernels[node.inference_node][0], structure.names[node.inference_node]
+        if isinstance(node, ConvolutionGradientNode):
+            sharing = [each for each in with_weights if each.data_source is kernel.data_source]
+            found[node] = ConvolutionUpdate(node, kernel, name, sharing)
+        else:
+            kind = next(kind for each, kind in _UPDATES.items() if isinstance(node, each))
+            found[node] = cast(Any, kind)(node, kernel, name)
+    return found

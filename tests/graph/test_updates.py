@@ -1,0 +1,223 @@
+"""Training by graphs: the same bits as by hand, both update styles, and replays of recorded steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from digits_graph import DigitsGraph
+
+import mpsgrad as mg
+from mpsgrad.training import digits
+from mpsgrad.training.network import Network
+
+RANDOM = np.random.default_rng(3)
+MEAN_SQUARED = mg.LossDescriptor("mean_squared_error", "sum")
+
+
+def values(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def optimizer() -> mg.OptimizerStochasticGradientDescent:
+    return mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(learning_rate=0.05), momentum_scale=0.9)
+
+
+@pytest.mark.parametrize("replays", [0, 3])
+def test_the_digits_network_trains_to_the_same_bits_as_by_hand(replays: int) -> None:
+    batches = [
+        (values(16, 8, 8, 1), digits.one_hot(RANDOM.integers(0, digits.CLASSES, 16))) for _ in range(4)
+    ]
+    network = Network.for_digits(np.random.default_rng(4))
+    graph = DigitsGraph(network, optimizer(), 16)
+    by_hand, losses = optimizer(), []
+    for pictures, labels in batches:
+        losses.append(network.train_step(pictures, labels, by_hand).loss)
+    by_graph = [graph.train_step(*batch) for batch in batches[: len(batches) - replays]]
+    if replays:
+        image, targets = (mg.Image.from_array(batches[0][0]), mg.LossLabels.from_array(batches[0][1]))
+        commands = mg.CommandBuffer()
+        graph.training.encode(commands, [image], [targets])
+        recording = commands.record()
+        for pictures, labels in batches[-replays:]:
+            image.write(pictures)
+            targets.labels_image.write(labels)
+            recording.replay()
+            by_graph.append(float(np.asarray(targets.loss_image).sum()))
+    assert by_graph == losses
+    expected, found = network.parameters(), graph.parameters()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    np.testing.assert_array_equal(graph.probabilities(batches[0][0]), network.probabilities(batches[0][0]))
+
+
+class OnCPU(mg.ConvolutionDataSource):
+    """Weights that gradient descent updates on the CPU; counts the calls."""
+
+    def __init__(self, weights: np.ndarray) -> None:
+        self._weights, self._biases = weights, np.zeros(weights.shape[0], np.float32)
+        self.calls: list[tuple[np.ndarray, np.ndarray]] = []
+
+    @property
+    def descriptor(self) -> mg.ConvolutionDescriptor:
+        outputs, height, width, inputs = self._weights.shape
+        return mg.ConvolutionDescriptor(width, height, inputs, outputs)
+
+    weights = property(lambda self: self._weights)
+    bias_terms = property(lambda self: self._biases)
+
+    def update_with_command_buffer(self, command_buffer: Any, gradient_state: Any, source_state: Any) -> None:
+        raise AssertionError("the training style is CPU")
+
+    def update_with_gradient_state(self, gradient_state: Any, source_state: Any) -> bool:
+        self.calls.append((gradient_state.gradient_for_weights, source_state.weights))
+        self._weights = self._weights - np.float32(0.1) * gradient_state.gradient_for_weights
+        return True
+
+
+def test_parameters_are_updated_on_the_cpu_when_the_work_has_completed() -> None:
+    source = OnCPU(0.3 * values(4, 3, 3, 2))
+    x = mg.ImageNode("x")
+    node = mg.ConvolutionNode(x, source)
+    node.training_style = mg.TrainingStyle.UPDATE_DEVICE_CPU
+    loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
+    (last,) = loss.training_graph()
+    assert isinstance(last, mg.ConvolutionGradientNode) and last.training_style == mg.TrainingStyle.UPDATE_DEVICE_CPU
+    assert node.result_state is not None
+    node.result_state.export_from_graph = True
+    graph = mg.Graph([last, node])
+    image, labels = mg.Image.from_array(values(2, 5, 5, 2)), mg.LossLabels.from_array(values(2, 5, 5, 4))
+    kernel, gradient_kernel = mg.Convolution(source), mg.ConvolutionGradient(source)
+    squared = mg.Loss(MEAN_SQUARED)
+    for step in range(3):
+        before = source.weights
+        kernel.reload_weights_and_biases_from_data_source()
+        gradient_kernel.reload_weights_and_biases_from_data_source()
+        with mg.CommandBuffer() as commands:
+            y, state = kernel.encode(commands, image, return_state=True)
+            gradient_kernel.encode(commands, squared.encode(commands, y, labels), image, state)
+        with mg.CommandBuffer() as commands:
+            graph.encode(commands, [image], [labels])
+            assert len(source.calls) == step
+        gradient, used = source.calls[-1]
+        np.testing.assert_array_equal(gradient, state.gradient_for_weights)
+        np.testing.assert_array_equal(used, before)
+        assert len(source.calls) == step + 1
+    commands = mg.CommandBuffer()
+    graph.encode(commands, [image], [labels])
+    recording = commands.record()
+    with pytest.raises(mg.StateError, match="training style of Convolution is CPU, but its encode was recorded"):
+        recording.replay().wait_until_completed()
+
+
+@pytest.mark.parametrize("style", [mg.TrainingStyle.UPDATE_DEVICE_CPU, mg.TrainingStyle.UPDATE_DEVICE_GPU])
+@pytest.mark.parametrize("kind", ["Instance", "Group", "Batch"])
+def test_normalizations_have_their_data_sources_called(kind: str, style: mg.TrainingStyle) -> None:
+    base: Any = getattr(mg, f"{kind}NormalizationDataSource")
+    calls: list[str] = []
+
+    class Source(base):  # type: ignore[misc]
+        number_of_feature_channels, number_of_groups, epsilon = 4, 2, 1e-3
+        gamma, beta = np.ones(4, np.float32), np.zeros(4, np.float32)
+
+        def _step(self, states: Any) -> None:
+            states = [states] if isinstance(states, mg.BatchNormalizationState) else states
+            gradients = [np.atleast_2d(state.gradient_for_gamma).sum(0) for state in states]
+            self.gamma = (self.gamma - 0.1 * np.sum(gradients, 0)).astype(np.float32)
+
+        def update_gamma_and_beta_with_command_buffer(self, commands: Any, state: Any) -> Any:
+            calls.append("device")
+            return mg.NormalizationGammaAndBetaState.from_arrays(self.gamma * 2, self.beta)
+
+        def update_mean_and_variance_with_command_buffer(self, commands: Any, state: Any) -> Any:
+            calls.append("statistics")
+
+        def update_mean_and_variance_with_batch_normalization_state(self, state: Any) -> bool:
+            calls.append("statistics")
+            return True
+
+        def update_gamma_and_beta_with_batch_normalization_state(self, states: Any) -> bool:
+            calls.append("cpu")
+            self._step(states)
+            return True
+
+        update_gamma_and_beta_with_instance_normalization_state_batch = (
+            update_gamma_and_beta_with_batch_normalization_state
+        )
+        update_gamma_and_beta_with_group_normalization_state_batch = (
+            update_gamma_and_beta_with_batch_normalization_state
+        )
+
+    source = Source()
+    node = getattr(mg, f"{kind}NormalizationNode")(mg.ImageNode(), source)
+    node.training_style = style
+    loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
+    graph = mg.Graph([*loss.training_graph(), node])
+    image, labels = mg.Image.from_array(values(3, 4, 4, 4)), mg.LossLabels.from_array(values(3, 4, 4, 4))
+    results = []
+    for _ in range(2):
+        made: list[mg.Image] = []
+        gamma = source.gamma
+        with mg.CommandBuffer() as commands:
+            graph.encode(commands, [image], [labels], intermediate_images=made)
+        results.append(np.asarray(made[0]))
+    on_device = style == mg.TrainingStyle.UPDATE_DEVICE_GPU
+    statistics = ["statistics"] if kind == "Batch" else []
+    assert calls == 2 * [*statistics, "device" if on_device else "cpu"]
+    factor = 2.0 if on_device else gamma
+    np.testing.assert_allclose(results[1], factor * results[0], rtol=1e-5, atol=1e-6)
+
+
+def test_frozen_parameters_are_neither_updated_nor_differentiated() -> None:
+    source = OnCPU(values(4, 3, 3, 2))
+    node = mg.ConvolutionNode(mg.ImageNode(), source)
+    node.training_style = mg.TrainingStyle.UPDATE_DEVICE_NONE
+    loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
+    graph = mg.Graph(loss.training_graph())
+    image, labels = mg.Image.from_array(values(2, 5, 5, 2)), mg.LossLabels.from_array(values(2, 5, 5, 4))
+    with mg.CommandBuffer() as commands:
+        result = graph.encode(commands, [image], [labels])
+    assert result is not None and result.shape == image.shape
+    assert source.calls == []
+    with pytest.raises(mg.FormatError, match="training_style is 7"):
+        node.training_style = 7  # type: ignore[assignment]
+
+
+def test_two_filters_with_one_data_source_are_updated_one_after_the_other() -> None:
+    rate = 0.125
+
+    class Shared(OnCPU):
+        def update_with_command_buffer(self, command_buffer: Any, gradient_state: Any, source_state: Any) -> Any:
+            updated = mg.ConvolutionWeightsAndBiasesState.with_descriptor(self.descriptor)
+            descent = mg.OptimizerStochasticGradientDescent.with_learning_rate(rate)
+            descent.encode_convolution(command_buffer, gradient_state, source_state, result_state=updated)
+            return updated
+
+    weights = 0.3 * values(2, 1, 1, 2)
+    source = Shared(weights)
+    x = mg.ImageNode("x")
+    first = mg.ConvolutionNode(x, source)
+    second = mg.ConvolutionNode(first.result_image, source)
+    loss = mg.LossNode(second.result_image, descriptor=MEAN_SQUARED)
+    training = mg.Graph([*loss.training_graph(), second])
+    a, t = values(2, 3, 3, 2), values(2, 3, 3, 2)
+    outputs = []
+    for _ in range(2):
+        made: list[mg.Image] = []
+        with mg.CommandBuffer() as commands:
+            training.encode(
+                commands, [mg.Image.from_array(a)], [mg.LossLabels.from_array(t)], intermediate_images=made
+            )
+        outputs.append(np.asarray(made[0]))
+    w = weights.reshape(2, 2).astype(np.float64)
+    y = a @ w.T
+    z = y @ w.T
+    np.testing.assert_allclose(outputs[0], z, atol=1e-5)
+    g = 2 * (z - t)
+    total = np.einsum("nhwo,nhwc->oc", g, y) + np.einsum("nhwo,nhwc->oc", g @ w, a)
+    w = w - rate * total
+    # The biases have moved, too.
+    bias = -rate * (g.sum((0, 1, 2)) + (g @ w * 0 + g @ weights.reshape(2, 2)).sum((0, 1, 2)))
+    np.testing.assert_allclose(outputs[1], (a @ w.T + bias) @ w.T + bias, rtol=1e-4, atol=1e-4)
