@@ -164,4 +164,3 @@ class ConvolutionTransposeNode(ConvolutionNode):
     ) -> tuple[Image | None, State | None]:
         made = kernels[0].encode(command_buffer, images[0], *states, return_state=makes_state)
         return made if makes_state else (made, None)
-

@@ -302,9 +302,7 @@ class Graph:
         with command_buffer._all_or_nothing():
             images = [joiner.image(f"source_images[{index}]", batch) for index, batch in enumerate(batches)]
             joined = [joiner.labels(f"source_states[{index}]", each) for index, each in enumerate(labels)]
-            result = self.encode(
-                command_buffer, images, joined, intermediate_images=made, destination_states=states
-            )
+            result = self.encode(command_buffer, images, joined, intermediate_images=made, destination_states=states)
             joiner.hand_back()
         if intermediate_images is not None:
             intermediate_images += [image.batch_representation() for image in made]
@@ -385,9 +383,7 @@ class Graph:
         for index, (state, node) in enumerate(zip(states, self._structure.source_states, strict=True)):
             if not isinstance(state, LossLabels):
                 name = source_name(node, index)  # type: ignore[arg-type]
-                raise FormatError(
-                    f"Graph: source state {name} is {type(state).__name__}; it has to be LossLabels"
-                )
+                raise FormatError(f"Graph: source state {name} is {type(state).__name__}; it has to be LossLabels")
         return states
 
     def _check_states(self, plan: Plan, states: Sequence[State]) -> None:

@@ -190,4 +190,3 @@ class InitialGradientNode(UnaryNode):
 
     def reads_values(self, index: int) -> bool:
         return False
-

@@ -66,9 +66,7 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
     for index in order:
         image = lifetimes[index]
         fitting = [
-            buffer
-            for buffer, others in enumerate(tenants)
-            if not any(image.overlaps(other) for other in others)
+            buffer for buffer, others in enumerate(tenants) if not any(image.overlaps(other) for other in others)
         ]
         if not fitting:
             fitting = [len(sizes)]

@@ -59,8 +59,7 @@ def make_plan(structure: Structure, kernels: Mapping[FilterNode, Sequence[Any]],
         place = planned.get(node.result_image)
         buffer = None if place is None else memory.buffer_of[place]
         sources = tuple(
-            (image, node.reads_values(index) or image not in planned)
-            for index, image in enumerate(node.source_images)
+            (image, node.reads_values(index) or image not in planned) for index, image in enumerate(node.source_images)
         )
         makes_state = node.result_state is not None and node.result_state in structure.made_states
         steps.append(Step(node, sources, makes_state, buffer))

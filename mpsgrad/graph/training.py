@@ -85,4 +85,3 @@ class _BackwardPass:
         """The nodes whose results no other of them reads."""
         read = {image for node in self.made for image in node.source_images}
         return [node for node in self.made if node.result_image not in read]
-

@@ -54,7 +54,10 @@ def test_handles_and_their_order() -> None:
     states: list[mg.State] = []
     with mg.CommandBuffer() as commands:
         result = graph.encode(
-            commands, [mg.Image.from_array(y), mg.Image.from_array(x)], intermediate_images=images, destination_states=states
+            commands,
+            [mg.Image.from_array(y), mg.Image.from_array(x)],
+            intermediate_images=images,
+            destination_states=states,
         )
     np.testing.assert_array_equal(np.asarray(result), (x + y) ** 2)
     np.testing.assert_array_equal(np.asarray(images[0]), np.maximum(x, 0))
@@ -244,7 +247,7 @@ def test_missing_and_wrong_sources_are_named() -> None:
         (mg.GeometryError, "source_states has 0 but the graph takes 1: answers", ([pictures],)),
         (mg.FormatError, "source_images is Image; it has to be a list", (pictures, [answers])),
         (mg.FormatError, "source image pictures is ndarray", ([values(2, 5, 5, 2)], [answers])),
-        (mg.FormatError, "source image pictures is ImageBatch.*encode_batch", ([pictures.batch_representation()], [answers])),
+        (mg.FormatError, "pictures is ImageBatch.*encode_batch", ([pictures.batch_representation()], [answers])),
         (mg.FormatError, "source state answers is Image; it has to be LossLabels", ([pictures], [pictures])),
     ]  # fmt: skip
     with mg.CommandBuffer() as commands:

@@ -73,7 +73,9 @@ GELU = mg.NeuronDescriptor(mg.NeuronType.GELU)
 SLOPES = np.array([0.1, -0.2, 0.3, 0.4], np.float32)
 CASES = {
     "convolution": Case(
-        lambda x: mg.ConvolutionNode(x, WEIGHTS), lambda: mg.Convolution(WEIGHTS), lambda: mg.ConvolutionGradient(WEIGHTS)
+        lambda x: mg.ConvolutionNode(x, WEIGHTS),
+        lambda: mg.Convolution(WEIGHTS),
+        lambda: mg.ConvolutionGradient(WEIGHTS),
     ),
     "valid_convolution": Case(
         lambda x: mg.ConvolutionNode(x, WEIGHTS, padding_policy=mg.VALID_ONLY),
@@ -107,12 +109,8 @@ CASES = {
     ),
     "pooling_l2_norm": Case(
         lambda x: mg.PoolingL2NormNode(x, 2),
-        lambda: clamped(
-            mg.PoolingL2Norm(kernel_width=2, kernel_height=2, stride_in_pixels_x=2, stride_in_pixels_y=2)
-        ),
-        lambda: mg.PoolingL2NormGradient(
-            kernel_width=2, kernel_height=2, stride_in_pixels_x=2, stride_in_pixels_y=2
-        ),
+        lambda: clamped(mg.PoolingL2Norm(kernel_width=2, kernel_height=2, stride_in_pixels_x=2, stride_in_pixels_y=2)),
+        lambda: mg.PoolingL2NormGradient(kernel_width=2, kernel_height=2, stride_in_pixels_x=2, stride_in_pixels_y=2),
     ),
     "absolute": neuron("Absolute"),
     "elu": neuron("ELU", a=0.7),
@@ -153,7 +151,9 @@ CASES = {
         mg.InstanceNormalizationGradient,
     ),
     "group_normalization": Case(
-        lambda x: mg.GroupNormalizationNode(x, GROUP), lambda: mg.GroupNormalization(GROUP), mg.GroupNormalizationGradient
+        lambda x: mg.GroupNormalizationNode(x, GROUP),
+        lambda: mg.GroupNormalization(GROUP),
+        mg.GroupNormalizationGradient,
     ),
     "dropout": Case(
         lambda x: mg.DropoutNode(x, keep_probability=0.7, seed=3),
@@ -377,7 +377,9 @@ def test_a_forward_loss_gives_gradients_for_prediction_and_labels(with_weights: 
     with mg.CommandBuffer() as commands:
         expected, state = forward.encode(commands, images["y"], images["t"], weights, return_state=True)
         ones = mg.InitialGradient().encode(commands, expected)
-        by_hand = [each.encode(commands, ones, images["y"], images["t"], weights, state) for each in (backward, of_labels)]
+        by_hand = [
+            each.encode(commands, ones, images["y"], images["t"], weights, state) for each in (backward, of_labels)
+        ]
         result = graph.encode(
             commands, [images[handle] for handle in graph.source_image_handles], intermediate_images=made
         )

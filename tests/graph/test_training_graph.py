@@ -1,4 +1,4 @@
-"""``training_graph``: which gradient nodes it makes, and that their gradients are those of PyTorch and of differences."""
+"""``training_graph``: the nodes that it makes, and that their gradients are those of PyTorch and of differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_the_result_of_a_loss_node_is_the_first_gradient() -> None:
     labels = mg.LossLabels.from_array(t)
     gradient = encode(graph, {"x": a}, [labels])
     np.testing.assert_allclose(np.asarray(gradient), np.where(a > 0, 2 * (np.maximum(a, 0) - t), 0), atol=1e-6)
-    np.testing.assert_allclose(np.asarray(labels.loss_image).ravel(), ((np.maximum(a, 0) - t) ** 2).sum((1, 2, 3)), 1e-5)
+    np.testing.assert_allclose(
+        np.asarray(labels.loss_image).ravel(), ((np.maximum(a, 0) - t) ** 2).sum((1, 2, 3)), 1e-5
+    )
 
 
 def test_two_losses_meet_in_an_addition() -> None:
@@ -116,7 +118,7 @@ def test_the_argument_has_to_be_an_image_node() -> None:
 
 
 class _Network:
-    """A random network of up to ``count`` filters, as nodes and as a function of PyTorch tensors in N, C, H, W order."""
+    """A random network of up to ``count`` filters, as nodes and as PyTorch tensors in N, C, H, W order."""
 
     def __init__(self, torch: Any, seed: int, count: int) -> None:
         self.torch = torch
@@ -163,7 +165,10 @@ class _Network:
         elif kind == "relu":
             made, result = mg.NeuronReLUNode(node, a=0.2), functional.leaky_relu(tensor, 0.2)
         elif kind in ("pool", "average") and size % 2 == 0:
-            kinds = {"pool": (mg.PoolingMaxNode, functional.max_pool2d), "average": (mg.PoolingAverageNode, functional.avg_pool2d)}
+            kinds = {
+                "pool": (mg.PoolingMaxNode, functional.max_pool2d),
+                "average": (mg.PoolingAverageNode, functional.avg_pool2d),
+            }
             made, result = kinds[kind][0](node, 2, padding_policy=mg.VALID_ONLY), kinds[kind][1](tensor, 2)
         elif kind == "soft_max":
             made, result = mg.SoftMaxNode(node), self.torch.softmax(tensor, 1)

@@ -26,9 +26,7 @@ def optimizer() -> mg.OptimizerStochasticGradientDescent:
 
 @pytest.mark.parametrize("replays", [0, 3])
 def test_the_digits_network_trains_to_the_same_bits_as_by_hand(replays: int) -> None:
-    batches = [
-        (values(16, 8, 8, 1), digits.one_hot(RANDOM.integers(0, digits.CLASSES, 16))) for _ in range(4)
-    ]
+    batches = [(values(16, 8, 8, 1), digits.one_hot(RANDOM.integers(0, digits.CLASSES, 16))) for _ in range(4)]
     network = Network.for_digits(np.random.default_rng(4))
     graph = DigitsGraph(network, optimizer(), 16)
     by_hand, losses = optimizer(), []
@@ -207,9 +205,7 @@ def test_two_filters_with_one_data_source_are_updated_one_after_the_other() -> N
     for _ in range(2):
         made: list[mg.Image] = []
         with mg.CommandBuffer() as commands:
-            training.encode(
-                commands, [mg.Image.from_array(a)], [mg.LossLabels.from_array(t)], intermediate_images=made
-            )
+            training.encode(commands, [mg.Image.from_array(a)], [mg.LossLabels.from_array(t)], intermediate_images=made)
         outputs.append(np.asarray(made[0]))
     w = weights.reshape(2, 2).astype(np.float64)
     y = a @ w.T
