@@ -202,6 +202,9 @@ def _batch_normalization(source: mg.Image, device: mg.Device) -> Iterator[TinyOp
 def _loss_and_optimizer(source: mg.Image, device: mg.Device) -> Iterator[TinyOp]:
     loss = mg.Loss(mg.LossDescriptor("softmax_cross_entropy"), device=device)
     yield TinyOp("Loss", _Call(loss.encode, source, mg.LossLabels.from_images(source)))
+    boxes = mg.Image.from_array(np.ones((*SHAPE[:3], 6), np.float32), device)
+    yolo_loss = mg.YOLOLoss(mg.YOLOLossDescriptor([(1, 1)]), device=device)
+    yield TinyOp("YOLOLoss", _Call(yolo_loss.encode, boxes, mg.LossLabels.from_images(boxes)))
     forward = mg.ForwardLoss(loss.loss_descriptor, device=device)
     yield TinyOp("ForwardLoss", _Call(forward.encode, source, source))
     with mg.CommandBuffer(device) as commands:

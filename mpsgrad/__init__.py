@@ -160,6 +160,7 @@ from mpsgrad.kernels.batch_normalization_state import (
     NormalizationGammaAndBetaState,
     NormalizationMeanAndVarianceState,
 )
+from mpsgrad.kernels.binary_convolution import BinaryConvolution, BinaryFullyConnected
 from mpsgrad.kernels.convolution import (
     Convolution,
     ConvolutionAccumulatorPrecisionOption,
@@ -308,6 +309,7 @@ from mpsgrad.kernels.weighted_reduction import (
     ReduceFeatureChannelsAndWeightsMean,
     ReduceFeatureChannelsAndWeightsSum,
 )
+from mpsgrad.kernels.yolo_loss import YOLOLoss, YOLOLossDescriptor
 from mpsgrad.padding import SAME, VALID_ONLY, DefaultPadding, ExplicitPadding, PaddingMethod
 from mpsgrad.precompile import compile_at_import
 from mpsgrad.runtime import KernelFunction, KernelLibrary, KernelRun, compile

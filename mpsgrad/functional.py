@@ -68,8 +68,8 @@ from mpsgrad.kernels.group_normalization_data_source import (
     GroupNormalizationDataSource,
     InstanceNormalizationDataSource,
 )
-from mpsgrad.kernels.loss import Loss
-from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossType
+from mpsgrad.kernels.loss import Loss, LossKernel
+from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.neuron import Neuron, NeuronGradient
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
@@ -105,6 +105,7 @@ from mpsgrad.kernels.weighted_reduction import (
     ReduceFeatureChannelsAndWeightsMean,
     ReduceFeatureChannelsAndWeightsSum,
 )
+from mpsgrad.kernels.yolo_loss import YOLOLoss, YOLOLossDescriptor
 from mpsgrad.padding import DefaultPadding, ExplicitPadding, Padding, PaddingMethod
 
 Pair = int | tuple[int, int]
@@ -992,16 +993,34 @@ def loss(
 
     ``labels`` (and ``weights``) are float32 of the source's shape; ``descriptor`` are fields of ``LossDescriptor``.
     """
+    kernel = Loss(LossDescriptor(loss_type, reduction, **descriptor), gradient_follows_reduction=True)
+    return _loss(kernel, source, labels, weights)
+
+
+def _loss(kernel: LossKernel, source: Any, labels: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
     image = _image(source)
-    size = (image.width, image.height, image.feature_channels) if reduction == "none" else (1, 1, 1)
+    size = (1, 1, 1)
+    if kernel.reduction_type is LossReductionType.NONE:
+        size = (image.width, image.height, image.feature_channels)
     targets = LossLabels.from_images(
         _image(labels), None if weights is None else _image(weights), loss_image_size=size
     )
-    kernel = Loss(LossDescriptor(loss_type, reduction, **descriptor), gradient_follows_reduction=True)
     with CommandBuffer() as commands:
         result = kernel.encode(commands, image, targets)
     assert result is not None
     return _like(targets.loss_image, source), _like(result, source)
+
+
+def yolo_loss(
+    source: Any, labels: Any, anchor_boxes: Any, weights: Any = None, *, reduction: str = "mean", **descriptor: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The loss of an object detector and its gradient (``YOLOLoss``).
+
+    ``labels`` (and ``weights``) are float32 of the source's shape, ``anchor_boxes`` are (width, height) in cells;
+    ``descriptor`` are fields of ``YOLOLossDescriptor``.
+    """
+    made = YOLOLossDescriptor(anchor_boxes, reduction_type=reduction, **descriptor)
+    return _loss(YOLOLoss(made, gradient_follows_reduction=True), source, labels, weights)
 
 
 def loss_gradient(

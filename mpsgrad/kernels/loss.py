@@ -16,7 +16,140 @@ from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.loss_terms import LossTerms, require_whole_images
 
 
-class Loss(LossProperties, Kernel):
+class LossKernel(Kernel):
+    """The base of kernels that compute a loss of a prediction and labels, and the gradient for the prediction.
+
+    ``encode`` writes the **gradient** to the destination image, of the size of the source, and the loss to
+    ``labels.loss_image``: a value for each image, or one for each element if ``reduction_type`` is NONE.
+    """
+
+    remembers_encodes = True
+
+    @property
+    def reduction_type(self) -> LossReductionType:
+        """How the losses of an image are put together."""
+        raise NotImplementedError
+
+    @property
+    def reduce_across_batch(self) -> bool:
+        """Whether the losses of all images are put together in the first one's."""
+        raise NotImplementedError
+
+    # objc: -encodeToCommandBuffer:sourceImage:labels:
+    # objc: -encodeToCommandBuffer:sourceImage:labels:destinationImage:
+    def encode(  # type: ignore[override]
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        labels: LossLabels,
+        *,
+        destination_image: Image | None = None,
+    ) -> Image | None:
+        """Adds the work to ``command_buffer``; returns the gradient image unless ``destination_image`` is given.
+
+        Raises ``GeometryError`` if the labels, the loss image or the destination do not fit the source.
+        """
+        owner = type(self).__name__
+        key = None
+        sources: tuple[Image, ...] = (source_image,)
+        if isinstance(labels, LossLabels) and labels.device is self.device:
+            sources += labels._images
+            key = self._encode_key(command_buffer, sources, destination_image, None)
+        remembered = self._recall(key)
+        if remembered is not None:
+            made = self._encode_again(remembered, command_buffer, sources, destination_image, labels)
+            source_image._read_once()
+            return made if destination_image is None else None
+        start = command_buffer._position()
+        self._require_images(command_buffer, {"source_image": source_image}, None)
+        self._require_labels(source_image, labels)
+        if destination_image is not None:
+            self._require_instances(destination_image=destination_image)
+            for name in ("labels_image", "weights_image", "loss_image"):
+                image = getattr(labels, name)
+                if image is not None and image._root is destination_image._root and overlap(image, destination_image):
+                    raise GeometryError(
+                        f"{owner}: the destination shares memory with {name}; the destination may not alias a source"
+                    )
+            if destination_image.shape != source_image.shape:
+                raise GeometryError(
+                    f"{owner}: destination_image is {destination_image.descriptor.shape_text} but source_image is "
+                    f"{source_image.descriptor.shape_text}"
+                )
+            destination = destination_image
+        else:
+            destination = self.destination_image_allocator.image(command_buffer, source_image.descriptor, self)
+        regions = self._run(command_buffer, source_image, destination, labels)
+        self._remember(
+            key, command_buffer, start, (*sources, destination), labels, destination.descriptor, regions
+        )
+        return destination if destination_image is None else None
+
+    # objc: -encodeBatchToCommandBuffer:sourceImages:labels:
+    # objc: -encodeBatchToCommandBuffer:sourceImages:labels:destinationImages:
+    def encode_batch(  # type: ignore[override]
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        labels: Sequence[LossLabels],
+        *,
+        destination_images: Sequence[Image] | None = None,
+    ) -> ImageBatch | None:
+        """``encode`` for each image with its labels. Raises ``NotImplementedError`` for ``reduce_across_batch``, which
+        needs one ``LossLabels`` of all images: use ``encode``."""
+        owner = type(self).__name__
+        if self.reduce_across_batch:
+            raise NotImplementedError(
+                f"{owner}: reduce_across_batch in encode_batch; encode an image that holds the batch"
+            )
+        sources = require_batch(owner, "source_images", source_images)
+        targets = require_state_batch(owner, "labels", labels, len(sources))
+        destinations = None
+        if destination_images is not None:
+            destinations = require_batch(owner, "destination_images", destination_images, len(sources))
+        self._require_command_buffer(command_buffer, "encode")
+        with command_buffer._all_or_nothing():
+            if destinations is None:
+                results = [self.encode(command_buffer, s, t) for s, t in zip(sources, targets, strict=True)]
+                return ImageBatch(result for result in results if result is not None)
+            for source, target, destination in zip(sources, targets, destinations, strict=True):
+                self.encode(command_buffer, source, target, destination_image=destination)
+        return None
+
+    def _require_labels(self, source: Image, labels: Any) -> None:
+        owner = type(self).__name__
+        if not isinstance(labels, LossLabels):
+            raise FormatError(f"{owner}: labels is {type(labels).__name__}; it has to be LossLabels")
+        if labels.device is not self.device:
+            raise StateError(
+                f"{owner}: labels are on {labels.device.identifier} but the kernel on {self.device.identifier}"
+            )
+        if labels.labels_image.shape != source.shape:
+            raise GeometryError(
+                f"{owner}: labels are {labels.labels_image.descriptor.shape_text} but source_image is "
+                f"{source.descriptor.shape_text}"
+            )
+        unreduced = self.reduction_type is LossReductionType.NONE
+        expected = source.shape if unreduced else (source.number_of_images, 1, 1, 1)
+        if labels.loss_image.shape != expected:
+            raise GeometryError(
+                f"{owner}: labels.loss_image is {labels.loss_image.descriptor.shape_text} but reduction "
+                f"{self.reduction_type.name} of a {source.descriptor.shape_text} source needs "
+                f"{'x'.join(map(str, expected))}"
+            )
+        require_whole_images(self)
+        for name, image in (("labels_image", labels.labels_image), ("weights_image", labels.weights_image)):
+            if image is not None:
+                image._require_readable(owner, name)
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        loss_image, *read = state._images
+        loss_image._written_by(command_buffer)
+        for image in {id(image): image for image in read}.values():
+            image._read_once()
+
+
+class Loss(LossProperties, LossKernel):
     """The loss of a prediction and its gradient with respect to the prediction. Source: ``MPSCNNLoss``.
 
     ``encode`` writes the **gradient** to the destination image, of the size of the source, and the loss to
@@ -43,8 +176,6 @@ class Loss(LossProperties, Kernel):
     are not the derivatives of the losses.
     """
 
-    remembers_encodes = True
-
     def __init__(
         self,
         loss_descriptor: LossDescriptor,
@@ -61,108 +192,6 @@ class Loss(LossProperties, Kernel):
     def gradient_follows_reduction(self) -> bool:
         return self._gradient_follows_reduction
 
-    # objc: -encodeToCommandBuffer:sourceImage:labels:
-    # objc: -encodeToCommandBuffer:sourceImage:labels:destinationImage:
-    def encode(  # type: ignore[override]
-        self,
-        command_buffer: CommandBuffer,
-        source_image: Image,
-        labels: LossLabels,
-        *,
-        destination_image: Image | None = None,
-    ) -> Image | None:
-        """Adds the work to ``command_buffer``; returns the gradient image unless ``destination_image`` is given.
-
-        Raises ``GeometryError`` if the labels, the loss image or the destination do not fit the source.
-        """
-        key = None
-        sources: tuple[Image, ...] = (source_image,)
-        if isinstance(labels, LossLabels) and labels.device is self.device:
-            sources += labels._images
-            key = self._encode_key(command_buffer, sources, destination_image, None)
-        remembered = self._recall(key)
-        if remembered is not None:
-            made = self._encode_again(remembered, command_buffer, sources, destination_image, labels)
-            source_image._read_once()
-            return made if destination_image is None else None
-        start = command_buffer._position()
-        self._require_images(command_buffer, {"source_image": source_image}, None)
-        self._require_labels(source_image, labels)
-        if destination_image is not None:
-            self._require_instances(destination_image=destination_image)
-            for name in ("labels_image", "weights_image", "loss_image"):
-                image = getattr(labels, name)
-                if image is not None and image._root is destination_image._root and overlap(image, destination_image):
-                    raise GeometryError(
-                        f"Loss: the destination shares memory with {name}; the destination may not alias a source"
-                    )
-            if destination_image.shape != source_image.shape:
-                raise GeometryError(
-                    f"Loss: destination_image is {destination_image.descriptor.shape_text} but source_image is "
-                    f"{source_image.descriptor.shape_text}"
-                )
-            destination = destination_image
-        else:
-            destination = self.destination_image_allocator.image(command_buffer, source_image.descriptor, self)
-        regions = self._run(command_buffer, source_image, destination, labels)
-        self._remember(
-            key, command_buffer, start, (*sources, destination), labels, destination.descriptor, regions
-        )
-        return destination if destination_image is None else None
-
-    # objc: -encodeBatchToCommandBuffer:sourceImages:labels:
-    # objc: -encodeBatchToCommandBuffer:sourceImages:labels:destinationImages:
-    def encode_batch(  # type: ignore[override]
-        self,
-        command_buffer: CommandBuffer,
-        source_images: Sequence[Image],
-        labels: Sequence[LossLabels],
-        *,
-        destination_images: Sequence[Image] | None = None,
-    ) -> ImageBatch | None:
-        """``encode`` for each image with its labels. Raises ``NotImplementedError`` for ``reduce_across_batch``, which
-        needs one ``LossLabels`` of all images: use ``encode``."""
-        if self.reduce_across_batch:
-            raise NotImplementedError("Loss: reduce_across_batch in encode_batch; encode an image that holds the batch")
-        sources = require_batch("Loss", "source_images", source_images)
-        targets = require_state_batch("Loss", "labels", labels, len(sources))
-        destinations = None
-        if destination_images is not None:
-            destinations = require_batch("Loss", "destination_images", destination_images, len(sources))
-        self._require_command_buffer(command_buffer, "encode")
-        with command_buffer._all_or_nothing():
-            if destinations is None:
-                results = [self.encode(command_buffer, s, t) for s, t in zip(sources, targets, strict=True)]
-                return ImageBatch(result for result in results if result is not None)
-            for source, target, destination in zip(sources, targets, destinations, strict=True):
-                self.encode(command_buffer, source, target, destination_image=destination)
-        return None
-
-    def _require_labels(self, source: Image, labels: Any) -> None:
-        if not isinstance(labels, LossLabels):
-            raise FormatError(f"Loss: labels is {type(labels).__name__}; it has to be LossLabels")
-        if labels.device is not self.device:
-            raise StateError(
-                f"Loss: labels are on {labels.device.identifier} but the kernel on {self.device.identifier}"
-            )
-        if labels.labels_image.shape != source.shape:
-            raise GeometryError(
-                f"Loss: labels are {labels.labels_image.descriptor.shape_text} but source_image is "
-                f"{source.descriptor.shape_text}"
-            )
-        unreduced = self.reduction_type is LossReductionType.NONE
-        expected = source.shape if unreduced else (source.number_of_images, 1, 1, 1)
-        if labels.loss_image.shape != expected:
-            raise GeometryError(
-                f"Loss: labels.loss_image is {labels.loss_image.descriptor.shape_text} but reduction "
-                f"{self.reduction_type.name} of a {source.descriptor.shape_text} source needs "
-                f"{'x'.join(map(str, expected))}"
-            )
-        require_whole_images(self)
-        for name, image in (("labels_image", labels.labels_image), ("weights_image", labels.weights_image)):
-            if image is not None:
-                image._require_readable("Loss", name)
-
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
@@ -170,9 +199,3 @@ class Loss(LossProperties, Kernel):
         terms = LossTerms(self._loss_descriptor, source, labels.labels_image, labels.weights_image)
         family = loss_soft_max if self.loss_type is LossType.SOFTMAX_CROSS_ENTROPY else loss_elements
         family.add_loss(command_buffer, terms, labels.loss_image, destination, self._gradient_follows_reduction)
-
-    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
-        loss_image, *read = state._images
-        loss_image._written_by(command_buffer)
-        for image in {id(image): image for image in read}.values():
-            image._read_once()

@@ -37,7 +37,7 @@ class LossReductionType(enum.IntEnum):
     SUM_BY_NON_ZERO_WEIGHTS = 3
 
 
-def _member(owner: str, argument: str, kind: type[enum.IntEnum], value: Any) -> Any:
+def member_of(owner: str, argument: str, kind: type[enum.IntEnum], value: Any) -> Any:
     if isinstance(value, str):
         if value.upper() in kind.__members__:
             return kind[value.upper()]
@@ -71,9 +71,9 @@ class LossDescriptor:
 
     def __post_init__(self) -> None:
         owner = type(self).__name__
-        object.__setattr__(self, "loss_type", _member(owner, "loss_type", LossType, self.loss_type))
+        object.__setattr__(self, "loss_type", member_of(owner, "loss_type", LossType, self.loss_type))
         object.__setattr__(
-            self, "reduction_type", _member(owner, "reduction_type", LossReductionType, self.reduction_type)
+            self, "reduction_type", member_of(owner, "reduction_type", LossReductionType, self.reduction_type)
         )
         for name, minimum, maximum in (
             ("weight", None, None),

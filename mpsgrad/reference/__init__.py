@@ -23,6 +23,15 @@ from .convolution import (
     fully_connected_gradient_data,
     fully_connected_gradient_weights,
 )
+from .copies import (
+    concatenation,
+    concatenation_gradient,
+    reshape,
+    reshape_gradient,
+    slice_image,
+    slice_image_gradient,
+    sub_pixels,
+)
 from .dropout import dropout, dropout_gradient, dropout_mask, philox
 from .gram_matrix import gram_matrix, gram_matrix_gradient
 from .group_normalization import (
@@ -81,6 +90,7 @@ from .upsampling import (
     resample_gradient,
 )
 from .window import window_extent
+from .yolo_loss import YOLOOptions, yolo_choices, yolo_loss, yolo_overlaps
 
 __all__ = [
     "NEURON_DEFAULTS",
@@ -91,6 +101,7 @@ __all__ = [
     "PadMode",
     "Preprocessing",
     "Reduction",
+    "YOLOOptions",
     "adam",
     "arithmetic",
     "arithmetic_gradient",
@@ -99,6 +110,8 @@ __all__ = [
     "batch_normalization_inference_gradient",
     "batch_normalization_statistics",
     "compare",
+    "concatenation",
+    "concatenation_gradient",
     "convolution",
     "convolution_gradient_biases",
     "convolution_gradient_data",
@@ -155,15 +168,23 @@ __all__ = [
     "reduced_loss_gradient_labels",
     "reduction",
     "reduction_gradient",
+    "reshape",
+    "reshape_gradient",
     "rms_prop",
     "resample",
     "resample_gradient",
+    "slice_image",
+    "slice_image_gradient",
     "soft_max",
     "soft_max_gradient",
     "spatial_normalization",
     "spatial_normalization_gradient",
     "stochastic_gradient_descent",
+    "sub_pixels",
     "weighted_reduction",
     "weighted_reduction_gradient",
     "window_extent",
+    "yolo_choices",
+    "yolo_loss",
+    "yolo_overlaps",
 ]

@@ -10,8 +10,10 @@ import pytest
 from bench import __main__ as command_line
 from bench import inputs, peaks, timing
 from bench.rows.convolution import Row as Layer
+from bench.rows.convolution_transpose import Row as Upsampled
 from bench.rows.pooling import AVERAGE_INSIDE, RECORDED
 from bench.rows.pooling import Row as Windows
+from bench.rows.sub_pixel_convolution import Row as Blocks
 from bench.selection import modules
 
 PIXELS = (2, 3, 3, 5)
@@ -24,6 +26,9 @@ def _both(rows: Any) -> dict[str, Any]:
 
 USUAL: dict[str, Any] = {"DESIGN": _both((PIXELS,)), "OTHERS": {}}
 UNUSUAL: dict[str, dict[str, Any]] = {
+    "convolution_transpose": {"DESIGN": _both((Upsampled(2, 3, 5, 3),)), "OTHERS": {}},
+    "sub_pixel_convolution": {"DESIGN": _both((Blocks(2, 3, 5, 3),)), "OTHERS": {}},
+    "yolo_loss": {"DESIGN": _both((PIXELS[:3],)), "OTHERS": {}},
     "convolution": {
         "DESIGN": _both(
             (

@@ -162,6 +162,12 @@ KERNELS: dict[str, Any] = {
     "UpsamplingBilinearGradient": lambda: mg.UpsamplingBilinearGradient(scale_factor_x=2, scale_factor_y=1.5),
     "UpsamplingNearest": lambda: mg.UpsamplingNearest(scale_factor_x=2, scale_factor_y=3),
     "UpsamplingNearestGradient": lambda: mg.UpsamplingNearestGradient(scale_factor_x=2, scale_factor_y=3),
+    "YOLOLoss": lambda: mg.YOLOLoss(
+        mg.YOLOLossDescriptor(
+            [(1, 2), (3, 4)], mg.LossDescriptor("huber", delta=0.5), reduction_type="mean", rescore=False, scale_xy=3
+        ),
+        gradient_follows_reduction=True,
+    ),
 }
 """Each public kernel class with arguments that are not the defaults."""
 
@@ -172,6 +178,7 @@ ABSTRACT = {
     "ForwardKernel",
     "GradientKernel",
     "Kernel",
+    "LossKernel",
     "NormalizationKernel",
     "Optimizer",
     "Pooling",
