@@ -1,7 +1,7 @@
-"""Stochastic gradient descent with momentum, and Adam, on one vector of parameters, in place.
+"""Stochastic gradient descent with momentum, RMSProp and Adam, on one vector of parameters, in place.
 
 PyTorch multiplies by the learning rate after the momentum, we before, so its momentum is ours over the learning rate;
-both read three vectors and write two. Adam reads four and writes three.
+both read three vectors and write two, as RMSProp does. Adam reads four and writes three.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             for length in lengths:
                 prepare = partial(_prepare, length)
                 yield Case("optimizer_sgd_momentum", str(length), dtype, group, 20 * length, 4 * length, prepare)
+                prepare = partial(_prepare_rms_prop, length)
+                yield Case("optimizer_rms_prop", str(length), dtype, group, 20 * length, 8 * length, prepare)
                 prepare = partial(_prepare_adam, length)
                 yield Case("optimizer_adam", str(length), dtype, group, 28 * length, 12 * length, prepare)
 
@@ -71,6 +73,66 @@ def _prepare(length: int, device: mg.Device) -> Work:
         ]
 
     return Work(encode, lambda: {"values": values, "momentum": momentum}, parts, partial(_torch_calls, length))
+
+
+def _prepare_rms_prop(length: int, device: mg.Device) -> Work:
+    values, gradient = (mg.Vector(length, device) for _ in range(2))
+    squares = mg.Vector.from_array(np.ones(length, np.float32), device)
+    inputs = _inputs(length)[:2]
+    for array, vector in zip(inputs, (values, gradient), strict=True):
+        array.fill(vector.buffer)
+    kernel = mg.OptimizerRMSProp.with_learning_rate(LEARNING_RATE, device=device)
+    encode = partial(
+        kernel.encode,
+        input_values_vector=values,
+        input_gradient_vector=gradient,
+        input_sum_of_squares_vector=squares,
+        result_values_vector=values,
+    )
+
+    def parts() -> list[Part]:
+        v, g = (array.first(CHECKED) for array in inputs)
+        exact, sums = reference.rms_prop(g, v, np.ones(len(v)), learning_rate=LEARNING_RATE)
+        few = (slice(0, len(v)),)
+        return [
+            Part("values", few, exact, error_bound(np.float32, 8, np.abs(v) + np.abs(g), exact)),
+            Part("squares", few, sums, error_bound(np.float32, 4, 1 + g * g, sums)),
+        ]
+
+    return Work(encode, lambda: {"values": values, "squares": squares}, parts, partial(_torch_rms_prop, length))
+
+
+def _torch_rms_prop(length: int, where: Any) -> Mapping[str, TorchCall]:
+    """PyTorch's fastest for all parameters at once; it has no fused one."""
+    import torch
+
+    values, gradient = (array.tensor(where).clone() for array in _inputs(length)[:2])
+    squares, steps = torch.ones_like(values), torch.zeros(())
+
+    def results(returned: Any) -> Mapping[str, Any]:
+        return {"values": values, "squares": squares}
+
+    return {"foreach": TorchCall(_foreach_rms_prop, (values, gradient, squares, steps), results, fuses=False)}
+
+
+def _foreach_rms_prop(values: Any, gradient: Any, squares: Any, steps: Any) -> None:
+    from torch.optim.rmsprop import rmsprop
+
+    rmsprop(
+        [values],
+        [gradient],
+        [squares],
+        [],
+        [],
+        [steps],
+        foreach=True,
+        lr=LEARNING_RATE,
+        alpha=0.9,
+        eps=1e-8,
+        weight_decay=0.0,
+        momentum=0.0,
+        centered=False,
+    )
 
 
 def _prepare_adam(length: int, device: mg.Device) -> Work:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from mpsgrad.archive import archivable
@@ -164,6 +164,43 @@ class Optimizer(BaseKernel):
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         self._learning_rate = real(type(self).__name__, "learning_rate", rate)
+
+    @property
+    def gradient_rescale(self) -> float:
+        """What gradients are multiplied by."""
+        return self._optimizer_descriptor.gradient_rescale
+
+    @property
+    def apply_gradient_clipping(self) -> bool:
+        """Whether the next encodes clip gradients; it starts as the descriptor's.
+
+        Raises ``GeometryError`` if it is set while ``gradient_clip_min`` is above ``gradient_clip_max``.
+        """
+        return self._optimizer_descriptor.apply_gradient_clipping
+
+    # objc: -setApplyGradientClipping:
+    @apply_gradient_clipping.setter
+    def apply_gradient_clipping(self, applies: bool) -> None:
+        self._optimizer_descriptor = replace(self._optimizer_descriptor, apply_gradient_clipping=applies)
+        self._steps.clear()
+
+    @property
+    def gradient_clip_max(self) -> float:
+        """The largest gradient that clipping leaves as it is."""
+        return self._optimizer_descriptor.gradient_clip_max
+
+    @property
+    def gradient_clip_min(self) -> float:
+        """The smallest gradient that clipping leaves as it is."""
+        return self._optimizer_descriptor.gradient_clip_min
+
+    @property
+    def regularization_type(self) -> RegularizationType:
+        return self._optimizer_descriptor.regularization_type
+
+    @property
+    def regularization_scale(self) -> float:
+        return self._optimizer_descriptor.regularization_scale
 
     def _archived_properties(self) -> dict[str, Any]:
         return {**super()._archived_properties(), "learning_rate": self._learning_rate}

@@ -27,12 +27,6 @@ def array(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def spread(result: np.ndarray, factor: int) -> np.ndarray:
-    images, height, width, channels = result.shape
-    blocks = result.reshape(images, height, width, factor, factor, channels // factor**2)
-    return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(images, height * factor, width * factor, -1)
-
-
 @given(data=st.data(), factor=st.integers(1, 3), channels=st.sampled_from([1, 3, 8]), stride=st.integers(1, 2))
 def test_the_result_is_that_of_the_convolution_in_blocks(data, factor, channels, stride):
     dtype = data.draw(channel_formats()).dtype
@@ -46,8 +40,8 @@ def test_the_result_is_that_of_the_convolution_in_blocks(data, factor, channels,
         kernel.encode(commands, image, destination_image=y.image)
     size = (y.image.height // factor, y.image.width // factor)
     keywords: Any = {"size": size, "stride": (stride, stride), "offset": (kernel.offset.y, kernel.offset.x)}
-    exact = spread(reference.convolution(x, w, b, **keywords), factor)
-    magnitude = spread(reference.convolution(np.abs(x), np.abs(w), np.abs(b), **keywords), factor)
+    exact = reference.sub_pixels(reference.convolution(x, w, b, **keywords), factor)
+    magnitude = reference.sub_pixels(reference.convolution(np.abs(x), np.abs(w), np.abs(b), **keywords), factor)
     assert y.image.shape[3] == channels
     assert_within(y.check(), exact, error_bound(dtype, 19, magnitude, exact))
 
@@ -59,7 +53,7 @@ def test_part_of_a_block_is_written_where_the_clip_rectangle_ends():
     with mg.CommandBuffer() as commands:
         y = kernel.encode(commands, mg.Image.from_array(x))
     expected = np.zeros((1, 8, 8, 2))
-    result = spread(reference.convolution(x, w, size=(2, 3)), 2)
+    result = reference.sub_pixels(reference.convolution(x, w, size=(2, 3)), 2)
     expected[:, 2:5, 1:6] = result[:, :3, :5]
     np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-4, atol=1e-5)
 
@@ -72,7 +66,7 @@ def test_a_kernel_from_an_archive_and_a_fused_neuron():
         assert one.sub_pixel_scale_factor == 2
         with mg.CommandBuffer() as commands:
             results.append(one.encode(commands, mg.Image.from_array(x)))
-    exact = np.maximum(spread(reference.convolution(x, w, size=(3, 3)), 2), 0)
+    exact = np.maximum(reference.sub_pixels(reference.convolution(x, w, size=(3, 3)), 2), 0)
     np.testing.assert_allclose(np.asarray(results[0]), exact, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(np.asarray(results[1]), np.asarray(results[0]))
 

@@ -112,6 +112,23 @@ def test_clipping_comes_before_rescaling_and_regularization_last():
     np.testing.assert_array_equal(result, np.float32([-3.125, 4.375, -0.625, -6.875, -5]))
 
 
+def test_the_descriptor_is_read_from_the_kernel_and_clipping_can_be_switched():
+    limits = {"gradient_rescale": 2.0, "gradient_clip_max": 0.5, "gradient_clip_min": -0.25}
+    kernel = optimizer(learning_rate=1.0, **limits)
+    assert {name: getattr(kernel, name) for name in limits} == limits
+    assert kernel.regularization_scale == 0
+    assert kernel.regularization_type is mg.RegularizationType.NONE and not kernel.apply_gradient_clipping
+    g, v = np.float32([3, -3]), np.float32([0, 0])
+    for applies, expected in ((False, [-6, 6]), (True, [-1, 0.5]), (False, [-6, 6])):
+        kernel.apply_gradient_clipping = applies
+        for one in (kernel, archive.from_bytes(archive.to_bytes(kernel))):
+            assert one.apply_gradient_clipping is applies
+            np.testing.assert_array_equal(step(one, g, v)[0], np.float32(expected))
+    reversed_limits = optimizer(gradient_clip_max=-1.0)
+    with pytest.raises(mg.GeometryError, match=r"gradient_clip_min is 0.0 but gradient_clip_max -1.0"):
+        reversed_limits.apply_gradient_clipping = True
+
+
 def test_the_sign_of_zero_is_zero():
     kernel = optimizer(learning_rate=1.0, regularization_type="l1", regularization_scale=0.5)
     result, _ = step(kernel, np.zeros(3, np.float32), np.float32([-1, 0, 1]))

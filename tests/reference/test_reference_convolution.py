@@ -156,3 +156,60 @@ def test_mismatched_shapes_are_named():
         reference.convolution_gradient_weights(np.ones((1, 4, 4, 4)), x, kernel=(3, 3), groups=2)
     with pytest.raises(ValueError, match=r"source is \(4, 4, 6\) but the weights are for \(3, 3, 3\)"):
         reference.fully_connected(x, w)
+
+
+@st.composite
+def transposed(draw: st.DrawFn) -> tuple[dict, tuple, int]:
+    """Keywords, the shapes of source, weights and result, and a seed."""
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    count, kernel, size = draw(groups), draw(pair), draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
+    inputs, outputs = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    keywords = {
+        "stride": draw(pair),
+        "dilation": draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        "offset": draw(st.tuples(st.integers(-3, 3), st.integers(-3, 3))),
+        "groups": count,
+    }
+    source = (draw(st.integers(1, 2)), *draw(pair), count * inputs)
+    shapes = (source, (count * outputs, *kernel, inputs), (source[0], *size, count * outputs))
+    return keywords, shapes, draw(seeds)
+
+
+@settings(deadline=None)
+@given(transposed())
+def test_gradients_of_transposed_convolutions_against_central_differences(case):
+    keywords, shapes, seed = case
+    rng = np.random.default_rng(seed)
+    x, w, g = (rng.standard_normal(shape) for shape in shapes)
+    b, size = rng.standard_normal(len(w)), g.shape[1:3]
+    dx, dw, db = reference.convolution_transpose_gradient(g, x, w, **keywords)
+
+    def forward(x: np.ndarray = x, w: np.ndarray = w, b: np.ndarray = b) -> np.ndarray:
+        return reference.convolution_transpose(x, w, b, size=size, **keywords)
+
+    assert_gradient(lambda x: forward(x=x), x, g, dx, rng)
+    assert_gradient(lambda w: forward(w=w), w, g, dw, rng)
+    assert_gradient(lambda b: forward(b=b), b, g, db, rng)
+
+
+@settings(deadline=None)
+@given(transposed())
+def test_transposed_convolutions_match_the_sums_over_the_source_with_zeros_between(case):
+    """Z has stride - 1 zeros between pixels; y[v] = sum over q of w[q] Z[v + offset - floor(kd / 2) + dilation q]."""
+    keywords, shapes, seed = case
+    rng = np.random.default_rng(seed)
+    x, w = (rng.standard_normal(shape) for shape in shapes[:2])
+    (sy, sx), (dy, dx), (oy, ox) = keywords["stride"], keywords["dilation"], keywords["offset"]
+    z = np.zeros((x.shape[0], (x.shape[1] - 1) * sy + 1, (x.shape[2] - 1) * sx + 1, x.shape[3]))
+    z[:, ::sy, ::sx] = x
+    y = np.zeros(shapes[2])
+    outputs, inputs = len(w) // keywords["groups"], w.shape[3]
+    for row, column, ky, kx in np.ndindex(*shapes[2][1:3], *w.shape[1:3]):
+        i = row + oy - ((w.shape[1] - 1) * dy + 1) // 2 + dy * ky
+        j = column + ox - ((w.shape[2] - 1) * dx + 1) // 2 + dx * kx
+        if 0 <= i < z.shape[1] and 0 <= j < z.shape[2]:
+            for o in range(len(w)):
+                first = o // outputs * inputs
+                y[:, row, column, o] += z[:, i, j, first : first + inputs] @ w[o, ky, kx]
+    actual = reference.convolution_transpose(x, w, size=shapes[2][1:3], **keywords)
+    np.testing.assert_allclose(actual, y, atol=1e-12)

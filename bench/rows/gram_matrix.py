@@ -1,0 +1,88 @@
+"""Gram matrices of the feature channels, and the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import mpsgrad as mg
+from bench.case import Case, Part, TorchCall, Work
+from bench.inputs import RandomArray, empty_image
+from bench.shapes import AWKWARD, SMALL, Shape, text
+from mpsgrad import reference
+from mpsgrad.accuracy import error_bound
+
+DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((4, 56, 56, 64),), "gpu": ((16, 128, 128, 128),)}
+OTHERS: Mapping[str, tuple[Shape, ...]] = {"awkward": AWKWARD, "small": (SMALL,)}
+
+
+def cases(dtype: str, hardware: str) -> Iterator[Case]:
+    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
+        for shape in shapes:
+            images, _, _, channels = shape
+            x, g = RandomArray(shape, dtype), RandomArray((images, 1, channels, channels), dtype, 1)
+            operations = 2 * x.size * channels
+            forward, gradient = partial(_forward, x, g.shape), partial(_gradient, x, g)
+            yield Case("gram_matrix", text(shape), dtype, group, x.nbytes + g.nbytes, operations, forward)
+            nbytes = 2 * x.nbytes + g.nbytes
+            yield Case("gram_matrix_gradient", text(shape), dtype, group, nbytes, operations, gradient)
+
+
+def _forward(x: RandomArray, shape: tuple[int, ...], device: mg.Device) -> Work:
+    source, result = x.image(device), empty_image(shape, x.dtype, device)
+
+    def parts() -> list[Part]:
+        exact, magnitude = (reference.gram_matrix(each) for each in (x.first(), np.abs(x.first())))
+        return [Part("result", (slice(0, 1),), exact, error_bound(x.dtype, x.size // x.shape[3], magnitude, exact))]
+
+    def torch_calls(where: Any) -> Mapping[str, TorchCall]:
+        images, height, width, channels = x.shape
+        matrices = x.tensor(where).reshape(images, height * width, channels)
+        return {"matrix": TorchCall(_product, (matrices,), _with_height, fuses=False)}
+
+    encode = partial(mg.GramMatrixCalculation(device=device).encode, source_image=source, destination_image=result)
+    return Work(encode, lambda: {"result": result}, parts, torch_calls)
+
+
+def _gradient(x: RandomArray, g: RandomArray, device: mg.Device) -> Work:
+    source, incoming, result = x.image(device), g.image(device), empty_image(x.shape, x.dtype, device)
+    state = mg.GramMatrixCalculation(device=device).result_state(source, destination_image=incoming)
+
+    def parts() -> list[Part]:
+        exact = reference.gram_matrix_gradient(g.first(), x.first())
+        magnitude = reference.gram_matrix_gradient(np.abs(g.first()), np.abs(x.first()))
+        return [Part("result", (slice(0, 1),), exact, error_bound(x.dtype, 2 * x.shape[3] + 4, magnitude, exact))]
+
+    def torch_calls(where: Any) -> Mapping[str, TorchCall]:
+        images, height, width, channels = x.shape
+        matrices = x.tensor(where).reshape(images, height * width, channels)
+        arguments = (g.tensor(where).reshape(images, channels, channels), matrices)
+        return {"matrix": TorchCall(_product_gradient, arguments, partial(_as_image, x.shape), fuses=False)}
+
+    encode = partial(
+        mg.GramMatrixCalculationGradient(device=device).encode,
+        source_gradient=incoming,
+        source_image=source,
+        gradient_state=state,
+        destination_gradient=result,
+    )
+    return Work(encode, lambda: {"result": result}, parts, torch_calls)
+
+
+def _product(x: Any) -> Any:
+    return x.transpose(1, 2) @ x
+
+
+def _product_gradient(g: Any, x: Any) -> Any:
+    return x @ (g + g.transpose(1, 2))
+
+
+def _with_height(returned: Any) -> Mapping[str, Any]:
+    return {"result": returned[:, None]}
+
+
+def _as_image(shape: tuple[int, ...], returned: Any) -> Mapping[str, Any]:
+    return {"result": returned.reshape(shape)}
