@@ -79,9 +79,10 @@ class _Layer:
         def parts() -> list[Part]:
             few = slice(0, CHECKED)
             x, w = self.x.first(), self.weights.array()[few]
+            size = (self.g.shape[1], self.g.shape[2])
             exact, magnitude = (
-                reference.convolution_transpose(*each, size=self.g.shape[1:3], stride=(STRIDE, STRIDE))
-                for each in ((x, w), (np.abs(x), np.abs(w)))
+                reference.convolution_transpose(a, b, size=size, stride=(STRIDE, STRIDE))
+                for a, b in ((x, w), (np.abs(x), np.abs(w)))
             )
             return [_image_part(few, exact, error_bound(self.dtype, w[0].size + 1, magnitude, exact))]
 
@@ -117,8 +118,8 @@ class _Layer:
             few = slice(0, CHECKED)
             g, x, w = self.g.channels(CHECKED), self.x.channels(CHECKED), self.weights.array()[few, :, :, few]
             exact, magnitude = (
-                reference.convolution_transpose_gradient(*each, w, stride=(STRIDE, STRIDE))[1]
-                for each in ((g, x), (np.abs(g), np.abs(x)))
+                reference.convolution_transpose_gradient(a, b, w, stride=(STRIDE, STRIDE))[1]
+                for a, b in ((g, x), (np.abs(g), np.abs(x)))
             )
             bound = error_bound(np.float32, self.x.size // self.row.inputs, magnitude, exact)
             return [Part("weights", (few, slice(None), slice(None), few), exact, bound)]
