@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 import mpsgrad as mg
 
 settings.register_profile(
-    "default", deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, max_examples=16, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", parent=settings.get_profile("default"), max_examples=1000, derandomize=False)
 # For runs under compute-sanitizer, in which each kernel takes many times as long.
