@@ -132,10 +132,15 @@ def test_a_device_without_a_clock_is_refused(torch: Any, device: mg.Device, monk
         timer.measure(Work(_Counted(device).encode, lambda: {}, lambda: []), {}, samples=1, seconds=1.0)
 
 
+ignores_warnings_of_pytorch = pytest.mark.filterwarnings("ignore")
+"""Some versions warn when their compiler is imported, which is no failure of it."""
+
+
 def _compilable(layout: str, fuses: bool = True) -> tuple[str, TorchCall]:
     return layout, TorchCall(lambda: layout, (), lambda returned: {}, fuses)
 
 
+@ignores_warnings_of_pytorch
 def test_the_compiler_takes_our_layout_and_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
@@ -150,6 +155,7 @@ def test_the_compiler_takes_our_layout_and_stops_when_its_time_is_over(monkeypat
     assert compiler.compiled(calls) is None
 
 
+@ignores_warnings_of_pytorch
 def test_the_compiler_gives_up_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     tried: list[int] = []

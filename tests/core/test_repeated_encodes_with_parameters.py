@@ -125,8 +125,11 @@ class TestConvolution:
     def test_weights_are_packed_once(self) -> None:
         with mg.CommandBuffer() as commands:
             self.forward.encode(commands, self.source)
+            first = [dispatch.function.name for dispatch in commands._dispatches]
             self.forward.encode(commands, self.source)
-            assert len(commands._dispatches) == 2
+            both = [dispatch.function.name for dispatch in commands._dispatches]
+        assert both == 2 * first
+        assert not any("pack" in name for name in both)
 
     def test_a_neuron_that_the_data_source_has_now(self) -> None:
         for neuron in (mg.NeuronDescriptor("relu"), mg.NeuronDescriptor("relu", a=0.5), None):
