@@ -161,6 +161,8 @@ class Reshape(Kernel):
     reshaped_feature_channels = IntegerProperty(1, "The feature channels of results.", minimum=1)
 
     # objc: -encodeToCommandBuffer:sourceImage:reshapedWidth:reshapedHeight:reshapedFeatureChannels:
+    # objc: -encodeToCommandBuffer:sourceImage:destinationState:destinationStateIsTemporary:reshapedWidth:
+    # objc:     reshapedHeight:reshapedFeatureChannels:
     def encode_reshaped(
         self,
         command_buffer: CommandBuffer,
@@ -173,11 +175,34 @@ class Reshape(Kernel):
         state_is_temporary: bool = False,
     ) -> Any:
         """``encode`` after setting the three extents; raises ``GeometryError`` if they do not fit the source."""
-        self.reshaped_width, self.reshaped_height = reshaped_width, reshaped_height
-        self.reshaped_feature_channels = reshaped_feature_channels
+        self._set_extents(reshaped_width, reshaped_height, reshaped_feature_channels)
         return self.encode(
             command_buffer, source_image, return_state=return_state, state_is_temporary=state_is_temporary
         )
+
+    # objc: -encodeBatchToCommandBuffer:sourceImages:reshapedWidth:reshapedHeight:reshapedFeatureChannels:
+    # objc: -encodeBatchToCommandBuffer:sourceImages:destinationStates:destinationStateIsTemporary:reshapedWidth:
+    # objc:     reshapedHeight:reshapedFeatureChannels:
+    def encode_batch_reshaped(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        reshaped_width: int,
+        reshaped_height: int,
+        reshaped_feature_channels: int,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any:
+        """``encode_batch`` after setting the three extents; raises ``GeometryError`` if they do not fit the sources."""
+        self._set_extents(reshaped_width, reshaped_height, reshaped_feature_channels)
+        return self.encode_batch(
+            command_buffer, source_images, return_state=return_state, state_is_temporary=state_is_temporary
+        )
+
+    def _set_extents(self, width: int, height: int, feature_channels: int) -> None:
+        self.reshaped_width, self.reshaped_height = width, height
+        self.reshaped_feature_channels = feature_channels
 
     def _adjust_descriptor(self, source: Image, descriptor: ImageDescriptor) -> ImageDescriptor:
         self._configure(offset=Offset())

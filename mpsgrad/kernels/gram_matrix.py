@@ -113,13 +113,26 @@ class GramMatrixCalculation(Kernel):
 
 
 class GramMatrixCalculationGradient(GradientKernel):
-    """``dx[p][c] = alpha sum_f x[p][f] (g[f][c] + g[c][f])``; ``alpha`` is that of the forward kernel's state.
+    """``dx[p][c] = alpha sum_f x[p][f] (g[f][c] + g[c][f])``.
 
-    Source: ``MPSNNGramMatrixCalculationGradient``.
+    The state sets ``alpha`` to that of the forward kernel, unless a property was set by hand and the destination is
+    given. Source: ``MPSNNGramMatrixCalculationGradient``.
     """
 
     remembers_encodes = True
     forward_kernels = ("GramMatrixCalculation",)
+
+    alpha = RealProperty(1.0, "The factor of the sums.")
+
+    # objc: -initWithDevice:
+    # objc: -initWithDevice:alpha:
+    def __init__(self, alpha: float = 1.0, *, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(device=device, label=label)
+        self.alpha = real(type(self).__name__, "alpha", alpha)
+
+    def _configure_from(self, state: Any) -> None:
+        super()._configure_from(state)
+        self._configure(alpha=state.alpha)
 
     def _configure_geometry(self, snapshot: ForwardSnapshot) -> None:
         self._configure(primary_offset=Offset(), secondary_offset=Offset())
@@ -164,5 +177,5 @@ class GramMatrixCalculationGradient(GradientKernel):
             (channels, width * height, channels, images),
             (True, True, False, True),
             merge="sum_parts",
-            scale=state.alpha,
+            scale=self.alpha,
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import Size, integers
+from mpsgrad.geometry import Size, integer, integers
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 from mpsgrad.state import State
 
@@ -21,11 +21,22 @@ def _require(owner: str, argument: str, kind: type, value: Any) -> None:
 class LossDataDescriptor:
     """Labels or weights as float32 values. Source: ``MPSCNNLossDataDescriptor``.
 
-    ``data`` is copied; its layout is "HWC" or "CHW"; ``size`` is (width, height, feature channels). Raises
-    ``FormatError`` for another dtype or layout and ``GeometryError`` for another number of values.
+    ``data`` is copied; its layout is "HWC" or "CHW"; ``size`` is (width, height, feature channels). A row, of pixels or
+    in CHW of one channel, begins ``bytes_per_row`` after the one before, and with CHW the rows of a channel
+    ``bytes_per_image`` after those of the one before; without them the values follow each other. Raises ``FormatError``
+    for another dtype or layout, and ``GeometryError`` for another number of values, for fewer than these distances
+    need, and for distances that are no multiple of 4 or too short.
     """
 
-    def __init__(self, data: Any, *, layout: str = "HWC", size: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        data: Any,
+        *,
+        layout: str = "HWC",
+        size: tuple[int, int, int],
+        bytes_per_row: int | None = None,
+        bytes_per_image: int | None = None,
+    ) -> None:
         owner = type(self).__name__
         values = np.asarray(data)
         if values.dtype != np.float32 or not values.dtype.isnative:
@@ -35,13 +46,31 @@ class LossDataDescriptor:
         self.layout = layout
         self.size = Size(*integers(owner, "size", size, 3, 1))
         width, height, channels = self.size
-        if values.size != width * height * channels:
+        run = width * channels if layout == "HWC" else width
+        images = channels if layout == "CHW" else 1
+        row = _distance(owner, "bytes_per_row", bytes_per_row, run)
+        image = _distance(owner, "bytes_per_image", bytes_per_image, row * (height - 1) + run, row * height)
+        needed = image * (images - 1) + row * (height - 1) + run
+        is_dense = bytes_per_row is None and bytes_per_image is None
+        if values.size < needed or (is_dense and values.size > needed):
             raise GeometryError(
-                f"{owner}: data has {values.size} values but size {tuple(self.size)} needs {width * height * channels}"
+                f"{owner}: data has {values.size} values but size {tuple(self.size)} needs {needed}"
             )
-        if layout == "CHW":
-            values = values.reshape(channels, height, width).transpose(1, 2, 0)
-        self.data = np.array(values.reshape(height, width, channels), order="C")
+        self.bytes_per_row, self.bytes_per_image = 4 * row, 4 * image
+        flat = np.ascontiguousarray(values).reshape(-1)
+        rows = np.lib.stride_tricks.as_strided(flat, (images, height, run), (4 * image, 4 * row, 4), writeable=False)
+        pixels = rows.transpose(1, 2, 0) if layout == "CHW" else rows.reshape(height, width, channels)
+        self.data = np.array(pixels, order="C")
+
+
+def _distance(owner: str, name: str, value: Any, least: int, dense: int | None = None) -> int:
+    """A distance in bytes as one in values; ``dense``, or ``least``, without one."""
+    if value is None:
+        return least if dense is None else dense
+    number = integer(owner, name, value, 4 * least)
+    if number % 4:
+        raise GeometryError(f"{owner}: {name} is {number}; it has to be a multiple of 4")
+    return number // 4
 
 
 class LossLabels(State):

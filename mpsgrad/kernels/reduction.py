@@ -11,7 +11,7 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError
-from mpsgrad.geometry import NO_CLIP, Offset
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, RealProperty, RegionProperty, Regions, clip_layout
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
@@ -98,6 +98,10 @@ class ReduceUnary(Kernel):
                 f"source is {source.descriptor.shape_text}: nothing is left to reduce"
             )
         return origin.x, origin.y, width, height
+
+    def _first_images(self) -> set[int]:
+        origin, size = self.clip_rect_source
+        return {origin.z if size.depth == MAXIMUM else -1}
 
     def _scale(self, box: tuple[int, int, int, int], channels: int) -> float:
         if self.operation != "mean":

@@ -101,7 +101,7 @@ KERNELS: dict[str, Any] = {
     "LossGradient": lambda: mg.LossGradient(mg.LossDescriptor("log", epsilon=0.5), compute_label_gradients=True),
     "Neuron": lambda: mg.Neuron(mg.NeuronDescriptor("prelu", data=[0.25, 0.5])),
     "GramMatrixCalculation": lambda: mg.GramMatrixCalculation(0.5),
-    "GramMatrixCalculationGradient": mg.GramMatrixCalculationGradient,
+    "GramMatrixCalculationGradient": lambda: mg.GramMatrixCalculationGradient(0.25),
     "NeuronAbsolute": mg.NeuronAbsolute,
     "NeuronELU": lambda: mg.NeuronELU(0.5),
     "NeuronExponential": lambda: mg.NeuronExponential(0.5, 0.25, 2.0),

@@ -510,6 +510,15 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "label data in another layout": (
         lambda: mg.LossDataDescriptor(np.zeros(4, np.float32), layout="WHC", size=(2, 2, 1)), Format,
         "layout is 'WHC'; it has to be 'HWC' or 'CHW'"),
+    "label data in rows that overlap": (
+        lambda: mg.LossDataDescriptor(np.zeros(8, np.float32), size=(2, 2, 1), bytes_per_row=4), Geometry,
+        "bytes_per_row is 4; it has to be at least 8"),
+    "label data in rows of half values": (
+        lambda: mg.LossDataDescriptor(np.zeros(8, np.float32), size=(2, 2, 1), bytes_per_row=10), Geometry,
+        "bytes_per_row is 10; it has to be a multiple of 4"),
+    "label data without its last row": (
+        lambda: mg.LossDataDescriptor(np.zeros(5, np.float32), size=(2, 2, 1), bytes_per_row=16), Geometry,
+        r"data has 5 values but size \(2, 2, 1\) needs 6"),
     "label data without a depth": (
         lambda: mg.LossDataDescriptor(np.zeros(4, np.float32), size=(2, 2)), Format, r"size is \(2, 2\); .* 3 int"),
     "labels without a descriptor": (

@@ -132,7 +132,11 @@ def test_batches_and_archives_give_the_same_bits():
     images = [mg.Image.from_array(one) for one in x]
     with mg.CommandBuffer() as commands:
         results, states = restored.encode_batch(commands, images, return_state=True)
+        again = mg.Reshape().encode_batch_reshaped(
+            commands, images, reshaped_width=5, reshaped_height=4, reshaped_feature_channels=2
+        )
         gradients = mg.ReshapeGradient().encode_batch(commands, list(results), images, states)
+    np.testing.assert_array_equal(np.asarray(again), np.asarray(results))
     np.testing.assert_array_equal(np.asarray(results), x.reshape(3, 4, 5, 2))
     np.testing.assert_array_equal(np.asarray(gradients), x)
     assert archive.from_bytes(archive.to_bytes(mg.ConcatenationGradient(2))).source_index == 2

@@ -218,9 +218,17 @@ def test_labels_in_either_layout_and_with_weights():
     chw = np.ascontiguousarray(t.transpose(2, 0, 1))
     kernel = mg.Loss(descriptor())
     results = []
-    for data, layout in ((t, "HWC"), (chw, "CHW"), (t.ravel(), "HWC")):
+    padded_rows = np.pad(t.reshape(3, 20), ((0, 0), (0, 3)), constant_values=np.nan)
+    padded_planes = np.pad(chw, ((0, 0), (0, 2), (0, 1)), constant_values=np.nan)
+    for data, layout, distances in (
+        (t, "HWC", {}),
+        (chw, "CHW", {}),
+        (t.ravel(), "HWC", {}),
+        (padded_rows, "HWC", {"bytes_per_row": 92}),
+        (padded_planes, "CHW", {"bytes_per_row": 20, "bytes_per_image": 100}),
+    ):
         labels = mg.LossLabels(
-            mg.LossDataDescriptor(data, layout=layout, size=(4, 3, 5)),
+            mg.LossDataDescriptor(data, layout=layout, size=(4, 3, 5), **distances),
             weights_descriptor=mg.LossDataDescriptor(w, size=(4, 3, 5)),
         )
         with mg.CommandBuffer() as commands:

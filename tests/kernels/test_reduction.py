@@ -174,6 +174,23 @@ def test_the_gradient_of_the_spatial_mean_has_its_own_class():
     np.testing.assert_allclose(np.asarray(dx), np.broadcast_to(g / 12, x.shape), rtol=1e-6)
 
 
+def test_a_region_of_one_image_is_that_of_each_image_of_a_batch():
+    """Metal's two-dimensional regions have a depth of 1."""
+    x = np.random.default_rng(4).standard_normal((3, 4, 5, 6)).astype(np.float32)
+    kernel = mg.ReduceRowSum()
+    kernel.clip_rect_source = mg.Region(mg.Origin(1, 2, 0), mg.Size(3, 2, 1))
+    expected = np.zeros_like(x)
+    expected[:, 2:, 1:4] = 1
+    for batch in ([mg.Image.from_array(one) for one in x], mg.ImageBatch.from_array(x)):
+        with mg.CommandBuffer() as commands:
+            results, states = kernel.encode_batch(commands, batch, return_state=True)
+            incoming = [mg.Image.from_array(np.ones((2, 1, 6), np.float32)) for _ in x]
+            gradients = mg.ReduceGradient().encode_batch(commands, incoming, batch, states)
+        exact = reference.reduction("row", "sum", x[:, 2:, 1:4])
+        np.testing.assert_allclose(np.asarray(results), exact, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(np.asarray(gradients), expected)
+
+
 def test_a_kernel_from_an_archive_gives_the_same_bits():
     x = np.random.default_rng(3).standard_normal((2, 3, 4, 6)).astype(np.float32)
     kernel = mg.ReduceFeatureChannelsSum(label="y")
