@@ -17,6 +17,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import Call, TinyOp, tiny_image, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -49,6 +50,18 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             for op in OPS:
                 for is_spread in (False, True) if op.name != "divide" else (False,):
                     yield from _cases(_Row(op, shape, dtype, is_spread), group)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    source = tiny_image(device)
+    yield TinyOp("Compare", Call(mg.Compare(device=device).encode, source, source))
+    for kind, gradient in (
+        (mg.Add, mg.AddGradient),
+        (mg.Subtract, mg.SubtractGradient),
+        (mg.Multiply, mg.MultiplyGradient),
+        (mg.Divide, mg.DivideGradient),
+    ):
+        yield from tiny_pair(kind(device=device), gradient(device=device), source, source)
 
 
 def _cases(row: _Row, group: str) -> Iterator[Case]:

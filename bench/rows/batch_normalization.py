@@ -12,6 +12,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
 from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, text
+from bench.tiny_op import Call, Encode, TinyOp, tiny_image
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -41,6 +42,36 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             ):
                 nbytes, count = passes * row.x.nbytes, operations * row.x.size
                 yield Case(op, text(shape), dtype, group, nbytes, count, prepare)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    # A batch of one image each time: partial sums over ever larger batches are not what these kernels are for.
+    source = tiny_image(device)
+    ones = np.ones(source.feature_channels, np.float32)
+    forward = mg.BatchNormalization(mg.BatchNormalizationDataSource.from_arrays(ones, ones), device=device)
+    statistics = mg.BatchNormalizationStatistics(device=device)
+    sums = mg.BatchNormalizationStatisticsGradient(device=device)
+    state = forward.result_state(source)
+    images = source.batch_representation()
+    gradient = mg.BatchNormalizationGradient(device=device)
+
+    measure = Call(statistics.encode_batch, images, state)
+    normalize = Call(forward.encode, source, batch_normalization_state=state)
+    add_up = Call(sums.encode_batch, images, images, state)
+    differentiate = Call(gradient.encode, source, source, state)
+
+    def prepare(*earlier: Encode) -> Encode:
+        def begin_batch(commands: mg.CommandBuffer) -> None:
+            state.reset()
+            for encode in earlier:
+                encode(commands)
+
+        return begin_batch
+
+    yield TinyOp("BatchNormalizationStatistics", measure, prepare())
+    yield TinyOp("BatchNormalization", normalize, prepare(measure))
+    yield TinyOp("BatchNormalizationStatisticsGradient", add_up, prepare(measure))
+    yield TinyOp("BatchNormalizationGradient", differentiate, prepare(measure, add_up))
 
 
 class _Row:

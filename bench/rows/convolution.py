@@ -13,6 +13,7 @@ import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
+from bench.tiny_op import SHAPE, TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -93,6 +94,15 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
         for row in DESIGN[hardware]:
             if row.groups == 1:
                 yield from _cases(row, dtype, tf32=True)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    channels = SHAPE[3]
+    biases = np.ones(channels, np.float32)
+    data = mg.ConvolutionDataSource.from_arrays(np.ones((channels, 1, 1, channels), np.float32), biases)
+    whole = mg.ConvolutionDataSource.from_arrays(np.ones((channels, *SHAPE[1:]), np.float32), biases)
+    yield from tiny_pair(mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device))
+    yield from tiny_pair(mg.FullyConnected(whole, device=device), mg.FullyConnectedGradient(whole, device=device))
 
 
 def _cases(row: Row, dtype: str, tf32: bool) -> Iterator[Case]:

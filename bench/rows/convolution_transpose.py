@@ -12,6 +12,7 @@ import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
+from bench.tiny_op import SHAPE, TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -58,6 +59,16 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 ("convolution_transpose_gradient_weights", layer.gradient_weights),
             ):
                 yield Case(op, row.text, dtype, group, nbytes, operations, prepare)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    channels = SHAPE[3]
+    data = mg.ConvolutionDataSource.from_arrays(
+        np.ones((channels, 1, 1, channels), np.float32), np.ones(channels, np.float32)
+    )
+    yield from tiny_pair(
+        mg.ConvolutionTranspose(data, device=device), mg.ConvolutionTransposeGradient(data, device=device)
+    )
 
 
 class _Layer:

@@ -13,6 +13,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import Call, TinyOp, tiny_image, tiny_pair
 
 DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((16, 56, 56, 64),), "gpu": ((64, 112, 112, 64),)}
 OTHERS: Mapping[str, tuple[Shape, ...]] = {"awkward": AWKWARD, "small": (SMALL,)}
@@ -92,6 +93,19 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                     0,
                     partial(_prepare, op, x, op.result(shape)),
                 )
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    yield from tiny_pair(mg.Slice(device=device), mg.SliceGradient(device=device))
+    reshape, source = mg.Reshape(device=device), tiny_image(device)
+    reshape.reshaped_width, reshape.reshaped_height = source.feature_channels, source.height
+    reshape.reshaped_feature_channels = source.width
+    yield from tiny_pair(reshape, mg.ReshapeGradient(device=device), source)
+    forward, gradient = mg.Concatenation(device=device), mg.ConcatenationGradient(device=device)
+    yield TinyOp("Concatenation", Call(forward.encode, [source, source]))
+    with mg.CommandBuffer(device) as commands:
+        result, state = forward.encode(commands, [source, source], return_state=True)
+    yield TinyOp("ConcatenationGradient", Call(gradient.encode, result, source, state))
 
 
 def _prepare(op: Op, x: RandomArray, shape: Shape, device: mg.Device) -> Work:

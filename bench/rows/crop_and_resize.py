@@ -13,6 +13,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -29,6 +30,14 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             op, nbytes = "crop_and_resize", x.nbytes + g.nbytes
             yield Case(op, text(shape), dtype, group, nbytes, 8 * g.size, partial(_forward, x, g.shape))
             yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, 8 * g.size, partial(_gradient, x, g))
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    size: dict[str, Any] = {"resize_width": 3, "resize_height": 3, "device": device}
+    regions = [(0, 0, 1, 1), (0.25, 0.25, 0.5, 0.5)]
+    yield from tiny_pair(
+        mg.CropAndResizeBilinear(**size, regions=regions), mg.CropAndResizeBilinearGradient(device=device)
+    )
 
 
 def _kernel(x: RandomArray, device: mg.Device) -> mg.CropAndResizeBilinear:

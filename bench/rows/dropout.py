@@ -17,6 +17,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -33,6 +34,10 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             nbytes = 2 * x.nbytes + x.size
             for op, prepare in (("dropout", partial(_forward, x)), ("dropout_gradient", partial(_gradient, x, g))):
                 yield Case(op, text(shape), dtype, group, nbytes, x.size, prepare)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    yield from tiny_pair(mg.Dropout(KEEP, device=device), mg.DropoutGradient(KEEP, device=device))
 
 
 def _forward(x: RandomArray, device: mg.Device) -> Work:

@@ -12,6 +12,7 @@ import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -29,6 +30,10 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             yield Case("gram_matrix", text(shape), dtype, group, x.nbytes + g.nbytes, operations, forward)
             nbytes = 2 * x.nbytes + g.nbytes
             yield Case("gram_matrix_gradient", text(shape), dtype, group, nbytes, operations, gradient)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    yield from tiny_pair(mg.GramMatrixCalculation(device=device), mg.GramMatrixCalculationGradient(device=device))
 
 
 def _forward(x: RandomArray, shape: tuple[int, ...], device: mg.Device) -> Work:

@@ -13,6 +13,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
 from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, text
+from bench.tiny_op import SHAPE, TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -42,6 +43,16 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 ):
                     nbytes, count = passes * row.x.nbytes, operations * row.x.size
                     yield Case(op, text(shape), dtype, group, nbytes, count, prepare)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    channels = SHAPE[3]
+    instances = mg.InstanceNormalizationDataSource.from_arrays(number_of_feature_channels=channels, epsilon=1.0)
+    groups = mg.GroupNormalizationDataSource.from_arrays(2, number_of_feature_channels=channels, epsilon=1.0)
+    yield from tiny_pair(
+        mg.InstanceNormalization(instances, device=device), mg.InstanceNormalizationGradient(device=device)
+    )
+    yield from tiny_pair(mg.GroupNormalization(groups, device=device), mg.GroupNormalizationGradient(device=device))
 
 
 class _Row:

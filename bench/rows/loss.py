@@ -16,6 +16,7 @@ import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.shapes import Shape, text
+from bench.tiny_op import Call, TinyOp, tiny_image
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -35,6 +36,18 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
         for shape in shapes:
             row = _Row(shape, dtype)
             yield Case("loss_softmax_cross_entropy", text(shape), dtype, group, row.nbytes, 8 * row.x.size, row.prepare)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    source = tiny_image(device)
+    descriptor = mg.LossDescriptor("softmax_cross_entropy")
+    loss, forward = mg.Loss(descriptor, device=device), mg.ForwardLoss(descriptor, device=device)
+    yield TinyOp("Loss", Call(loss.encode, source, mg.LossLabels.from_images(source)))
+    yield TinyOp("ForwardLoss", Call(forward.encode, source, source))
+    with mg.CommandBuffer(device) as commands:
+        value = forward.encode(commands, source, source)
+    yield TinyOp("InitialGradient", Call(mg.InitialGradient(device=device).encode, value))
+    yield TinyOp("LossGradient", Call(mg.LossGradient(descriptor, device=device).encode, value, source, source))
 
 
 class _Row:

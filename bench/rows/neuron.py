@@ -19,6 +19,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
 from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, scan, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -55,6 +56,11 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             yield from _cases(dtype, group, shape, TYPES_OF_OTHERS[group])
     for shape in scan(hardware):
         yield from _cases(dtype, "scan", shape, SCANNED_TYPES)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    descriptor = mg.NeuronDescriptor(mg.NeuronType.SIGMOID)
+    yield from tiny_pair(mg.Neuron(descriptor, device=device), mg.NeuronGradient(descriptor, device=device))
 
 
 def _cases(dtype: str, group: str, shape: Shape, names: tuple[str, ...]) -> Iterator[Case]:

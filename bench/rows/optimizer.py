@@ -15,6 +15,7 @@ import numpy as np
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray
+from bench.tiny_op import Call, TinyOp
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -36,6 +37,18 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 yield Case("optimizer_rms_prop", str(length), dtype, group, 20 * length, 8 * length, prepare)
                 prepare = partial(_prepare_adam, length)
                 yield Case("optimizer_adam", str(length), dtype, group, 28 * length, 12 * length, prepare)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    vectors = {f"{name}_vector": mg.Vector(4, device) for name in ("input_gradient", "input_values", "result_values")}
+    momentum, squares = ({name: mg.Vector(4, device)} for name in ("input_momentum_vector", "input_velocity_vector"))
+    for kind, slots in (
+        (mg.OptimizerStochasticGradientDescent, momentum),
+        (mg.OptimizerRMSProp, {"input_sum_of_squares_vector": mg.Vector(4, device)}),
+        (mg.OptimizerAdam, momentum | squares),
+    ):
+        optimizer = kind.with_learning_rate(0.01, device=device)
+        yield TinyOp(kind.__name__, Call(optimizer.encode, **vectors, **slots))
 
 
 def _inputs(length: int) -> list[RandomArray]:

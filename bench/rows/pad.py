@@ -13,6 +13,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 from mpsgrad.reference import PadMode
@@ -39,6 +40,10 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 op, nbytes = f"pad_{mode.name}", x.nbytes + g.nbytes
                 yield Case(op, text(shape), dtype, group, nbytes, 0, partial(_forward, mode, x, g.shape))
                 yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, g.size, partial(_gradient, mode, x, g))
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    yield from tiny_pair(mg.Pad((1, 1, 0), (1, 1, 0), device=device), mg.PadGradient(device=device))
 
 
 def _kernel(mode: Mode, device: mg.Device) -> mg.Pad:

@@ -21,6 +21,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts, on_images
 from bench.shapes import Shape, scan, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -101,6 +102,14 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
     for row in (*DESIGN[hardware], *OTHERS, *scanned):
         for kind in row.kinds:
             yield from _cases(row, kind, dtype)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    window: dict[str, Any] = {"kernel_width": 2, "kernel_height": 2, "device": device}
+    yield from tiny_pair(mg.PoolingMax(record_maxima=True, **window), mg.PoolingMaxGradient(**window))
+    yield from tiny_pair(mg.DilatedPoolingMax(**window), mg.DilatedPoolingMaxGradient(**window))
+    yield from tiny_pair(mg.PoolingAverage(**window), mg.PoolingAverageGradient(**window))
+    yield from tiny_pair(mg.PoolingL2Norm(**window), mg.PoolingL2NormGradient(**window))
 
 
 def _cases(row: Row, kind: Kind, dtype: str) -> Iterator[Case]:

@@ -13,8 +13,10 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import Call, TinyOp, tiny_image, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
+from mpsgrad.kernels.reduction import WITH_GRADIENT
 
 DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((16, 56, 56, 64),), "gpu": ((64, 112, 112, 64),)}
 OTHERS: Mapping[str, tuple[Shape, ...]] = {"resnet50": ((32, 7, 7, 2048),), "awkward": AWKWARD, "small": (SMALL,)}
@@ -48,6 +50,14 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 yield Case(name, text(shape), dtype, group, nbytes + row.g.nbytes, size, row.forward)
                 moved = passes * nbytes + row.g.nbytes
                 yield Case(f"{name}_gradient", text(shape), dtype, group, moved, size, row.gradient)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    yield from tiny_pair(mg.ReductionSpatialMean(device=device), mg.ReductionSpatialMeanGradient(device=device))
+    for kind in WITH_GRADIENT[:-1]:
+        yield from tiny_pair(kind(device=device), mg.ReduceGradient(device=device))
+    for argument in (mg.ReduceFeatureChannelsArgumentMin, mg.ReduceFeatureChannelsArgumentMax):
+        yield TinyOp(argument.__name__, Call(argument(device=device).encode, tiny_image(device)))
 
 
 class _Row:

@@ -16,6 +16,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -64,6 +65,15 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 yield Case(op.name, text(shape), dtype, group, 2 * x.nbytes, 2 * op.taps * x.size, forward)
                 name, operations = f"{op.name}_gradient", 4 * op.taps * x.size
                 yield Case(name, text(shape), dtype, group, 3 * x.nbytes, operations, gradient)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    window: dict[str, Any] = {"kernel_width": 3, "kernel_height": 3, "device": device}
+    yield from tiny_pair(
+        mg.CrossChannelNormalization(device=device), mg.CrossChannelNormalizationGradient(device=device)
+    )
+    yield from tiny_pair(mg.SpatialNormalization(**window), mg.SpatialNormalizationGradient(**window))
+    yield from tiny_pair(mg.LocalContrastNormalization(**window), mg.LocalContrastNormalizationGradient(**window))
 
 
 def _bound(op: Op, dtype: str, first: np.ndarray, exact: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts, matrices, matrix_result, on_images, on_matrices
 from bench.shapes import AWKWARD, Shape, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -63,6 +64,11 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
 
 
 _FIRST = (slice(0, 1),)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    yield from tiny_pair(mg.SoftMax(device=device), mg.SoftMaxGradient(device=device), takes_the_result=True)
+    yield from tiny_pair(mg.LogSoftMax(device=device), mg.LogSoftMaxGradient(device=device), takes_the_result=True)
 
 
 def _forward(op: Op, x: RandomArray, device: mg.Device) -> Work:

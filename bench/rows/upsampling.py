@@ -14,6 +14,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -35,6 +36,14 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 op, nbytes = f"upsampling_{kind}", x.nbytes + g.nbytes
                 yield Case(op, text(shape), dtype, group, nbytes, operations, forward)
                 yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, operations, gradient)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    twice: dict[str, Any] = {"scale_factor_x": 2, "scale_factor_y": 2, "device": device}
+    size: dict[str, Any] = {"resize_width": 3, "resize_height": 3, "device": device}
+    yield from tiny_pair(mg.UpsamplingNearest(**twice), mg.UpsamplingNearestGradient(**twice))
+    yield from tiny_pair(mg.UpsamplingBilinear(**twice), mg.UpsamplingBilinearGradient(**twice))
+    yield from tiny_pair(mg.ResizeBilinear(**size), mg.ResizeBilinearGradient(**size))
 
 
 def _kernels(kind: str, device: mg.Device) -> tuple[Any, Any]:

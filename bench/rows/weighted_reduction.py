@@ -13,6 +13,7 @@ from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import on_images
 from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.tiny_op import TinyOp, tiny_image, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -29,6 +30,13 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             op = "reduction_feature_channels_and_weights_sum"
             yield Case(op, text(shape), dtype, group, nbytes, 2 * x.size, partial(_forward, x, w))
             yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, x.size, partial(_gradient, x, w, g))
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    source = tiny_image(device)
+    for kind in (mg.ReduceFeatureChannelsAndWeightsSum, mg.ReduceFeatureChannelsAndWeightsMean):
+        gradient = mg.ReduceFeatureChannelsAndWeightsGradient(device=device)
+        yield from tiny_pair(kind(device=device), gradient, source, source)
 
 
 def _forward(x: RandomArray, w: RandomArray, device: mg.Device) -> Work:

@@ -15,6 +15,7 @@ import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
 from bench.inputs import RandomArray, empty_image
 from bench.shapes import Shape, text
+from bench.tiny_op import Call, TinyOp, tiny_image
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 from mpsgrad.reference import YOLOOptions
@@ -37,6 +38,12 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             x, t = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
             nbytes = 2 * x.nbytes + 4 * x.size
             yield Case("loss_yolo", text(shape), dtype, group, nbytes, 12 * x.size, partial(_prepare, x, t))
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    boxes = tiny_image(device, 6)
+    loss = mg.YOLOLoss(mg.YOLOLossDescriptor([(1, 1)]), device=device)
+    yield TinyOp("YOLOLoss", Call(loss.encode, boxes, mg.LossLabels.from_images(boxes)))
 
 
 def _prepare(x: RandomArray, t: RandomArray, device: mg.Device) -> Work:
