@@ -16,14 +16,23 @@ from mpsgrad.geometry import EdgeMode, Size, integer, integers, real
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions, clip_layout
 from mpsgrad.kernels.neuron import require_no_clamped_reads
-from mpsgrad.kernels.pointwise import Layout, Operand, merge_channels, pieces
+from mpsgrad.kernels.pointwise import (
+    Layout,
+    Operand,
+    is_run_of_vectors,
+    merge_channels,
+    pieces,
+    values_of_vector,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 
 THREADS = 256
 UNSIGNED = struct.Struct("<I")
-ELEMENTS, PIXELS = 1024, 8
+ELEMENTS, CPU_ELEMENTS, PIXELS = 128, 1024, 8
 """How many elements that follow each other, or else pixels, a simdgroup owns."""
+VECTORS_AT_ONCE = 2
+"""Of which a thread of a GPU has so many on the way at a time."""
 
 PARAMETERS = ParameterStruct(
     "DropoutParameters",
@@ -54,9 +63,21 @@ GRADIENT_PARAMETERS = ParameterStruct(
 FAMILY = ShaderFamily(
     "dropout",
     (IMAGE_LAYOUT, PARAMETERS, GRADIENT_PARAMETERS),
-    {"threads": THREADS, "elements": ELEMENTS, "pixels": PIXELS},
+    {
+        "threads": THREADS,
+        "elements": ELEMENTS,
+        "pixels": PIXELS,
+        "by_vectors": True,
+        "vectors_at_once": VECTORS_AT_ONCE,
+    },
+    {"cpu": {"elements": CPU_ELEMENTS, "by_vectors": False}},
     ahead_of_time=False,
 )
+
+
+def _elements(device: Device) -> int:
+    """How many elements a simdgroup owns."""
+    return CPU_ELEMENTS if device.family == "cpu" else ELEMENTS
 
 
 class DropoutGradientState(GradientState):
@@ -218,7 +239,7 @@ class Dropout(_Settings, Kernel):
             start, pixel, row, *_ = shifted
             shifted = (start + operand.dy * row + operand.dx * pixel, *shifted[1:])
             in_runs = all(each[1] == channels and each[2] == width * channels for each in (shifted, target, layout))
-        chunks = -(-elements // ELEMENTS)
+        chunks = -(-elements // _elements(self.device))
         keep, seed, _ = self.settings
         parameters = PARAMETERS.pack(
             source=shifted if in_runs else regions.sources[0],
@@ -331,7 +352,7 @@ class DropoutGradient(_Settings, GradientKernel):
             Operand(gradient_layout, dx, dy),
             Operand(mask, dx + self.secondary_offset.x, dy + self.secondary_offset.y),
         )
-        function = FAMILY.function(self.device, "dropout_gradient", source_gradient.channel_format.metal_type)
+        metal_type = source_gradient.channel_format.metal_type
         for piece in pieces(regions.destination, operands):
             zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
             gradient, kept = piece.operands
@@ -342,8 +363,11 @@ class DropoutGradient(_Settings, GradientKernel):
             )
             target, *parts = merge_channels([piece.destination, gradient or zeros, kept or zeros])
             _, _, _, _, columns, lines, run, count = target
-            chunks = -(-run // ELEMENTS)
-            simdgroups = chunks * columns * lines * count
+            chunks = -(-run // _elements(self.device))
+            name, threadgroups = "dropout_gradient", -(-chunks * columns * lines * count // (THREADS // 32))
+            values = values_of_vector(metal_type)
+            if self.device.family != "cpu" and is_run_of_vectors((target, *parts), values):
+                name, threadgroups = f"{name}_of_vectors", -(-run // (THREADS * VECTORS_AT_ONCE * values))
             parameters = GRADIENT_PARAMETERS.pack(
                 gradient=parts[0],
                 mask=parts[1],
@@ -352,8 +376,8 @@ class DropoutGradient(_Settings, GradientKernel):
                 scale=1.0 / self.keep_probability,
             )
             command_buffer.add_dispatch(
-                function,
-                -(-simdgroups // (THREADS // 32)),
+                FAMILY.function(self.device, name, metal_type),
+                threadgroups,
                 *buffers,
                 destination.buffer,
                 self.device.constant_buffer(parameters),

@@ -14,6 +14,7 @@ from typing import Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
+from mpsgrad.kernels.pointwise import values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
@@ -23,6 +24,15 @@ SIMDGROUPS_WANTED = 1024
 SIMDGROUPS_WANTED_OF_CPU = 64
 FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
+WIDEST_TILE, NARROWEST_TILE = 256, 32
+"""Bytes that a threadgroup reads next to each other, where there are so many."""
+ROWS_AT_ONCE = 8
+"""Of which a lane of a tile has more than one turn only if there are enough."""
+MOST_ROWS_OF_A_LANE = 40
+"""Above, rows are cut into chunks of several threadgroups."""
+THREADGROUPS_WANTED = 256
+"""With so many of them tiles can be wide."""
+LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
 
 STRIDES = ParameterStruct("Strides", offset="int", step="int", x="int", y="int", z="int", inner="int", outer="int")
 """Where an operand's elements lie: ``step`` is the stride of the run; ``inner`` and ``outer`` are of reduced axes."""
@@ -37,8 +47,15 @@ REDUCED = ParameterStruct(
     run_chunks="int",
     chunks="int",
     to_partials="int",
+    across="int",
+    row_lanes="int",
+    tiles="int",
+    team="int",
+    rows_at_once="int",
 )
-"""The axes that are reduced, besides a reduced run, and how they are cut into chunks."""
+"""The axes that are reduced, besides a reduced run, and how they are cut into chunks. Then, for GPUs, how a threadgroup
+shares its work out: its threads are ``row_lanes`` times ``across``, and there are ``tiles`` of so many results next to
+each other; or they are teams that have ``rows_at_once`` results each."""
 STRUCTS = (STRIDES, EXTENTS, REDUCED)
 
 
@@ -47,8 +64,8 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
     return ShaderFamily(
         name,
         (*STRUCTS, *parameters),
-        {"threads": THREADS, "walks": ("element", "element4"), **constants},
-        {"cpu": {"walks": ("row", "element")}},
+        {"threads": THREADS, "walks": ("element", "element4"), "by_vectors": True, **constants},
+        {"cpu": {"walks": ("row", "element"), "by_vectors": False}},
         measured=lambda numbers: {"elements": numbers.neuron_elements_per_simdgroup},
         ahead_of_time=False,
     )
@@ -139,10 +156,11 @@ def elementwise(
     extents: tuple[int, int, int, int],
     results: int,
     device_family: str,
+    vector: int,
 ) -> Work:
     """The work of a kernel that makes each element of the last ``results`` operands, whose channels follow each other.
 
-    ``extents`` are channels, width, height and images.
+    ``extents`` are channels, width, height and images; ``vector`` is how many elements a thread of a GPU takes at most.
     """
     run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
     rows = x.extent * y.extent * z.extent
@@ -151,23 +169,23 @@ def elementwise(
         elements = tunables(device_family).neuron_elements_per_simdgroup
         walk, chunks, rows_per_simdgroup = "row", -(-run.extent // elements), max(1, elements // run.extent)
         threads = 32 * chunks * -(-rows // rows_per_simdgroup)
-    elif device_family != "cpu" and _is_even(axes, views):
-        walk, threads = "element4", run.extent // 4 * rows
     else:
-        walk, threads = "element", run.extent * rows
+        fitting = [count for count in (vector, 4) if device_family != "cpu" and _is_even(axes, views, count)]
+        walk = f"element{fitting[0]}" if fitting else "element"
+        threads = run.extent // max(fitting, default=1) * rows
     parameters = _strides_of(names, views, axes)
     parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, chunks, rows_per_simdgroup)
     return Work(walk, threads, parameters)
 
 
-def _is_even(axes: Sequence[Axis], views: Sequence[View]) -> bool:
-    """Whether every four elements of the run of each operand are one and the same, or can be loaded together."""
+def _is_even(axes: Sequence[Axis], views: Sequence[View], count: int) -> bool:
+    """Whether every ``count`` elements of the run of each operand are one and the same, or can be loaded together."""
     run, *others = axes
-    if run.extent % 4:
+    if run.extent % count:
         return False
     for k, view in enumerate(views):
         step = run.strides[k]
-        if step == 1 and (view.offset % 4 or any(axis.strides[k] % 4 for axis in others)):
+        if step == 1 and (view.offset % count or any(axis.strides[k] % count for axis in others)):
             return False
         if step not in (0, 1):
             return False
@@ -190,7 +208,8 @@ def add_elementwise(
     ``parameters`` are those of ``struct`` that do not follow from the strides.
     """
     views = tuple(view for _, view in operands.values())
-    work = elementwise(tuple(operands), views, extents, results, command_buffer.device.family)
+    vector = values_of_vector(metal_type)
+    work = elementwise(tuple(operands), views, extents, results, command_buffer.device.family, vector)
     buffers = [buffer for buffer, _ in operands.values()]
     _add(command_buffer, family, struct, f"{name}_by_{work.walk}", metal_type, buffers, work, parameters)
 
@@ -241,12 +260,14 @@ def reduction(
     extents: tuple[int, int, int, int],
     kept: tuple[bool, bool, bool, bool],
     device_family: str,
+    vector: int,
     may_chunk: bool = True,
 ) -> Reduction:
     """The work of a kernel that combines its operands over the axes of ``extents`` that are not ``kept``.
 
     ``extents`` are channels, width, height and images. The last operand is the result; its strides along axes that are
-    reduced do not matter. At least one axis is reduced.
+    reduced do not matter. At least one axis is reduced. ``vector`` is how many elements a thread of a GPU takes at
+    most. Unless it ``may_chunk``, a result is made by one thread or simdgroup.
     """
     count = len(views)
     axes = _axes(extents, views)
@@ -265,12 +286,21 @@ def reduction(
         run_chunks = -(-run.extent // run_per_chunk)
         chunks = run_chunks * -(-loops // rows_per_chunk)
         sizes = (rows_per_chunk, run_per_chunk, run_chunks, chunks)
-        first = _pass("across", 32 * results * chunks, names, views, (run, x, y, z, inner, outer), sizes)
+        across_axes = (run, x, y, z, inner, outer)
+        if not is_cpu and loops == chunks == 1 and _is_even(across_axes, views[:-1], vector):
+            return Reduction(_across_by_vectors(names, views, across_axes, vector))
+        first = _pass("across", 32 * results * chunks, names, views, across_axes, sizes)
         left = [Axis(1, (0,) * count), x, y, z]
     else:
         left = run, x, y, z = _filled(staying, 4, count)
         inner, outer = _filled(reduced, 2, count)
         loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
+        if not is_cpu and may_chunk:
+            first, chunks = _along_in_tiles(names, views, (run, x, y, z, inner, outer), vector)
+            if chunks == 1:
+                return Reduction(first)
+            partials = chunks * run.extent * rows
+            return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), partials)
         walk, lanes = _along(run, rows, is_cpu)
         chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-wanted * 32 // lanes)) if may_chunk else 1
         rows_per_chunk = -(-loops // chunks)
@@ -280,19 +310,59 @@ def reduction(
         first = _pass(walk, lanes * chunks, names, views, (run, x, y, z, inner, outer), sizes)
     if chunks == 1:
         return Reduction(first)
-    return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu), chunks * results)
+    return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), chunks * results)
 
 
-def _second_pass(left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool) -> Work:
+def _across_by_vectors(names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int) -> Work:
+    """Teams of lanes that share the run of each result in vectors."""
+    run, x, y, z, *_ = axes
+    vectors, results = run.extent // vector, x.extent * y.extent * z.extent
+    team = min(_power_of_two(vectors), LARGEST_TEAM)
+    at_once = 1 if vectors >= team * RESULTS_OF_A_TEAM else RESULTS_OF_A_TEAM
+    threads = THREADS * -(-results // (THREADS // team * at_once))
+    return _pass("across_by_vectors", threads, names, views, axes, (1, run.extent, 1, 1), (1, 1, 1, team, at_once))
+
+
+def _along_in_tiles(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int, may_chunk: bool = True
+) -> tuple[Work, int]:
+    """Threadgroups whose lanes share rows, and into how many chunks these are cut."""
+    run, x, y, z, inner, outer = axes
+    width = vector if _is_even(axes, views[:-1], vector) else 1
+    loops, rows, vectors = inner.extent * outer.extent, x.extent * y.extent * z.extent, run.extent // width
+    wide, narrow = (min(vectors, nbytes * vector // (16 * width)) for nbytes in (WIDEST_TILE, NARROWEST_TILE))
+    are_few = -(-vectors // wide) * rows < THREADGROUPS_WANTED
+    has_time = loops <= MOST_ROWS_OF_A_LANE * (THREADS // narrow)
+    row_lanes = min(-(-loops // ROWS_AT_ONCE), THREADS // (narrow if are_few and has_time else wide))
+    tiles = -(-vectors // (THREADS // row_lanes))
+    across = -(-vectors // tiles)
+    chunks = -(-loops // (MOST_ROWS_OF_A_LANE * row_lanes)) if are_few and may_chunk else 1
+    rows_per_chunk = -(-loops // chunks)
+    chunks = -(-loops // rows_per_chunk)
+    walk = "along_in_tiles" + ("_of_vectors" if width > 1 else "")
+    sizes, tile = (rows_per_chunk, run.extent, 1, chunks), (across, row_lanes, tiles, 1, 1)
+    return _pass(walk, THREADS * tiles * rows * chunks, names, views, axes, sizes, tile), chunks
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest that is not less than ``number``."""
+    return 1 << (number - 1).bit_length()
+
+
+def _second_pass(left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool, vector: int) -> Work:
     """Over the ``chunks`` of partial results, each dense along the axes that are ``left``."""
     axes, length = [], 1
     for axis in left:
         axes.append(Axis(axis.extent, (length, axis.strides[-1])))
         length *= axis.extent
     run, x, y, z = _filled(_joined(axes), 4, 2)
-    walk, lanes = _along(run, x.extent * y.extent * z.extent, is_cpu)
     axes = [run, x, y, z, Axis(chunks, (length, 0)), Axis(1, (0, 0))]
-    return _pass(walk, lanes, ("parts", "destination"), (View(0, ZEROS.strides), destination), axes, (chunks, 1, 1, 1))
+    names, views = ("parts", "destination"), (View(0, ZEROS.strides), destination)
+    if not is_cpu:
+        work, _ = _along_in_tiles(names, views, axes, vector, may_chunk=False)
+        return work
+    walk, lanes = _along(run, x.extent * y.extent * z.extent, is_cpu)
+    return _pass(walk, lanes, names, views, axes, (chunks, 1, 1, 1))
 
 
 def _fills_lanes(run: Axis) -> bool:
@@ -308,12 +378,18 @@ def _along(run: Axis, rows: int, is_cpu: bool) -> tuple[str, int]:
 
 
 def _pass(
-    walk: str, threads: int, names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], sizes: tuple[int, ...]
+    walk: str,
+    threads: int,
+    names: Sequence[str],
+    views: Sequence[View],
+    axes: Sequence[Axis],
+    sizes: tuple[int, ...],
+    tile: tuple[int, ...] = (1, 1, 1, 1, 1),
 ) -> Work:
     run, x, y, z, inner, outer = axes
     parameters = _strides_of(names, views, axes)
     parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, -(-run.extent // 32), 1)
-    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(sizes[-1] > 1))
+    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(sizes[-1] > 1), *tile)
     return Work(walk, threads, parameters)
 
 
@@ -347,7 +423,8 @@ def add_reduction(
     device = command_buffer.device
     *sources, (destination, _) = operands.values()
     views = tuple(view for _, view in operands.values())
-    work = reduction(tuple(operands), views, extents, kept, device.family, merge is not None)
+    vector = values_of_vector(metal_type)
+    work = reduction(tuple(operands), views, extents, kept, device.family, vector, merge is not None)
     none = device.constant_buffer(bytes(16))
     partials = command_buffer.scratch(4 * work.partials) if work.partials else none
     buffers = [*(buffer for buffer, _ in sources), partials, destination]

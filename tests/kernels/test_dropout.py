@@ -288,3 +288,14 @@ def test_bad_input_is_named(build, error, words):
 def test_runs_of_many_elements(dtype, shape):
     x, g = (np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in range(2))
     check(x, g, 0.6, seed=4)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @each_dtype
+    @pytest.mark.parametrize("shape", [(1, 1, 1, 3), (2, 5, 7, 3), (2, 9, 60, 12), (1, 64, 64, 5)])
+    def test_vectors_and_what_is_left_behind_them(self, shape, dtype):
+        generator = np.random.default_rng(8)
+        x, g = (generator.standard_normal(shape).astype(dtype) for _ in range(2))
+        check(x, g, 0.3, seed=3)
+        check(x, g, 0.3, mask_stride_in_pixels=(1, 0, 1))

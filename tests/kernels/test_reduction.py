@@ -291,11 +291,26 @@ class TestTheShadersOfGPUs:
         check_against_the_reference(kind, data)
 
     @pytest.mark.parametrize("kind", ARGUMENTS.values(), ids=ARGUMENTS)
-    def test_argument_forms(self, kind):
-        x = np.random.default_rng(4).integers(-2, 3, (2, 3, 4, 70)).astype(np.float32)
-        with mg.CommandBuffer() as commands:
-            y = kind[0]().encode(commands, mg.Image.from_array(x))
-        np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x))
+    @pytest.mark.parametrize("channels", [70, 72, 1032])
+    def test_argument_forms(self, kind, channels):
+        for dtype in (np.float32, np.float16):
+            x = np.random.default_rng(4).integers(-2, 3, (2, 3, 4, channels)).astype(dtype)
+            with mg.CommandBuffer() as commands:
+                y = kind[0]().encode(commands, mg.Image.from_array(x))
+            np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x))
+
+    @each_kind
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+    @pytest.mark.parametrize("shape", [(2, 90, 61, 8), (1, 3, 300, 40), (1, 3, 5, 1032), (1, 70, 61, 13), (60, 7, 9, 64)])
+    def test_vectors_and_tiles_of_all_widths(self, kind, shape, dtype):
+        """Few rows and many, of one threadgroup and of several; results next to each other and not."""
+        cls, over, operation = kind
+        x = np.random.default_rng(6).standard_normal(shape).astype(dtype)
+        _, y, _ = encode(cls(), x)
+        expected = reference.reduction(over, operation, x)
+        sizes = reference.reduction(over, operation, np.abs(x))
+        exact = operation in ("min", "max")
+        assert_within(y, expected, 0 if exact else error_bound(dtype, x.size // y.size + 2, sizes, expected))
 
 
 def test_views_are_read_and_written_in_place():
