@@ -29,8 +29,11 @@ from mpsgrad.state import ForwardSnapshot, GradientState
 
 THREADS = 256
 UNSIGNED = struct.Struct("<I")
-ELEMENTS, CPU_ELEMENTS, PIXELS = 128, 1024, 8
+ELEMENTS, PIXELS = 1024, 8
 """How many elements that follow each other, or else pixels, a simdgroup owns."""
+FEWEST_ELEMENTS = 128
+"""As far as a GPU has simdgroups for them."""
+SIMDGROUPS_WANTED = 4096
 VECTORS_AT_ONCE = 2
 """Of which a thread of a GPU has so many on the way at a time."""
 
@@ -47,6 +50,7 @@ PARAMETERS = ParameterStruct(
     mask_step_channel="int",
     elements="int",
     chunks="int",
+    elements_of_chunk="int",
     seed="uint",
     threshold="uint",
     scale="float",
@@ -58,6 +62,7 @@ GRADIENT_PARAMETERS = ParameterStruct(
     mask=IMAGE_LAYOUT,
     destination=IMAGE_LAYOUT,
     chunks="int",
+    elements_of_chunk="int",
     scale="float",
 )
 FAMILY = ShaderFamily(
@@ -65,19 +70,21 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS, GRADIENT_PARAMETERS),
     {
         "threads": THREADS,
-        "elements": ELEMENTS,
         "pixels": PIXELS,
         "by_vectors": True,
         "vectors_at_once": VECTORS_AT_ONCE,
     },
-    {"cpu": {"elements": CPU_ELEMENTS, "by_vectors": False}},
+    {"cpu": {"by_vectors": False}},
     ahead_of_time=False,
 )
 
 
-def _elements(device: Device) -> int:
-    """How many elements a simdgroup owns."""
-    return CPU_ELEMENTS if device.family == "cpu" else ELEMENTS
+def _elements_of_chunk(device: Device, elements: int) -> int:
+    """How many elements a simdgroup owns, of so many in all."""
+    if device.family == "cpu":
+        return ELEMENTS
+    share = -(-elements // (SIMDGROUPS_WANTED * FEWEST_ELEMENTS)) * FEWEST_ELEMENTS
+    return max(FEWEST_ELEMENTS, min(share, ELEMENTS))
 
 
 class DropoutGradientState(GradientState):
@@ -239,7 +246,8 @@ class Dropout(_Settings, Kernel):
             start, pixel, row, *_ = shifted
             shifted = (start + operand.dy * row + operand.dx * pixel, *shifted[1:])
             in_runs = all(each[1] == channels and each[2] == width * channels for each in (shifted, target, layout))
-        chunks = -(-elements // _elements(self.device))
+        elements_of_chunk = _elements_of_chunk(self.device, elements * images)
+        chunks = -(-elements // elements_of_chunk)
         keep, seed, _ = self.settings
         parameters = PARAMETERS.pack(
             source=shifted if in_runs else regions.sources[0],
@@ -253,6 +261,7 @@ class Dropout(_Settings, Kernel):
             mask_step_channel=int(stride.depth > 0),
             elements=elements,
             chunks=chunks,
+            elements_of_chunk=elements_of_chunk,
             seed=seed,
             threshold=max(1, min(round(keep * 2**32), 2**32 - 1)),
             scale=1.0 / keep,
@@ -363,7 +372,8 @@ class DropoutGradient(_Settings, GradientKernel):
             )
             target, *parts = merge_channels([piece.destination, gradient or zeros, kept or zeros])
             _, _, _, _, columns, lines, run, count = target
-            chunks = -(-run // _elements(self.device))
+            elements_of_chunk = _elements_of_chunk(self.device, run * columns * lines * count)
+            chunks = -(-run // elements_of_chunk)
             name, threadgroups = "dropout_gradient", -(-chunks * columns * lines * count // (THREADS // 32))
             values = values_of_vector(metal_type)
             if self.device.family != "cpu" and is_run_of_vectors((target, *parts), values):
@@ -373,6 +383,7 @@ class DropoutGradient(_Settings, GradientKernel):
                 mask=parts[1],
                 destination=target,
                 chunks=chunks,
+                elements_of_chunk=elements_of_chunk,
                 scale=1.0 / self.keep_probability,
             )
             command_buffer.add_dispatch(

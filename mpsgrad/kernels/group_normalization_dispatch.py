@@ -63,8 +63,6 @@ TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, **GROUPS)
 MOST_ROWS_OF_A_THREAD = 32
 """As for batch normalization; but how an image is cut does not depend on how many there are, so that the results for it
 are the same bits alone and in a batch."""
-FEW_ROWS_OF_A_THREAD = 16
-"""With so many, a wide tile takes all rows of an image: there are other tiles, and mostly other images, at its side."""
 
 FAMILY = ShaderFamily(
     "group_normalization",
@@ -293,10 +291,10 @@ def plan_image_tiles(rows: int, channels: int, width: int, element_bytes: int, s
     across, row_lanes, tiles = tile_of(nbytes, channels, width, element_bytes)
     if summed_rows is None:
         return Tiles(width, across, row_lanes, tiles, 1)
-    while rows > FEW_ROWS_OF_A_THREAD * row_lanes and nbytes > NARROWEST_TILE:
+    while rows > MOST_ROWS_OF_A_THREAD * row_lanes and nbytes > NARROWEST_TILE:
         nbytes //= 2
         across, row_lanes, tiles = tile_of(nbytes, channels, width, element_bytes)
-    if rows <= FEW_ROWS_OF_A_THREAD * row_lanes:
+    if rows <= MOST_ROWS_OF_A_THREAD * row_lanes:
         return Tiles(width, across, row_lanes, tiles, 1)
     across, row_lanes, tiles = tile_of(WIDEST_TILE, channels, width, element_bytes)
     return Tiles(width, across, row_lanes, tiles, -(-rows // (MOST_ROWS_OF_A_THREAD * row_lanes)))

@@ -24,14 +24,15 @@ SIMDGROUPS_WANTED = 1024
 SIMDGROUPS_WANTED_OF_CPU = 64
 FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
-WIDEST_TILE, NARROWEST_TILE = 256, 32
-"""Bytes that a threadgroup reads next to each other, where there are so many."""
-ROWS_AT_ONCE = 8
-"""Of which a lane of a tile has more than one turn only if there are enough."""
-MOST_ROWS_OF_A_LANE = 40
-"""Above, rows are cut into chunks of several threadgroups."""
-THREADGROUPS_WANTED = 256
-"""With so many of them tiles can be wide."""
+WIDE_TILE, NARROWEST_TILE = 256, 32
+"""Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
+LOADS_AT_ONCE = 8
+"""What a thread has on the way at a time."""
+FEWEST_ROWS_OF_A_LANE, FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 4, 16, 32
+"""Rows are shared by lanes if each of these has the fewest; above the most they are cut into chunks of several
+threadgroups. Few are not worth a second pass over chunks: tiles are made narrow instead."""
+THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
+"""As many as keep a large GPU busy."""
 LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
 
 STRIDES = ParameterStruct("Strides", offset="int", step="int", x="int", y="int", z="int", inner="int", outer="int")
@@ -54,8 +55,8 @@ REDUCED = ParameterStruct(
     rows_at_once="int",
 )
 """The axes that are reduced, besides a reduced run, and how they are cut into chunks. Then, for GPUs, how a threadgroup
-shares its work out: its threads are ``row_lanes`` times ``across``, and there are ``tiles`` of so many results next to
-each other; or they are teams that have ``rows_at_once`` results each."""
+shares its work out: its threads are ``row_lanes`` times ``across``, and there are ``tiles`` of so many results, or
+vectors of them; or they are teams that have ``rows_at_once`` results each."""
 STRUCTS = (STRIDES, EXTENTS, REDUCED)
 
 
@@ -64,7 +65,13 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
     return ShaderFamily(
         name,
         (*STRUCTS, *parameters),
-        {"threads": THREADS, "walks": ("element", "element4"), "by_vectors": True, **constants},
+        {
+            "threads": THREADS,
+            "walks": ("element", "element4"),
+            "by_vectors": True,
+            "loads_at_once": LOADS_AT_ONCE,
+            **constants,
+        },
         {"cpu": {"walks": ("row", "element"), "by_vectors": False}},
         measured=lambda numbers: {"elements": numbers.neuron_elements_per_simdgroup},
         ahead_of_time=False,
@@ -329,19 +336,22 @@ def _along_in_tiles(
     """Threadgroups whose lanes share rows, and into how many chunks these are cut."""
     run, x, y, z, inner, outer = axes
     width = vector if _is_even(axes, views[:-1], vector) else 1
-    loops, rows, vectors = inner.extent * outer.extent, x.extent * y.extent * z.extent, run.extent // width
-    wide, narrow = (min(vectors, nbytes * vector // (16 * width)) for nbytes in (WIDEST_TILE, NARROWEST_TILE))
-    are_few = -(-vectors // wide) * rows < THREADGROUPS_WANTED
-    has_time = loops <= MOST_ROWS_OF_A_LANE * (THREADS // narrow)
-    row_lanes = min(-(-loops // ROWS_AT_ONCE), THREADS // (narrow if are_few and has_time else wide))
-    tiles = -(-vectors // (THREADS // row_lanes))
-    across = -(-vectors // tiles)
-    chunks = -(-loops // (MOST_ROWS_OF_A_LANE * row_lanes)) if are_few and may_chunk else 1
+    loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
+    count = run.extent // width * rows
+    wide = min(count, WIDE_TILE * vector // (16 * width))
+    narrow = min(count, NARROWEST_TILE * vector // 16 // width) if width > 1 else 1
+    are_few = -(-count // wide) < THREADGROUPS_WANTED
+    makes_narrow = are_few and loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrow)
+    useful = min(-(-loops // FEWEST_ROWS_OF_A_LANE), -(-THREADS_WANTED // count))
+    row_lanes = min(_power_of_two(useful), THREADS // (narrow if makes_narrow else wide))
+    across = min(count, THREADS // row_lanes)
+    tiles = -(-count // across)
+    chunks = -(-loops // (MOST_ROWS_OF_A_LANE * row_lanes)) if are_few and may_chunk and not makes_narrow else 1
     rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)
     walk = "along_in_tiles" + ("_of_vectors" if width > 1 else "")
     sizes, tile = (rows_per_chunk, run.extent, 1, chunks), (across, row_lanes, tiles, 1, 1)
-    return _pass(walk, THREADS * tiles * rows * chunks, names, views, axes, sizes, tile), chunks
+    return _pass(walk, THREADS * tiles * chunks, names, views, axes, sizes, tile), chunks
 
 
 def _power_of_two(number: int) -> int:
