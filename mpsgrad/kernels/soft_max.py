@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Device
+from mpsgrad.devices import Buffer, Device
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
@@ -56,6 +56,72 @@ FAMILY = ShaderFamily(
         "in_registers": tuple((most, min(rows, numbers.soft_max_rows_at_once)) for most, rows in IN_REGISTERS),
     },
 )
+
+TEAM_VECTORS, SPREAD_VECTORS, ROWS_AT_ONCE = (1, 4), {"float": 4, "half": 2}, {1: 4, 4: 1}
+"""Of the kernels for whole vectors: how many of these a lane has of a row, and how many short rows at once."""
+LARGEST_TEAM = 32
+VECTOR_PARAMETERS = ParameterStruct(
+    "SoftMaxVectors", gradient="int", source="int", destination="int", rows="int", channels="int", team="int"
+)
+"""``gradient``, ``source`` and ``destination`` are first elements."""
+VECTOR_FAMILY = ShaderFamily(
+    "soft_max_of_vectors",
+    (IMAGE_LAYOUT, VECTOR_PARAMETERS),
+    {
+        "threads": THREADS,
+        "shapes": {
+            metal_type: (
+                *((False, vectors, ROWS_AT_ONCE[vectors]) for vectors in TEAM_VECTORS),
+                (True, SPREAD_VECTORS[metal_type], 1),
+            )
+            for metal_type in DTYPES
+        },
+    },
+    ahead_of_time=False,
+)
+
+
+def _add_by_vectors(
+    command_buffer: CommandBuffer,
+    function_name: str,
+    metal_type: str,
+    buffers: Sequence[Buffer],
+    layouts: Sequence[Layout],
+) -> bool:
+    """Adds the kernel for rows of whole vectors; False if there is none. The first layout is the destination's."""
+    device, (_, _, _, _, rows, _, channels, _) = command_buffer.device, layouts[0]
+    values = values_of_vector(metal_type)
+    vectors = channels // values
+    if device.family == "cpu" or channels in FEW_CHANNELS or channels % values:
+        return False
+    if not _is_run_of_vectors(layouts, metal_type):
+        return False
+    team = min(1 << (vectors - 1).bit_length(), LARGEST_TEAM)
+    each = next((count for count in TEAM_VECTORS if vectors <= count * team), 0)
+    is_gradient = len(layouts) > 2
+    if each:
+        at_once = max(1, ROWS_AT_ONCE[each] // (2 if is_gradient else 1))
+        variant, rows_of_a_threadgroup = f"_of_teams_{each}", THREADS // team * at_once
+    elif vectors <= THREADS * SPREAD_VECTORS[metal_type]:
+        variant, rows_of_a_threadgroup = f"_spread_{SPREAD_VECTORS[metal_type]}", 1
+    else:
+        return False
+    destination, *sources = (layout[0] for layout in layouts)
+    parameters = VECTOR_PARAMETERS.pack(
+        gradient=sources[0],
+        source=sources[-1],
+        destination=destination,
+        rows=rows,
+        channels=channels,
+        team=team,
+    )
+    command_buffer.add_dispatch(
+        VECTOR_FAMILY.function(device, function_name + variant, metal_type),
+        -(-rows // rows_of_a_threadgroup),
+        *buffers,
+        device.constant_buffer(parameters),
+    )
+    return True
 
 
 def _spreads(device: Device) -> bool:
@@ -114,6 +180,8 @@ def _add_dispatches(
             buffers = [device.constant_buffer(bytes(4 * channels))] * len(operands)
             layouts = [(0, 0, 0, 0, *piece.destination[4:])] * len(operands)
         merged = target, *parts = merge_pixels([piece.destination, *layouts])
+        if _add_by_vectors(command_buffer, function_name, metal_type, (*buffers, destination.buffer), merged):
+            continue
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)

@@ -301,7 +301,9 @@ class TestTheShadersOfGPUs:
 
     @each_kind
     @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-    @pytest.mark.parametrize("shape", [(2, 90, 61, 8), (1, 3, 300, 40), (1, 3, 5, 1032), (1, 70, 61, 13), (60, 7, 9, 64)])
+    @pytest.mark.parametrize(
+        "shape", [(2, 90, 61, 8), (1, 3, 300, 40), (1, 3, 5, 1032), (1, 70, 61, 13), (60, 7, 9, 64)]
+    )
     def test_vectors_and_tiles_of_all_widths(self, kind, shape, dtype):
         """Few rows and many, of one threadgroup and of several; results next to each other and not."""
         cls, over, operation = kind
