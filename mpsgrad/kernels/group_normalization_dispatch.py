@@ -64,6 +64,9 @@ MOST_ROWS_OF_A_THREAD = 32
 """As for batch normalization; but how an image is cut does not depend on how many there are, so that the results for it
 are the same bits alone and in a batch."""
 
+FEWEST_TILES, FEW_ROWS_OF_A_THREAD = 4, 8
+"""An image of fewer tiles with more rows is cut into narrower ones: it may be the only one."""
+
 FAMILY = ShaderFamily(
     "group_normalization",
     (IMAGE_LAYOUT, PARAMETERS, TILE_PARAMETERS),
@@ -291,7 +294,9 @@ def plan_image_tiles(rows: int, channels: int, width: int, element_bytes: int, s
     across, row_lanes, tiles = tile_of(nbytes, channels, width, element_bytes)
     if summed_rows is None:
         return Tiles(width, across, row_lanes, tiles, 1)
-    while rows > MOST_ROWS_OF_A_THREAD * row_lanes and nbytes > NARROWEST_TILE:
+    while nbytes > NARROWEST_TILE and (
+        rows > MOST_ROWS_OF_A_THREAD * row_lanes or (tiles < FEWEST_TILES and rows > FEW_ROWS_OF_A_THREAD * row_lanes)
+    ):
         nbytes //= 2
         across, row_lanes, tiles = tile_of(nbytes, channels, width, element_bytes)
     if rows <= MOST_ROWS_OF_A_THREAD * row_lanes:

@@ -26,11 +26,9 @@ FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
 WIDE_TILE, NARROWEST_TILE = 256, 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
-LOADS_AT_ONCE = 8
-"""What a thread has on the way at a time."""
-FEWEST_ROWS_OF_A_LANE, FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 4, 16, 32
-"""Rows are shared by lanes if each of these has the fewest; above the most they are cut into chunks of several
-threadgroups. Few are not worth a second pass over chunks: tiles are made narrow instead."""
+ROWS_AT_ONCE, FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 4, 16, 64
+"""Rows are shared by lanes if each of these has as many as it has on the way at a time; above the most they are cut into
+chunks of several threadgroups. Few are not worth a second pass over chunks: tiles are made narrow instead."""
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
@@ -69,7 +67,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "threads": THREADS,
             "walks": ("element", "element4"),
             "by_vectors": True,
-            "loads_at_once": LOADS_AT_ONCE,
+            "rows_at_once": ROWS_AT_ONCE,
             **constants,
         },
         {"cpu": {"walks": ("row", "element"), "by_vectors": False}},
@@ -342,7 +340,7 @@ def _along_in_tiles(
     narrow = min(count, NARROWEST_TILE * vector // 16 // width) if width > 1 else 1
     are_few = -(-count // wide) < THREADGROUPS_WANTED
     makes_narrow = are_few and loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrow)
-    useful = min(-(-loops // FEWEST_ROWS_OF_A_LANE), -(-THREADS_WANTED // count))
+    useful = min(-(-loops // ROWS_AT_ONCE), -(-THREADS_WANTED // count))
     row_lanes = min(_power_of_two(useful), THREADS // (narrow if makes_narrow else wide))
     across = min(count, THREADS // row_lanes)
     tiles = -(-count // across)
