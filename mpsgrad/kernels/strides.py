@@ -27,8 +27,8 @@ FEWEST_ELEMENTS_PER_CHUNK = 64
 WIDE_TILE, NARROWEST_TILE = 256, 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
 ROWS_AT_ONCE, FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 4, 16, 64
-"""Rows are shared by lanes if each of these has as many as it has on the way at a time; above the most they are cut into
-chunks of several threadgroups. Few are not worth a second pass over chunks: tiles are made narrow instead."""
+"""Rows are shared by lanes if each has as many of them as it has on the way at a time. Above the most they are cut into
+chunks of several threadgroups; few are not worth a second pass over chunks: tiles are made narrow instead."""
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
