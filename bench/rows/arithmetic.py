@@ -50,6 +50,9 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
             for op in OPS:
                 for is_spread in (False, True) if op.name != "divide" else (False,):
                     yield from _cases(_Row(op, shape, dtype, is_spread), group)
+            x, y = RandomArray(shape, dtype), RandomArray(shape, dtype, 2)
+            prepare = partial(_compare, x, y)
+            yield Case("arithmetic_compare", text(shape), dtype, group, 3 * x.nbytes, x.size, prepare)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
@@ -154,3 +157,25 @@ class _Row:
 
 def _summed(is_product: bool, g: Any, x: Any, y: Any) -> Any:
     return (g * x if is_product else g).sum((2, 3), keepdim=True)
+
+
+def _compare(x: RandomArray, y: RandomArray, device: mg.Device) -> Work:
+    kernel, result = mg.Compare(device=device), empty_image(x.shape, x.dtype, device)
+    kernel.comparison_type = mg.ComparisonType.LESS
+
+    def parts() -> list[Part]:
+        exact = reference.compare("less", x.first(), y.first())
+        return [Part("result", (slice(0, 1),), exact, error_bound(x.dtype, 0, 0.0, 0.0 * exact))]
+
+    def torch_calls(where: Any) -> Mapping[str, TorchCall]:
+        return {
+            layout: TorchCall(_is_less, tuple(pair), image_result) for layout, pair in layouts(where, x, y).items()
+        }
+
+    primary, secondary = x.image(device), y.image(device)
+    encode = partial(kernel.encode, primary_image=primary, secondary_image=secondary, destination_image=result)
+    return Work(encode, lambda: {"result": result}, parts, torch_calls)
+
+
+def _is_less(x: Any, y: Any) -> Any:
+    return (x < y).to(x.dtype)

@@ -1,4 +1,4 @@
-"""Slices, concatenations and reshaped images; their gradients are the same copies the other way round."""
+"""Slices and the gradient, concatenations and reshaped images; their gradients are copies the other way round."""
 
 from __future__ import annotations
 
@@ -35,6 +35,21 @@ def _slice(device: mg.Device, source: mg.Image, result: mg.Image) -> Callable[[m
     return partial(kernel.encode, source_image=source, destination_image=result)
 
 
+def _slice_gradient(device: mg.Device, source: mg.Image, result: mg.Image) -> Callable[[mg.CommandBuffer], Any]:
+    kernel = mg.Slice(device=device)
+    kernel.offset = mg.Offset(1, 1)
+    state = kernel.result_state(result, destination_image=source)
+    # Of the forward source, which has the size of the result, nothing is read.
+    whole = mg.Image(result.descriptor, device)
+    return partial(
+        mg.SliceGradient(device=device).encode,
+        source_gradient=source,
+        source_image=whole,
+        gradient_state=state,
+        destination_gradient=result,
+    )
+
+
 def _concatenation(device: mg.Device, source: mg.Image, result: mg.Image) -> Callable[[mg.CommandBuffer], Any]:
     kernel = mg.Concatenation(device=device)
     return partial(kernel.encode, source_images=[source, source], destination_image=result)
@@ -46,6 +61,12 @@ def _reshape(device: mg.Device, source: mg.Image, result: mg.Image) -> Callable[
 
 def _torch_slice(x: Any) -> Any:
     return x[:, :, 1:-1, 1:-1].clone()
+
+
+def _torch_slice_gradient(x: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.pad(x, (1, 1, 1, 1))
 
 
 def _torch_concatenation(x: Any) -> Any:
@@ -61,6 +82,13 @@ def _torch_reshape(x: Any) -> Any:
 
 OPS = (
     Op("slice", lambda s: (s[0], s[1] - 2, s[2] - 2, s[3]), _slice, lambda x: x[:, 1:-1, 1:-1], _torch_slice),
+    Op(
+        "slice_gradient",
+        lambda s: (s[0], s[1] + 2, s[2] + 2, s[3]),
+        _slice_gradient,
+        lambda x: np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))),
+        _torch_slice_gradient,
+    ),
     Op(
         "concatenation",
         lambda s: (*s[:3], 2 * s[3]),

@@ -69,6 +69,12 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 nbytes, operations = 2 * x.nbytes + 4 * x.size, op.operations * x.size
                 prepare = partial(_prepare, op, x, t)
                 yield Case(f"loss_{op.kind}", text(shape), dtype, group, nbytes, operations, prepare)
+            x, t = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+            read = x.nbytes + 4 * x.size
+            forward, gradient = partial(_forward_loss, x, t), partial(_loss_gradient, x, t)
+            yield Case("forward_loss_mean_squared_error", text(shape), dtype, group, read, 3 * x.size, forward)
+            moved = read + x.nbytes
+            yield Case("loss_gradient_mean_squared_error", text(shape), dtype, group, moved, 3 * x.size, gradient)
 
 
 def _prepare(op: Op, x: RandomArray, t: RandomArray, device: mg.Device) -> Work:
@@ -105,3 +111,56 @@ def _prepare(op: Op, x: RandomArray, t: RandomArray, device: mg.Device) -> Work:
 def _results(returned: Any) -> Mapping[str, Any]:
     loss, gradient = returned
     return {"loss": loss.reshape(1, 1, 1, 1), "gradient": gradient}
+
+
+DESCRIPTOR = mg.LossDescriptor("mean_squared_error", "mean", reduce_across_batch=True)
+MEAN = 1
+"""PyTorch's number for that reduction."""
+
+
+def _images(x: RandomArray, t: RandomArray, device: mg.Device) -> tuple[mg.Image, mg.Image]:
+    return x.image(device), mg.Image.from_array(t.array().astype(np.float32), device)
+
+
+def _forward_loss(x: RandomArray, t: RandomArray, device: mg.Device) -> Work:
+    (source, labels), result = _images(x, t, device), empty_image((x.shape[0], 1, 1, 1), "float32", device)
+
+    def parts() -> list[Part]:
+        exact = reference.loss(x.array(), t.array(), "mean_squared_error", reduction="mean", reduce_across_batch=True)
+        return [Part("loss", (slice(0, 1),), exact[:1], error_bound(np.float32, x.size, exact[:1], exact[:1]))]
+
+    def torch_calls(where: Any) -> Mapping[str, TorchCall]:
+        import torch
+
+        call = partial(torch.nn.functional.mse_loss, reduction="mean")
+        tensors = x.tensor(where).float(), t.tensor(where).float()
+        return {"dense": TorchCall(call, tensors, lambda loss: {"loss": loss.reshape(1, 1, 1, 1)})}
+
+    kernel = mg.ForwardLoss(DESCRIPTOR, device=device)
+    encode = partial(kernel.encode, source_image=source, labels=labels, destination_image=result)
+    return Work(encode, lambda: {"loss": result}, parts, torch_calls)
+
+
+def _loss_gradient(x: RandomArray, t: RandomArray, device: mg.Device) -> Work:
+    (source, labels), result = _images(x, t, device), empty_image(x.shape, x.dtype, device)
+    ones = mg.Image.from_array(np.ones((x.shape[0], 1, 1, 1), np.float32), device)
+
+    def parts() -> list[Part]:
+        y, targets = x.first(), t.first()
+        exact = reference.loss_gradient(y, targets, "mean_squared_error") / x.size
+        bound = error_bound(x.dtype, 4, 2 * (np.abs(y) + np.abs(targets)) / x.size, exact)
+        return [Part("gradient", (slice(0, 1),), exact, bound)]
+
+    def torch_calls(where: Any) -> Mapping[str, TorchCall]:
+        import torch
+
+        prediction = x.tensor(where)
+        arguments = (torch.ones((), dtype=prediction.dtype, device=where), prediction, t.tensor(where), MEAN)
+        call = torch.ops.aten.mse_loss_backward
+        return {"dense": TorchCall(call, arguments, lambda gradient: {"gradient": gradient})}
+
+    kernel = mg.LossGradient(DESCRIPTOR, device=device)
+    encode = partial(
+        kernel.encode, source_gradient=ones, source_image=source, labels=labels, destination_gradient=result
+    )
+    return Work(encode, lambda: {"gradient": result}, parts, torch_calls)

@@ -37,6 +37,10 @@ OPS = (
     Op("feature_channels_max", mg.ReduceFeatureChannelsMax, "feature_channels", "max", (1,)),
     Op("spatial_mean", mg.ReductionSpatialMean, "spatial", "mean", (2, 3)),
 )
+ARGUMENT = Op(
+    "feature_channels_argument_max", mg.ReduceFeatureChannelsArgumentMax, "feature_channels", "argument_max", (1,)
+)
+"""It has no gradient, and rows in float32 only: of equal elements, which float16 has many, PyTorch may take any."""
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
@@ -50,6 +54,10 @@ def cases(dtype: str, hardware: str) -> Iterator[Case]:
                 yield Case(name, text(shape), dtype, group, nbytes + row.g.nbytes, size, row.forward)
                 moved = passes * nbytes + row.g.nbytes
                 yield Case(f"{name}_gradient", text(shape), dtype, group, moved, size, row.gradient)
+            if dtype == "float32":
+                row = _Row(ARGUMENT, shape, dtype)
+                nbytes, size = row.x.nbytes + row.g.nbytes, row.x.size
+                yield Case(f"reduction_{ARGUMENT.name}", text(shape), dtype, group, nbytes, size, row.forward)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
@@ -95,6 +103,8 @@ class _Row:
         exact = reference.reduction(self.op.over, self.op.operation, x)
         magnitude = reference.reduction(self.op.over, self.op.operation, np.abs(x))
         bound = error_bound(self.x.dtype, x.size // exact.size, magnitude, exact)
+        if self.op is ARGUMENT:
+            bound = error_bound(self.x.dtype, 0, 0.0, 0.0 * exact)
         return [Part("result", (slice(0, 1),), exact, bound)]
 
     def _gradient_parts(self) -> list[Part]:
@@ -104,7 +114,12 @@ class _Row:
     def _torch_forward(self, where: Any) -> Mapping[str, TorchCall]:
         import torch
 
-        functions: dict[str, Any] = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
+        functions: dict[str, Any] = {
+            "sum": torch.sum,
+            "mean": torch.mean,
+            "max": torch.amax,
+            "argument_max": _argument,
+        }
         call = partial(_reduced, functions[self.op.operation], self.op.axes)
         return {
             layout: TorchCall(call, (x,), image_result, fuses=False) for layout, (x,) in layouts(where, self.x).items()
@@ -123,6 +138,10 @@ class _Row:
 
 def _reduced(function: Callable[..., Any], axes: tuple[int, ...], x: Any) -> Any:
     return function(x, dim=axes, keepdim=True)
+
+
+def _argument(x: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
+    return x.argmax(dim[0], keepdim=keepdim).to(x.dtype)
 
 
 def _spread(g: Any, shape: Any, count: int) -> Any:
