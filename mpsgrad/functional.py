@@ -44,7 +44,8 @@ from mpsgrad.kernels.batch_normalization import (
 )
 from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
-from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.convolution_data_source import ArrayConvolutionDataSource, ConvolutionDataSource
+from mpsgrad.kernels.convolution_descriptor import SubPixelConvolutionDescriptor
 from mpsgrad.kernels.convolution_transpose import ConvolutionTranspose, ConvolutionTransposeGradient
 from mpsgrad.kernels.copies import (
     Concatenation,
@@ -333,6 +334,38 @@ def convolution_gradient(
     forward = _with_edges(Convolution(data_source), padding, edge_mode)
     result, state = _gradient(forward, ConvolutionGradient(data_source), source_gradient, source)
     return result, np.array(state.gradient_for_weights), np.array(state.gradient_for_biases)
+
+
+def sub_pixel_convolution(
+    source: Any,
+    weights: Any,
+    biases: Any = None,
+    *,
+    factor: int,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    groups: int = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """``convolution`` with its channels spread over blocks of ``factor`` x ``factor`` pixels (``Convolution`` with a
+    ``SubPixelConvolutionDescriptor``)."""
+    made = _convolution_data_source(source, weights, biases, stride, dilation, groups)
+    ordinary = made.descriptor
+    descriptor = SubPixelConvolutionDescriptor(
+        ordinary.kernel_width,
+        ordinary.kernel_height,
+        ordinary.input_feature_channels,
+        ordinary.output_feature_channels,
+        sub_pixel_scale_factor=factor,
+        stride_in_pixels_x=ordinary.stride_in_pixels_x,
+        stride_in_pixels_y=ordinary.stride_in_pixels_y,
+        groups=groups,
+        dilation_rate_x=ordinary.dilation_rate_x,
+        dilation_rate_y=ordinary.dilation_rate_y,
+    )
+    data_source = ArrayConvolutionDataSource(descriptor, made.weights, made.bias_terms)
+    return _forward(_with_edges(Convolution(data_source), padding, edge_mode), source)
 
 
 def convolution_transpose(

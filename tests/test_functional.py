@@ -90,6 +90,12 @@ def test_grouped_convolution() -> None:
     assert_close(y, reference.convolution(X, weights, None, **window), 27, 40.0)
 
 
+def test_sub_pixel_convolution() -> None:
+    y = functional.sub_pixel_convolution(X, WEIGHTS, BIASES, factor=2, stride=(1, 2))
+    exact = reference.convolution(X, WEIGHTS, BIASES, stride=(1, 2), size=(7, 5))
+    assert_close(y, reference.sub_pixels(exact, 2), 55, 60.0)
+
+
 def test_fully_connected() -> None:
     weights = GENERATOR.standard_normal((5, 7, 9, 6)).astype(np.float32)
     biases = GENERATOR.standard_normal(5).astype(np.float32)

@@ -129,7 +129,10 @@ class OptimizerDescriptor:
 
 
 class Optimizer(BaseKernel):
-    """The base of the optimizers. Source: ``MPSNNOptimizer``. All arithmetic is in float32."""
+    """The base of the optimizers. Source: ``MPSNNOptimizer``. All arithmetic is in float32.
+
+    What MPS takes as matrices are vectors of their elements here: an optimizer treats each by itself.
+    """
 
     optional_slots: ClassVar[tuple[str, ...]] = ()
     """The vectors of what is kept from step to step that may be left out."""
