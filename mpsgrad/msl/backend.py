@@ -64,6 +64,10 @@ class Backend(ABC):
     threadgroup_variable: str
     has_native_constructors: bool
     has_inner_threadgroup_variables: bool
+    has_wrapping_shifts: bool
+    """Whether shift counts are taken modulo the width of what is shifted, as Metal does."""
+    class_scalars: frozenset[str]
+    """The scalar types that are classes of the library."""
     definitions: Mapping[str, str] = {}
     """Macros by which a program can tell the target."""
 

@@ -89,10 +89,10 @@ _LAUNCH_POSITIONS = {
 
 _VECTOR_FUNCTIONS = {
     "1": """acos acosh asin asinh atan atanh ceil cos cosh cospi exp exp2 exp10 fabs floor fract log log2 log10 rint
-        round rsqrt precise::rsqrt saturate sign sin sinh sinpi sqrt tan tanh tanpi trunc abs clz ctz popcount
-        reverse_bits""",
-    "2": """atan2 copysign divide fdim fmod nextafter pow powr step min max fmin fmax mulhi rotate addsat subsat hadd
-        rhadd mul24""",
+        round rsqrt precise::rsqrt precise::sqrt fast::exp saturate sign sin sinh sinpi sqrt tan tanh tanpi trunc abs
+        clz ctz popcount reverse_bits""",
+    "2": """atan2 copysign divide precise::divide fast::divide fdim fmod nextafter pow powr step min max fmin fmax mulhi
+        rotate addsat subsat hadd rhadd mul24""",
     "3": "clamp fma mix smoothstep min3 max3 median3 fmin3 fmax3 fmedian3 madhi madsat mad24",
     "TEST": "isnan isinf isfinite isnormal signbit",
     "TEST_2": "isordered isunordered",
@@ -134,6 +134,8 @@ class CUDABackend(Backend):
     threadgroup_variable = "__shared__"
     has_native_constructors = True
     has_inner_threadgroup_variables = True
+    has_wrapping_shifts = False
+    class_scalars = frozenset({"half", "bfloat"})
     definitions = {"__MPSGRAD_CUDA__": "1"}
 
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:

@@ -111,8 +111,8 @@ class Program:
     """The outline of a source, as token indices.
 
     ``functions`` maps each function's name to the ranges of its bodies. A head is a function's start, the bracket that
-    opens its parameters, and its end; a member function's has its class before them. ``variables`` are declarations at
-    program scope that define no function or type.
+    opens its parameters, and its end; a member function's has its class before them. ``constructors`` are the brackets
+    in the heads of those. ``variables`` are declarations at program scope that define no function or type.
     """
 
     tokens: list[Token]
@@ -121,6 +121,7 @@ class Program:
     functions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     function_heads: list[tuple[int, int, int]] = field(default_factory=list)
     member_heads: list[tuple[int, int, int, int]] = field(default_factory=list)
+    constructors: set[int] = field(default_factory=set)
     variables: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
 
@@ -146,16 +147,21 @@ def _split_shifts(tokens: list[Token]) -> list[Token]:
     return result
 
 
+_TAKE_CONDITIONS = frozenset("template enable_if enable_if_t conditional conditional_t bool_constant".split())
+
+
 def _closes_templates(tokens: list[Token], index: int) -> bool:
     """Whether the ``>>`` at ``index`` follows two open template brackets: looks back to a ``name <`` pair."""
-    open_needed = 2
     position = index - 1
     found = 0
+    closed = 0
     has_default = False
+    has_condition = False
     while position > 0 and index - position < 200:
         text = tokens[position].text
-        if text in (";", "{", "}", "&&", "||", "?", "return"):
+        if text in (";", "{", "}", "?", "return"):
             return False
+        has_condition |= text in ("&&", "||")
         if text == "=":
             has_default = True
         if text == ")" or text == "]":
@@ -172,10 +178,15 @@ def _closes_templates(tokens: list[Token], index: int) -> bool:
         elif text in "([":
             return False
         elif text == ">":
-            open_needed += 1
+            closed += 1
         elif text == "<" and tokens[position - 1].kind == IDENTIFIER:
-            found += 1
-            if found == open_needed:
+            if closed:
+                closed -= 1
+            elif has_condition and tokens[position - 1].text not in _TAKE_CONDITIONS:
+                return False
+            else:
+                found += 1
+            if found == 2:
                 # A template's parameter may have a default; anything else with "=" in it is no template.
                 return not has_default or tokens[position - 1].text == "template"
         position -= 1
@@ -353,19 +364,41 @@ def _is_stage(tokens: Sequence[Token], index: int) -> bool:
 def _read_members(program: Program, start: int, end: int) -> None:
     """Notes the bodies of member functions, so that what a kernel calls through them is known."""
     tokens = program.tokens
+    classes = {
+        tokens[index + 1].text for index in range(start, end) if tokens[index].text in ("struct", "class", "union")
+    }
     for index in range(start, end):
-        if tokens[index].text == "(" and tokens[index - 1].kind == IDENTIFIER:
-            close = matching(tokens, index, end)
-            position = close + 1
-            while position < end and (tokens[position].text in ADDRESS_SPACES or tokens[position].text == "const"):
-                position += 1
-            if position < end and tokens[position].text == "{":
-                body = (position, matching(tokens, position, end))
-                program.functions.setdefault(tokens[index - 1].text, []).append(body)
-                first = index - 1
-                while first > start and tokens[first - 1].text not in (";", "{", "}", ":"):
-                    first -= 1
-                program.member_heads.append((start, first, index, body[1] + 1))
+        is_operator = "operator" in (tokens[index - 2].text, tokens[index - 3].text)
+        if tokens[index].text != "(" or not (tokens[index - 1].kind == IDENTIFIER or is_operator):
+            continue
+        close = matching(tokens, index, end)
+        position = close + 1
+        while position < end and (tokens[position].text in ADDRESS_SPACES or tokens[position].text == "const"):
+            position += 1
+        is_constructor = tokens[index - 1].text in classes and tokens[index - 2].text != "~"
+        if is_constructor and _text(tokens, position) == ":":
+            position = _end_of_initialisers(tokens, position, end)
+        if position < end and tokens[position].text == "{":
+            body = (position, matching(tokens, position, end))
+            program.functions.setdefault(tokens[index - 1].text, []).append(body)
+            first = index - 1
+            while first > start and tokens[first - 1].text not in (";", "{", "}", ":"):
+                first -= 1
+            program.member_heads.append((start, first, index, body[1] + 1))
+            if is_constructor:
+                program.constructors.add(index)
+
+
+def _end_of_initialisers(tokens: Sequence[Token], colon: int, end: int) -> int:
+    """The index behind the members that a constructor initialises."""
+    index = colon
+    while index < end and tokens[index].text in (":", ","):
+        index += 1
+        while index < end and tokens[index].text not in ("(", "{", ";"):
+            index += 1
+        if index < end and tokens[index].text != ";":
+            index = matching(tokens, index, end) + 1
+    return index
 
 
 def _kernel_keyword(tokens: Sequence[Token], start: int, end: int) -> Token | None:

@@ -119,6 +119,8 @@ class OpenCLBackend(Backend):
     threadgroup_variable = "__local"
     has_native_constructors = False
     has_inner_threadgroup_variables = False
+    has_wrapping_shifts = True
+    class_scalars = frozenset({"bfloat"})
 
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:
         lines = ['#pragma clang diagnostic ignored "-Wc++11-narrowing"\n']

@@ -19,6 +19,7 @@ from mpsgrad.msl.backend import (
     Backend,
     position_dimensions,
 )
+from mpsgrad.msl.choices import choices
 from mpsgrad.msl.cuda import CUDABackend
 from mpsgrad.msl.declarations import (
     ADDRESS_SPACES,
@@ -42,6 +43,7 @@ from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.refusals import refuse_function_pointers, refuse_pointers_in_buffers, refuse_unsupported
 from mpsgrad.msl.signature import Argument, KernelSignature, Launch, Target, Translation
+from mpsgrad.msl.temporaries import open_to_temporaries
 from mpsgrad.msl.threadgroup_variables import with_outer_threadgroup_variables
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
@@ -56,6 +58,7 @@ from mpsgrad.msl.tokens import (
     spell,
     split_commas,
 )
+from mpsgrad.msl.unions import class_bodies, owner_of_copies
 from mpsgrad.msl.vector_operators import VectorOperators
 from mpsgrad.msl.versions import DEFAULT, later_names, refuse_newer, version_of
 
@@ -64,10 +67,14 @@ LAST_BUFFER_INDEX = 30
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
 _COMPARISONS = ("==", "!=", "<=", ">=")
+_SHIFTS = ("<<", ">>", "<<=", ">>=")
 WHOLE = f"whole{RENAMED_SUFFIX}"
 _COMPONENTS = {letter: place for letters in ("xyzw", "rgba") for place, letter in enumerate(letters)}
+VALUE = f"value{RENAMED_SUFFIX}"
 UNALIGNED = f"unaligned{RENAMED_SUFFIX}"
 CONSTRUCT = f"construct{RENAMED_SUFFIX}"
+CHOOSE, ARM, ARM_OF_BFLOAT = (f"{name}{RENAMED_SUFFIX}" for name in ("choose", "arm", "arm_of_bfloat"))
+WRAP, COUNT = f"wrap{RENAMED_SUFFIX}", f"count{RENAMED_SUFFIX}"
 CONSTRUCT_ONE = f"construct_one{RENAMED_SUFFIX}"
 
 _TYPE_NAME = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|float|size_t|auto|void|unsigned|signed)[234]?$")
@@ -210,6 +217,7 @@ class _Translator:
         # By the identity of a token: what stands before it, and the left side of a compound assignment that converts.
         self._functions_passed: set[str] = set()
         self._before: dict[int, str] = {}
+        self._unnamed_spaces: frozenset[int] = frozenset()
         self._converted: dict[int, tuple[int, int]] = {}
         self._place = program.tokens[0] if program.tokens else Token(PUNCTUATION, ";", filename, 1, 1)
 
@@ -235,7 +243,11 @@ class _Translator:
         if UNALIGNED in self._library.sections and self._makes_vector_pointers():
             self._used.add(UNALIGNED)
             self._index_components()
-        if not self._backend.has_native_constructors:
+        self._mark_choices()
+        if self._backend.has_native_constructors:
+            self._make_unions_assignable()
+        else:
+            self._unnamed_spaces = open_to_temporaries(self._program)
             self._lift_operators()
         output: list[Token] = []
         pieces: list[tuple[int, int, Callable[[], list[Token]]]] = []
@@ -334,6 +346,18 @@ class _Translator:
                     self._before[id(tokens[start])] = WHOLE + self._before.get(id(tokens[start]), "")
                     self._used.add(WHOLE)
 
+    @cached_property
+    def _views_read(self) -> frozenset[int]:
+        """The identities of the swizzles, where these are objects, that the program reads: it means their vectors."""
+        if not self._backend.has_native_constructors:
+            return frozenset()
+        tokens = self._tokens
+        return frozenset(
+            id(tokens[index])
+            for index in range(1, len(tokens) - 1)
+            if tokens[index - 1].text == "." and self._is_swizzle(index, 2)
+        )
+
     def _is_swizzle(self, index: int, least: int) -> bool:
         """Whether a swizzle of ``least`` components or more, which nobody assigns to, is read at ``index``."""
         name, following = self._tokens[index].text, self._tokens[index + 1].text
@@ -354,6 +378,45 @@ class _Translator:
             if depth == 0:
                 return index
             index -= 1
+
+    def _mark_choices(self) -> None:
+        """Makes ``c ? a : b`` mean what it does in Metal where arms are classes of the library."""
+        tokens = self._tokens
+        scalars = self._backend.class_scalars - self._users_names
+        for choice in choices(Source(tokens, self._program, (2, 3), False, "", self._filename), scalars):
+            self._used.add(CHOOSE)
+            if self._mentions_bfloat:
+                self._used.add(ARM_OF_BFLOAT)
+            for (start, end), function in ((choice.extent, CHOOSE), *((arm, ARM) for arm in choice.arms)):
+                self._before[id(tokens[start])] = self._before.get(id(tokens[start]), "") + f"{function}("
+                self._before[id(tokens[end])] = ")" + self._before.get(id(tokens[end]), "")
+
+    def _make_unions_assignable(self) -> None:
+        """Gives assignment to unions of vectors, and to what has one without a name: they lose it where vectors are
+        classes that have their own."""
+        source = Source(self._tokens, self._program, (2, 3), False, "", self._filename)
+        done = set()
+        for index, close in class_bodies(source):
+            names = {token.text for token in self._tokens[index + 1 : close] if token.kind == IDENTIFIER}
+            is_special = any(VECTOR_TYPE.match(name) or name == "vec" or name in source.members for name in names)
+            if self._tokens[index].text != "union" or not is_special:
+                continue
+            owner = owner_of_copies(source, index, close)
+            if owner is None or owner in done:
+                continue
+            done.add(owner)
+            start, end = owner
+            name = self._tokens[start + 1].text
+            if self._tokens[start + 1].text == "{":
+                name = f"unnamed_{start}{RENAMED_SUFFIX}"
+                self._before[id(self._tokens[start + 1])] = name
+            else:
+                name = self._spelling(name)
+            copy = f"{{ memcpy(this, &o, sizeof({name})); "
+            text = f"{name} &operator=(const {name} &o) {copy}return *this; }} "
+            if UNALIGNED in self._used and self._tokens[start].text == "union":
+                text += f"{name}() = default; {name}(const {name} &o) {copy}}} "
+            self._before[id(self._tokens[end])] = text + self._before.get(id(self._tokens[end]), "")
 
     def _lift_operators(self) -> None:
         """Makes operators of vectors mean what they do in Metal."""
@@ -429,6 +492,10 @@ class _Translator:
                             self._before[id(tokens[end])] = ")" + self._before.get(id(tokens[end]), "")
                         index = close + 1
                         continue
+                if token.text in _SHIFTS and not backend.has_wrapping_shifts:
+                    output.append(token.replaced(self._wrapping_shift(tokens, index)))
+                    index += 1
+                    continue
                 if token.text == "[" and index + 1 < count and tokens[index + 1].text == "[":
                     close = matching(tokens, index)
                     if tokens[close - 1].text == "]":
@@ -550,9 +617,31 @@ class _Translator:
             if text in library_.sections and text not in self._users_names:
                 self._used.add(text)
             spelling = self._spelling(text)
+            if id(token) in self._views_read:
+                spelling += f".{VALUE}()"
             output.append(token.replaced(spelling) if spelling != text else token)
             index += 1
         return output
+
+    def _wrapping_shift(self, tokens: Sequence[Token], index: int) -> str:
+        """The shift at ``index`` with its count modulo the width of what is shifted."""
+        text = tokens[index].text
+        if tokens[index - 1].text == "operator" or index + 2 >= len(tokens):
+            return text
+        count, following = tokens[index + 1].text, tokens[index + 2].text
+        if count.isdecimal() and int(count) < 32 and following in (")", "]", ";", ",", "|", "&", "^", "<<", ">>"):
+            # Scalars have at least as many bits once they are promoted, and vectors wrap by themselves.
+            return text
+        self._used.add(WRAP)
+        if not text.endswith("="):
+            return f"{text} {WRAP}() {text}"
+        end = index + 1
+        while end < len(tokens) and tokens[end].text not in (";", ")", "]", "}", ","):
+            if tokens[end].text == "<" and tokens[end - 1].kind == IDENTIFIER:
+                end = matching_angle(tokens, end) or end
+            end = matching(tokens, end) + 1 if tokens[end].text in OPENING else end + 1
+        self._before[id(tokens[end])] = ")" + self._before.get(id(tokens[end]), "")
+        return f"{text} {COUNT}("
 
     def _is_cast(self, tokens: Sequence[Token], index: int) -> bool:
         """Whether the operand at ``index`` begins with a cast to a scalar or vector type."""
@@ -623,8 +712,10 @@ class _Translator:
     @cached_property
     def _uses_bfloat(self) -> bool:
         """Whether vectors may be of bfloat where they are classes then."""
-        if self._backend.has_native_constructors:
-            return False
+        return self._mentions_bfloat and not self._backend.has_native_constructors
+
+    @cached_property
+    def _mentions_bfloat(self) -> bool:
         names = {"bfloat", "bfloat2", "bfloat3", "bfloat4"} - self._users_names
         return any(token.text in names for token in self._tokens)
 
@@ -763,9 +854,13 @@ class _Translator:
     def _address_space(self, tokens: Sequence[Token], index: int, output: list[Token]) -> None:
         token = tokens[index]
         spelling = self._backend.address_spaces[token.text]
+        if id(token) in self._unnamed_spaces:
+            return
         if token.text == "threadgroup" and declares_variable(tokens, index):
             spelling = self._backend.threadgroup_variable
-        if token.text == "constant":
+        if id(token) in self._constructor_qualifiers:
+            spelling = spelling.removeprefix("const").strip()
+        elif token.text == "constant":
             neighbours = (output[-1].text if output else "", tokens[index + 1].text if index + 1 < len(tokens) else "")
             if "const" in neighbours:
                 spelling = spelling.removeprefix("const").strip()
@@ -797,9 +892,12 @@ class _Translator:
                     names.pop()
                 words += [",", *self._without_spaces(names)]
             after = closing + 1
-            while after < end and tokens[after].text != "{":
+            while after < end and tokens[after].text not in ("{", ":"):
                 after += 1
-            words += [")", *self._without_spaces(tokens[closing + 1 : after])]
+            qualifiers = self._without_spaces(tokens[closing + 1 : after])
+            if opening in self._program.constructors:
+                qualifiers = [word for word in qualifiers if word != "const"]
+            words += [")", *qualifiers]
             key = (owner, *(token.text for token in tokens[start:opening]), "(", *words)
             body = tuple(
                 t.text
@@ -815,6 +913,17 @@ class _Translator:
                 repeated.append((start, end, list))
         return repeated
 
+    @cached_property
+    def _constructor_qualifiers(self) -> frozenset[int]:
+        """The identities of the address spaces behind the parameters of constructors, which are never ``const``."""
+        found = set()
+        for opening in self._program.constructors:
+            index = matching(self._tokens, opening) + 1
+            while self._tokens[index].text in ADDRESS_SPACES:
+                found.add(id(self._tokens[index]))
+                index += 1
+        return frozenset(found)
+
     def _without_spaces(self, tokens: Sequence[Token]) -> list[str]:
         """The words of ``tokens`` with address spaces as the target sees them, ``const`` in front."""
         words = []
@@ -822,7 +931,9 @@ class _Translator:
             spelling = self._backend.address_spaces.get(token.text, token.text)
             words += spelling.split()
         # "const device T*" and "device const T*" are one type; behind a second declarator the order matters.
-        return sorted(words) if words.count("*") + words.count("&") < 2 else words
+        if words.count("*") + words.count("&") >= 2:
+            return words
+        return sorted(word for word in words if word != "const") + ["const"] * ("const" in words)
 
     # Kernel functions.
 

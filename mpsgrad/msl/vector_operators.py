@@ -8,12 +8,11 @@ is done where an operand may be a vector; what is certainly scalar stays as it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from mpsgrad.msl.analysis.expressions import Expressions, Range
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, matching_angle
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION
 
 LIFT = "lift"
 CONVERT = "convert_operand"
@@ -27,16 +26,6 @@ _CONDITIONS = frozenset({"if", "for", "while", "switch"})
 _NULL = frozenset({"0", "nullptr", "NULL"})
 _SMALL = frozenset({"bool", "char", "uchar", "short", "ushort", "half", "bfloat"})
 _INTEGERS_BY_RANK = ("bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
-_TEMPLATES = frozenset(
-    """
-    vec packed_vec array matrix simdgroup_matrix make_filled_simdgroup_matrix as_type static_cast reinterpret_cast
-    const_cast atomic numeric_limits enable_if enable_if_t conditional conditional_t is_same is_same_v integral_constant
-    bool_constant is_integral is_integral_v is_floating_point is_floating_point_v is_signed is_signed_v is_unsigned
-    is_unsigned_v is_arithmetic is_arithmetic_v make_unsigned make_unsigned_t make_signed make_signed_t remove_cv
-    remove_cv_t remove_reference remove_reference_t remove_const remove_const_t remove_volatile remove_volatile_t decay
-    decay_t is_pointer is_pointer_v is_const is_const_v is_void is_void_v is_empty is_convertible void_t declval
-    """.split()
-)
 
 
 def outranks(scalar: str, element: str) -> bool:
@@ -62,7 +51,7 @@ class VectorOperators:
         self.conversions: dict[Range, str] = {}
         self._elements = self._vector_elements()
         if self._elements:
-            self._brackets = self._template_brackets()
+            self._brackets = template_brackets(source)
             self._find()
 
     def _vector_elements(self) -> frozenset[str]:
@@ -75,51 +64,6 @@ class VectorOperators:
             elif name in ("vec", "packed_vec"):
                 found |= SIZES.keys()
         return frozenset(found)
-
-    def _template_brackets(self) -> dict[int, int]:
-        """The angle brackets around template arguments, each with its partner."""
-        tokens = self._tokens
-        names = set(_TEMPLATES)
-        for index, token in enumerate(tokens):
-            if token.text == "template" and self._source.text(index + 1) == "<":
-                close = matching_angle(tokens, index + 1, certain=True)
-                if close is not None:
-                    names.update(self._declared(close + 1))
-        found: dict[int, int] = {}
-        for index, token in enumerate(tokens):
-            if token.text != "<" or index in found or index == 0:
-                continue
-            before = tokens[index - 1]
-            if before.text == "template" or (before.kind == IDENTIFIER and before.text in names):
-                close = matching_angle(tokens, index, certain=before.text == "template")
-                if close is not None and tokens[close].text == ">":
-                    found[index], found[close] = close, index
-        return found
-
-    def _declared(self, index: int) -> Iterator[str]:
-        """The name that a template declaration starting at ``index`` gives."""
-        source = self._source
-        while index < len(self._tokens):
-            text = source.text(index)
-            if text in ("struct", "class", "union", "using"):
-                if source.kind(index + 1) == IDENTIFIER:
-                    yield source.text(index + 1)
-                return
-            if text in ("(", "=", ";", "{"):
-                if source.kind(index - 1) == IDENTIFIER:
-                    yield source.text(index - 1)
-                if text != "(" or source.text(index - 1) not in ("decltype", "__attribute__"):
-                    return
-                index = source.close(index)
-                if index < 0:
-                    return
-            if text == "<" and source.kind(index - 1) == IDENTIFIER:
-                close = matching_angle(self._tokens, index)
-                if close is not None:
-                    # A specialisation, or a template in the type that a function returns.
-                    yield source.text(index - 1)
-                    index = close
-            index += 1
 
     def _find(self) -> None:
         expressions = Expressions(self._source)

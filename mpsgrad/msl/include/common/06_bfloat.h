@@ -4,6 +4,9 @@ template <typename A> struct is_whole_mtl { static constexpr bool value = is_sca
 template <> struct is_whole_mtl<float> { static constexpr bool value = false; };
 template <> struct is_whole_mtl<half> { static constexpr bool value = false; };
 #define WHOLE_MTL(A) typename A, typename require_mtl<is_whole_mtl<A>::value>::type = 0
+struct bfloat;
+SCALAR_MTL(bfloat)
+template <> struct is_whole_mtl<bfloat> { static constexpr bool value = false; };
 struct bfloat {
   ushort bits_mtl;
   bfloat() = default;
@@ -19,9 +22,11 @@ struct bfloat {
   template <typename A> bfloat &operator-=(A a) { return *this = bfloat((float)*this - (float)a); }
   template <typename A> bfloat &operator*=(A a) { return *this = bfloat((float)*this * (float)a); }
   template <typename A> bfloat &operator/=(A a) { return *this = bfloat((float)*this / (float)a); }
+  bfloat &operator++() { return *this += 1.0f; }
+  bfloat &operator--() { return *this -= 1.0f; }
+  bfloat operator++(int) { bfloat old = *this; *this += 1.0f; return old; }
+  bfloat operator--(int) { bfloat old = *this; *this -= 1.0f; return old; }
 };
-SCALAR_MTL(bfloat)
-template <> struct is_whole_mtl<bfloat> { static constexpr bool value = false; };
 #ifndef __OPENCL_VERSION__
 template <> struct is_real_mtl<bfloat> { static constexpr bool value = true; };
 #endif
@@ -37,6 +42,9 @@ BFLOAT_OPERATOR_MTL(*)
 BFLOAT_OPERATOR_MTL(/)
 #undef BFLOAT_OPERATOR_MTL
 inline constexpr bfloat operator-(bfloat a) { return bfloat(-(float)a); }
+
+//@ arm_of_bfloat_mtl : bfloat choose_mtl
+ARM_MTL(bfloat)
 
 //@ MAXBFLOAT HUGE_VALBF M_E_BF M_LOG2E_BF M_LOG10E_BF M_LN2_BF M_LN10_BF M_PI_BF M_PI_2_BF M_PI_4_BF M_1_PI_BF M_2_PI_BF M_2_SQRTPI_BF M_SQRT2_BF M_SQRT1_2_BF : bfloat
 #define MAXBFLOAT (bfloat(0x1.fep127f))

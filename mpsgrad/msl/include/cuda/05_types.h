@@ -30,6 +30,8 @@ SCALAR_MTL(float)
 // Sums and products of halves are made in float and rounded once, which gives the same bits as half arithmetic.
 inline ushort round_to_half_mtl(float x) { ushort r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
 inline float widen_half_mtl(ushort h) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h)); return r; }
+struct half;
+SCALAR_MTL(half)
 struct half {
   ushort bits;
   half() = default;
@@ -39,6 +41,10 @@ struct half {
   template <typename A> half &operator-=(A a) { return *this = half((float)*this - (float)a); }
   template <typename A> half &operator*=(A a) { return *this = half((float)*this * (float)a); }
   template <typename A> half &operator/=(A a) { return *this = half((float)*this / (float)a); }
+  half &operator++() { return *this += 1.0f; }
+  half &operator--() { return *this -= 1.0f; }
+  half operator++(int) { half old = *this; *this += 1.0f; return old; }
+  half operator--(int) { half old = *this; *this -= 1.0f; return old; }
   static constexpr ushort pack(float x) {
     if (!__builtin_is_constant_evaluated()) return round_to_half_mtl(x);
     uint bits = __builtin_bit_cast(uint, x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
@@ -61,7 +67,6 @@ struct half {
     return sign ? -small : small;
   }
 };
-SCALAR_MTL(half)
 template <typename T> struct is_real_mtl { static constexpr bool value = false; };
 template <> struct is_real_mtl<float> { static constexpr bool value = true; };
 template <> struct is_real_mtl<half> { static constexpr bool value = true; };

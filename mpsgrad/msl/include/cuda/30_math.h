@@ -126,6 +126,8 @@ FLOATING_1_MTL(sinh_mtl, sinhf(x))
 FLOATING_1_MTL(sinpi_mtl, sinpif(x))
 //@ sqrt : floating_mtl
 FLOATING_1_MTL(sqrt_mtl, sqrtf(x))
+//@ precise::sqrt : floating_mtl
+FLOATING_1_MTL(precise_sqrt_mtl, __fsqrt_rn(x))
 //@ tan : floating_mtl
 FLOATING_1_MTL(tan_mtl, tanf(x))
 //@ tanh : floating_mtl
@@ -140,6 +142,8 @@ FLOATING_2_MTL(atan2_mtl, atan2f(x, y))
 FLOATING_2_MTL(copysign_mtl, copysignf(x, y))
 //@ divide : floating_mtl
 FLOATING_2_MTL(divide_mtl, x / y)
+//@ precise::divide : floating_mtl
+FLOATING_2_MTL(precise_divide_mtl, __fdiv_rn(x, y))
 //@ fast::divide
 // Within 2 units in the last place for divisors below 2^126.
 inline float fast_divide_mtl(float x, float y) { return __fdividef(x, y); }

@@ -2,6 +2,7 @@
 //@ *
 template <typename T, int N> struct vec_mtl;
 template <typename T, int N> struct packed_vector_mtl;
+template <typename B> struct count_mtl_of { B value; };
 template <typename A> constexpr inline const A &unpack_mtl(const A &a) { return a; }
 
 // v.xz and its like: a view of some components, which reads as a vector and can be assigned.
@@ -9,6 +10,7 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   T v[N];
   swizzle_mtl() = default;
   operator V() const { return V(v[I]...); }
+  V value_mtl() const { return V(v[I]...); }
   swizzle_mtl &operator=(const swizzle_mtl &o) { return *this = o.operator V(); }
   swizzle_mtl &operator=(const V &o) {
     int k = 0;
@@ -26,6 +28,8 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   template <typename A> swizzle_mtl &operator^=(const A &a) { return *this = operator V() ^ V(a); }
   template <typename A> swizzle_mtl &operator<<=(const A &a) { return *this = operator V() << V(a); }
   template <typename A> swizzle_mtl &operator>>=(const A &a) { return *this = operator V() >> V(a); }
+  template <typename A> swizzle_mtl &operator<<=(const count_mtl_of<A> &a) { return *this <<= a.value; }
+  template <typename A> swizzle_mtl &operator>>=(const count_mtl_of<A> &a) { return *this >>= a.value; }
 };
 
 // All components as one aligned object, so that a vector is loaded and stored by one instruction.
@@ -102,6 +106,10 @@ template <typename T, typename V, typename A, int M, int... I> struct is_part_mt
   friend vec_mtl operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)(a.v[i] op b.v[i]); return r; } \
   friend vec_mtl &operator op##=(vec_mtl &a, const vec_mtl &b) { EACH_MTL a.v[i] = (T)(a.v[i] op b.v[i]); return a; } \
   REFUSED_OPERATOR_MTL(op)
+#define VECTOR_SHIFT_MTL(op) \
+  friend vec_mtl operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)(a.v[i] op ((uint)b.v[i] & (sizeof(T) * 8 - 1))); return r; } \
+  friend vec_mtl &operator op##=(vec_mtl &a, const vec_mtl &b) { return a = a op b; } \
+  REFUSED_OPERATOR_MTL(op)
 #define VECTOR_COMPARISON_MTL(op) \
   friend vec_mtl<bool, N> operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = a.v[i] op b.v[i]; return r; } \
   REFUSED_OPERATOR_MTL(op)
@@ -152,10 +160,7 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   }
 #else
   constexpr vec_mtl(const vec_mtl &o) = default;
-  vec_mtl &operator=(const vec_mtl &o) {
-    this->whole_mtl = o.whole_mtl;
-    return *this;
-  }
+  vec_mtl &operator=(const vec_mtl &o) { this->whole_mtl = o.whole_mtl; return *this; }
 #endif
   template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base((T)a) {}
   template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(o).v) {}
@@ -171,8 +176,8 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   VECTOR_OPERATOR_MTL(&)
   VECTOR_OPERATOR_MTL(|)
   VECTOR_OPERATOR_MTL(^)
-  VECTOR_OPERATOR_MTL(<<)
-  VECTOR_OPERATOR_MTL(>>)
+  VECTOR_SHIFT_MTL(<<)
+  VECTOR_SHIFT_MTL(>>)
   VECTOR_COMPARISON_MTL(==)
   VECTOR_COMPARISON_MTL(!=)
   VECTOR_COMPARISON_MTL(<)
@@ -202,6 +207,25 @@ VECTOR_TYPES_MTL(long)
 VECTOR_TYPES_MTL(ulong)
 VECTOR_TYPES_MTL(half)
 VECTOR_TYPES_MTL(float)
+
+//@ wrap_mtl
+// a << wrap_mtl() << b and a <<= count_mtl(b): the count modulo the width of the promoted a, as in Metal. Classes do so
+// themselves.
+struct wrap_mtl {};
+template <typename A> struct shifted_mtl { A value; };
+template <typename B> inline constexpr count_mtl_of<B> count_mtl(const B &b) { return {b}; }
+template <typename A, typename B> inline constexpr auto wrapped_mtl(const B &b) {
+  if constexpr (__is_class(A) || __is_union(A) || __is_class(B) || __is_union(B)) return b;
+  else return (uint)b & (sizeof(+A()) * 8 - 1);
+}
+#define WRAPPING_SHIFT_MTL(op) \
+  template <typename A> inline constexpr shifted_mtl<A> operator op(const A &a, wrap_mtl) { return {a}; } \
+  template <typename A, typename B> inline constexpr auto operator op(const shifted_mtl<A> &a, const B &b) { return a.value op wrapped_mtl<A>(b); } \
+  template <typename A, typename B> inline A &operator op##=(A &a, const count_mtl_of<B> &b) { return a op##= wrapped_mtl<A>(b.value); } \
+  template <typename T, int N, typename B> inline packed_vector_mtl<T, N> &operator op##=(packed_vector_mtl<T, N> &a, const count_mtl_of<B> &b) { return a op##= b.value; }
+WRAPPING_SHIFT_MTL(<<)
+WRAPPING_SHIFT_MTL(>>)
+#undef WRAPPING_SHIFT_MTL
 
 //@ whole_mtl
 // (v.zyx).x: a view has no views of its own.

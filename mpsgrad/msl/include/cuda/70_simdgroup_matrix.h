@@ -74,7 +74,7 @@ template <typename T, int C, int R> struct simdgroup_matrix {
 };
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
-template <typename T, int C, int R, typename U> MATRIX_FUNCTION_MTL simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(U value) {
+template <typename T, int C, int R = C, typename U> MATRIX_FUNCTION_MTL simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(U value) {
   simdgroup_matrix<T, C, R> m;
   m.set_rows_mtl(pair_mtl<T>((T)value, (T)value));
   return m;

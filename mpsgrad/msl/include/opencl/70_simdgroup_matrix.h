@@ -16,7 +16,7 @@ template <typename T, int C, int R> struct simdgroup_matrix {
 };
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
-template <typename T, int C, int R, typename U> inline simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(U value) {
+template <typename T, int C, int R = C, typename U> inline simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(U value) {
   simdgroup_matrix<T, C, R> m;
   m.elements_mtl = (vec_mtl<T, 2>)((T)value);
   return m;

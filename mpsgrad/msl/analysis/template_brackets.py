@@ -1,0 +1,67 @@
+"""The angle brackets of a source that hold template arguments or parameters, and do not compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.tokens import IDENTIFIER, matching_angle
+
+_TEMPLATES = frozenset(
+    """
+    vec packed_vec array matrix simdgroup_matrix make_filled_simdgroup_matrix as_type static_cast reinterpret_cast
+    const_cast atomic numeric_limits enable_if enable_if_t conditional conditional_t is_same is_same_v integral_constant
+    bool_constant is_integral is_integral_v is_floating_point is_floating_point_v is_signed is_signed_v is_unsigned
+    is_unsigned_v is_arithmetic is_arithmetic_v make_unsigned make_unsigned_t make_signed make_signed_t remove_cv
+    remove_cv_t remove_reference remove_reference_t remove_const remove_const_t remove_volatile remove_volatile_t decay
+    decay_t is_pointer is_pointer_v is_const is_const_v is_void is_void_v is_empty is_convertible void_t declval
+    """.split()
+)
+
+
+def template_brackets(source: Source) -> dict[int, int]:
+    """The angle brackets of templates, each with its partner."""
+    tokens = source.tokens
+    names = set(_TEMPLATES)
+    for index, token in enumerate(tokens):
+        if token.text == "template" and source.text(index + 1) == "<":
+            close = matching_angle(tokens, index + 1, certain=True)
+            if close is not None:
+                names.update(_declared(source, close + 1))
+    found: dict[int, int] = {}
+    for index, token in enumerate(tokens):
+        if token.text != "<" or index in found or index == 0:
+            continue
+        before = tokens[index - 1]
+        is_named = before.kind == IDENTIFIER and before.text in names
+        if before.text == "template" or is_named:
+            is_variable = is_named and source.variable(before.text, index) is not None
+            close = matching_angle(tokens, index, certain=not is_variable)
+            if close is not None and tokens[close].text == ">":
+                found[index], found[close] = close, index
+    return found
+
+
+def _declared(source: Source, index: int) -> Iterator[str]:
+    """The name that a template declaration starting at ``index`` gives."""
+    while index < len(source.tokens):
+        text = source.text(index)
+        if text in ("struct", "class", "union", "using"):
+            if source.kind(index + 1) == IDENTIFIER:
+                yield source.text(index + 1)
+            return
+        if text in ("(", "=", ";", "{"):
+            if source.kind(index - 1) == IDENTIFIER:
+                yield source.text(index - 1)
+            if text != "(" or source.text(index - 1) not in ("decltype", "__attribute__"):
+                return
+            index = source.close(index)
+            if index < 0:
+                return
+        if text == "<" and source.kind(index - 1) == IDENTIFIER:
+            close = matching_angle(source.tokens, index)
+            if close is not None:
+                # A specialisation, or a template in the type that a function returns.
+                yield source.text(index - 1)
+                index = close
+        index += 1

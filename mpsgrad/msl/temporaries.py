@@ -1,0 +1,86 @@
+"""Functions whose ``thread`` objects may be temporary ones, which OpenCL keeps in no address space that has a name.
+
+There a temporary object does not bind to ``const __private T&``, nor has it the constructors and member functions of
+``__private`` objects. So constructors make objects anywhere, a function that only computes takes objects in any address
+space, and one that writes to none of its arguments takes the values of constant ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, split_commas
+
+_SPACES = frozenset(ADDRESS_SPACES)
+
+
+def open_to_temporaries(program: Program) -> frozenset[int]:
+    """Takes the ``&`` from references that become values; the identities of the ``thread`` that are to be dropped."""
+    tokens = program.tokens
+    unnamed: set[int] = set()
+    heads = [(None, *head) for head in program.function_heads] + list(program.member_heads)
+    overloaded = {
+        tokens[opening - 1].text
+        for _, _, opening, _ in heads
+        if {token.text for token in tokens[opening : matching(tokens, opening)]} & (_SPACES - {"thread"})
+    }
+    for owner, start, opening, end in heads:
+        closing = matching(tokens, opening)
+        qualifiers = _qualifiers(tokens, closing + 1)
+        is_const = any(token.text == "const" for token in qualifiers)
+        given = {token.text for token in tokens[start:opening]} & {"thread", "const"}
+        only_computes = _only_computes(program, closing + 1 + len(qualifiers), end) and len(given) < 2
+        if opening in program.constructors or (is_const and only_computes and not given):
+            unnamed |= {id(token) for token in qualifiers if token.text == "thread"}
+        parameters = split_commas(tokens[opening + 1 : closing])
+        references = [parameter for parameter in parameters if _is_constant_reference(parameter)]
+        if not only_computes:
+            is_copy = {tokens[opening - 1].text} & {token.text for each in references for token in each}
+            is_writer = owner is not None and not is_const and opening not in program.constructors
+            is_alone = tokens[opening - 1].text not in overloaded
+            if is_copy or is_writer or not is_alone or not all(map(_is_read_only, parameters)):
+                continue
+        for reference in references:
+            unnamed |= {id(token) for token in reference if token.text == "thread"}
+            if not only_computes:
+                next(token for token in reference if token.text == "&").text = ""
+    return frozenset(unnamed)
+
+
+def _qualifiers(tokens: Sequence[Token], index: int) -> list[Token]:
+    """The address space and ``const`` behind a member function's parameters."""
+    end = index
+    while end < len(tokens) and (tokens[end].text in _SPACES or tokens[end].text == "const"):
+        end += 1
+    return list(tokens[index:end])
+
+
+def _is_read_only(parameter: Sequence[Token]) -> bool:
+    texts = [token.text for token in parameter]
+    return not {"*", "&", "&&", "["} & set(texts) or _is_constant_reference(parameter)
+
+
+def _is_constant_reference(parameter: Sequence[Token]) -> bool:
+    """Whether a parameter is ``const thread T& name``, where T is neither an array nor a pointer."""
+    texts = [token.text for token in parameter]
+    return (
+        {"const", "thread", "&"} <= set(texts)
+        and not {"*", "&&", "[", "(", "volatile"} & set(texts)
+        and texts.count("&") == 1
+        and len(texts) - texts.index("&") <= 2
+    )
+
+
+def _only_computes(program: Program, start: int, end: int) -> bool:
+    """Whether the body in a range takes no address of what is there, and calls nothing that might."""
+    tokens = program.tokens
+    for index in range(start, end):
+        text = tokens[index].text
+        if text in ("this", "auto", "->", "thread"):
+            return False
+        if text == "&" and tokens[index - 1].kind not in (IDENTIFIER, NUMBER) and tokens[index - 1].text not in ")]":
+            return False
+        if tokens[index].kind == IDENTIFIER and text in program.functions and tokens[index + 1].text in ("(", "<"):
+            return False
+    return True

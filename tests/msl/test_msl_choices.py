@@ -1,0 +1,67 @@
+"""``c ? a : b`` where one arm is a half or a bfloat, which are classes on some targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from metal_runner import LIBRARY, evaluate
+from nvrtc import compile_for_cuda
+
+import mpsgrad as mg
+from mpsgrad.msl import translate
+
+BEFORE = """
+template <typename T> T larger(T x) { return x > 0 ? x : 0; }
+template <typename T> T larger_still(T x) { return x > 0 ? (x > 1 ? x : 1) : 0.25f; }
+template <typename T, int N> thread T& chosen(thread T& x, thread T& y) { return N > 2 ? x : y; }
+"""
+HALF = np.array([-2.5, -0.5, 0.5, 3], np.float16)
+FLOAT = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+CASES = {
+    "a[i] > 0 ? a[i] : 0": np.where(HALF > 0, HALF, 0),
+    "a[i] > 0 ? 1 : a[i]": np.where(HALF > 0, 1, HALF),
+    "a[i] > 0 ? b[i] : a[i]": np.where(HALF > 0, FLOAT, HALF),
+    "(a[i] > 0 ? a[i] : b[i]) * 3": np.where(HALF > 0, HALF.astype(np.float32), FLOAT) * np.float32(3),
+    "a[i] > 0 ? -INFINITY : half(i)": np.where(HALF > 0, -np.inf, np.arange(4)),
+    "a[i] > 0 ? b[i] > 0.35f ? a[i] : 7 : 0.1f": np.where(HALF > 0, np.where(FLOAT > 0.35, HALF, 7), np.float32(0.1)),
+    "larger(a[i]) + larger(b[i])": np.maximum(HALF, 0) + FLOAT,
+    "float(larger_still(a[i]))": np.where(HALF > 0, np.maximum(HALF, 1), 0.25),
+    "(i > 1 ? half4(a[i]) : half4(1)).y": np.where(np.arange(4) > 1, HALF, 1),
+    "vec<half, 2>(a[i], 1)[i > 1 ? 0 : 1]": np.where(np.arange(4) > 1, HALF, 1),
+}
+
+
+@pytest.mark.parametrize("expression", CASES)
+def test_halves(expression: str) -> None:
+    got = evaluate(f"out[i] = {expression};", HALF, FLOAT, before=BEFORE)
+    np.testing.assert_array_equal(got, CASES[expression].astype(np.float32))
+
+
+def test_a_choice_of_objects_is_an_object() -> None:
+    body = "float x = b[i], y = 1; chosen<float, 3>(x, y) = 5; half h = a[i]; h++; out[i] = x + y + --h;"
+    np.testing.assert_array_equal(evaluate(body, HALF, FLOAT, before=BEFORE), 6 + HALF.astype(np.float32))
+
+
+def test_pointers_and_statements_are_left_alone() -> None:
+    body = "device half* p = i > 1 ? (device half*)out : nullptr; if (p) out[i] = 1.0h; i > 2 ? out[i]++ : out[i]--;"
+    np.testing.assert_array_equal(evaluate(body, HALF), [-1, -1, 0, 2])
+
+
+def test_they_compile_for_cuda() -> None:
+    statements = "".join(f"o[{k}] = {case};" for k, case in enumerate(CASES))
+    statements += "o[i] += simd_max(lane == 3 ? -INFINITY : a[i]);"
+    source = f"""{LIBRARY}{BEFORE}
+    kernel void k(device half* a, device float* b, device float* o, uint i [[thread_position_in_grid]],
+                  uint lane [[thread_index_in_simdgroup]]) {{ {statements} }}"""
+    compile_for_cuda(translate(source, "cuda", filename="choices.metal", launch="box").source, "choices.metal")
+
+
+def test_bfloats() -> None:
+    source = LIBRARY + """
+    template <typename T> T larger(T x) { return x > 1 ? x : 0; }
+    kernel void k(device float* o, uint i [[thread_position_in_grid]]) {
+        bfloat x = bfloat(i); x++; o[i] = float(x > 2 ? x : 0) + float(larger(x)) + (x > 3 ? x : 0.5f); }"""
+    compile_for_cuda(translate(source, "cuda", definitions={"__METAL_VERSION__": "310"}).source, "bfloat.metal")
+    o = np.zeros(4, np.float32)
+    mg.compile(source, language_version="3.1").function("k")(4, o)
+    np.testing.assert_array_equal(o, [0.5, 2 + 0.5, 3 + 3 + 0.5, 4 + 4 + 4])

@@ -1,0 +1,135 @@
+"""Classes of the user's own: address spaces of constructors and member functions, temporary objects, unions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from metal_runner import LIBRARY
+from nvrtc import compile_for_cuda
+
+import mpsgrad as mg
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl import translate
+
+COMPLEX = """
+struct complex64_t {
+    float real, imag;
+    complex64_t() = default;
+    constexpr complex64_t(float r, float i) : real(r), imag(i) {}
+    template <typename T, typename = enable_if_t<is_convertible<T, float>::value && !is_same_v<T, complex64_t>>>
+    constexpr complex64_t(T x) thread : real(x), imag(0) {}
+    template <typename T, typename = enable_if_t<is_convertible<T, float>::value && !is_same_v<T, complex64_t>>>
+    constexpr complex64_t(T x) device : real(x), imag(0) {}
+    template <typename T, typename = enable_if_t<is_convertible<T, float>::value && !is_same_v<T, complex64_t>>>
+    constexpr complex64_t(T x) constant : real(x), imag(0) {}
+    float size() const thread { return sqrt(real * real + imag * imag); }
+    float size() const device { return sqrt(real * real + imag * imag); }
+    float size() const constant { return sqrt(real * real + imag * imag); }
+    float operator()(float x) const thread { return real * x; }
+    float operator()(float x) const device { return real * x; }
+};
+complex64_t operator+(complex64_t a, complex64_t b) { return {a.real + b.real, a.imag + b.imag}; }
+complex64_t operator*(const thread complex64_t& a, const thread complex64_t& b) {
+    return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
+}
+thread complex64_t& operator+=(thread complex64_t& a, const thread complex64_t& b) { a = a + b; return a; }
+float cube(const thread float& x) { return x * x * x; }
+kernel void k(device complex64_t* x, constant complex64_t& c, device float* o, uint i [[thread_position_in_grid]]) {
+    complex64_t z = x[i], one(1.0f);
+    z += z * complex64_t(2.0f);
+    o[i] = (z + one).size() + x[i].size() + c.size() + x[i](10) + z(100) + cube(2.0f + i);
+    x[i] = (z + one) * c;
+}
+"""
+
+UNIONS = """
+union Bits { float f; uint u; uchar4 b; };
+typedef union { float4 v; float a[4]; } Quad;
+struct Box { int n; union { float4 v; float a[4]; }; };
+struct Inner { float2 p; };
+union Deep { Inner inner; float f[2]; };
+template <typename T> union Cast { vec<T, 4> v; T a[4]; };
+kernel void k(device const float* x, device Bits* bits, device Quad* quads, device Box* boxes, device Deep* deeps,
+              uint i [[thread_position_in_grid]]) {
+    Bits b; b.f = x[i]; b.b.x ^= 1; bits[i] = b;
+    Quad q = {float4(1, 2, 3, 4)}; q.a[2] = x[i]; quads[i] = q;
+    Box box; box.n = 2; box.v = q.v; box.a[0] = 7; boxes[i] = box;
+    Cast<float> s, t; s.v = float4(0); s.a[1] = 3; t = s;
+    Deep d; d.inner.p = float2(t.v.y, x[i]); deeps[i] = d;
+}
+"""
+
+VIEWS = """
+template <typename T> T second(vec<T, 2> v) { return v.y; }
+template <typename T> float sum(T v) { T w = v; return w.x + w[1]; }
+kernel void k(device const float4* x, device float* o, uint i [[thread_position_in_grid]]) {
+    float4 v = x[i];
+    auto p = v.zw;
+    v.zw += p;
+    ulong bits = as_type<ulong>(v.zw);
+    bool4 positive = v > 0;
+    o[4 * i] = p.y + second(v.xy) + sum(v.yz) + sum(p);
+    o[4 * i + 1] = as_type<float>(uint(bits >> 32));
+    o[4 * i + 2] = any(positive.xy) + 2 * all(positive.yz) + 4 * any(v.zw > 1);
+    o[4 * i + 3] = simd_max(v.yx).x;
+}
+"""
+
+
+def compiled(source: str) -> mg.KernelLibrary:
+    source = LIBRARY + source
+    compile_for_cuda(translate(source, "cuda", filename="classes.metal", launch="box").source, "classes.metal")
+    return mg.compile(source)
+
+
+def test_constructors_and_member_functions_of_several_address_spaces() -> None:
+    generator = np.random.default_rng(1)
+    x = (generator.standard_normal(9) + 1j * generator.standard_normal(9)).astype(np.complex64)
+    c = np.complex64(0.2 - 1j)
+    given, o = x.view(np.float32).reshape(9, 2).copy(), np.zeros(9, np.float32)
+    layout = np.dtype([("real", "f4"), ("imag", "f4")])
+    compiled(COMPLEX).function("k")(9, given, np.array((c.real, c.imag), layout)[()], o)
+    z = 3 * x
+    expected = abs(z + 1) + abs(x) + abs(c) + 10 * x.real + 100 * z.real + (2.0 + np.arange(9)) ** 3
+    np.testing.assert_allclose(o, expected, rtol=1e-5)
+    np.testing.assert_allclose(given.view(np.complex64)[:, 0], (z + 1) * c, rtol=1e-5)
+
+
+def test_constructors_that_do_different_things_are_refused() -> None:
+    source = "struct S { float v; S() thread : v(1) {} S() threadgroup : v(2) {} };\nkernel void k(device S* s) {}"
+    with pytest.raises(ShaderError, match="1:42: 'S' does something else for another address space"):
+        translate(source, "cuda", filename="s.metal")
+
+
+def test_an_argument_that_is_written_to_meanwhile_stays_a_reference() -> None:
+    source = """
+    float first(const thread float& x) { return x; }
+    void move(const thread float& from, thread float& to) { to = 0; to += first(from); }
+    kernel void k(device float* o) { float x = 3; move(x, x); o[0] = x; }"""
+    o = np.ones(1, np.float32)
+    compiled(source).function("k")(1, o)
+    assert o[0] == 0
+
+
+def test_unions() -> None:
+    x = np.linspace(-3, 3, 16).astype(np.float32)
+    bits, quads, deeps = np.zeros(16, np.uint32), np.zeros((16, 4), np.float32), np.zeros((16, 2), np.float32)
+    layout = np.dtype({"names": ["n", "v"], "formats": ["i4", ("f4", 4)], "offsets": [0, 16], "itemsize": 32})
+    boxes = np.zeros(16, layout)
+    compiled(UNIONS).function("k")(16, x, bits, quads, boxes, deeps)
+    np.testing.assert_array_equal(bits, x.view(np.uint32) ^ 1)
+    np.testing.assert_array_equal(quads, np.stack([x * 0 + 1, x * 0 + 2, x, x * 0 + 4], 1))
+    np.testing.assert_array_equal(boxes["v"], np.stack([x * 0 + 7, x * 0 + 2, x, x * 0 + 4], 1))
+    np.testing.assert_array_equal(deeps, np.stack([x * 0 + 3, x], 1))
+
+
+def test_swizzles_are_vectors_to_templates() -> None:
+    x = np.random.default_rng(2).standard_normal((32, 4)).astype(np.float32)
+    o = np.zeros_like(x)
+    compiled(VIEWS).function("k")(32, x, o)
+    z, w = 2 * x[:, 2], 2 * x[:, 3]
+    np.testing.assert_allclose(o[:, 0], x[:, 3] + x[:, 1] + (x[:, 1] + z) + (x[:, 2] + x[:, 3]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(o[:, 1], w)
+    any_all = (x[:, :2] > 0).any(1) + 2 * ((x[:, 1] > 0) & (z > 0)) + 4 * ((z > 1) | (w > 1))
+    np.testing.assert_array_equal(o[:, 2], any_all)
+    np.testing.assert_array_equal(o[:, 3], x[:, 1].max())
