@@ -33,6 +33,18 @@ def _add_copy(
     add_elementwise(command_buffer, FAMILY, PARAMETERS, "copy", metal_type, operands, extents)
 
 
+def add_copy_of_image(
+    command_buffer: CommandBuffer, source: Image, destination: Image, source_index: int, destination_index: int
+) -> None:
+    """Copies one image of ``source`` to the place of one of ``destination``, of the same size and format."""
+    views = []
+    for image, index in ((source, source_index), (destination, destination_index)):
+        start, pixel, row, step, *_ = image.layout
+        views.append((image.buffer, View(start + index * step, (1, pixel, row, step))))
+    extents = (source.feature_channels, source.width, source.height, 1)
+    _add_copy(command_buffer, source.channel_format.metal_type, views[0], views[1], extents)
+
+
 def _add_pieces(
     command_buffer: CommandBuffer, destination: Image, layout: Layout, source: Image, part: Operand
 ) -> None:

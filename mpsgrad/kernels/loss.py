@@ -8,12 +8,14 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.image import Image, ImageBatch
+from mpsgrad.image import Image, ImageBatch, TemporaryImage
 from mpsgrad.kernel import Kernel, Regions, overlap, require_batch, require_state_batch
 from mpsgrad.kernels import loss_elements, loss_soft_max
+from mpsgrad.kernels.joined_batch import join_batch, split_batch
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossProperties, LossReductionType, LossType
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.loss_terms import LossTerms, require_whole_images
+from mpsgrad.state import StateBatch
 
 
 class LossKernel(Kernel):
@@ -95,13 +97,12 @@ class LossKernel(Kernel):
         *,
         destination_images: Sequence[Image] | None = None,
     ) -> ImageBatch | None:
-        """``encode`` for each image with its labels. Raises ``NotImplementedError`` for ``reduce_across_batch``, which
-        needs one ``LossLabels`` of all images: use ``encode``."""
+        """``encode`` for each image with its labels.
+
+        With ``reduce_across_batch`` the loss image of the first labels gets the loss of all images, and those of the
+        others 0. Separate images, and labels, are copied to one for that.
+        """
         owner = type(self).__name__
-        if self.reduce_across_batch:
-            raise NotImplementedError(
-                f"{owner}: reduce_across_batch in encode_batch; encode an image that holds the batch"
-            )
         sources = require_batch(owner, "source_images", source_images)
         targets = require_state_batch(owner, "labels", labels, len(sources))
         destinations = None
@@ -109,11 +110,53 @@ class LossKernel(Kernel):
             destinations = require_batch(owner, "destination_images", destination_images, len(sources))
         self._require_command_buffer(command_buffer, "encode")
         with command_buffer._all_or_nothing():
+            if self.reduce_across_batch and self.reduction_type is not LossReductionType.NONE:
+                return self._encode_joined(command_buffer, sources, targets, destinations)
             if destinations is None:
                 results = [self.encode(command_buffer, s, t) for s, t in zip(sources, targets, strict=True)]
                 return ImageBatch(result for result in results if result is not None)
             for source, target, destination in zip(sources, targets, destinations, strict=True):
                 self.encode(command_buffer, source, target, destination_image=destination)
+        return None
+
+    def _encode_joined(
+        self, command_buffer: CommandBuffer, sources: ImageBatch, targets: StateBatch, destinations: ImageBatch | None
+    ) -> ImageBatch | None:
+        """One encode of all images; returns the gradients unless there are ``destinations``."""
+        owner = type(self).__name__
+        for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            self._require_images(command_buffer, {f"source_images[{index}]": source}, None)
+            self._require_labels(source, target)
+            if (target.weights_image is None) is not (targets[0].weights_image is None):
+                raise GeometryError(f"{owner}: labels[0] and labels[{index}] do not both have weights")
+        whole = join_batch(owner, "source_images", command_buffer, sources)
+        labels = LossLabels.from_images(
+            join_batch(owner, "labels", command_buffer, ImageBatch(target.labels_image for target in targets)),
+            None
+            if targets[0].weights_image is None
+            else join_batch(owner, "weights", command_buffer, ImageBatch(target.weights_image for target in targets)),
+        )
+        written = None if destinations is None else destinations.whole
+        if destinations is not None and written is None:
+            written = TemporaryImage(command_buffer, whole.descriptor)
+            for index, destination in enumerate(destinations):
+                self._require_images(command_buffer, {"source_image": whole, "destination_image": destination}, None)
+                if destination.shape != sources[index].shape:
+                    raise GeometryError(
+                        f"{owner}: destination_images[{index}] is {destination.descriptor.shape_text} but "
+                        f"source_images[{index}] is {sources[index].descriptor.shape_text}"
+                    )
+        result = self.encode(command_buffer, whole, labels, destination_image=written)
+        split_batch(command_buffer, labels.loss_image, [target.loss_image for target in targets])
+        if destinations is None:
+            assert result is not None
+            parts = result.batch_representation()
+            if len(parts) > 1:
+                result._read_once()
+            return parts
+        if destinations.whole is None:
+            assert written is not None
+            split_batch(command_buffer, written, destinations)
         return None
 
     def _require_labels(self, source: Image, labels: Any) -> None:

@@ -327,11 +327,56 @@ def test_a_kernel_from_an_archive_gives_the_same_bits():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("kind", ["softmax_cross_entropy", "huber"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_separate_images_are_reduced_across_the_batch_as_one_image_is(kind, weighted, reduction):
+    generator = np.random.default_rng(8)
+    x = generator.standard_normal((3, 4, 5, 6)).astype(np.float16)
+    t, weights = (generator.random(x.shape, np.float32) for _ in range(2))
+    made = mg.LossDescriptor(kind, reduction, reduce_across_batch=True)
+    kernel = mg.Loss(made, gradient_follows_reduction=True)
+    value, gradient = run(kernel, x, t, weights if weighted else None)
+    size = (5, 4, 6) if reduction == "none" else (1, 1, 1)
+    for writes in (False, True):
+        labels = [
+            mg.LossLabels.from_array(t[i : i + 1], weights[i : i + 1] if weighted else None, loss_image_size=size)
+            for i in range(3)
+        ]
+        images = [mg.Image.from_array(one) for one in x]
+        results: Any = [mg.Image(image.descriptor) for image in images] if writes else None
+        with mg.CommandBuffer() as commands:
+            returned = kernel.encode_batch(commands, images, labels, destination_images=results)
+        assert (returned is None) is writes
+        made_gradients = [np.asarray(image)[0] for image in (results if writes else returned)]
+        np.testing.assert_array_equal(made_gradients, gradient)
+        np.testing.assert_array_equal([np.array(each.loss_image)[0] for each in labels], value)
+
+
+def _across(shapes: Any, dtypes: Any = (np.float32, np.float32), weighted: int = 2, into: Any = None) -> None:
+    images = [mg.Image.from_array(np.ones(shape, dtype)) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    labels = []
+    for index, shape in enumerate(shapes):
+        numbers = np.ones((1, *shape), np.float32)
+        labels.append(mg.LossLabels.from_array(numbers, numbers if index < weighted else None))
+    results = None if into is None else [mg.Image.from_array(np.ones(shape, np.float32)) for shape in into]
+    kernel = mg.Loss(descriptor(reduce_across_batch=True))
+    kernel.encode_batch(mg.CommandBuffer(), images, labels, destination_images=results)
+
+
 BAD_INPUT = {
-    "across the batch in a batch": (
-        lambda: mg.Loss(descriptor(reduce_across_batch=True)).encode_batch(
-            mg.CommandBuffer(), [mg.Image.from_array(np.zeros((1, 1, 1, 4), np.float32))], []),
-        NotImplementedError, "reduce_across_batch in encode_batch"),
+    "across a batch of several sizes": (
+        lambda: _across([(1, 1, 4), (1, 2, 4)]), mg.GeometryError,
+        "Loss: source_images[1] is 1x1x2x4 but source_images[0] is 1x1x1x4; reduce_across_batch takes images of one"),
+    "across a batch of several formats": (
+        lambda: _across([(1, 1, 4), (1, 1, 4)], dtypes=(np.float32, np.float16)), mg.FormatError,
+        "Loss: source_images[1] is FLOAT16 but source_images[0] is FLOAT32"),
+    "across a batch with weights for one": (
+        lambda: _across([(1, 1, 4), (1, 1, 4)], weighted=1), mg.GeometryError,
+        "Loss: labels[0] and labels[1] do not both have weights"),
+    "across a batch into another size": (
+        lambda: _across([(1, 1, 4), (1, 1, 4)], into=[(1, 1, 4), (1, 2, 4)]), mg.GeometryError,
+        "Loss: destination_images[1] is 1x1x2x4 but source_images[1] is 1x1x1x4"),
     "labels of fewer images": (
         lambda: run(mg.Loss(descriptor()), np.zeros((2, 1, 1, 4), np.float32), np.zeros((1, 1, 1, 4), np.float32)),
         mg.GeometryError, "labels are 1x1x1x4 but source_image is 2x1x1x4"),
