@@ -85,13 +85,13 @@ def to_bytes(kernel: BaseKernel) -> bytes:
     import safetensors.numpy
 
     cls = type(kernel)
-    if BaseKernel.classes.get(cls.__name__) is not cls:
+    if not issubclass(cls, BaseKernel.classes[cls.kernel_name]):
         raise ArchiveError(f"{cls.__name__}: another kernel class has the same name")
     arrays: dict[str, np.ndarray] = {}
     names = [name for name in inspect.signature(cls).parameters if name not in ("device", "label")]
     header = {
         "version": VERSION,
-        "class": cls.__name__,
+        "class": cls.kernel_name,
         "label": kernel.label,
         "arguments": {name: _encode(getattr(kernel, name), f"{cls.__name__}.{name}", arrays) for name in names},
         "properties": {

@@ -79,6 +79,9 @@ class BaseKernel:
     classes: ClassVar[dict[str, type[BaseKernel]]] = {}
     """Every kernel class by its name."""
 
+    kernel_name: ClassVar[str] = "BaseKernel"
+    """By which name states and archives know the class: its own, or that of the class that it is another name for."""
+
     supported_edge_modes: ClassVar[tuple[EdgeMode, ...]] = (EdgeMode.ZERO, EdgeMode.CLAMP)
 
     remembers_encodes: ClassVar[bool] = False
@@ -99,7 +102,9 @@ class BaseKernel:
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        BaseKernel.classes[cls.__name__] = cls
+        cls.kernel_name = vars(cls).get("kernel_name", cls.__name__)
+        if cls.kernel_name == cls.__name__:
+            BaseKernel.classes[cls.__name__] = cls
 
     def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
         self.device = require_device(type(self).__name__, device)

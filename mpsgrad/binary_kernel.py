@@ -186,7 +186,7 @@ class BinaryKernel(ForwardKernel):
         destination_images: Sequence[Image],
     ) -> StateBatch | None:
         """One state for each pair of images, or the same one for all if ``is_result_state_reused_across_batch``."""
-        return self._result_state_batch((primary_images, secondary_images), destination_images)
+        return self._result_state_batch((primary_images, secondary_images), destination_images, None)
 
     # objc: -temporaryResultStateForCommandBuffer:primaryImage:secondaryImage:sourceStates:destinationImage:
     def temporary_result_state(
@@ -204,6 +204,19 @@ class BinaryKernel(ForwardKernel):
         )
         return self._make_state(primary_image, secondary_image, destination_image, command_buffer)
 
+    # objc: -temporaryResultStateBatchForCommandBuffer:primaryImage:secondaryImage:sourceStates:destinationImage:
+    def temporary_result_state_batch(
+        self,
+        command_buffer: CommandBuffer,
+        primary_images: Sequence[Image],
+        secondary_images: Sequence[Image],
+        *,
+        source_states: Sequence[State] | None = None,
+        destination_images: Sequence[Image],
+    ) -> StateBatch | None:
+        """As ``result_state_batch``, but temporary states of ``command_buffer``."""
+        return self._result_state_batch((primary_images, secondary_images), destination_images, command_buffer)
+
     def _make_state(
         self, primary: Image, secondary: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> Any:
@@ -217,7 +230,7 @@ class BinaryKernel(ForwardKernel):
 
     def _snapshot(self, which: str, source: Image, destination: Image) -> ForwardSnapshot:
         return ForwardSnapshot(
-            type(self).__name__,
+            self.kernel_name,
             getattr(self, f"{which}_offset"),
             self.clip_rect,
             getattr(self, f"{which}_edge_mode"),

@@ -302,21 +302,23 @@ class ForwardKernel(BaseKernel):
             source._read_once()
         return None if is_empty else regions
 
-    def _result_state_batch(self, source_batches: Sequence[Any], destination_images: Any) -> StateBatch | None:
+    def _result_state_batch(
+        self, source_batches: Sequence[Any], destination_images: Any, command_buffer: CommandBuffer | None
+    ) -> StateBatch | None:
         owner = type(self).__name__
         destinations = require_batch(owner, "destination_images", destination_images)
         batches = [
             require_batch(owner, f"{name}s", batch, len(destinations))
             for name, batch in zip(self.source_names, source_batches, strict=True)
         ]
-        return self._make_state_batch(batches, destinations, None)
+        return self._make_state_batch(batches, destinations, command_buffer)
 
     def _require_snapshot(
         self, made: ForwardSnapshot, now: ForwardSnapshot, name: str, source: Image, destination: Image
     ) -> None:
         """Raises ``StateError`` unless the state's snapshot ``made`` is that of this encode, but for image counts."""
         owner = type(self).__name__
-        if made.kernel != owner:
+        if made.kernel != self.kernel_name:
             raise StateError(f"{owner}: destination_state was made by {made.kernel}")
         for what, descriptor, argument, image in (
             ("source", made.source, name, source),
@@ -434,7 +436,7 @@ class Kernel(ForwardKernel):
         destination_images: Sequence[Image],
     ) -> StateBatch | None:
         """One state for each image, or the same one for all if ``is_result_state_reused_across_batch``."""
-        return self._result_state_batch((source_images,), destination_images)
+        return self._result_state_batch((source_images,), destination_images, None)
 
     # objc: -temporaryResultStateForCommandBuffer:sourceImage:sourceStates:destinationImage:
     def temporary_result_state(
@@ -449,6 +451,18 @@ class Kernel(ForwardKernel):
         self._require_instances(source_image=source_image, destination_image=destination_image)
         return self._make_state(source_image, destination_image, command_buffer)
 
+    # objc: -temporaryResultStateBatchForCommandBuffer:sourceImage:sourceStates:destinationImage:
+    def temporary_result_state_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        source_states: Sequence[State] | None = None,
+        destination_images: Sequence[Image],
+    ) -> StateBatch | None:
+        """As ``result_state_batch``, but temporary states of ``command_buffer``."""
+        return self._result_state_batch((source_images,), destination_images, command_buffer)
+
     def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
         return GradientState(self._shared_snapshot(source, destination), (), self.device, command_buffer=command_buffer)
 
@@ -462,7 +476,7 @@ class Kernel(ForwardKernel):
 
     def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
         return ForwardSnapshot(
-            type(self).__name__,
+            self.kernel_name,
             self.offset,
             self.clip_rect,
             self.edge_mode,

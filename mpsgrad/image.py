@@ -296,7 +296,7 @@ class Image:
         return view
 
     def _new_view(self, descriptor: ImageDescriptor) -> Image:
-        return Image(descriptor, self.device, label=self.label)
+        return type(self)(descriptor, self.device, label=self.label)
 
     @property
     def _root(self) -> Image:
@@ -561,7 +561,7 @@ class TemporaryImage(Image):
 
     def _new_view(self, descriptor: ImageDescriptor) -> Image:
         self.read_count += 1
-        return TemporaryImage(self.command_buffer, descriptor, label=self.label)
+        return type(self)(self.command_buffer, descriptor, label=self.label)
 
     def _require_submitted(self, what: str) -> None:
         self._wait_for_writer(what, needs_result=True)
@@ -676,6 +676,11 @@ class ImageBatch(Sequence[Image]):
         if any(im._first_element != first._first_element + i * step for i, im in enumerate(self._images)):
             return None
         return parent._images((first._first_element - parent._first_element) // step, len(self._images))
+
+    def _stored(self) -> tuple[Image, ...]:
+        """The images that exist already: the whole one where the views were not asked for yet."""
+        whole = () if self._range is None else self._range[:1]
+        return (*whole, *vars(self).get("_images", ()))
 
     # objc: MPSImageBatchIncrementReadCount
     def increment_read_count(self, amount: int) -> int:

@@ -429,7 +429,7 @@ class ArithmeticGradient(GradientKernel):
         Raises ``StateError`` if ``forward`` is of another kind.
         """
         kernel = cls(is_secondary_source_filter=is_secondary_source_filter, device=forward.device)
-        if type(forward).__name__ not in cls.forward_kernels:
+        if forward.kernel_name not in cls.forward_kernels:
             raise StateError(
                 f"{cls.__name__}: forward is {type(forward).__name__}; it has to be {' or '.join(cls.forward_kernels)}"
             )

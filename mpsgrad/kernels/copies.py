@@ -420,7 +420,7 @@ class Concatenation(BaseKernel):
         state = None
         if return_state:
             snapshot = ForwardSnapshot(
-                type(self).__name__, Offset(), self.clip_rect, Kernel.supported_edge_modes[0], 1, 1, 1, 1, 1, 1, 0,
+                self.kernel_name, Offset(), self.clip_rect, Kernel.supported_edge_modes[0], 1, 1, 1, 1, 1, 1, 0,
                 MAXIMUM, 0, sources[0].descriptor, destination.descriptor,
             )  # fmt: skip
             described = tuple(image.descriptor for image in sources)

@@ -1,0 +1,197 @@
+"""The classes by Apple's names, made from the manifest."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import mpsgrad
+from mpsgrad import archive
+from mpsgrad.base_kernel import BaseKernel
+from mpsgrad.devices import Device
+from mpsgrad.errors import ArchiveError, GeometryError
+from mpsgrad.kernels.optimizer import Optimizer
+from mpsgrad.mps import metal
+from mpsgrad.mps.conversion import APPLE_CLASSES, MutableDescriptor, to_apple
+from mpsgrad.mps.manifest import Declaration, Member, declarations
+from mpsgrad.mps.protocols import MPSImageAllocator, MPSNNPadding, data_source_protocol
+from mpsgrad.mps.selectors import apple_property, kept_property, method
+
+_NOT_PUBLIC: dict[str, type] = {"BaseKernel": BaseKernel, "Optimizer": Optimizer}
+
+
+class AppleObject:
+    """What every class here adds to the one of ``mpsgrad`` that it derives from: an error that says what there is."""
+
+    def __getattr__(self, name: str) -> Any:
+        close = difflib.get_close_matches(name, [each for each in dir(type(self)) if not each.startswith("_")], n=3)
+        hint = f"; close to it are {', '.join(close)}" if close else ""
+        raise AttributeError(f"{type(self).__name__} has no {name}{hint}", name=name, obj=self)
+
+
+class _Archived:
+    """What kernels have of ``NSSecureCoding`` and ``NSCopying``."""
+
+    @classmethod
+    def from_archive(cls, data: bytes, device: Device | None = None) -> Any:
+        """The kernel of this class that ``mpsgrad.archive.to_bytes`` saved; raises ``ArchiveError`` for another."""
+        kernel = to_apple(archive.from_bytes(data, device))
+        if not isinstance(kernel, cls):
+            raise ArchiveError(f"{cls.__name__}: the archive holds {type(kernel).__name__}")
+        return kernel
+
+    def copied(self, device: Device | None = None) -> Any:
+        """A copy of the kernel on ``device``, None being the one it is on; its data source is copied too."""
+        assert isinstance(self, BaseKernel)
+        return to_apple(archive.from_bytes(archive.to_bytes(self), device or self.device))
+
+
+class _ImageBytes:
+    """How the CPU reads and writes one of an image's images in either order of its axes."""
+
+    def read_bytes(self, bytes: Any, layout: int, image: int) -> None:
+        """Copies image ``image`` into ``bytes``, a C-contiguous array or a buffer of its size.
+
+        ``layout`` 0 is height, width, channels and 1 channels, height, width.
+        """
+        values = np.asarray(self)[image]
+        room = np.frombuffer(bytes, values.dtype)
+        if room.size != values.size:
+            raise GeometryError(f"{type(self).__name__}: bytes has room for {room.size} values of {values.size}")
+        room[...] = (values.transpose(2, 0, 1) if layout else values).reshape(-1)
+
+    def write_bytes(self, bytes: Any, layout: int, image: int) -> None:
+        """Replaces image ``image`` by what ``bytes`` holds in the order that ``layout`` says."""
+        assert isinstance(self, mpsgrad.Image)
+        height, width, channels = self.shape[1:]
+        given = np.frombuffer(bytes, self.dtype)
+        if given.size != height * width * channels:
+            raise GeometryError(
+                f"{type(self).__name__}: bytes has {given.size} values of {height * width * channels}"
+            )
+        values = np.array(self) if self.number_of_images > 1 else np.empty(self.shape, self.dtype)
+        if layout:
+            values[image] = given.reshape(channels, height, width).transpose(1, 2, 0)
+        else:
+            values[image] = given.reshape(height, width, channels)
+        self.write(values)
+
+
+_ADDITIONS: dict[type, type] = {BaseKernel: _Archived, mpsgrad.Image: _ImageBytes}
+
+
+def ours_of(declaration: Declaration) -> type | None:
+    """The class of this package that does the work of ``declaration``."""
+    name = declaration.python
+    return None if name is None else _NOT_PUBLIC.get(name) or getattr(mpsgrad, name)
+
+
+def members_of(declaration: Declaration) -> dict[str, list[Member]]:
+    """Every declaration that an object of the class has, inherited ones too, by the names in Python."""
+    found: dict[str, Member] = {}
+    for each in _line_of(declaration):
+        for member in each.members:
+            found[member.selector] = member
+    grouped: dict[str, list[Member]] = {}
+    for member in found.values():
+        grouped.setdefault(member.name, []).append(member)
+    return grouped
+
+
+def _line_of(declaration: Declaration) -> Iterator[Declaration]:
+    """The classes from the topmost on, each with the protocols that it conforms to before it."""
+    if declaration.extends in declarations():
+        yield from _line_of(declarations()[declaration.extends])
+    for protocol in declaration.conforms:
+        yield from _line_of(declarations()[protocol])
+    yield declaration
+
+
+def make_classes() -> dict[str, Any]:
+    """Every name of the manifest that can be used, and what it is."""
+    made: dict[str, Any] = {"MPSNNPadding": MPSNNPadding, "MPSImageAllocator": MPSImageAllocator}
+    for declaration in declarations().values():
+        if declaration.status.is_callable and declaration.name not in made:
+            _make(declaration, made)
+    return made
+
+
+def _make(declaration: Declaration, made: dict[str, Any]) -> Any:
+    if declaration.name in made:
+        return made[declaration.name]
+    ours = ours_of(declaration)
+    if declaration.is_enumeration:
+        made.update(_constants(declaration, ours))
+        return made[declaration.name]
+    if declaration.is_protocol and ours is not None:
+        made[declaration.name] = data_source_protocol(declaration, ours)
+        return made[declaration.name]
+    parent = AppleObject
+    if declaration.extends in declarations():
+        parent = _make(declarations()[declaration.extends], made)
+    cls = _class(declaration, parent, ours)
+    made[declaration.name] = cls
+    if ours is not None:
+        APPLE_CLASSES.setdefault(ours, cls)
+    return cls
+
+
+def _class(declaration: Declaration, parent: type, ours: type | None) -> type:
+    bases: list[type] = [parent]
+    namespace: dict[str, Any] = {"__module__": "mpsgrad.mps", "__doc__": _documentation(declaration, ours)}
+    if ours in _ADDITIONS:
+        bases.append(_ADDITIONS[ours])
+    if ours is not None and dataclasses.is_dataclass(ours) and not issubclass(parent, MutableDescriptor):
+        bases.append(MutableDescriptor)
+    if ours is not None and not issubclass(parent, ours):
+        bases.append(ours)
+        if issubclass(ours, BaseKernel):
+            namespace["kernel_name"] = ours.__name__
+    elif issubclass(parent, BaseKernel):
+        namespace["kernel_name"] = parent.kernel_name
+    said_here = {member.name for member in declaration.members}
+    said_here |= {member.name for name in declaration.conforms for member in declarations()[name].members}
+    for name, members in members_of(declaration).items():
+        member = members[-1]
+        if name not in said_here:
+            continue
+        if "kept" in member.annotations:
+            namespace[name] = kept_property(member)
+        elif hasattr(ours, name) or (member.status.is_callable and member.call(ours) == name):
+            continue
+        elif not member.is_property:
+            namespace[name] = method(members, ours)
+        else:
+            namespace[name] = apple_property(member)
+    return type(declaration.name, tuple(bases), namespace)
+
+
+def _documentation(declaration: Declaration, ours: type | None) -> str:
+    text = f"``{declaration.name}``"
+    if ours is not None:
+        text += f": ``mpsgrad.{ours.__name__}`` with Apple's names"
+    if declaration.since:
+        text += f" (macOS {declaration.since.replace(' / ', ', iOS ')})"
+    return f"{text}.\n\n{declaration.reason}\n" if declaration.reason else f"{text}."
+
+
+def _constants(declaration: Declaration, ours: type | None) -> dict[str, Any]:
+    """The enumeration, this package's or one made of the constants' values, and its constants."""
+    values = {m.name: m.annotations["value"] for m in declaration.members if m.status.is_callable}
+    kind: Any = ours
+    if kind is None:
+        cut = {name.removeprefix(declaration.name).lstrip("_"): value for name, value in values.items()}
+        kind = enum.IntFlag(declaration.name, cut, module="mpsgrad.mps")
+    found = {name: kind(value) for name, value in values.items()}
+    return {declaration.name: kind, **found}
+
+
+def metal_names() -> dict[str, Any]:
+    """What MPS code uses of Metal and Foundation."""
+    prefixes = ("MTL", "MPS", "NS")
+    return {name: value for name, value in vars(metal).items() if name.startswith(prefixes)}

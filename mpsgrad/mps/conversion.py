@@ -1,0 +1,80 @@
+"""What crosses between Apple's names and this package's classes: objects get the class whose names they are used by."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+from mpsgrad.base_kernel import BaseKernel
+from mpsgrad.image import Image, ImageBatch
+from mpsgrad.state import State, StateBatch
+
+APPLE_CLASSES: dict[type, type] = {}
+"""For each class of this package that has Apple's names in a subclass, that subclass."""
+
+
+class MutableDescriptor:
+    """A descriptor whose properties may be set, as in MPS; what is made with it gets a copy of its own.
+
+    The classes of this package that it is put before are frozen dataclasses, which check their fields when made.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        fields = {each.name for each in dataclasses.fields(self)}  # type: ignore[arg-type]
+        if name not in fields:
+            object.__setattr__(self, name, value)
+            return
+        changed = dataclasses.replace(self, **{name: to_ours(value)})  # type: ignore[type-var]
+        kept = {key: held for key, held in vars(self).items() if isinstance(getattr(type(self), key, None), property)}
+        vars(self).clear()
+        vars(self).update(vars(changed), **kept)
+
+    def to_ours(self) -> Any:
+        """A copy that does not change."""
+        ours = _class_of_ours(type(self))
+        return ours(**{each.name: getattr(self, each.name) for each in dataclasses.fields(ours)})
+
+
+def to_ours(value: Any) -> Any:
+    """What a call of this package is given for an argument of a call by Apple's names."""
+    convert = getattr(type(value), "to_ours", None)
+    return value if convert is None else convert(value)
+
+
+def to_apple(value: Any) -> Any:
+    """A result of this package for who uses Apple's names: the same object, of the class that has them."""
+    kind = type(value)
+    if kind is tuple:
+        return tuple(map(to_apple, value))
+    if isinstance(value, (ImageBatch, StateBatch)):
+        for part in value._stored() if isinstance(value, ImageBatch) else value:
+            to_apple(part)
+        return value
+    if hasattr(kind, "apple_object"):
+        return value.apple_object
+    apple = APPLE_CLASSES.get(kind) or _class_for(kind)
+    if apple is None or apple is kind:
+        return value
+    if issubclass(apple, MutableDescriptor):
+        return apple(**{each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
+    value.__class__ = apple
+    return value
+
+
+@cache
+def _class_for(kind: type) -> type | None:
+    """The class for objects of ``kind``, which Apple has no name for: they go by that of the nearest class above."""
+    if not issubclass(kind, (BaseKernel, Image, State)) or kind in APPLE_CLASSES.values():
+        return None
+    apple = next(APPLE_CLASSES[base] for base in kind.__mro__ if base in APPLE_CLASSES)
+    if issubclass(kind, apple):
+        return None
+    namespace = {"__module__": apple.__module__, "__doc__": apple.__doc__}
+    if issubclass(kind, BaseKernel):
+        namespace["kernel_name"] = kind.kernel_name
+    return type(apple.__name__, (apple, kind), namespace)
+
+
+def _class_of_ours(apple: type) -> type:
+    return next(base for base in apple.__mro__ if APPLE_CLASSES.get(base) is apple)

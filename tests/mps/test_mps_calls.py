@@ -1,0 +1,518 @@
+"""Programs in Apple's names: every method is called, and gives the bits that this package's own names give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from small_calls import CHANNELS, BatchStatistics, Weights, image, labels_descriptor, made
+
+import mpsgrad as mg
+from mpsgrad import mps
+from mpsgrad.mps.manifest import Declaration, Member, declarations
+
+
+def _usable(*, protocols: bool = False) -> list[Declaration]:
+    return [
+        each
+        for each in declarations().values()
+        if each.status.is_callable and not each.is_enumeration and each.is_protocol == protocols
+    ]
+
+
+CONSTRUCTORS = [
+    pytest.param(each.name, member, id=f"{each.name}.{member.selector}")
+    for each in _usable()
+    for member in each.members
+    if member.is_method and member.is_constructor and member.status.is_callable and "Coder" not in member.selector
+    if member.type.rstrip("?*") in ("instancetype", each.name) and "copy" not in member.name
+]
+
+
+def run(encode: Callable[[Any], Any]) -> Any:
+    """What ``encode`` gives for a command buffer, which is then committed and completed."""
+    commands = mps.MTLCommandQueue(mps.MTLCreateSystemDefaultDevice()).commandBuffer()
+    result = encode(commands)
+    commands.commit()
+    commands.waitUntilCompleted()
+    return result
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two images or batches have equal bits."""
+    return np.array_equal(np.asarray(one).view(np.uint8), np.asarray(other).view(np.uint8))
+
+
+@pytest.mark.parametrize(("name", "member"), CONSTRUCTORS)
+def test_every_class_is_made_by_apples_methods(name: str, member: Member) -> None:
+    thing = made(name, member)
+    assert isinstance(thing, getattr(mps, name)) or name == "MPSNNDefaultPadding"
+    is_temporary = getattr(thing, "command_buffer", None) is not None
+    for each in declarations()[name].members:
+        if not each.is_property or not each.status.is_callable:
+            continue
+        if "array" in each.reason and is_temporary:
+            with pytest.raises(mg.StateError, match="no CPU access"):
+                getattr(thing, each.name)
+            continue
+        value = getattr(thing, each.name)
+        if each.is_readonly or "fixed" in each.annotations:
+            if each.call(None) != each.name:
+                with pytest.raises(AttributeError):
+                    setattr(thing, each.name, value)
+        elif each.name != "readCount" or is_temporary:
+            setattr(thing, each.name, value)
+
+
+def _constructor(name: str) -> Member:
+    """The longest of Apple's methods that make an object of class ``name``."""
+    declaration = declarations()[name]
+    found = [each for each in declaration.members if each.is_constructor and "Coder" not in each.selector]
+    found = [each for each in found if each.status.is_callable]
+    return max(found, key=lambda each: len(each.parameters)) if found else _constructor(declaration.extends or "")
+
+
+def _kernel(name: str) -> Any:
+    return made(name, _constructor(name))
+
+
+def _python_kernel(kernel: Any) -> Any:
+    """The same kernel as an object of this package's class, without Apple's names."""
+    other = mg.archive.from_bytes(mg.archive.to_bytes(kernel))
+    assert type(other).__module__.startswith("mpsgrad.kernels")
+    return other
+
+
+def _pairs() -> list[str]:
+    """The forward kernels of one source whose gradient kernel has an Apple name, too."""
+    names = []
+    for each in _usable():
+        forward, gradient = getattr(mps, each.name), getattr(mps, f"{each.name}Gradient", None)
+        if issubclass(forward, mps.MPSCNNKernel) and each.name != "MPSCNNKernel" and gradient is not None:
+            names.append(each.name)
+    abstract_or_tested_below = ("Pooling", "Upsampling", "BatchNormalization", "Statistics", "Transpose", "Reshape")
+    return [name for name in names if not name.endswith(abstract_or_tested_below)]
+
+
+DATA_SOURCES = ("Convolution", "FullyConnected", "InstanceNormalization", "GroupNormalization")
+
+
+def _twins(name: str) -> tuple[Any, Any]:
+    """A kernel made by Apple's names and one of this package's class with the same configuration."""
+    kernel = _kernel(name)
+    ours = kernel.kernel_name
+    if ours.removesuffix("Gradient") not in DATA_SOURCES or "Normalization" in ours and "Gradient" in ours:
+        return kernel, _python_kernel(kernel)
+    source = kernel.dataSource.to_ours()
+    return kernel, getattr(mg, ours)(source)
+
+
+@pytest.mark.parametrize("name", _pairs())
+def test_a_forward_kernel_and_its_gradient_give_the_same_bits_by_both_names(name: str) -> None:
+    shape = (2, 3, 3, CHANNELS) if name == "MPSCNNFullyConnected" else (2, 6, 8, CHANNELS)
+    x = image(shape)
+    forward, python_forward = _twins(name)
+    gradient, python_gradient = _twins(f"{name}Gradient")
+
+    def by_apples_names(commands: Any) -> Any:
+        y, state = forward.encodeToCommandBuffer(commands, sourceImage=x, destinationStateIsTemporary=False)
+        g = image(y.shape, seed=1)
+        return y, gradient.encodeToCommandBuffer(commands, sourceGradient=g, sourceImage=x, gradientState=state)
+
+    def by_our_names(commands: Any) -> Any:
+        y, state = python_forward.encode(commands, x, return_state=True)
+        return y, python_gradient.encode(commands, image(y.shape, seed=1), x, state)
+
+    for one, other in zip(run(by_apples_names), run(by_our_names), strict=True):
+        assert isinstance(one, mps.MPSImage) and same(one, other)
+
+
+def test_batches_and_images_that_exist_already() -> None:
+    batch = image((3, 6, 8, CHANNELS)).batchRepresentation()
+    forward, python_forward = _twins("MPSCNNPoolingAverage")
+    gradient, python_gradient = _twins("MPSCNNPoolingAverageGradient")
+
+    def by_apples_names(commands: Any) -> Any:
+        ys, states = forward.encodeBatchToCommandBuffer(
+            commands, sourceImages=batch, destinationStateIsTemporary=False
+        )
+        given = [mps.MPSImage(each.descriptor) for each in ys]
+        made = forward.resultStateBatchForSourceImage(batch, sourceStates=None, destinationImage=given)
+        forward.encodeBatchToCommandBuffer(
+            commands, sourceImages=batch, destinationStates=made, destinationImages=given
+        )
+        dx = gradient.encodeBatchToCommandBuffer(
+            commands, sourceGradients=ys, sourceImages=batch, gradientStates=states
+        )
+        other = [mps.MPSImage(each.descriptor) for each in dx]
+        gradient.encodeBatchToCommandBuffer(
+            commands, sourceGradients=given, sourceImages=batch, gradientStates=made, destinationGradients=other
+        )
+        return ys, dx, given, other
+
+    def by_our_names(commands: Any) -> Any:
+        ys, states = python_forward.encode_batch(commands, batch, return_state=True)
+        return ys, python_gradient.encode_batch(commands, ys, batch, states)
+
+    ys, dx, given, other = run(by_apples_names)
+    expected = run(by_our_names)
+    assert same(ys, expected[0]) and same(dx, expected[1])
+    assert same(np.concatenate(given), expected[0]) and same(np.concatenate(other), expected[1])
+    assert all(isinstance(each, mps.MPSImage) for each in (*ys, *dx))
+
+
+@pytest.mark.parametrize("name", ["MPSCNNAdd", "MPSCNNSubtract", "MPSCNNMultiply"])
+def test_arithmetic_has_a_gradient_for_each_source(name: str) -> None:
+    a, b = image(), image(seed=1)
+    forward, python_forward = _twins(name)
+
+    def by_apples_names(commands: Any) -> Any:
+        y, state = forward.encodeToCommandBuffer(
+            commands, primaryImage=a, secondaryImage=b, destinationStateIsTemporary=False
+        )
+        results = [y]
+        for is_secondary in (False, True):
+            gradient = getattr(mps, f"{name}Gradient").initWithDevice(None, isSecondarySourceFilter=is_secondary)
+            source = (a if is_secondary else b) if name == "MPSCNNMultiply" else (b if is_secondary else a)
+            results.append(
+                gradient.encodeToCommandBuffer(commands, sourceGradient=y, sourceImage=source, gradientState=state)
+            )
+        return results
+
+    def by_our_names(commands: Any) -> Any:
+        y, state = python_forward.encode(commands, a, b, return_state=True)
+        results = [y]
+        for is_secondary in (False, True):
+            gradient = getattr(mg, f"{python_forward.kernel_name}Gradient")(is_secondary_source_filter=is_secondary)
+            source = (a if is_secondary else b) if name == "MPSCNNMultiply" else (b if is_secondary else a)
+            results.append(gradient.encode(commands, y, source, state))
+        return results
+
+    for one, other in zip(run(by_apples_names), run(by_our_names), strict=True):
+        assert same(one, other)
+
+
+def test_reshape_takes_its_extents_with_the_encode() -> None:
+    x = image()
+    reshape, gradient = mps.MPSNNReshape.initWithDevice(None), mps.MPSNNReshapeGradient.initWithDevice(None)
+
+    def encode(commands: Any) -> Any:
+        extents = {"reshapedWidth": 1, "reshapedHeight": 1, "reshapedFeatureChannels": 6 * 8 * CHANNELS}
+        y, state = reshape.encodeToCommandBuffer(
+            commands, sourceImage=x, destinationStateIsTemporary=False, **extents
+        )
+        return y, gradient.encodeToCommandBuffer(commands, sourceGradient=y, sourceImage=x, gradientState=state)
+
+    y, dx = run(encode)
+    assert y.shape == (2, 1, 1, 6 * 8 * CHANNELS) and same(dx, x)
+
+
+def test_batch_normalization_is_trained_in_its_two_phases() -> None:
+    source = BatchStatistics()
+    forward = mps.MPSCNNBatchNormalization.initWithDevice(None, dataSource=source)
+    statistics = mps.MPSCNNBatchNormalizationStatistics.initWithDevice(None)
+    gradient_statistics = mps.MPSCNNBatchNormalizationStatisticsGradient.initWithDevice(
+        None, fusedNeuronDescriptor=None
+    )
+    gradient = mps.MPSCNNBatchNormalizationGradient.initWithDevice(None, fusedNeuronDescriptor=None)
+    x, g = image(), image(seed=1)
+    state = forward.resultStateForSourceImage(x, sourceStates=None, destinationImage=x)
+
+    def encode(commands: Any) -> Any:
+        xs, gs = x.batchRepresentation(), g.batchRepresentation()
+        statistics.encodeBatchToCommandBuffer(commands, sourceImages=xs, batchNormalizationState=state)
+        y = mps.MPSImage(x.descriptor)
+        forward.encodeToCommandBuffer(
+            commands, sourceImage=x, batchNormalizationState=state, destinationImage=y
+        )
+        gradient_statistics.encodeBatchToCommandBuffer(
+            commands, sourceGradients=gs, sourceImages=xs, batchNormalizationState=state
+        )
+        dx = gradient.encodeBatchToCommandBuffer(
+            commands, sourceGradients=gs, sourceImages=xs, batchNormalizationState=state
+        )
+        return y, dx
+
+    y, dx = run(encode)
+    expected = mg.functional.batch_normalization(
+        np.asarray(x), source.scales, source.shifts, epsilon=forward.epsilon
+    )
+    assert np.array_equal(np.asarray(y), expected)
+    assert isinstance(state, mps.MPSCNNBatchNormalizationState) and state.batchNormalization is forward
+    assert state.gradientForGamma().shape == state.gradientForBeta().shape == state.gamma.shape == (CHANNELS,)
+    assert dx[0].shape == (1, 6, 8, CHANNELS) and forward.dataSource is source
+    with pytest.raises(NotImplementedError, match="-encodeToCommandBuffer:sourceImage: is unavailable in MPS"):
+        statistics.encodeToCommandBuffer(None, sourceImage=x)
+    forward.reloadGammaAndBetaFromDataSource()
+    forward.reloadMeanAndVarianceFromDataSource()
+
+
+class Trained(Weights):
+    """Weights that are updated on the device, as a data source of MPS does it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizer = mps.MPSNNOptimizerStochasticGradientDescent.initWithDevice(None, learningRate=0.5)
+
+    def updateWithCommandBuffer(self, commandBuffer: Any, *, gradientState: Any, sourceState: Any) -> Any:
+        assert isinstance(gradientState, mps.MPSCNNConvolutionGradientState)
+        assert isinstance(sourceState, mps.MPSCNNConvolutionWeightsAndBiasesState)
+        self.optimizer.encodeToCommandBuffer(
+            commandBuffer,
+            convolutionGradientState=gradientState,
+            convolutionSourceState=sourceState,
+            inputMomentumVectors=None,
+            resultState=sourceState,
+        )
+        return sourceState
+
+
+def test_a_convolution_is_trained_on_the_device() -> None:
+    source, x, g = Trained(), image(), image(seed=1)
+    forward = mps.MPSCNNConvolution.initWithDevice(None, weights=source)
+    gradient = mps.MPSCNNConvolutionGradient.initWithDevice(None, weights=source)
+    before = source.numbers.copy()
+
+    def encode(commands: Any) -> Any:
+        y, state = forward.encodeToCommandBuffer(commands, sourceImage=x, destinationStateIsTemporary=False)
+        gradient.encodeToCommandBuffer(commands, sourceGradient=g, sourceImage=x, gradientState=state)
+        weights = forward.exportWeightsAndBiasesWithCommandBuffer(commands, resultStateCanBeTemporary=False)
+        view = source.to_ours()
+        new = view.update_with_command_buffer(commands, state, weights)
+        forward.reloadWeightsAndBiasesWithCommandBuffer(commands, state=new)
+        return state
+
+    state = run(encode)
+    weights, biases = forward.weights_and_biases
+    np.testing.assert_allclose(weights, before - 0.5 * state.gradientForWeights, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(biases, source.biases - 0.5 * state.gradientForBiases, rtol=1e-6, atol=1e-6)
+    assert state.convolution is forward and (state.sourceWidth, state.sourceHeight) == (8, 6)
+    forward.reloadWeightsAndBiasesFromDataSource()
+    assert np.array_equal(forward.weights_and_biases[0], before) and forward.dataSource is source
+
+
+def test_a_transposed_convolution_takes_its_size_from_a_convolutions_state() -> None:
+    source, x = Weights(), image()
+    forward = mps.MPSCNNConvolution.initWithDevice(None, weights=source)
+    back = mps.MPSCNNConvolutionTranspose.initWithDevice(None, weights=source)
+
+    def encode(commands: Any) -> Any:
+        y, state = forward.encodeToCommandBuffer(commands, sourceImage=x, destinationStateIsTemporary=False)
+        return back.encodeToCommandBuffer(commands, sourceImage=y, convolutionGradientState=state)
+
+    assert run(encode).shape == x.shape
+
+
+def test_losses_and_their_labels() -> None:
+    x, labels = image((1, 2, 3, CHANNELS)), labels_of(loss_image_size=(1, 1, 1))
+    loss = _kernel("MPSCNNLoss")
+    python_loss = _python_kernel(loss)
+    python_labels = mg.LossLabels.from_images(labels.labelsImage())
+    dx = run(lambda commands: loss.encodeToCommandBuffer(commands, sourceImage=x, labels=labels))
+    expected = run(lambda commands: python_loss.encode(commands, x, python_labels))
+    assert same(dx, expected) and same(labels.lossImage(), python_labels.loss_image)
+    forward, gradient = _kernel("MPSNNForwardLoss"), _kernel("MPSNNLossGradient")
+    initial = mps.MPSNNInitialGradient.initWithDevice(None)
+
+    def encode(commands: Any) -> Any:
+        xs, ts = [x], [labels.labelsImage()]
+        values, states = forward.encodeBatchToCommandBuffer(
+            commands, sourceImages=xs, labels=ts, weights=None, destinationStateIsTemporary=False
+        )
+        ones = initial.encodeBatchToCommandBuffer(commands, sourceImages=values)
+        return gradient.encodeBatchToCommandBuffer(
+            commands, sourceGradients=ones, sourceImages=xs, labels=ts, weights=None, sourceStates=states
+        )
+
+    np.testing.assert_allclose(np.asarray(run(encode)), np.asarray(dx), rtol=1e-6)
+
+
+def labels_of(*, loss_image_size: tuple[int, int, int]) -> Any:
+    return mps.MPSCNNLossLabels.initWithDevice(
+        None, lossImageSize=loss_image_size, labelsDescriptor=labels_descriptor(), weightsDescriptor=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [
+        ("StochasticGradientDescent", ["momentum"]),
+        ("RMSProp", ["sumOfSquares"]),
+        ("Adam", ["momentum", "velocity"]),
+    ],
+)
+def test_optimizers_update_vectors(name: str, slots: list[str]) -> None:
+    optimizer = _kernel(f"MPSNNOptimizer{name}")
+    python_optimizer = _python_kernel(optimizer)
+    results = []
+    for named in (True, False):
+        vectors = [mg.Vector.from_array(np.linspace(0.1, 1, 9, dtype=np.float32)) for _ in range(2 + len(slots))]
+        gradient, values, *kept = vectors
+        inputs = {f"input{slot[0].upper()}{slot[1:]}Vector": vector for slot, vector in zip(slots, kept, strict=True)}
+        apple = {"inputGradientVector": gradient, "inputValuesVector": values, **inputs, "resultValuesVector": values}
+        ours = {mps.manifest.snake_case(label): vector for label, vector in apple.items()}
+        run(
+            (lambda commands, given=apple: optimizer.encodeToCommandBuffer(commands, **given))
+            if named
+            else (lambda commands, given=ours: python_optimizer.encode(commands, **given))
+        )
+        results.append(np.asarray(values))
+    assert np.array_equal(*results)
+    optimizer.setLearningRate(0.25)
+    assert optimizer.learningRate == 0.25
+
+
+def test_temporary_images_and_states_of_a_command_buffer() -> None:
+    kernel = _kernel("MPSCNNPoolingMax")
+    kernel.destinationImageAllocator = mps.MPSTemporaryImage.defaultAllocator()
+    gradient = _kernel("MPSCNNPoolingMaxGradient")
+    x = image()
+
+    def encode(commands: Any) -> Any:
+        y, state = kernel.encodeToCommandBuffer(commands, sourceImage=x, destinationStateIsTemporary=True)
+        assert isinstance(y, mps.MPSTemporaryImage) and y.readCount == 1 and state.isTemporary
+        part = y.subImageWithFeatureChannelRange(mps.NSMakeRange(0, 4))
+        assert isinstance(part, mps.MPSTemporaryImage) and part.parent is y
+        part.readCount = 0
+        y.readCount = 1
+        return gradient.encodeToCommandBuffer(commands, sourceGradient=y, sourceImage=x, gradientState=state)
+
+    assert run(encode).shape == x.shape
+
+
+@pytest.mark.parametrize(
+    "layout", [mps.MPSDataLayoutHeightxWidthxFeatureChannels, mps.MPSDataLayoutFeatureChannelsxHeightxWidth]
+)
+def test_bytes_of_images_in_both_layouts(layout: int) -> None:
+    x = image((2, 3, 5, CHANNELS))
+    room = np.empty(3 * 5 * CHANNELS, np.float32)
+    x.readBytes(room, dataLayout=layout, imageIndex=1)
+    values = np.asarray(x)[1]
+    assert np.array_equal(room, (values.transpose(2, 0, 1) if layout else values).reshape(-1))
+    other = mps.MPSImage(x.descriptor)
+    other.write(np.zeros(x.shape, np.float32))
+    other.writeBytes(room, dataLayout=layout, imageIndex=0)
+    assert np.array_equal(np.asarray(other)[0], values) and not np.asarray(other)[1].any()
+    with pytest.raises(mg.GeometryError, match="MPSImage: bytes has room for 1 values of 60"):
+        x.readBytes(room[:1], dataLayout=layout, imageIndex=0)
+    with pytest.raises(mg.GeometryError, match="MPSImage: bytes has 1 values of 60"):
+        x.writeBytes(room[:1], dataLayout=layout, imageIndex=0)
+
+
+class HalfSize(mps.MPSNNPadding):
+    """A policy of a program's own."""
+
+    def paddingMethod(self) -> int:
+        return mps.MPSNNPaddingMethodCustom
+
+    def destinationImageDescriptorForSourceImages(
+        self, sourceImages: Any, *, sourceStates: Any, forKernel: Any, suggestedDescriptor: Any
+    ) -> Any:
+        assert isinstance(forKernel, mps.MPSCNNNeuron) and isinstance(sourceImages[0], mps.MPSImage)
+        suggestedDescriptor.width //= 2
+        return suggestedDescriptor
+
+
+class Counting(mps.MPSImageAllocator):
+    """An allocator of a program's own."""
+
+    count = 0
+
+    def imageForCommandBuffer(self, commandBuffer: Any, *, imageDescriptor: Any, kernel: Any) -> Any:
+        self.count += 1
+        return mps.MPSImage.initWithDevice(kernel.device, imageDescriptor=imageDescriptor)
+
+
+def test_padding_policies_and_allocators_of_a_program() -> None:
+    kernel = _kernel("MPSCNNNeuron")
+    kernel.padding, kernel.destinationImageAllocator = HalfSize(), Counting()
+    result = run(lambda commands: kernel.encodeToCommandBuffer(commands, sourceImage=image()))
+    assert result.shape == (2, 6, 4, CHANNELS)
+    assert kernel.destinationImageAllocator.count == 1
+    kernel.padding = mps.MPSNNDefaultPadding.paddingWithMethod(mps.MPSNNPaddingMethodSizeSame)
+    assert kernel.padding.padding_method == mg.PaddingMethod.SIZE_SAME
+
+
+def test_descriptors_can_be_changed_after_an_image_was_made_with_them() -> None:
+    descriptor = image().descriptor
+    changed = mps.MPSImageDescriptor.imageDescriptorWithChannelFormat(
+        mps.MPSImageFeatureChannelFormatFloat32, width=3, height=2, featureChannels=4
+    )
+    changed.usage = 7
+    made_with_it = mps.MPSImage.initWithDevice(None, imageDescriptor=changed)
+    changed.numberOfImages = 5
+    assert (changed.numberOfImages, changed.number_of_images, changed.usage) == (5, 5, 7)
+    assert made_with_it.numberOfImages == 1 and changed.copyWithZone(None).shape == (5, 2, 3, 4)
+    with pytest.raises(mg.GeometryError, match="width is 0"):
+        changed.width = 0
+    assert changed.width == 3 and descriptor.width == 8
+
+
+def test_kernels_are_archived_and_copied() -> None:
+    kernel = _kernel("MPSCNNPoolingAverage")
+    kernel.zeroPadSizeX = 1
+    data = mg.archive.to_bytes(kernel)
+    restored = mps.MPSCNNPoolingAverage.initWithCoder(data, device=None)
+    copied = kernel.copyWithZone(None, device=None)
+    for each in (restored, copied, mps.MPSKernel.initWithCoder(data)):
+        assert isinstance(each, mps.MPSCNNPoolingAverage) and each.zeroPadSizeX == 1
+    assert type(mg.archive.from_bytes(data)) is mg.PoolingAverage
+    with pytest.raises(mg.ArchiveError, match="MPSCNNPoolingMax: the archive holds MPSCNNPoolingAverage"):
+        mps.MPSCNNPoolingMax.initWithCoder(data)
+
+
+ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (
+        lambda: mps.MPSCNNPoolingMax.initWithDevice(None, kernelWidht=3, kernelHeight=3),
+        mg.FormatError,
+        r"MPSCNNPoolingMax: there is no initWithDevice\(…, kernelHeight=…, kernelWidht=…\): kernelWidht is no label of "
+        r"initWithDevice; there is initWithDevice\(device, kernelWidth=…, kernelHeight=…\)",
+    ),
+    (
+        lambda: _kernel("MPSCNNSoftMaxGradient").encodeToCommandBuffer(None, sourceGradient=1, sourceImage=2),
+        mg.FormatError,
+        r"MPSCNNSoftMaxGradient: there is no encodeToCommandBuffer\(…, sourceGradient=…, sourceImage=…\); there is "
+        r"encodeToCommandBuffer\(commandBuffer, sourceGradient=…, sourceImage=…, gradientState=…\)",
+    ),
+    (
+        lambda: _kernel("MPSCNNSoftMax").encodeToCommandBufer,
+        AttributeError,
+        "MPSCNNSoftMax has no encodeToCommandBufer; close to it are encodeToCommandBuffer",
+    ),
+    (
+        lambda: mps.MPSCNNPoolingMax.initWithDevice(None),
+        NotImplementedError,
+        "MPSCNNPoolingMax: -initWithDevice: is unavailable in MPS",
+    ),
+    (
+        lambda: mps.MPSImage.initWithTexture(None, featureChannels=3),
+        NotImplementedError,
+        "MPSImage: -initWithTexture:featureChannels: is not planned: images lie in buffers",
+    ),
+    (lambda: image().texture, NotImplementedError, "MPSImage: texture is not planned: images lie in buffers"),
+    (lambda: mps.MPSNNLocalCorrelation, NotImplementedError, "MPSNNLocalCorrelation is not planned: a matching of two"),
+    (lambda: mps.MPSCNNFoo, AttributeError, "mpsgrad.mps has no MPSCNNFoo; COVERAGE.md lists what there is"),
+    (
+        lambda: Weights.__bases__[0]().dataType(),
+        NotImplementedError,
+        r"MPSCNNConvolutionDataSource has to define dataType\(\)",
+    ),
+    (
+        lambda: setattr(_kernel("MPSCNNPoolingMax"), "strideInPixelsX", 2),
+        AttributeError,
+        "strideInPixelsX",
+    ),
+    (
+        lambda: _kernel("MPSCNNSoftMaxGradient").encodeToCommandBuffer(None, primaryImage=1, secondaryImage=2),
+        NotImplementedError,
+        "a gradient kernel needs the gradient state",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "kind", "message"), ERRORS)
+def test_what_cannot_be_used_says_what_can(use: Callable[[], Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        use()
