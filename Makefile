@@ -3,7 +3,7 @@
 # make tune      finds the numbers in mpsgrad/tunables for this machine's default device
 # make sanitize  every kernel on an NVIDIA GPU under compute-sanitizer, which comes with NVIDIA's CUDA toolkit
 # make bench     every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
-# make docs      docs/metal-stdlib.md from the tests of the standard library, COVERAGE.md and docs/porting.md from Apple's names
+# make docs      docs/metal-stdlib.md from the tests on this machine's devices, COVERAGE.md and docs/porting.md from Apple's names
 # make nightly   the long runs: random programs, malformed source, every width of every function
 # Each makes its own virtual environment in .venv; PYTHON names the interpreter, VENV an environment to use instead.
 

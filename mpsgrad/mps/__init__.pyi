@@ -28,6 +28,7 @@ from mpsgrad.kernels.convolution_quantization import ConvolutionWeightsQuantizat
 from mpsgrad.kernels.convolution_state import ConvolutionGradientState, ConvolutionWeightsAndBiasesState, ConvolutionWeightsLayout
 from mpsgrad.kernels.convolution_transpose import ConvolutionTranspose, ConvolutionTransposeGradient, ConvolutionTransposeGradientState
 from mpsgrad.kernels.copies import Reshape, ReshapeGradient, Slice
+from mpsgrad.kernels.crop_and_resize import CropAndResizeBilinear
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
 from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient
 from mpsgrad.kernels.gram_matrix import GramMatrixCalculation, GramMatrixCalculationGradient
@@ -41,11 +42,13 @@ from mpsgrad.kernels.neuron import Neuron, NeuronAbsolute, NeuronELU, NeuronExpo
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.optimizer import Optimizer, OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
 from mpsgrad.kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
+from mpsgrad.kernels.pad import Pad, PadGradient
 from mpsgrad.kernels.pooling import DilatedPoolingMax, DilatedPoolingMaxGradient, Pooling, PoolingAverage, PoolingAverageGradient, PoolingGradient, PoolingL2Norm, PoolingL2NormGradient, PoolingMax, PoolingMaxGradient
 from mpsgrad.kernels.reduction import ReduceColumnMax, ReduceColumnMean, ReduceColumnMin, ReduceColumnSum, ReduceFeatureChannelsArgumentMax, ReduceFeatureChannelsArgumentMin, ReduceFeatureChannelsMax, ReduceFeatureChannelsMean, ReduceFeatureChannelsMin, ReduceFeatureChannelsSum, ReduceRowMax, ReduceRowMean, ReduceRowMin, ReduceRowSum, ReduceUnary
 from mpsgrad.kernels.response_normalization import CrossChannelNormalization, CrossChannelNormalizationGradient, LocalContrastNormalization, LocalContrastNormalizationGradient, SpatialNormalization, SpatialNormalizationGradient
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.kernels.upsampling import ResizeBilinear, Upsampling, UpsamplingBilinear, UpsamplingBilinearGradient, UpsamplingGradient, UpsamplingNearest, UpsamplingNearestGradient
+from mpsgrad.kernels.weighted_reduction import ReduceBinary, ReduceFeatureChannelsAndWeightsMean, ReduceFeatureChannelsAndWeightsSum
 from mpsgrad.padding import DefaultPadding, PaddingMethod
 from mpsgrad.state import BinaryGradientState, GradientState, State
 from mpsgrad.mps.metal import MPSImageBatch as MPSImageBatch, MPSImageBatchIncrementReadCount as MPSImageBatchIncrementReadCount, MPSImageBatchResourceSize as MPSImageBatchResourceSize, MPSImageBatchSynchronize as MPSImageBatchSynchronize, MPSOffset as MPSOffset, MPSRectNoClip as MPSRectNoClip, MPSStateBatch as MPSStateBatch, MPSStateBatchIncrementReadCount as MPSStateBatchIncrementReadCount, MPSStateBatchResourceSize as MPSStateBatchResourceSize, MPSStateBatchSynchronize as MPSStateBatchSynchronize, MPSVector as MPSVector, MTLCommandBuffer as MTLCommandBuffer, MTLCommandBufferStatus as MTLCommandBufferStatus, MTLCommandQueue as MTLCommandQueue, MTLCreateSystemDefaultDevice as MTLCreateSystemDefaultDevice, MTLDevice as MTLDevice, MTLOrigin as MTLOrigin, MTLOriginMake as MTLOriginMake, MTLRegion as MTLRegion, MTLRegionMake2D as MTLRegionMake2D, MTLRegionMake3D as MTLRegionMake3D, MTLSize as MTLSize, MTLSizeMake as MTLSizeMake, NSMakeRange as NSMakeRange, NSRange as NSRange
@@ -1467,6 +1470,23 @@ class MPSNNResizeBilinear(MPSCNNKernel, ResizeBilinear):
     @property
     def alignCorners(self) -> bool: ...
 
+class MPSNNCropAndResizeBilinear(MPSCNNKernel, CropAndResizeBilinear):
+    """``MPSNNCropAndResizeBilinear``: ``mpsgrad.CropAndResizeBilinear`` with Apple's names (macOS 10.14, iOS 12.0)."""
+    @classmethod
+    def initWithDevice(cls, device: Device | None, /, *, resizeWidth: int, resizeHeight: int, numberOfRegions: int, regions: Any) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /, *, device: Device | None) -> Self: ...
+    @property
+    def resizeWidth(self) -> int: ...
+    @property
+    def resizeHeight(self) -> int: ...
+    @property
+    def numberOfRegions(self) -> int: ...
+
 class MPSCNNArithmeticGradientState(MPSNNBinaryGradientState, ArithmeticGradientState):
     """``MPSCNNArithmeticGradientState``: ``mpsgrad.ArithmeticGradientState`` with Apple's names (macOS 10.13.4, iOS 11.3)."""
 
@@ -1615,6 +1635,47 @@ class MPSNNReshape(MPSCNNKernel, Reshape):
 
 class MPSNNReshapeGradient(MPSCNNGradientKernel, ReshapeGradient):
     """``MPSNNReshapeGradient``: ``mpsgrad.ReshapeGradient`` with Apple's names (macOS 10.14.1, iOS 12.1)."""
+    @classmethod
+    def initWithDevice(cls, device: Device | None, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /, *, device: Device | None) -> Self: ...
+
+class MPSNNPad(MPSCNNKernel, Pad):
+    """``MPSNNPad``: ``mpsgrad.Pad`` with Apple's names (macOS 10.14.1, iOS 12.1)."""
+    @overload
+    @classmethod
+    def initWithDevice(cls, device: Device | None, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithDevice(cls, device: Device | None, /, *, paddingSizeBefore: Any, paddingSizeAfter: Any) -> Self: ...
+    @overload
+    @classmethod
+    def initWithDevice(cls, device: Device | None, /, *, paddingSizeBefore: Any, paddingSizeAfter: Any, fillValueArray: Any) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /, *, device: Device | None) -> Self: ...
+    @property
+    def paddingSizeBefore(self) -> Any: ...
+    @paddingSizeBefore.setter
+    def paddingSizeBefore(self, value: Any) -> None: ...
+    @property
+    def paddingSizeAfter(self) -> Any: ...
+    @paddingSizeAfter.setter
+    def paddingSizeAfter(self, value: Any) -> None: ...
+    @property
+    def fillValue(self) -> float: ...
+    @fillValue.setter
+    def fillValue(self, value: float) -> None: ...
+
+class MPSNNPadGradient(MPSCNNGradientKernel, PadGradient):
+    """``MPSNNPadGradient``: ``mpsgrad.PadGradient`` with Apple's names (macOS 10.14.1, iOS 12.1)."""
     @classmethod
     def initWithDevice(cls, device: Device | None, /) -> Self: ...
     @overload
@@ -1795,6 +1856,53 @@ class MPSNNReduceFeatureChannelsSum(MPSNNReduceUnary, ReduceFeatureChannelsSum):
     @overload
     @classmethod
     def initWithCoder(cls, coder: Any, /, *, device: Device | None) -> Self: ...
+
+class MPSNNReduceBinary(MPSCNNBinaryKernel, ReduceBinary):
+    """``MPSNNReduceBinary``: ``mpsgrad.ReduceBinary`` with Apple's names (macOS 10.13.4, iOS 11.3)."""
+    @property
+    def primaryOffset(self) -> MPSOffset: ...
+    @primaryOffset.setter
+    def primaryOffset(self, value: MPSOffset) -> None: ...
+    @property
+    def secondaryOffset(self) -> MPSOffset: ...
+    @secondaryOffset.setter
+    def secondaryOffset(self, value: MPSOffset) -> None: ...
+    @property
+    def primarySourceClipRect(self) -> MTLRegion: ...
+    @primarySourceClipRect.setter
+    def primarySourceClipRect(self, value: MTLRegion) -> None: ...
+    @property
+    def secondarySourceClipRect(self) -> MTLRegion: ...
+    @secondarySourceClipRect.setter
+    def secondarySourceClipRect(self, value: MTLRegion) -> None: ...
+
+class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary, ReduceFeatureChannelsAndWeightsMean):
+    """``MPSNNReduceFeatureChannelsAndWeightsMean``: ``mpsgrad.ReduceFeatureChannelsAndWeightsMean`` with Apple's names (macOS 10.13.4, iOS 11.3)."""
+    @classmethod
+    def initWithDevice(cls, device: Device | None, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /, *, device: Device | None) -> Self: ...
+
+class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary, ReduceFeatureChannelsAndWeightsSum):
+    """``MPSNNReduceFeatureChannelsAndWeightsSum``: ``mpsgrad.ReduceFeatureChannelsAndWeightsSum`` with Apple's names (macOS 10.13.4, iOS 11.3)."""
+    @overload
+    @classmethod
+    def initWithDevice(cls, device: Device | None, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithDevice(cls, device: Device | None, /, *, doWeightedSumByNonZeroWeights: bool) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /) -> Self: ...
+    @overload
+    @classmethod
+    def initWithCoder(cls, coder: Any, /, *, device: Device | None) -> Self: ...
+    @property
+    def doWeightedSumByNonZeroWeights(self) -> bool: ...
 
 class MPSCNNLossDataDescriptor(LossDataDescriptor):
     """``MPSCNNLossDataDescriptor``: ``mpsgrad.LossDataDescriptor`` with Apple's names (macOS 10.13.4, iOS 11.3)."""

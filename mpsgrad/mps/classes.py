@@ -185,10 +185,10 @@ def _constants(declaration: Declaration, ours: type | None) -> dict[str, Any]:
     values = {m.name: m.annotations["value"] for m in declaration.members if m.status.is_callable}
     kind: Any = ours
     if kind is None:
+        flags: Any = enum.IntFlag
         cut = {name.removeprefix(declaration.name).lstrip("_"): value for name, value in values.items()}
-        kind = enum.IntFlag(declaration.name, cut, module="mpsgrad.mps")
-    found = {name: kind(value) for name, value in values.items()}
-    return {declaration.name: kind, **found}
+        kind = flags(declaration.name, cut, module="mpsgrad.mps")
+    return {declaration.name: kind, **{name: kind(value) for name, value in values.items()}}
 
 
 def metal_names() -> dict[str, Any]:

@@ -44,7 +44,7 @@ def to_ours(value: Any) -> Any:
 
 def to_apple(value: Any) -> Any:
     """A result of this package for who uses Apple's names: the same object, of the class that has them."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is tuple:
         return tuple(map(to_apple, value))
     if isinstance(value, (ImageBatch, StateBatch)):
@@ -63,7 +63,7 @@ def to_apple(value: Any) -> Any:
 
 
 @cache
-def _class_for(kind: type) -> type | None:
+def _class_for(kind: Any) -> type | None:
     """The class for objects of ``kind``, which Apple has no name for: they go by that of the nearest class above."""
     if not issubclass(kind, (BaseKernel, Image, State)) or kind in APPLE_CLASSES.values():
         return None

@@ -48,7 +48,7 @@ def swift(declaration: Declaration, member: Member) -> str:
     """``kernel.encode(commandBuffer: cb, sourceImage: x)``."""
     first, *rest = [f"{each.name}: {_SWIFT.get(_value(each), _value(each))}" for each in member.parameters] or [""]
     split = re.fullmatch(r"(\w*?)(To|For|With|On|At)([A-Z]\w*)", member.name)
-    if member.name.startswith("init") or member.type == "instancetype":
+    if member.name.startswith("init") or member.kind == "instancetype":
         label = re.sub(r"^.*(?:With|From)", "", member.name)
         first = f"{label[0].lower()}{label[1:]}{first[first.index(':'):]}" if member.parameters else first
         return f"{declaration.name}({', '.join(filter(None, (first, *rest)))})"
@@ -118,7 +118,7 @@ def _results(member: Member) -> str:
     outputs = ["states" if "Batch" in each.type else "state" for each in member.parameters if each.is_output]
     if not outputs:
         return ""
-    return f"{', '.join([('ys' if 'Batch' in member.type else 'y'), *outputs])} = "
+    return f"{', '.join([('ys' if 'Batch' in member.kind else 'y'), *outputs])} = "
 
 
 def _value(parameter: Parameter) -> str:

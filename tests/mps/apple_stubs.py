@@ -77,7 +77,7 @@ def _class(declaration: Declaration) -> list[str]:
 
 
 def _property(member: Member) -> list[str]:
-    kind = _type(member.type)
+    kind = _type(member.kind)
     lines = ["    @property", f"    def {member.name}(self) -> {kind}: ..."]
     if not member.is_readonly and "fixed" not in member.annotations:
         lines += [f"    @{member.name}.setter", f"    def {member.name}(self, value: {kind}) -> None: ..."]
@@ -96,10 +96,10 @@ def _method(member: Member, *, is_one_of_many: bool) -> list[str]:
 
 
 def _result(member: Member) -> str:
-    if member.type.rstrip("?*") == "instancetype" and member.is_constructor:
+    if member.kind.rstrip("?*") == "instancetype" and member.is_constructor:
         return "Self"
     outputs = ["Any" for each in member.parameters if each.is_output]
-    kind = "MPSImageBatch" if member.type.startswith("MPSImageBatch") else _type(member.type)
+    kind = "MPSImageBatch" if member.kind.startswith("MPSImageBatch") else _type(member.kind)
     return f"tuple[{', '.join([kind, *outputs])}]" if outputs else kind
 
 

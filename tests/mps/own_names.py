@@ -17,7 +17,8 @@ Name = tuple[str, str]
 
 def public_classes() -> dict[str, type]:
     """The classes that ``mpsgrad`` exports."""
-    return {name: value for name, value in vars(mg).items() if inspect.isclass(value) and not name.startswith("_")}
+    exported = {name: value for name, value in vars(mg).items() if inspect.isclass(value) and not name.startswith("_")}
+    return {name: cls for name, cls in exported.items() if not cls.__module__.startswith("mpsgrad.graph")}
 
 
 def public_values() -> set[str]:

@@ -27,7 +27,7 @@ CONSTRUCTORS = [
     for each in _usable()
     for member in each.members
     if member.is_method and member.is_constructor and member.status.is_callable and "Coder" not in member.selector
-    if member.type.rstrip("?*") in ("instancetype", each.name) and "copy" not in member.name
+    if member.kind.rstrip("?*") in ("instancetype", each.name) and "copy" not in member.name
 ]
 
 

@@ -128,7 +128,7 @@ class Member:
         return self._parts[1]
 
     @property
-    def type(self) -> str:
+    def kind(self) -> str:
         """The type of the property or of the result, as Objective-C writes it."""
         return self._parts[3]
 
@@ -174,7 +174,7 @@ class Member:
         if self.is_property:
             return snake_case(self.name)
         inputs = self.inputs
-        if self.is_constructor and self.type.rstrip("?*") in ("instancetype", "id"):
+        if self.is_constructor and self.kind.rstrip("?*") in ("instancetype", "id"):
             return f"cls({', '.join(f'{snake_case(each.name)}={each.name}' for each in inputs)})"
         name = self._python_name(ours)
         if not self.parameters:
