@@ -141,7 +141,9 @@ _BY_NAME: dict[str, Any] = {
     "type": mps.MPSCNNNeuronTypeReLUN, "usage": 3, "useNesterovMomentum": True, "useNestrovMomentum": True,
     "variance": lambda: np.ones(CHANNELS, np.float32), "weights": Weights,
     "weightsDescriptor": lambda: labels_descriptor(), "weightsImage": image, "weightsOffset": 0, "width": 8,
-    "zone": None,
+    "zone": None, "xYLossType": mps.MPSCNNLossTypeMeanSquaredError, "WHLossType": mps.MPSCNNLossTypeHuber,
+    "confidenceLossType": mps.MPSCNNLossTypeSigmoidCrossEntropy, "numberOfAnchorBoxes": 1,
+    "classesLossType": mps.MPSCNNLossTypeSoftMaxCrossEntropy, "anchorBoxes": lambda: np.ones((1, 2), np.float32),
 }  # fmt: skip
 _BY_CLASS: dict[tuple[str, str], Any] = {
     ("MPSCNNInstanceNormalization", "dataSource"): OfImages,
@@ -149,6 +151,7 @@ _BY_CLASS: dict[tuple[str, str], Any] = {
     ("MPSCNNNeuronPReLU", "a"): lambda: np.full(CHANNELS, 0.2, np.float32),
     ("MPSCNNNeuronSoftPlus", "b"): 0.5,
     ("MPSNNNeuronDescriptor", "data"): lambda: np.full(CHANNELS, 0.2, np.float32),
+    ("MPSCNNYOLOLoss", "lossDescriptor"): lambda: yolo_loss_descriptor(),
     ("MPSCNNLossDescriptor", "type"): mps.MPSCNNLossTypeMeanSquaredError,
     ("MPSCNNConvolutionWeightsAndBiasesState", "weights"): lambda: _buffer(CHANNELS * 9 * CHANNELS),
 }
@@ -165,6 +168,18 @@ def labels_descriptor() -> Any:
 def loss_descriptor() -> Any:
     return mps.MPSCNNLossDescriptor.cnnLossDescriptorWithType(
         mps.MPSCNNLossTypeMeanSquaredError, reductionType=mps.MPSCNNReductionTypeSum
+    )
+
+
+def yolo_loss_descriptor() -> Any:
+    return mps.MPSCNNYOLOLossDescriptor.cnnLossDescriptorWithXYLossType(
+        mps.MPSCNNLossTypeMeanSquaredError,
+        WHLossType=mps.MPSCNNLossTypeHuber,
+        confidenceLossType=mps.MPSCNNLossTypeSigmoidCrossEntropy,
+        classesLossType=mps.MPSCNNLossTypeSoftMaxCrossEntropy,
+        reductionType=mps.MPSCNNReductionTypeSum,
+        anchorBoxes=[(1.0, 1.0)],
+        numberOfAnchorBoxes=1,
     )
 
 
