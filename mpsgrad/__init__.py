@@ -6,6 +6,8 @@ from mpsgrad.data_type import DataType
 from mpsgrad.devices import Device, available_devices, default_device, find_device, set_default_device
 from mpsgrad.errors import (
     ArchiveError,
+    CheckpointError,
+    DataError,
     DeviceError,
     DeviceNotFoundError,
     FormatError,

@@ -31,6 +31,14 @@ class ArchiveError(MPSGradError, ValueError):
     """A saved kernel cannot be restored: not an archive, damaged, or of a version that is not known."""
 
 
+class DataError(MPSGradError, ValueError):
+    """A file of pictures or classes is missing, damaged or not of its format; the message says what was expected."""
+
+
+class CheckpointError(MPSGradError, RuntimeError):
+    """A checkpoint cannot be written, or none can be read; the message names the file."""
+
+
 class ShaderError(MPSGradError):
     """A shader was refused, by this package or by the device's compiler.
 
