@@ -51,6 +51,24 @@ class MemoryPlan:
             largest = max(largest, live)
         return largest
 
+    def __str__(self) -> str:
+        planned, apart, least = map(
+            bytes_text, (self.planned_bytes, self.bytes_without_reuse, self.largest_live_bytes)
+        )
+        text = f"{len(self.lifetimes)} images in {len(self.buffer_sizes)} buffers, {planned}"
+        if self.planned_bytes:
+            text += f"; {apart} without sharing, {self.bytes_without_reuse / self.planned_bytes:.1f} times as much"
+        return f"{text}; at most {least} are in use at once"
+
+
+def bytes_text(count: int) -> str:
+    """``count`` bytes for people: ``3.0 MiB``."""
+    size, unit = count / 1024, "KiB"
+    for larger in ("MiB", "GiB", "TiB"):
+        if size >= 1000:
+            size, unit = size / 1024, larger
+    return f"{size:.1f} {unit}"
+
 
 def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
     """Shares out buffers, the largest images first.

@@ -1,0 +1,119 @@
+"""The memory plan: no image is overwritten while somebody still reads it, and memory is shared well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from residual_network import residual_network
+
+import mpsgrad as mg
+from mpsgrad.graph.memory import Lifetime, plan_memory
+
+
+def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> mg.MemoryPlan:
+    """Runs the steps of the plan with names in place of values: each read has to find the image that it wants."""
+    plan = graph.plan([source])
+    contents: dict[int, mg.ImageNode] = {}
+    place: dict[mg.ImageNode, int] = {}
+    for step in plan.steps:
+        read = [image for image, reads in step.sources if reads and image in place]
+        for image in read:
+            assert contents[place[image]] is image, f"{step.node} reads what another filter has overwritten"
+        made = step.node.result_image
+        if step.buffer is not None:
+            assert step.buffer not in {place[image] for image in read}, f"{step.node} writes to what it reads"
+            assert plan.memory.buffer_sizes[step.buffer] >= plan.shapes.of[made].nbytes
+            contents[step.buffer] = made
+            place[made] = step.buffer
+    return plan.memory
+
+
+def random_graph(seed: int, count: int) -> mg.Graph:
+    """A training graph of ``count`` forward filters that read what is there, some of it many times."""
+    random = np.random.default_rng(seed)
+    images = [(mg.ImageNode("x"), 4)]
+
+    def some() -> tuple[mg.ImageNode, int]:
+        return images[int(random.integers(max(0, len(images) - 4), len(images)))]
+
+    for _ in range(count):
+        (image, channels), (other, others) = some(), some()
+        kind = random.integers(6)
+        node: Any
+        if kind == 0:
+            made = int(random.integers(1, 9))
+            weights = random.standard_normal((made, 1, 1, channels)).astype(np.float32)
+            node = mg.ConvolutionNode(image, mg.ConvolutionDataSource.from_arrays(weights))
+            channels = made
+        elif kind == 1 and channels + others < 64:
+            node = mg.ConcatenationNode([image, other])
+            channels += others
+        elif kind == 2:
+            node = mg.MultiplicationNode(image, image)
+        elif kind == 3 and channels == others:
+            node = mg.AdditionNode(image, other)
+        else:
+            node = (mg.NeuronTanHNode if kind == 4 else mg.SoftMaxNode)(image)
+        images.append((node.result_image, channels))
+    last = mg.ConcatenationNode([image for image, _ in images[-3:]])
+    last.result_image.export_from_graph = bool(random.integers(2))
+    loss = mg.LossNode(last.result_image, descriptor=mg.LossDescriptor("mean_squared_error"))
+    return mg.Graph(loss.training_graph(), results_are_needed=bool(random.integers(2)))
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30))
+def test_no_image_is_overwritten_before_its_last_read(seed: int, count: int) -> None:
+    descriptor = mg.ImageDescriptor(width=3, height=2, feature_channels=4)
+    report = require_sound(random_graph(seed, count), descriptor)
+    assert report.largest_live_bytes <= report.planned_bytes <= report.bytes_without_reuse
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 20), st.integers(0, 20)), max_size=25),
+)
+def test_images_that_live_at_the_same_time_have_different_buffers(drawn: list[tuple[int, int, int]]) -> None:
+    lifetimes = [Lifetime(str(i), size, min(a, b), max(a, b)) for i, (size, a, b) in enumerate(drawn)]
+    plan = plan_memory(lifetimes)
+    for step in range(21):
+        live = [index for index, each in enumerate(lifetimes) if each.first <= step <= each.last]
+        assert len({plan.buffer_of[index] for index in live}) == len(live)
+        assert sum(lifetimes[index].nbytes for index in live) <= plan.largest_live_bytes
+    for each, buffer in zip(lifetimes, plan.buffer_of, strict=True):
+        assert plan.buffer_sizes[buffer] >= each.nbytes
+    assert plan.largest_live_bytes <= plan.planned_bytes <= plan.bytes_without_reuse
+
+
+def test_a_residual_network_needs_less_than_half_the_memory() -> None:
+    """An eighth of the channels of ResNet-18: nothing is computed, and the shares are those of the whole one."""
+    graph = mg.Graph(residual_network(width=8, classes=10).training_graph(), results_are_needed=False)
+    pictures = mg.ImageDescriptor(width=224, height=224, feature_channels=3, number_of_images=64)
+    report = require_sound(graph, pictures)
+    assert report.bytes_without_reuse > 2 * report.planned_bytes
+    text = str(report)
+    assert f"{report.planned_bytes / 2**20:.1f} MiB" in text and "2.3 times" in text
+
+
+def test_buffers_are_kept_from_encode_to_encode() -> None:
+    node = mg.NeuronTanHNode(mg.NeuronReLUNode(mg.NeuronReLUNode(mg.ImageNode()).result_image).result_image)
+    graph = mg.Graph(node)
+    small, large = (mg.Image.from_array(np.ones((n, 4, 4, 4), np.float32)) for n in (1, 8))
+    kept = []
+    for image in (small, small, large, small):
+        with mg.CommandBuffer() as commands:
+            result = graph.encode(commands, [image])
+        np.testing.assert_allclose(np.asarray(result), np.tanh(1), rtol=1e-6)
+        kept.append(list(graph._buffers))
+    assert kept[0] == kept[1] != kept[2] == kept[3]
+    assert [buffer.nbytes for buffer in kept[3]] == [2048, 2048]
+
+
+@pytest.mark.parametrize("nbytes", [0, 1000, 3 << 20, 5 << 30])
+def test_reports_are_read_by_people(nbytes: int) -> None:
+    text = str(plan_memory([Lifetime("first", nbytes, 0, 3), Lifetime("second", nbytes, 4, 5)]))
+    unit = {0: "0.0 KiB", 1000: "1.0 KiB", 3 << 20: "3.0 MiB", 5 << 30: "5.0 GiB"}[nbytes]
+    assert f"2 images in 1 buffers, {unit}" in text
