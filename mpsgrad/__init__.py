@@ -89,6 +89,8 @@ from mpsgrad.graph import (
     NeuronSoftSignNode,
     NeuronTanHNode,
     NormalizationNode,
+    PadGradientNode,
+    PadNode,
     PoolingAverageGradientNode,
     PoolingAverageNode,
     PoolingGradientNode,

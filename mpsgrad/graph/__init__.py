@@ -75,6 +75,7 @@ from mpsgrad.graph.normalization import (
     InstanceNormalizationGradientNode,
     InstanceNormalizationNode,
 )
+from mpsgrad.graph.pad import PadGradientNode, PadNode
 from mpsgrad.graph.pooling import (
     DilatedPoolingMaxGradientNode,
     DilatedPoolingMaxNode,
@@ -199,6 +200,8 @@ __all__ = [
     "NeuronSoftSignNode",
     "NeuronTanHNode",
     "NormalizationNode",
+    "PadGradientNode",
+    "PadNode",
     "PoolingAverageGradientNode",
     "PoolingAverageNode",
     "PoolingGradientNode",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
@@ -12,11 +13,13 @@ from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, MPSGradError, StateError
 from mpsgrad.geometry import member
 from mpsgrad.graph.batches import BatchJoiner
+from mpsgrad.graph.drawing import mermaid, svg
 from mpsgrad.graph.memory import MemoryPlan
 from mpsgrad.graph.nodes import FilterNode, GradientFilterNode, ImageNode, StateNode
 from mpsgrad.graph.plan import Plan, Step, make_plan
 from mpsgrad.graph.shapes import infer_shapes, source_name
 from mpsgrad.graph.structure import Structure
+from mpsgrad.graph.summary import summary
 from mpsgrad.graph.trainable import TrainableGradientNode
 from mpsgrad.graph.updates import updates_of
 from mpsgrad.image import (
@@ -104,6 +107,29 @@ class Graph:
                 needs_parameters=structure.needs_parameter_gradients(node),
             )
         return kernels
+
+    @property
+    def last_plan(self) -> Plan | None:
+        """What the last encode, or call of ``plan``, planned; None before the first."""
+        return self._last_plan
+
+    def draw(self, path: str | Path | None = None) -> str:
+        """A picture of the graph: forward filters on the left, backward ones beside them, extents on the edges.
+
+        Without ``path``, or with one that ends in ``.mmd``, that is a Mermaid flow chart; with one that ends in
+        ``.svg`` an SVG. It is written to ``path`` and returned. Extents are those of the last plan. Raises
+        ``FormatError`` for another ending.
+        """
+        ending = ".mmd" if path is None else Path(path).suffix.lower()
+        if ending not in (".mmd", ".svg"):
+            raise FormatError(f"Graph: draw to {str(path)!r}; the name has to end in .mmd or .svg")
+        text = mermaid(self) if ending == ".mmd" else svg(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def __str__(self) -> str:
+        return summary(self)
 
     @property
     def filters(self) -> tuple[FilterNode, ...]:

@@ -52,9 +52,7 @@ class MemoryPlan:
         return largest
 
     def __str__(self) -> str:
-        planned, apart, least = map(
-            bytes_text, (self.planned_bytes, self.bytes_without_reuse, self.largest_live_bytes)
-        )
+        planned, apart, least = map(bytes_text, (self.planned_bytes, self.bytes_without_reuse, self.largest_live_bytes))
         text = f"{len(self.lifetimes)} images in {len(self.buffer_sizes)} buffers, {planned}"
         if self.planned_bytes:
             text += f"; {apart} without sharing, {self.bytes_without_reuse / self.planned_bytes:.1f} times as much"

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.graph.nodes import FilterNode, ImageNode, handle_text
+from mpsgrad.graph.nodes import FilterNode, ImageNode, StateNode, handle_text
 from mpsgrad.graph.structure import Structure
 from mpsgrad.graph.walk import producers
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
@@ -79,6 +79,6 @@ def describe_chain(structure: Structure, node: FilterNode, shapes: Mapping[Image
     return "\n".join(lines)
 
 
-def source_name(source: ImageNode, index: int) -> str:
-    """The handle of a source image, or its number."""
+def source_name(source: ImageNode | StateNode, index: int) -> str:
+    """The handle of a source image or state, or its number."""
     return str(index) if source.handle is None else handle_text(source.handle)

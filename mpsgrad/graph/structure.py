@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpsgrad.errors import FormatError, GeometryError, StateError
@@ -129,16 +129,18 @@ def _flags(results_are_needed: Any, count: int) -> list[bool]:
 
 
 def _names(filters: Sequence[FilterNode]) -> dict[FilterNode, str]:
-    """A name for each filter that no other has: its label, or that of the node it differentiates, or its class."""
-    wanted = {}
-    for node in filters:
-        name = node.label
-        if name is None and isinstance(node, GradientFilterNode):
-            forward = node.inference_node.label
-            name = None if forward is None else f"{forward} gradient"
-        wanted[node] = name or type(node).__name__.removesuffix("Node")
-    counts, seen, names = Counter(wanted.values()), Counter[str](), {}
+    """A name for each filter that no other has: its label, or its class, or that of the filter it differentiates."""
+    names: dict[FilterNode, str] = {}
+    forward = [node for node in filters if not isinstance(node, GradientFilterNode)]
+    backward = [node for node in filters if isinstance(node, GradientFilterNode)]
+    _number(names, {node: node.label or type(node).__name__.removesuffix("Node") for node in forward})
+    _number(names, {node: node.label or f"{names[node.inference_node]} gradient" for node in backward})
+    return names
+
+
+def _number(names: dict[FilterNode, str], wanted: Mapping[FilterNode, str]) -> None:
+    """Adds the ``wanted`` names to ``names``, with numbers behind those that are wanted by several."""
+    counts, seen = Counter(wanted.values()), Counter[str]()
     for node, name in wanted.items():
         seen[name] += 1
         names[node] = f"{name} {seen[name]}" if counts[name] > 1 else name
-    return names

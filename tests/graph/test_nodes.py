@@ -185,6 +185,11 @@ CASES = {
         lambda: mg.GramMatrixCalculation(0.5),
         mg.GramMatrixCalculationGradient,
     ),
+    "pad": Case(
+        lambda x: mg.PadNode(x, (1, 2, 3), (2, 0, 1), edge_mode=mg.EdgeMode.MIRROR),
+        lambda: with_properties(mg.Pad((1, 2, 3), (2, 0, 1)), edge_mode=mg.EdgeMode.MIRROR),
+        mg.PadGradient,
+    ),
     "soft_max": Case(mg.SoftMaxNode, mg.SoftMax, mg.SoftMaxGradient),
     "log_soft_max": Case(mg.LogSoftMaxNode, mg.LogSoftMax, mg.LogSoftMaxGradient),
     **{
