@@ -38,7 +38,7 @@ class Picture:
     def __init__(self, graph: Graph) -> None:
         self.structure: Structure = graph._structure
         shapes = shape_texts(graph)
-        backward = {node for node in self.structure.filters if isinstance(node, GradientFilterNode)}
+        backward: set[FilterNode] = {node for node in self.structure.filters if isinstance(node, GradientFilterNode)}
         for node in self.structure.filters:
             # Additions of gradients belong to the backward pass.
             if any(image.producer in backward for image in node.source_images):
@@ -51,9 +51,8 @@ class Picture:
             for state in node.source_states:
                 if state.producer is not None:
                     self.edges.append(Edge(state.producer, node, "", True))
-        self.numbers: dict[FilterNode | ImageNode, int] = {
-            each: number for number, each in enumerate((*self.structure.sources, *self.structure.filters))
-        }
+        boxes: list[FilterNode | ImageNode] = [*self.structure.sources, *self.structure.filters]
+        self.numbers = {each: number for number, each in enumerate(boxes)}
         self.handed_out = {node for node in self.structure.filters if self.structure.is_handed_out(node.result_image)}
 
     def lines_of(self, each: FilterNode | ImageNode) -> tuple[str, str]:
