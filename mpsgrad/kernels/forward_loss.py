@@ -9,9 +9,10 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor
+from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
 from mpsgrad.kernel import BaseKernel, BinaryKernel, Kernel, Regions, overlap, require_batch, require_state_batch
 from mpsgrad.kernels import loss_elements, loss_soft_max
+from mpsgrad.kernels.joined_batch import join_batch, require_one_size, split_batch
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType, SettableLossProperties
 from mpsgrad.kernels.loss_terms import LossTerms, require_whole_images
 from mpsgrad.kernels.neuron import Neuron, _add_dispatches
@@ -85,13 +86,7 @@ class _HalfOfALoss(SettableLossProperties, BaseKernel):
             batches[name] = None if images is None else require_batch(type(self).__name__, name, images, count)
             count = count if images is None else len(images)
         joined = all(batch is None or batch.whole is not None for batch in batches.values())
-        if self.reduce_across_batch and not joined and count != 1:
-            raise NotImplementedError(
-                f"{type(self).__name__}: reduce_across_batch of separate images; encode batches that are made of one "
-                "image each"
-            )
         return batches, joined
-
 
     def _encodes_of_batch(
         self,
@@ -106,12 +101,34 @@ class _HalfOfALoss(SettableLossProperties, BaseKernel):
         states: StateBatch | None = None
         if given_states is not None:
             states = require_state_batch(type(self).__name__, states_name, given_states, count)
-        self._require_command_buffer(command_buffer, "encode")
         if joined and (states is None or states.whole is not None):
             return [({name: batch and batch.whole for name, batch in batches.items()}, states and states.whole)]
+        if self.reduce_across_batch and self.reduction_type is not LossReductionType.NONE and count > 1:
+            if states is not None and states.whole is None:
+                raise NotImplementedError(
+                    f"{type(self).__name__}: reduce_across_batch with {states_name} that are no parts of one state"
+                )
+            wholes = {name: batch and self._whole_of(command_buffer, name, batch) for name, batch in batches.items()}
+            return [(wholes, states and states.whole)]
         return [
             ({name: batch and batch[i] for name, batch in batches.items()}, states and states[i]) for i in range(count)
         ]
+
+    def _whole_of(self, command_buffer: CommandBuffer, name: str, batch: ImageBatch) -> Image:
+        """``batch`` as one image: one to be split where it is a destination."""
+        owner = type(self).__name__
+        for index, image in enumerate(batch):
+            self._require_images(command_buffer, {f"{name}[{index}]": image}, None)
+        if name.startswith("destination") and batch.whole is None:
+            require_one_size(owner, name, batch)
+            return TemporaryImage(command_buffer, replace(batch[0].descriptor, number_of_images=len(batch)))
+        return join_batch(owner, name, command_buffer, batch)
+
+    @staticmethod
+    def _split(command_buffer: CommandBuffer, batch: ImageBatch | None, encodes: Sequence[Any], name: str) -> None:
+        """Copies what an encode of the whole batch wrote for separate destinations to these."""
+        if batch is not None and len(encodes) < len(batch) and batch.whole is None:
+            split_batch(command_buffer, encodes[0][0][name], batch)
 
 
 def _read(*items: Image | State | None) -> None:
@@ -254,14 +271,16 @@ class ForwardLoss(_HalfOfALoss, Kernel):
     ) -> Any:
         """``encode`` for a batch of images of one image each; batches made of one image are encoded at once.
 
-        Raises ``NotImplementedError`` for ``reduce_across_batch`` of batches that are not.
+        With ``reduce_across_batch`` separate images are copied to one for that. Raises ``NotImplementedError`` if there
+        are states then that are no parts of one state.
         """
         batches, joined = self._batches(
             source_images=source_images, labels=labels, weights=weights, destination_images=destination_images
         )
-        encodes = self._encodes_of_batch(command_buffer, batches, joined, "destination_states", destination_states)
+        self._require_command_buffer(command_buffer, "encode_batch")
         results = []
         with command_buffer._all_or_nothing():
+            encodes = self._encodes_of_batch(command_buffer, batches, joined, "destination_states", destination_states)
             for images, state in encodes:
                 result = self.encode(
                     command_buffer,
@@ -274,6 +293,7 @@ class ForwardLoss(_HalfOfALoss, Kernel):
                     state_is_temporary=state_is_temporary,
                 )
                 results.append(result)
+            self._split(command_buffer, batches["destination_images"], encodes, "destination_images")
         joined = len(results) < len(source_images)
         if destination_images is not None:
             return None
@@ -437,7 +457,8 @@ class LossGradient(_HalfOfALoss, BinaryKernel):
     ) -> Any:
         """``encode`` for a batch of images of one image each; batches made of one image are encoded at once.
 
-        Raises ``NotImplementedError`` for ``reduce_across_batch`` of batches that are not.
+        With ``reduce_across_batch`` separate images are copied to one for that. Raises ``NotImplementedError`` if there
+        are states then that are no parts of one state.
         """
         batches, joined = self._batches(
             source_gradients=source_gradients,
@@ -446,9 +467,10 @@ class LossGradient(_HalfOfALoss, BinaryKernel):
             weights=weights,
             destination_gradients=destination_gradients,
         )
-        encodes = self._encodes_of_batch(command_buffer, batches, joined, "source_states", source_states)
+        self._require_command_buffer(command_buffer, "encode_batch")
         results = []
         with command_buffer._all_or_nothing():
+            encodes = self._encodes_of_batch(command_buffer, batches, joined, "source_states", source_states)
             for images, state in encodes:
                 result = self.encode(
                     command_buffer,
@@ -460,6 +482,7 @@ class LossGradient(_HalfOfALoss, BinaryKernel):
                     destination_gradient=images["destination_gradients"],
                 )
                 results.append(result)
+            self._split(command_buffer, batches["destination_gradients"], encodes, "destination_gradients")
         if destination_gradients is not None:
             return None
         return _parts(results[0]) if len(results) < len(source_images) else ImageBatch(results)

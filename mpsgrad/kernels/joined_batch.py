@@ -14,8 +14,21 @@ from mpsgrad.kernels.copies import add_copy_of_image
 def join_batch(owner: str, name: str, command_buffer: CommandBuffer, batch: ImageBatch) -> Image:
     """The image whose parts ``batch`` is, or else a temporary one with copies of them.
 
-    Raises ``GeometryError`` or ``FormatError`` if the images are not of one size and format.
+    Raises what ``require_one_size`` raises.
     """
+    require_one_size(owner, name, batch)
+    if batch.whole is not None:
+        return batch.whole
+    result = TemporaryImage(command_buffer, replace(batch[0].descriptor, number_of_images=len(batch)))
+    for index, image in enumerate(batch):
+        add_copy_of_image(command_buffer, image, result, 0, index)
+        image._read_once()
+    result._written_by(command_buffer)
+    return result
+
+
+def require_one_size(owner: str, name: str, batch: ImageBatch) -> None:
+    """Raises ``GeometryError`` or ``FormatError`` if the images are not of one size and format."""
     first = batch[0]
     for index, image in enumerate(batch):
         if image.shape != first.shape:
@@ -27,14 +40,6 @@ def join_batch(owner: str, name: str, command_buffer: CommandBuffer, batch: Imag
             raise FormatError(
                 f"{owner}: {name}[{index}] is {image.channel_format.name} but {name}[0] is {first.channel_format.name}"
             )
-    if batch.whole is not None:
-        return batch.whole
-    result = TemporaryImage(command_buffer, replace(first.descriptor, number_of_images=len(batch)))
-    for index, image in enumerate(batch):
-        add_copy_of_image(command_buffer, image, result, 0, index)
-        image._read_once()
-    result._written_by(command_buffer)
-    return result
 
 
 def split_batch(command_buffer: CommandBuffer, joined: Image, images: Sequence[Image]) -> None:

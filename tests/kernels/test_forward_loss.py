@@ -156,21 +156,20 @@ def test_batches_give_the_bits_of_one_image_that_holds_them(kind, across):
         ones = mg.InitialGradient().encode(commands, loss)
         gradient = backward.encode(commands, ones, source, labels, None, state)
         results = []
-        for sources, targets in [joined] if across else [joined, apart]:
+        for sources, targets in (joined, apart):
             losses, states = forward.encode_batch(commands, sources, targets, return_state=True)
             initial = mg.InitialGradient().encode_batch(commands, losses)
             arguments = (commands, initial, sources, targets, None, states)
             made_images = backward.encode_batch(*arguments)
             given_losses = mg.ImageBatch([mg.Image(image.descriptor) for image in losses])
             given = mg.ImageBatch([mg.Image(image.descriptor) for image in made_images])
-            if not across:
-                assert forward.encode_batch(commands, sources, targets, destination_images=given_losses) is None
-                assert backward.encode_batch(*arguments, destination_gradients=given) is None
-                results += [(given_losses, given)]
-            results += [(losses, made_images)]
+            assert forward.encode_batch(commands, sources, targets, destination_images=given_losses) is None
+            assert backward.encode_batch(*arguments, destination_gradients=given) is None
+            results += [(losses, made_images), (given_losses, given)]
         if across:
-            with pytest.raises(NotImplementedError, match="reduce_across_batch of separate images"):
-                forward.encode_batch(commands, *apart)
+            separate = forward.result_state_batch(apart[0], destination_images=given_losses)
+            with pytest.raises(NotImplementedError, match="reduce_across_batch with source_states that are no parts"):
+                backward.encode_batch(commands, list(losses), *apart, None, separate)
     for losses, gradients in results:
         np.testing.assert_array_equal(np.asarray(losses), np.asarray(loss))
         np.testing.assert_array_equal(np.asarray(gradients), np.asarray(gradient))
