@@ -67,7 +67,6 @@ from mpsgrad.graph import (
     LogSoftMaxNode,
     LossGradientNode,
     LossNode,
-    MemoryPlan,
     MultiaryGradientStateNode,
     MultiplicationGradientNode,
     MultiplicationNode,

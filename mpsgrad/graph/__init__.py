@@ -88,6 +88,7 @@ from mpsgrad.graph.pooling import (
     PoolingMaxNode,
     PoolingNode,
 )
+from mpsgrad.graph.profile import Profile
 from mpsgrad.graph.reduction import (
     ReductionColumnMaxNode,
     ReductionColumnMeanNode,
@@ -210,6 +211,7 @@ __all__ = [
     "PoolingMaxGradientNode",
     "PoolingMaxNode",
     "PoolingNode",
+    "Profile",
     "ReductionColumnMaxNode",
     "ReductionColumnMeanNode",
     "ReductionColumnMinNode",

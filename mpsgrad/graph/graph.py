@@ -11,12 +11,14 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, MPSGradError, StateError
-from mpsgrad.geometry import member
+from mpsgrad.geometry import integer, member
 from mpsgrad.graph.batches import BatchJoiner
 from mpsgrad.graph.drawing import mermaid, svg
 from mpsgrad.graph.memory import MemoryPlan
 from mpsgrad.graph.nodes import FilterNode, GradientFilterNode, ImageNode, StateNode
-from mpsgrad.graph.plan import Plan, Step, make_plan
+from mpsgrad.graph.plan import Plan, make_plan
+from mpsgrad.graph.profile import Profile, measure
+from mpsgrad.graph.run import Run
 from mpsgrad.graph.shapes import infer_shapes, source_name
 from mpsgrad.graph.structure import Structure
 from mpsgrad.graph.summary import summary
@@ -30,13 +32,11 @@ from mpsgrad.image import (
     ImageBatch,
     ImageDescriptor,
     RegularImageAllocator,
-    TemporaryImage,
 )
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.state import State
 
 _PLANS_KEPT = 8
-_MANY_READS = 1 << 30
 _ERRORS = (GeometryError, FormatError, StateError, NotImplementedError)
 
 
@@ -127,6 +127,24 @@ class Graph:
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+    def profile(
+        self, source_images: Sequence[Image], source_states: Sequence[State] = (), *, repeats: int = 5
+    ) -> Profile:
+        """How long each filter takes: the median of ``repeats`` runs, each filter in a command buffer of its own.
+
+        Takes what ``encode`` takes, but no temporary images. Parameters are not updated. ``print`` shows a table, and
+        ``Profile.write_trace`` writes a file for https://ui.perfetto.dev. Raises what ``encode`` raises.
+        """
+        command_buffer = CommandBuffer(self.device)
+        images = self._require_images(command_buffer, source_images)
+        for image, node in zip(images, self._structure.sources, strict=True):
+            if image.command_buffer is not None:
+                raise StateError(f"Graph: profile, but source image {source_name(node, 0)} is temporary")
+        states = self._require_states(source_states)
+        plan = self._plan_for(tuple(image.descriptor for image in images))
+        self._check_states(plan, states)
+        return measure(self, plan, images, states, integer("Graph", "repeats", repeats, 1))
 
     def __str__(self) -> str:
         return summary(self)
@@ -294,7 +312,7 @@ class Graph:
         states = self._require_states(source_states)
         plan = self._plan_for(tuple(image.descriptor for image in images))
         self._check_states(plan, states)
-        run = _Run(self, command_buffer, plan, images, states)
+        run = Run(self, command_buffer, plan, images, states)
         with command_buffer._all_or_nothing():
             run.encode()
         if intermediate_images is not None:
@@ -423,13 +441,6 @@ class Graph:
                 except _ERRORS as error:
                     raise type(error)(f"Graph: {self._structure.names[node]}: {error}") from error
 
-    def _planned_image(self, plan: Plan, step: Step) -> Image:
-        """The image that a step writes, in the memory that is planned for it."""
-        image = Image(plan.shapes.of[step.node.result_image], self.device, label=step.node.label)
-        if step.buffer is not None:
-            image._buffer = self._buffer(plan.memory.buffer_sizes, step.buffer)
-        return image
-
     def _buffer(self, sizes: Sequence[int], index: int) -> Buffer:
         """Buffer ``index`` of a plan. All plans use the same ones, made larger where one needs that."""
         if len(self._buffers) <= index:
@@ -441,76 +452,3 @@ class Graph:
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
         return f"<Graph{name} of {len(self._structure.filters)} filters on {self.device.identifier}>"
-
-
-class _Run:
-    """One encode: the images and states that there are so far."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        command_buffer: CommandBuffer,
-        plan: Plan,
-        source_images: Sequence[Image],
-        source_states: Sequence[State],
-    ) -> None:
-        self.graph = graph
-        self.command_buffer = command_buffer
-        self.plan = plan
-        self.images: dict[ImageNode, Image] = dict(zip(graph._structure.sources, source_images, strict=True))
-        self.states: dict[StateNode, Any] = dict(zip(graph._structure.source_states, source_states, strict=True))
-        self._read_counts: dict[int, tuple[Any, int]] = {}
-        for source in source_images:
-            if source.command_buffer is not None:
-                self._keep_readable(source, source.read_count - 1)
-
-    def encode(self) -> None:
-        """Adds the steps and then the updates."""
-        graph = self.graph
-        for update in graph._updates.values():
-            if update.node.is_trained:
-                update.begin(self.command_buffer)
-        try:
-            for step in self.plan.steps:
-                self.encode_step(step)
-        finally:
-            for image, count in self._read_counts.values():
-                image.read_count = count
-        for node, update in graph._updates.items():
-            if node.is_trained:
-                update.encode(self.command_buffer, self.states[node.source_states[0]])
-
-    def encode_step(self, step: Step) -> None:
-        """Adds the work of one filter."""
-        graph, node = self.graph, step.node
-        kernels = graph._kernels[node]
-        stand_ins = self.plan.shapes.stand_ins
-        images = [self.images[image] if reads else stand_ins[image] for image, reads in step.sources]
-        states = [self.states[state] for state in node.source_states]
-        graph._allocators[node].handed = self._destination(step, kernels[0])
-        made, state = node.encode(self.command_buffer, kernels, images, states, step.makes_state)
-        if made is not None:
-            self.images[node.result_image] = made
-        if state is not None:
-            assert node.result_state is not None
-            self.states[node.result_state] = state
-
-    def _destination(self, step: Step, kernel: Any) -> Image:
-        graph, image = self.graph, step.node.result_image
-        is_handed_out = graph._structure.is_handed_out(image)
-        is_result = is_handed_out and image in graph._structure.results
-        allocator = graph.destination_image_allocator if is_result else image.image_allocator
-        if allocator is None:
-            if not is_handed_out:
-                return graph._planned_image(self.plan, step)
-            allocator = RegularImageAllocator()
-        made = allocator.image(self.command_buffer, self.plan.shapes.of[image], kernel)
-        if isinstance(made, TemporaryImage):
-            self._keep_readable(made, 1 if is_handed_out else 0)
-        return made
-
-    def _keep_readable(self, image: Any, count: int) -> None:
-        """Lets the filters read a temporary image as often as they do; afterwards its read count is ``count``."""
-        if id(image) not in self._read_counts:
-            self._read_counts[id(image)] = (image, count)
-            image.read_count = _MANY_READS

@@ -34,7 +34,7 @@ def parameter_count(kernels: Sequence[Any]) -> int:
     if hasattr(kernel, "export_weights_and_biases"):
         weights, biases = kernel.weights_and_biases
         return int(np.size(weights) + (0 if biases is None else np.size(biases)))
-    return 2 * kernel.number_of_feature_channels if hasattr(kernel, "_gamma_and_beta") else 0
+    return 2 * kernel.number_of_feature_channels if hasattr(kernel, "reload_gamma_and_beta_from_data_source") else 0
 
 
 def shape_texts(graph: Graph) -> Mapping[ImageNode, str]:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from residual_network import residual_network
 
 import mpsgrad as mg
-from mpsgrad.graph.memory import Lifetime, plan_memory
+from mpsgrad.graph.memory import Lifetime, MemoryPlan, plan_memory
 
 
-def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> mg.MemoryPlan:
+def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> MemoryPlan:
     """Runs the steps of the plan with names in place of values: each read has to find the image that it wants."""
     plan = graph.plan([source])
     contents: dict[int, mg.ImageNode] = {}

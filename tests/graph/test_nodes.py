@@ -235,7 +235,7 @@ def test_every_node_of_one_image_is_in_the_table() -> None:
     missing = {
         name
         for name in mg.graph.__all__
-        if isinstance(kind := getattr(mg, name), type)
+        if isinstance(kind := getattr(mg.graph, name), type)
         and issubclass(kind, mg.UnaryNode)
         and getattr(kind, "gradient_class", None) is not None
         and "kernel_class" in vars(kind)

@@ -1,0 +1,57 @@
+"""``Graph.profile``: every filter has a time and a part of the trace, and nothing is updated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from digits_graph import DigitsGraph
+
+import mpsgrad as mg
+from mpsgrad.training import digits
+from mpsgrad.training.network import Network
+
+RANDOM = np.random.default_rng(6)
+
+
+@pytest.fixture(scope="module")
+def graph() -> DigitsGraph:
+    optimizer = mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(learning_rate=0.05), momentum_scale=0.9)
+    return DigitsGraph(Network.for_digits(RANDOM), optimizer, 8)
+
+
+def test_every_filter_is_timed_and_nothing_is_updated(graph: DigitsGraph, tmp_path: Path) -> None:
+    before = graph.parameters()
+    pictures = mg.Image.from_array(RANDOM.standard_normal((8, 8, 8, 1)).astype(np.float32))
+    labels = mg.LossLabels.from_array(digits.one_hot(RANDOM.integers(0, 10, 8)))
+    profile = graph.training.profile([pictures], [labels], repeats=2)
+    for name, value in graph.parameters().items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    assert len(profile.filters) == len(graph.training.filters) == 21
+    assert all(each.seconds > 0 and each.nbytes > 0 for each in profile.filters)
+    first = profile.filters[0]
+    assert (first.name, first.shape, first.is_backward) == ("convolution_1", "8x8x8x16", False)
+    assert first.nbytes == 4 * (8 * 8 * 8 + 8 * 8 * 8 * 16 + 160)
+    assert profile.seconds == pytest.approx(sum(each.seconds for each in profile.filters))
+    lines = str(profile).splitlines()
+    assert len(lines) == 23 and lines[1].startswith("convolution_1") and "GB/s" in lines[-1]
+    path = tmp_path / "trace.json"
+    profile.write_trace(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    timed = [event for event in events if event["ph"] == "X"]
+    assert [event["name"] for event in timed] == [each.name for each in profile.filters]
+    for event, following in zip(timed, timed[1:], strict=False):
+        assert following["ts"] == pytest.approx(event["ts"] + event["dur"])
+    assert {event["tid"] for event in timed} == {1, 2}
+    # The loss was computed, as the forward pass ends with it.
+    assert np.asarray(labels.loss_image).min() > 0
+
+
+def test_temporary_sources_are_refused(graph: DigitsGraph) -> None:
+    commands = mg.CommandBuffer()
+    source = mg.TemporaryImage(commands, mg.ImageDescriptor(width=8, height=8))
+    labels = mg.LossLabels.from_array(digits.one_hot(np.zeros(1, int)))
+    with pytest.raises(mg.StateError, match="temporary"):
+        graph.training.profile([source], [labels])
