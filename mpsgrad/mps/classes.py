@@ -132,8 +132,12 @@ def _make(declaration: Declaration, made: dict[str, Any]) -> Any:
         made[declaration.name] = data_source_protocol(declaration, ours)
         return made[declaration.name]
     parent = AppleObject
-    if declaration.extends in declarations():
-        parent = _make(declarations()[declaration.extends], made)
+    for above in _line_of(declaration):
+        if above is declaration or above.is_protocol:
+            continue
+        theirs = ours_of(above)
+        if theirs is None or issubclass(ours or object, theirs):
+            parent = _make(above, made)
     cls = _class(declaration, parent, ours)
     made[declaration.name] = cls
     if ours is not None:
@@ -154,8 +158,9 @@ def _class(declaration: Declaration, parent: type, ours: type | None) -> type:
             namespace["kernel_name"] = ours.__name__
     elif issubclass(parent, BaseKernel):
         namespace["kernel_name"] = parent.kernel_name
+    above = {name for base in parent.__mro__ for name in vars(base)}
     said_here = {member.name for member in declaration.members}
-    said_here |= {member.name for name in declaration.conforms for member in declarations()[name].members}
+    said_here |= {name for name in members_of(declaration) if name not in above}
     for name, members in members_of(declaration).items():
         member = members[-1]
         if name not in said_here:

@@ -45,8 +45,8 @@ def to_ours(value: Any) -> Any:
 def to_apple(value: Any) -> Any:
     """A result of this package for who uses Apple's names: the same object, of the class that has them."""
     kind: Any = type(value)
-    if kind is tuple:
-        return tuple(map(to_apple, value))
+    if kind in (tuple, list):
+        return kind(map(to_apple, value))
     if isinstance(value, (ImageBatch, StateBatch)):
         for part in value._stored() if isinstance(value, ImageBatch) else value:
             to_apple(part)

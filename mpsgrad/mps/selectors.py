@@ -118,6 +118,9 @@ def _evaluate(node: ast.expr, receiver: Any, arguments: dict[str, Any]) -> Any:
         return _evaluate(node.value, receiver, arguments)[_evaluate(node.slice, receiver, arguments)]
     if isinstance(node, ast.Tuple):
         return tuple(_evaluate(part, receiver, arguments) for part in node.elts)
+    if isinstance(node, ast.BoolOp):
+        first, second = node.values
+        return _evaluate(first, receiver, arguments) or _evaluate(second, receiver, arguments)
     if isinstance(node, ast.Call):
         function: Callable[..., Any] = _evaluate(node.func, receiver, arguments)
         given = [_evaluate(part, receiver, arguments) for part in node.args]

@@ -16,9 +16,9 @@ Name = tuple[str, str]
 
 
 def public_classes() -> dict[str, type]:
-    """The classes that ``mpsgrad`` exports."""
+    """The classes that ``mpsgrad`` exports, exceptions apart."""
     exported = {name: value for name, value in vars(mg).items() if inspect.isclass(value) and not name.startswith("_")}
-    return {name: cls for name, cls in exported.items() if not cls.__module__.startswith("mpsgrad.graph")}
+    return {name: cls for name, cls in exported.items() if not issubclass(cls, Exception)}
 
 
 def public_values() -> set[str]:
@@ -71,9 +71,10 @@ def _attributes(member: Member, ours: Any, *, is_asked: bool) -> list[str]:
     if not member.is_method and not member.is_property:
         return [name for name, known in ours.__members__.items() if known == member.annotations["value"]]
     node: Any = ast.parse(member.call(ours), mode="eval").body
+    settings = [each.arg for each in node.keywords] if isinstance(node, ast.Call) and member.is_constructor else []
     while not isinstance(node, ast.Name):
         node = node.func if isinstance(node, ast.Call) else node.value
-    return [node.id]
+    return [node.id, *settings]
 
 
 def _definitions(ours: type, name: str) -> Iterator[Name]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_calls import CHANNELS, BatchStatistics, Weights, image, labels_descriptor, made
+from small_calls import CHANNELS, BatchStatistics, Weights, image, labels_descriptor, loss_descriptor, made
 
 import mpsgrad as mg
 from mpsgrad import mps
@@ -25,6 +25,7 @@ def _usable(*, protocols: bool = False) -> list[Declaration]:
 CONSTRUCTORS = [
     pytest.param(each.name, member, id=f"{each.name}.{member.selector}")
     for each in _usable()
+    if each.section != "graph"
     for member in each.members
     if member.is_method and member.is_constructor and member.status.is_callable and "Coder" not in member.selector
     if member.kind.rstrip("?*") in ("instancetype", each.name) and "copy" not in member.name
@@ -303,6 +304,43 @@ def test_a_transposed_convolution_takes_its_size_from_a_convolutions_state() -> 
         return back.encodeToCommandBuffer(commands, sourceImage=y, convolutionGradientState=state)
 
     assert run(encode).shape == x.shape
+
+
+def test_a_graph_trains_by_apples_names_as_by_ours() -> None:
+    """The same network, from the image to the loss and back, with both names; the gradients have equal bits."""
+    labels, one = labels_of(loss_image_size=(1, 1, 1)), image((1, 2, 3, CHANNELS))
+    results = []
+    for named in (True, False):
+        source = Weights()
+        if named:
+            node = mps.MPSNNImageNode.nodeWithHandle("x")
+            convolved = mps.MPSCNNConvolutionNode.nodeWithSource(node, weights=source)
+            rectified = mps.MPSCNNNeuronReLUNode.nodeWithSource(convolved.resultImage, a=0.1)
+            loss = mps.MPSCNNLossNode.nodeWithSource(rectified.resultImage, lossDescriptor=loss_descriptor())
+            assert isinstance(rectified.resultImage, mps.MPSNNImageNode) and rectified.a == 0.1
+            (last,) = loss.trainingGraphWithSourceGradient(None, nodeHandler=None)
+            assert isinstance(last, mps.MPSCNNConvolutionGradientNode)
+            with pytest.raises(NotImplementedError, match="-gradientFilterWithSource: is unavailable in MPS"):
+                last.gradientFilterWithSource(last.resultImage)
+            graph: Any = mps.MPSNNGraph.graphWithDevice(None, resultImage=last.resultImage, resultImageIsNeeded=True)
+            assert graph.sourceImageHandles == ["x"] and graph.resultImageIsNeeded
+        else:
+            nodes = mg.ConvolutionNode(mg.ImageNode("x"), source.to_ours())
+            nodes = mg.NeuronReLUNode(nodes.result_image, a=0.1)
+            losses = mg.LossNode(nodes.result_image, descriptor=loss_descriptor().to_ours())
+            graph = mg.Graph(losses.training_graph()[0])
+        if named:
+            results.append(
+                run(
+                    lambda commands, graph=graph: graph.encodeToCommandBuffer(
+                        commands, sourceImages=[one], sourceStates=[labels], intermediateImages=None,
+                        destinationStates=None,
+                    )
+                )
+            )  # fmt: skip
+        else:
+            results.append(run(lambda commands, graph=graph: graph.encode(commands, [one], [labels])))
+    assert isinstance(results[0], mps.MPSImage) and same(*results)
 
 
 def test_losses_and_their_labels() -> None:
