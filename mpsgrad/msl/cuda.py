@@ -89,7 +89,7 @@ _LAUNCH_POSITIONS = {
 
 _VECTOR_FUNCTIONS = {
     "1": """acos acosh asin asinh atan atanh ceil cos cosh cospi exp exp2 exp10 fabs floor fract log log2 log10 rint
-        round rsqrt precise::rsqrt precise::sqrt fast::exp saturate sign sin sinh sinpi sqrt tan tanh tanpi trunc abs
+        round rsqrt precise::rsqrt precise::sqrt saturate sign sin sinh sinpi sqrt tan tanh tanpi trunc abs
         clz ctz popcount reverse_bits""",
     "2": """atan2 copysign divide precise::divide fast::divide fdim fmod nextafter pow powr step min max fmin fmax mulhi
         rotate addsat subsat hadd rhadd mul24""",

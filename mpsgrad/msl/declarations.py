@@ -6,7 +6,7 @@ Only the outline of a declaration is parsed. Function bodies stay tokens: a real
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mpsgrad.msl.tokens import (
@@ -112,7 +112,8 @@ class Program:
 
     ``functions`` maps each function's name to the ranges of its bodies. A head is a function's start, the bracket that
     opens its parameters, and its end; a member function's has its class before them. ``constructors`` are the brackets
-    in the heads of those. ``variables`` are declarations at program scope that define no function or type.
+    in the heads of those. ``pointer_types`` has what the names of pointers stand for. ``variables`` are declarations at
+    program scope that define no function or type.
     """
 
     tokens: list[Token]
@@ -122,6 +123,7 @@ class Program:
     function_heads: list[tuple[int, int, int]] = field(default_factory=list)
     member_heads: list[tuple[int, int, int, int]] = field(default_factory=list)
     constructors: set[int] = field(default_factory=set)
+    pointer_types: dict[str, list[Token]] = field(default_factory=dict)
     variables: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
 
@@ -129,6 +131,7 @@ class Program:
 def read_program(tokens: list[Token]) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
     program = Program(_split_shifts(tokens))
+    program.pointer_types = _pointer_types(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
     return program
 
@@ -470,7 +473,10 @@ def _read_kernel(
         raise error("a kernel function cannot be called 'main'", name)
     if after:
         raise error("unexpected text between the kernel's parameters and its body", after[0])
-    read = [_read_parameter(part, tokens[opening]) for part in _parameters(tokens[opening + 1 : closing])]
+    read = [
+        _read_parameter(part, tokens[opening], program.pointer_types)
+        for part in _parameters(tokens[opening + 1 : closing])
+    ]
     return Kernel(
         start=start,
         name=name,
@@ -492,13 +498,31 @@ def _parameters(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
-def _read_parameter(tokens: list[Token], place: Token) -> Parameter:
+def _pointer_types(tokens: Sequence[Token]) -> dict[str, list[Token]]:
+    """The names that ``typedef`` and ``using`` give to pointers to an address space, and what they stand for."""
+    found: dict[str, list[Token]] = {}
+    for index, token in enumerate(tokens):
+        if token.kind != IDENTIFIER or token.text not in ("typedef", "using"):
+            continue
+        end = index
+        while end < len(tokens) and tokens[end].text not in (";", "{"):
+            end += 1
+        is_alias = token.text == "using" and index + 2 < end and tokens[index + 2].text == "="
+        name, meaning = (index + 1, tokens[index + 3 : end]) if is_alias else (end - 1, tokens[index + 1 : end - 1])
+        if meaning and meaning[-1].text == "*" and any(each.text in ADDRESS_SPACES for each in meaning):
+            found[tokens[name].text] = list(meaning)
+    return found
+
+
+def _read_parameter(tokens: list[Token], place: Token, pointer_types: Mapping[str, list[Token]]) -> Parameter:
     if not tokens:
         raise error("expected a parameter", place)
     rest, attributes = _take_attributes(tokens)
     if not rest:
         raise error("expected a parameter before its attribute", tokens[0])
     rest = _array_as_pointer(rest)
+    if len(rest) > 1 and rest[-2].text in pointer_types:
+        rest[-2:-1] = [token.at(rest[-2]) for token in pointer_types[rest[-2].text]]
     for index, token in enumerate(rest):
         if token.text == "=":
             raise error("a kernel's parameter cannot have a default value", rest[index])

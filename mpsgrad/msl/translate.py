@@ -875,8 +875,10 @@ class _Translator:
     def _repeated_overloads(self) -> list[tuple[int, int, Callable[[], list[Token]]]]:
         """Functions that the target cannot tell from an earlier one, because only address spaces differ; one is enough.
 
-        Raises ``ShaderError`` if what they do differs too.
+        Raises ``ShaderError`` if what they do differs too. Where pointers have no address spaces, ``const`` may still
+        tell them apart, but would choose another one than Metal does.
         """
+        alike: dict[tuple[object, ...], dict[tuple[str, ...], tuple[str, ...]]] = {}
         seen: dict[tuple[object, ...], tuple[str, ...]] = {}
         repeated: list[tuple[int, int, Callable[[], list[Token]]]] = []
         tokens = self._tokens
@@ -904,12 +906,18 @@ class _Translator:
                 for t in tokens[after:end]
                 if t.text not in ADDRESS_SPACES and t.text != "const" and t.kind != SITE
             )
+            if not any(self._backend.address_spaces[space].strip("const ") for space in ADDRESS_SPACES):
+                spaces = tuple(t.text for t in tokens[opening:after] if t.text in ADDRESS_SPACES)
+                same = (owner, tokens[opening - 1].text, *(word for word in words if word != "const"))
+                others = alike.setdefault(same, {})
+                if spaces not in others and any(other != body for other in others.values()):
+                    raise _does_something_else(tokens, opening)
+                others[spaces] = body
             if key not in seen:
                 seen[key] = body
             elif any(token.text in ADDRESS_SPACES for token in tokens[opening:after]):
                 if body != seen[key]:
-                    name = tokens[opening - 1]
-                    raise error(f"'{name.text}' does something else for another address space: not supported", name)
+                    raise _does_something_else(tokens, opening)
                 repeated.append((start, end, list))
         return repeated
 
@@ -1411,6 +1419,15 @@ def _declares(argument: Sequence[Token], tokens: Sequence[Token], closing: int) 
     """Whether ``type (argument)`` declares a pointer or reference to an array or function."""
     following = tokens[closing + 1].text if closing + 1 < len(tokens) else ""
     return argument[0].text in ("*", "&") and following in ("[", "(")
+
+
+def _does_something_else(tokens: Sequence[Token], opening: int) -> ShaderError:
+    """The error for a function that a target takes for another one; ``opening`` is the bracket of its parameters."""
+    start = opening - 1
+    if tokens[start].kind != IDENTIFIER:
+        start = next((index for index in range(start, start - 3, -1) if tokens[index].text == "operator"), start)
+    name = spell(tokens[start:opening])
+    return error(f"'{name}' does something else for another address space: not supported", tokens[start])
 
 
 def _host_name(tokens: Sequence[Token], place: Token) -> str:

@@ -66,6 +66,9 @@ kernel void k(device const float4* x, device float* o, uint i [[thread_position_
     float4 v = x[i];
     auto p = v.zw;
     v.zw += p;
+    float2 turned = v.xy;
+    turned.yx = turned;
+    v.xy = turned.yx;
     ulong bits = as_type<ulong>(v.zw);
     bool4 positive = v > 0;
     o[4 * i] = p.y + second(v.xy) + sum(v.yz) + sum(p);
@@ -93,6 +96,38 @@ def test_constructors_and_member_functions_of_several_address_spaces() -> None:
     expected = abs(z + 1) + abs(x) + abs(c) + 10 * x.real + 100 * z.real + (2.0 + np.arange(9)) ** 3
     np.testing.assert_allclose(o, expected, rtol=1e-5)
     np.testing.assert_allclose(given.view(np.complex64)[:, 0], (z + 1) * c, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "declarations"),
+    [
+        ("first", "float first(thread float* p) { return *p; } float first(const device float* p) { return 2 * *p; }"),
+        ("get", "struct S { float v; float get() thread { return v; } float get() const device { return 2 * v; } };"),
+    ],
+)
+def test_const_does_not_stand_for_an_address_space(name: str, declarations: str) -> None:
+    """CUDA would choose the first one for what is in device memory and not constant."""
+    with pytest.raises(ShaderError, match=f"'{name}' does something else for another address space"):
+        translate(f"{declarations}\nkernel void k(device float* x) {{}}", "cuda", filename="s.metal")
+
+
+def test_functions_that_differ_in_const_only_are_told_apart() -> None:
+    source = "struct S { float v; float get() { return v; } float get() const { return 2 * v; } };"
+    source += "kernel void k(device float* o) { S a = {1}; const S b = {2}; o[0] = a.get() + b.get(); }"
+    o = np.zeros(1, np.float32)
+    compiled(source).function("k")(1, o)
+    assert o[0] == 5
+
+
+def test_parameters_may_have_named_pointer_types() -> None:
+    source = """
+    typedef device float* Output;
+    using Input = device const float*;
+    kernel void k(Input x [[buffer(0)]], Output o [[buffer(1)]], uint i [[thread_position_in_grid]]) { o[i] = x[i]; }
+    """
+    o = np.zeros(4, np.float32)
+    compiled(source).function("k")(4, np.ones(4, np.float32), o)
+    np.testing.assert_array_equal(o, 1)
 
 
 def test_constructors_that_do_different_things_are_refused() -> None:

@@ -24,6 +24,7 @@ EQUAL = [
     ("1 << 1 + 32", "2"),
     ("(1 << 3) | 1 << 36", "24"),
     ("256 >> COUNT", "8"),
+    ("COUNT << 33", "74"),
 ]
 
 
@@ -65,13 +66,18 @@ def test_shifts(body: str, bits: int, is_left: bool, first: int) -> None:
     np.testing.assert_array_equal(got, expected.astype(np.int64))
 
 
+OWN = """
+struct Stream { int total; };
+thread Stream& operator<<(thread Stream& s, int x) { s.total = 10 * s.total + x; return s; }
+struct Bits { uint b; Bits operator<<(int n) const { return Bits{b * uint(n)}; } };
+enum Place { third = 3 };
+"""
+
+
 def test_operators_of_the_users_own() -> None:
-    before = """
-    struct Stream { int total; };
-    thread Stream& operator<<(thread Stream& s, int x) { s.total = 10 * s.total + x; return s; }
-    struct Bits { uint b; Bits operator<<(int n) const { return Bits{b * uint(n)}; } };
-    enum Place { third = 3 };
-    """
     body = "Stream s = {0}; s << a[i] << 2; Bits b = {5}; out[i] = s.total + int((b << 40).b) + (1 << third);"
+    head = "kernel void k(device int* a, device int* out, uint i [[thread_position_in_grid]])"
+    source = f"{LIBRARY}{OWN}{head} {{ {body} }}"
+    compile_for_cuda(translate(source, "cuda", filename="own.metal").source, "own.metal")
     a = np.array([1, 4], np.int32)
-    np.testing.assert_array_equal(evaluate(body, a, output=np.int32, before=before), 10 * a + 2 + 200 + 8)
+    np.testing.assert_array_equal(evaluate(body, a, output=np.int32, before=OWN), 10 * a + 2 + 200 + 8)

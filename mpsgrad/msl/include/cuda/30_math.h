@@ -84,9 +84,6 @@ FLOATING_1_MTL(cosh_mtl, coshf(x))
 FLOATING_1_MTL(cospi_mtl, cospif(x))
 //@ exp : floating_mtl
 FLOATING_1_MTL(exp_mtl, expf(x))
-//@ fast::exp
-// The error grows with the size of x: 2 and 1.16 |x| units in the last place.
-inline float fast_exp_mtl(float x) { return __expf(x); }
 //@ exp2 : floating_mtl
 FLOATING_1_MTL(exp2_mtl, exp2f(x))
 //@ exp10 : floating_mtl
@@ -145,8 +142,8 @@ FLOATING_2_MTL(divide_mtl, x / y)
 //@ precise::divide : floating_mtl
 FLOATING_2_MTL(precise_divide_mtl, __fdiv_rn(x, y))
 //@ fast::divide
-// Within 2 units in the last place for divisors below 2^126.
-inline float fast_divide_mtl(float x, float y) { return __fdividef(x, y); }
+// Within 2 units in the last place.
+inline float fast_divide_mtl(float x, float y) { float r; asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y)); return r; }
 //@ fdim : floating_mtl
 FLOATING_2_MTL(fdim_mtl, fdimf(x, y))
 //@ fmod : floating_mtl

@@ -12,7 +12,8 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   operator V() const { return V(v[I]...); }
   V value_mtl() const { return V(v[I]...); }
   swizzle_mtl &operator=(const swizzle_mtl &o) { return *this = o.operator V(); }
-  swizzle_mtl &operator=(const V &o) {
+  // By value: the vector may be the one that this views.
+  swizzle_mtl &operator=(V o) {
     int k = 0;
     ((v[I] = o.v[k++]), ...);
     return *this;
@@ -214,14 +215,14 @@ VECTOR_TYPES_MTL(float)
 struct wrap_mtl {};
 template <typename A> struct shifted_mtl { A value; };
 template <typename B> inline constexpr count_mtl_of<B> count_mtl(const B &b) { return {b}; }
-template <typename A, typename B> inline constexpr auto wrapped_mtl(const B &b) {
+template <typename A, typename B> inline constexpr auto wrapped_mtl(const A &a, const B &b) {
   if constexpr (__is_class(A) || __is_union(A) || __is_class(B) || __is_union(B)) return b;
-  else return (uint)b & (sizeof(+A()) * 8 - 1);
+  else return (uint)b & (sizeof(+a) * 8 - 1);
 }
 #define WRAPPING_SHIFT_MTL(op) \
-  template <typename A> inline constexpr shifted_mtl<A> operator op(const A &a, wrap_mtl) { return {a}; } \
-  template <typename A, typename B> inline constexpr auto operator op(const shifted_mtl<A> &a, const B &b) { return a.value op wrapped_mtl<A>(b); } \
-  template <typename A, typename B> inline A &operator op##=(A &a, const count_mtl_of<B> &b) { return a op##= wrapped_mtl<A>(b.value); } \
+  template <typename A> inline constexpr shifted_mtl<A> operator op(A &&a, wrap_mtl) { return {(A &&)a}; } \
+  template <typename A, typename B> inline constexpr decltype(auto) operator op(const shifted_mtl<A> &a, const B &b) { return a.value op wrapped_mtl(a.value, b); } \
+  template <typename A, typename B> inline A &operator op##=(A &a, const count_mtl_of<B> &b) { return a op##= wrapped_mtl(a, b.value); } \
   template <typename T, int N, typename B> inline packed_vector_mtl<T, N> &operator op##=(packed_vector_mtl<T, N> &a, const count_mtl_of<B> &b) { return a op##= b.value; }
 WRAPPING_SHIFT_MTL(<<)
 WRAPPING_SHIFT_MTL(>>)
