@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,16 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernel import BaseKernel, EnumProperty, IntegerProperty, Kernel, Regions, clip_layout
+from mpsgrad.kernel import (
+    BaseKernel,
+    EnumProperty,
+    IntegerProperty,
+    Kernel,
+    Regions,
+    clip_layout,
+    require_batch,
+    require_state_batch,
+)
 from mpsgrad.kernels.convolution import (
     ConvolutionAccumulatorPrecisionOption,
     ConvolutionGradient,
@@ -221,7 +231,49 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
             return self._encode(
                 command_buffer, (source_image,), destination_image, destination_state, return_state, state_is_temporary
             )
-        state, owner = convolution_gradient_state, type(self).__name__
+        with self._coupled_with(command_buffer, convolution_gradient_state, destination_image is not None):
+            return self._encode(
+                command_buffer, (source_image,), destination_image, destination_state, return_state, state_is_temporary
+            )
+
+    # objc: -encodeBatchToCommandBuffer:sourceImages:convolutionGradientStates:
+    # objc: -encodeBatchToCommandBuffer:sourceImages:convolutionGradientStates:destinationImages:
+    # objc: -encodeBatchToCommandBuffer:sourceImages:convolutionGradientStates:destinationStates:
+    # objc:     destinationStateIsTemporary:
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        convolution_gradient_states: Sequence[State] | None = None,
+        *,
+        destination_images: Sequence[Image] | None = None,
+        destination_states: Sequence[State] | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any:
+        """As ``Kernel.encode_batch``; ``convolution_gradient_states`` has the state of the whole batch for each image.
+
+        Raises ``StateError`` if it has several states.
+        """
+        arguments = (destination_images, destination_states, return_state, state_is_temporary)
+        if convolution_gradient_states is None:
+            return self._encode_batch(command_buffer, (source_images,), *arguments)
+        owner = type(self).__name__
+        batch = require_batch(owner, "source_images", source_images)
+        states = require_state_batch(
+            owner, "convolution_gradient_states", convolution_gradient_states, len(batch)
+        )
+        if states.whole is None:
+            raise StateError(
+                f"{owner}: convolution_gradient_states has several states; a convolution makes one for the whole batch"
+            )
+        with self._coupled_with(command_buffer, states.whole, destination_images is not None):
+            return self._encode_batch(command_buffer, (batch,), *arguments)
+
+    @contextmanager
+    def _coupled_with(self, command_buffer: CommandBuffer, state: Any, configures: bool) -> Iterator[None]:
+        """Encodes in the block line up with the convolution that made ``state``, which may configure the kernel."""
+        owner = type(self).__name__
         if not isinstance(state, ConvolutionGradientState) or isinstance(state, ConvolutionTransposeGradientState):
             raise FormatError(
                 f"{owner}: convolution_gradient_state is {type(state).__name__}; it has to be made by a Convolution"
@@ -234,11 +286,9 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
             )
         self._coupled = state
         try:
-            if destination_image is not None:
+            if configures:
                 self._configure_from(state)
-            return self._encode(
-                command_buffer, (source_image,), destination_image, destination_state, return_state, state_is_temporary
-            )
+            yield
         finally:
             self._coupled = None
 

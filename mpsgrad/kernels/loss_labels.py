@@ -45,22 +45,41 @@ class LossDataDescriptor:
             raise FormatError(f"{owner}: layout is {layout!r}; it has to be 'HWC' or 'CHW'")
         self.layout = layout
         self.size = Size(*integers(owner, "size", size, 3, 1))
-        width, height, channels = self.size
-        run = width * channels if layout == "HWC" else width
-        images = channels if layout == "CHW" else 1
+        self._values = np.array(values, order="C").reshape(-1)
+        self._lay_out(bytes_per_row, bytes_per_image)
+
+    def _lay_out(self, bytes_per_row: int | None, bytes_per_image: int | None) -> None:
+        owner, (width, height, channels) = type(self).__name__, self.size
+        run, images = (width * channels, 1) if self.layout == "HWC" else (width, channels)
         row = _distance(owner, "bytes_per_row", bytes_per_row, run)
         image = _distance(owner, "bytes_per_image", bytes_per_image, row * (height - 1) + run, row * height)
         needed = image * (images - 1) + row * (height - 1) + run
-        is_dense = bytes_per_row is None and bytes_per_image is None
-        if values.size < needed or (is_dense and values.size > needed):
-            raise GeometryError(
-                f"{owner}: data has {values.size} values but size {tuple(self.size)} needs {needed}"
-            )
-        self.bytes_per_row, self.bytes_per_image = 4 * row, 4 * image
-        flat = np.ascontiguousarray(values).reshape(-1)
-        rows = np.lib.stride_tricks.as_strided(flat, (images, height, run), (4 * image, 4 * row, 4), writeable=False)
-        pixels = rows.transpose(1, 2, 0) if layout == "CHW" else rows.reshape(height, width, channels)
+        count, is_dense = self._values.size, bytes_per_row is None and bytes_per_image is None
+        if count < needed or (is_dense and count > needed):
+            raise GeometryError(f"{owner}: data has {count} values but size {tuple(self.size)} needs {needed}")
+        self._bytes_per_row, self._bytes_per_image = 4 * row, 4 * image
+        strides = (4 * image, 4 * row, 4)
+        rows = np.lib.stride_tricks.as_strided(self._values, (images, height, run), strides, writeable=False)
+        pixels = rows.transpose(1, 2, 0) if self.layout == "CHW" else rows.reshape(height, width, channels)
         self.data = np.array(pixels, order="C")
+
+    @property
+    def bytes_per_row(self) -> int:
+        """How far apart rows are in the data; setting it reads them anew, and raises what the constructor raises."""
+        return self._bytes_per_row
+
+    @bytes_per_row.setter
+    def bytes_per_row(self, distance: int) -> None:
+        self._lay_out(distance, self._bytes_per_image)
+
+    @property
+    def bytes_per_image(self) -> int:
+        """With CHW, how far apart the rows of one channel and of the next are in the data; setting it is the same."""
+        return self._bytes_per_image
+
+    @bytes_per_image.setter
+    def bytes_per_image(self, distance: int) -> None:
+        self._lay_out(self._bytes_per_row, distance)
 
 
 def _distance(owner: str, name: str, value: Any, least: int, dense: int | None = None) -> int:

@@ -133,9 +133,20 @@ def test_the_state_of_a_convolution_gives_its_size_and_place(kernel):
         given = mg.Image(result.descriptor)
         transpose.encode(commands, y, state, destination_image=given)
         expected = gradient.encode(commands, y, image, state)
+        images = [mg.Image.from_array(one) for one in x]
+        results, states = convolution.encode_batch(commands, images, return_state=True)
+        batch, made = transpose.encode_batch(commands, results, states, return_state=True)
+        written = [mg.Image(one.descriptor) for one in batch]
+        assert transpose.encode_batch(commands, list(results), states, destination_images=written) is None
+        several = [convolution.result_state(image, destination_image=one) for one in results]
+        with pytest.raises(mg.StateError, match="convolution_gradient_states has several states"):
+            transpose.encode_batch(commands, results, several)
     assert result.shape == x.shape
     np.testing.assert_allclose(np.asarray(result), np.asarray(expected), rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(np.asarray(given), np.asarray(result))
+    np.testing.assert_array_equal(np.asarray(batch), np.asarray(result))
+    np.testing.assert_array_equal([np.asarray(one)[0] for one in written], np.asarray(result))
+    assert made.whole.convolution_transpose is transpose
 
 
 def test_depthwise():

@@ -249,6 +249,19 @@ def test_label_data_is_copied():
     assert (made.data == 1).all() and made.size == mg.Size(2, 2, 1) and made.layout == "HWC"
 
 
+def test_distances_can_be_set_after_the_data():
+    data = np.arange(12, dtype=np.float32)
+    made = mg.LossDataDescriptor(data, layout="CHW", size=(2, 2, 2), bytes_per_row=8, bytes_per_image=24)
+    np.testing.assert_array_equal(made.data[..., 1], [[6, 7], [8, 9]])
+    made.bytes_per_row = 12
+    np.testing.assert_array_equal(made.data[..., 1], [[6, 7], [9, 10]])
+    made.bytes_per_image = 20
+    np.testing.assert_array_equal(made.data[..., 1], [[5, 6], [8, 9]])
+    assert (made.bytes_per_row, made.bytes_per_image) == (12, 20)
+    with pytest.raises(mg.GeometryError, match="data has 12 values but size .* needs 15"):
+        made.bytes_per_image = 40
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("channels", [3, 33, 300])
 def test_every_run_every_form_and_every_batch_give_the_same_bits(dtype, channels):

@@ -303,7 +303,13 @@ def test_a_transposed_convolution_takes_its_size_from_a_convolutions_state() -> 
         y, state = forward.encodeToCommandBuffer(commands, sourceImage=x, destinationStateIsTemporary=False)
         return back.encodeToCommandBuffer(commands, sourceImage=y, convolutionGradientState=state)
 
+    def encode_batch(commands: Any) -> Any:
+        images = x.batch_representation()
+        y, states = forward.encodeBatchToCommandBuffer(commands, sourceImages=images, destinationStateIsTemporary=False)
+        return back.encodeBatchToCommandBuffer(commands, sourceImages=y, convolutionGradientStates=states)
+
     assert run(encode).shape == x.shape
+    assert np.asarray(run(encode_batch)).shape == x.shape
 
 
 def test_a_graph_trains_by_apples_names_as_by_ours() -> None:
