@@ -32,6 +32,9 @@ from mpsgrad.kernels.pointwise import (
     CHUNKED_ROWS,
     Operand,
     chunked_rows,
+    elements_per_thread,
+    exceeds_caches,
+    is_run_of_eights,
     is_run_of_vectors,
     merge_channels,
     pieces,
@@ -55,6 +58,8 @@ PARAMETERS = ParameterStruct(
     destination=IMAGE_LAYOUT,
     chunks="int",
     pixels_per_simdgroup="int",
+    elements_per_thread="int",
+    exceeds_caches="int",
     slope_count="int",
     neuron=NEURON,
 )
@@ -66,11 +71,12 @@ FAMILY = ShaderFamily(
         "threads": THREADS,
         "neuron_types": NEURON_TYPE_NAMES,
         "by_vectors": True,
+        "by_eights": False,
         "vector_threads": VECTOR_THREADS,
         "vectors_at_once": VECTORS_AT_ONCE,
         "calls_functions": True,
     },
-    {"cpu": {"by_vectors": False, "calls_functions": False}},
+    {"cpu": {"by_vectors": False, "by_eights": True, "calls_functions": False}},
     measured=lambda numbers: {
         "elements": numbers.neuron_elements_per_simdgroup,
         "loads": numbers.neuron_loads_before_a_store,
@@ -120,7 +126,8 @@ def _add_dispatches(
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the forward source."""
     descriptor, device = kernel.neuron_descriptor, kernel.device
     metal_type = destination.channel_format.metal_type
-    elements = tunables(device.tuning).neuron_elements_per_simdgroup
+    numbers = tunables(device.tuning)
+    elements = numbers.neuron_elements_per_simdgroup
     channels = layout[6]
     slopes: tuple[Buffer, ...] = ()
     if descriptor.neuron_type is NeuronType.PRELU:
@@ -137,22 +144,29 @@ def _add_dispatches(
         pixels_per_simdgroup = max(1, elements // run)
         simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
         threadgroups = -(-simdgroups // (THREADS // 32))
-        values = values_of_vector(metal_type)
-        by_vectors = device.family != "cpu" and None not in piece.operands
-        by_vectors = by_vectors and is_run_of_vectors((target, *parts), values)
-        if by_vectors:
-            threadgroups = -(-run // (values * VECTOR_THREADS * (VECTORS_AT_ONCE // len(operands))))
+        variant, share = "", elements_per_thread(run, device.compute_units, numbers)
+        if None not in piece.operands:
+            values = values_of_vector(metal_type)
+            if device.family == "cpu":
+                if metal_type == "float" and is_run_of_eights((target, *parts)):
+                    variant = "_of_eights"
+                    threadgroups = -(-run // share)
+            elif is_run_of_vectors((target, *parts), values):
+                variant = "_of_vectors"
+                threadgroups = -(-run // (values * VECTOR_THREADS * (VECTORS_AT_ONCE // len(operands))))
         parameters = PARAMETERS.pack(
             gradient=parts[0],
             source=parts[-1],
             destination=target,
             chunks=chunks,
             pixels_per_simdgroup=pixels_per_simdgroup,
+            elements_per_thread=share,
+            exceeds_caches=int(exceeds_caches(target, len(images) + 1, numbers)),
             slope_count=channels,
             neuron=descriptor.shader_parameters,
         )
         command_buffer.add_dispatch(
-            FAMILY.function(device, function_name + ("_of_vectors" if by_vectors else ""), metal_type),
+            FAMILY.function(device, function_name + variant, metal_type),
             threadgroups,
             *images,
             *slopes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,10 @@ Layout = tuple[int, ...]
 
 ASSUMED_COMPUTE_UNITS = 40
 """Of a device that does not tell: as many as a large Apple GPU has cores."""
+
+
+THREADS_PER_UNIT = 4
+WHOLE_LINES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,22 @@ def is_run_of_vectors(layouts: Sequence[Layout], values: int) -> bool:
     """Whether layouts from ``merge_channels`` are one run of elements each that begins at a vector of ``values``."""
     _, _, _, _, width, height, _, images = layouts[0]
     return width == height == images == 1 and all(start % values == 0 for start, *_ in layouts)
+
+
+def is_run_of_eights(layouts: Sequence[Layout]) -> bool:
+    """Whether they are one run each of eight elements at least, as threads of CPUs take."""
+    return layouts[0][6] >= 8 and is_run_of_vectors(layouts, 1)
+
+
+def elements_per_thread(count: int, compute_units: int, numbers: Tunables) -> int:
+    """How many of ``count`` elements a thread of a CPU owns: whole cache lines of any type, and work for every core."""
+    share = -(-count // (THREADS_PER_UNIT * max(1, compute_units)))
+    return -(-min(share, numbers.stream_elements) // WHOLE_LINES) * WHOLE_LINES
+
+
+def exceeds_caches(layout: Layout, images: int, numbers: Tunables) -> bool:
+    """Whether ``images`` of floats of the extents of ``layout`` are together more than caches keep until the next kernel."""
+    return 4 * images * math.prod(layout[4:]) > numbers.cached_bytes
 
 
 CHUNKED_ROWS: dict[str, str | ParameterStruct] = {

@@ -29,10 +29,11 @@ class Tunables:
 
     ``chunk_elements`` are the elements of a share of what adds up pixels by channel (on CPUs batch normalization, and
     the slopes of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum.
-    ``stream_elements`` are the same for the kernels of batch normalization on CPUs that add up nothing. The neurons'
+    ``stream_elements`` are the same for the kernels on CPUs that add up nothing. The neurons'
     numbers are those of images that are not one run of elements, which GPUs take by vectors.
     ``normalization_sums_per_lane``, ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how
-    many sums a lane has in registers where simdgroups work on their own.
+    many sums a lane has in registers where simdgroups work on their own. Images of more than ``cached_bytes`` together are
+    written past the caches of CPUs.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
@@ -48,6 +49,7 @@ class Tunables:
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
     stream_elements: int = _number(2048, 512, 1024, 2048, 4096, 8192, 32768, 65536)
     most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)
+    cached_bytes: int = _number(2**24, 2**20, 2**21, 2**22, 2**23, 2**24, 2**25, 2**26)
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
