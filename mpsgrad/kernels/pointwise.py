@@ -20,10 +20,6 @@ ASSUMED_COMPUTE_UNITS = 40
 """Of a device that does not tell: as many as a large Apple GPU has cores."""
 
 
-THREADS_PER_UNIT = 4
-WHOLE_LINES = 64
-
-
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A source of a pointwise kernel: destination pixel ``(x, y)`` takes its pixel ``(x + dx, y + dy)``.
@@ -127,14 +123,20 @@ def is_run_of_eights(layouts: Sequence[Layout]) -> bool:
     return layouts[0][6] >= 8 and is_run_of_vectors(layouts, 1)
 
 
+THREADS_PER_UNIT = 4
+"""Of a CPU, as far as their shares are long enough: every core is to have work."""
+WHOLE_LINES = 64
+"""Elements: shares of so many begin at a cache line where the first does."""
+
+
 def elements_per_thread(count: int, compute_units: int, numbers: Tunables) -> int:
-    """How many of ``count`` elements a thread of a CPU owns: whole cache lines of any type, and work for every core."""
+    """How many of ``count`` elements that follow each other a thread of a CPU owns."""
     share = -(-count // (THREADS_PER_UNIT * max(1, compute_units)))
     return -(-min(share, numbers.stream_elements) // WHOLE_LINES) * WHOLE_LINES
 
 
 def exceeds_caches(layout: Layout, images: int, numbers: Tunables) -> bool:
-    """Whether ``images`` of floats of the extents of ``layout`` are together more than caches keep until the next kernel."""
+    """Whether so many ``images`` of floats with the extents of ``layout`` are more than caches keep."""
     return 4 * images * math.prod(layout[4:]) > numbers.cached_bytes
 
 

@@ -29,11 +29,11 @@ class Tunables:
 
     ``chunk_elements`` are the elements of a share of what adds up pixels by channel (on CPUs batch normalization, and
     the slopes of PReLU); there are at most ``most_chunks`` shares, because each leaves a partial sum.
-    ``stream_elements`` are the same for the kernels on CPUs that add up nothing. The neurons'
-    numbers are those of images that are not one run of elements, which GPUs take by vectors.
-    ``normalization_sums_per_lane``, ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how
-    many sums a lane has in registers where simdgroups work on their own. Images of more than ``cached_bytes`` together are
-    written past the caches of CPUs.
+    ``stream_elements`` are the same for the kernels on CPUs that add up nothing. The neurons' numbers are those of
+    images that are not one run of elements, which is taken by vectors. ``normalization_sums_per_lane``,
+    ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how many sums a lane has in registers
+    where simdgroups work on their own. If the images of a kernel have more than ``cached_bytes`` together, CPUs write
+    results past their caches.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)

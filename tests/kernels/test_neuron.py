@@ -23,6 +23,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
+from mpsgrad.tunables import set_tunables, tunables
 
 # Accuracy in units of eps. Metal guarantees 4 for its precise logarithm and 16 for powers; the shaders' own functions
 # are within 2. Each result takes one of them, and a few roundings more.
@@ -680,6 +681,36 @@ def test_descriptors_compare_by_value_and_are_not_changed_by_their_data():
 
 
 @pytest.mark.usefixtures("shaders_of_gpus")
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("name", ["tanh", "prelu"])
+def test_results_that_exceed_the_caches(name, start):
+    """They are written past the caches where a destination begins at a vector, and as others where it does not."""
+    device = mg.default_device()
+    if device.family != "cpu":
+        pytest.skip("only CPUs have kernels that write past the caches")
+    before = tunables(device.tuning)
+    set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+    try:
+        shape = (1, 1, 18725, 7)
+        x, g = (np.random.default_rng(seed).standard_normal(shape, dtype=np.float32) for seed in range(2))
+        slopes = np.linspace(-1, 1, 7).astype(np.float32) if name == "prelu" else None
+        descriptor = mg.NeuronDescriptor(mg.NeuronType[name.upper()], data=slopes)
+        memory = np.full(x.size + start + 1, np.nan, np.float32)
+        result = mg.Image.from_dlpack(memory[start:-1].reshape(shape))
+        source, _, state = encode(mg.Neuron(descriptor), x)
+        with mg.CommandBuffer() as commands:
+            mg.NeuronGradient(descriptor).encode(
+                commands, mg.Image.from_array(g), source, state, destination_gradient=result
+            )
+    finally:
+        set_tunables(device.tuning, before)
+    a, b, c = descriptor.a, descriptor.b, descriptor.c
+    wanted = reference.neuron_gradient(g.astype(np.float64), x, type=name, a=a, b=b, c=c, slopes=slopes)
+    np.testing.assert_allclose(memory[start:-1].reshape(shape), wanted, rtol=2e-6)
+    assert np.isnan(memory[:start]).all()
+    assert np.isnan(memory[-1])
+
+
 class TestTheShadersOfGPUs:
     @each_kind
     @pytest.mark.parametrize("dtype", [np.float32, np.float16])
