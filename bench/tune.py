@@ -40,6 +40,7 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "convolution_weights_rows_at_once": ("convolution_gradient_weights",),
     "chunk_elements": ("batch_normalization", "batch_normalization_gradient"),
     "stream_elements": ("batch_normalization", "batch_normalization_gradient"),
+    "cached_bytes": ("neuron_linear_gradient", "neuron_relu_gradient"),
     "most_chunks": ("batch_normalization", "batch_normalization_gradient"),
 }
 """What a tunable changes."""

@@ -30,6 +30,7 @@ from mpsgrad.kernels.neuron_descriptor import (
 )
 from mpsgrad.kernels.pointwise import (
     CHUNKED_ROWS,
+    THREADS_OF_EIGHTS,
     Operand,
     chunked_rows,
     elements_per_thread,
@@ -72,6 +73,7 @@ FAMILY = ShaderFamily(
         "neuron_types": NEURON_TYPE_NAMES,
         "by_vectors": True,
         "by_eights": False,
+        "threads_of_eights": THREADS_OF_EIGHTS,
         "vector_threads": VECTOR_THREADS,
         "vectors_at_once": VECTORS_AT_ONCE,
         "calls_functions": True,
@@ -150,7 +152,7 @@ def _add_dispatches(
             if device.family == "cpu":
                 if metal_type == "float" and is_run_of_eights((target, *parts)):
                     variant = "_of_eights"
-                    threadgroups = -(-run // share)
+                    threadgroups = -(-run // (THREADS_OF_EIGHTS * share))
             elif is_run_of_vectors((target, *parts), values):
                 variant = "_of_vectors"
                 threadgroups = -(-run // (values * VECTOR_THREADS * (VECTORS_AT_ONCE // len(operands))))

@@ -123,16 +123,19 @@ def is_run_of_eights(layouts: Sequence[Layout]) -> bool:
     return layouts[0][6] >= 8 and is_run_of_vectors(layouts, 1)
 
 
-THREADS_PER_UNIT = 4
-"""Of a CPU, as far as their shares are long enough: every core is to have work."""
+THREADS_OF_EIGHTS = 32
+"""Of the threadgroups of the kernels that take eights."""
+THREADGROUPS_OF_EIGHTS_PER_UNIT = 4
+"""As far as there are elements for them: every core is to have work."""
 WHOLE_LINES = 64
 """Elements: shares of so many begin at a cache line where the first does."""
 
 
 def elements_per_thread(count: int, compute_units: int, numbers: Tunables) -> int:
     """How many of ``count`` elements that follow each other a thread of a CPU owns."""
-    share = -(-count // (THREADS_PER_UNIT * max(1, compute_units)))
-    return -(-min(share, numbers.stream_elements) // WHOLE_LINES) * WHOLE_LINES
+    threads = THREADS_OF_EIGHTS * THREADGROUPS_OF_EIGHTS_PER_UNIT * max(1, compute_units)
+    share = min(-(-count // threads), numbers.stream_elements // THREADS_OF_EIGHTS)
+    return -(-share // WHOLE_LINES) * WHOLE_LINES
 
 
 def exceeds_caches(layout: Layout, images: int, numbers: Tunables) -> bool:
