@@ -24,7 +24,7 @@ SIMDGROUPS_WANTED = 1024
 SIMDGROUPS_WANTED_OF_CPU = 64
 FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
-WIDE_TILE, NARROWEST_TILE = 256, 32
+WIDE_TILE, NARROWEST_TILE = 1024, 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
 ROWS_AT_ONCE, FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 4, 16, 64
 """Rows are shared by lanes if each has as many of them as it has on the way at a time. Above the most they are cut into

@@ -142,10 +142,11 @@ MATRIX_FUNCTION_MTL void simdgroup_multiply_accumulate_16x8x16(simdgroup_float8x
   upper.set_rows_mtl(u);
   lower.set_rows_mtl(l);
 }
-// Four 8x8 matrices of threadgroup memory by one instruction, from rows of 16 that are aligned to 16 bytes.
-MATRIX_FUNCTION_MTL void load_four_matrices_mtl(pair_mtl<half> *pairs, const half *source, ulong row_elements, bool transposed) {
+// Four 8x8 matrices of threadgroup memory by one instruction, from rows of 16 that are aligned to 16 bytes: row by row, or
+// column by column, of what is in memory.
+MATRIX_FUNCTION_MTL void load_four_matrices_mtl(pair_mtl<half> *pairs, const half *source, ulong row_elements, bool transposed, bool by_columns) {
   uint lane = lane_index_mtl(), matrix = lane >> 3;
-  uint row = (transposed ? matrix & 1 : matrix >> 1) * 8 + (lane & 7), column = (transposed ? matrix >> 1 : matrix & 1) * 8;
+  uint row = (by_columns ? matrix & 1 : matrix >> 1) * 8 + (lane & 7), column = (by_columns ? matrix >> 1 : matrix & 1) * 8;
   uint address = (uint)__cvta_generic_to_shared(source + row * row_elements + column);
   if (transposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -157,11 +158,12 @@ MATRIX_FUNCTION_MTL void load_four_matrices_mtl(pair_mtl<half> *pairs, const hal
 // The parts of a 16x16 left factor, row by row, and of a right one, column by column.
 MATRIX_FUNCTION_MTL void simdgroup_load_left_16x16(simdgroup_half8x8 *m, const half *source, ulong row_elements, bool transposed) {
   pair_mtl<half> pairs[4];
-  load_four_matrices_mtl(pairs, source, row_elements, transposed);
-  for (uint i = 0; i < 4; i++) m[i].set_rows_mtl(pairs[i]);
+  // In the order in which the product takes them, so that no register has to be moved.
+  load_four_matrices_mtl(pairs, source, row_elements, transposed, !transposed);
+  for (uint i = 0; i < 4; i++) m[i % 2 * 2 + i / 2].set_rows_mtl(pairs[i]);
 }
 MATRIX_FUNCTION_MTL void simdgroup_load_right_16x16(simdgroup_half8x8 *m, const half *source, ulong row_elements, bool transposed) {
   pair_mtl<half> pairs[4];
-  load_four_matrices_mtl(pairs, source, row_elements, !transposed);
+  load_four_matrices_mtl(pairs, source, row_elements, !transposed, !transposed);
   for (uint i = 0; i < 4; i++) m[i].set_columns_mtl(pairs[i]);
 }
