@@ -61,9 +61,18 @@ TEAM_VECTORS, SPREAD_VECTORS, ROWS_AT_ONCE = (1, 4), {"float": 4, "half": 2}, {1
 """Of the kernels for whole vectors: how many of these a lane has of a row, and how many short rows at once."""
 LARGEST_TEAM = 32
 VECTOR_PARAMETERS = ParameterStruct(
-    "SoftMaxVectors", gradient="int", source="int", destination="int", rows="int", channels="int", team="int"
+    "SoftMaxVectors",
+    gradient="int",
+    gradient_stride="int",
+    source="int",
+    source_stride="int",
+    destination="int",
+    destination_stride="int",
+    rows="int",
+    channels="int",
+    team="int",
 )
-"""``gradient``, ``source`` and ``destination`` are first elements."""
+"""``gradient``, ``source`` and ``destination`` are first elements; the strides of their pixels count vectors."""
 VECTOR_FAMILY = ShaderFamily(
     "soft_max_of_vectors",
     (IMAGE_LAYOUT, VECTOR_PARAMETERS),
@@ -89,12 +98,12 @@ def _add_by_vectors(
     layouts: Sequence[Layout],
 ) -> bool:
     """Adds the kernel for rows of whole vectors; False if there is none. The first layout is the destination's."""
-    device, (_, _, _, _, rows, _, channels, _) = command_buffer.device, layouts[0]
+    device, (_, _, _, _, rows, height, channels, images) = command_buffer.device, layouts[0]
     values = values_of_vector(metal_type)
     vectors = channels // values
-    if device.family == "cpu" or channels in FEW_CHANNELS or channels % values:
+    if device.family == "cpu" or channels in FEW_CHANNELS or channels % values or height * images > 1:
         return False
-    if not _is_run_of_vectors(layouts, metal_type):
+    if any(start % values or pixel % values for start, pixel, *_ in layouts):
         return False
     team = min(1 << (vectors - 1).bit_length(), LARGEST_TEAM)
     each = next((count for count in TEAM_VECTORS if vectors <= count * team), 0)
@@ -106,11 +115,14 @@ def _add_by_vectors(
         variant, rows_of_a_threadgroup = f"_spread_{SPREAD_VECTORS[metal_type]}", 1
     else:
         return False
-    destination, *sources = (layout[0] for layout in layouts)
+    destination, *sources = ((layout[0], layout[1] // values) for layout in layouts)
     parameters = VECTOR_PARAMETERS.pack(
-        gradient=sources[0],
-        source=sources[-1],
-        destination=destination,
+        gradient=sources[0][0],
+        gradient_stride=sources[0][1],
+        source=sources[-1][0],
+        source_stride=sources[-1][1],
+        destination=destination[0],
+        destination_stride=destination[1],
         rows=rows,
         channels=channels,
         team=team,

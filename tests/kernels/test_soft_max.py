@@ -419,3 +419,7 @@ class TestTheShadersOfGPUs:
         np.testing.assert_allclose(
             np.asarray(y), reference.soft_max(np.asarray(storage)[..., 100:300]), rtol=1e-5, atol=1e-7
         )
+
+    @each_kind
+    def test_views_of_channels_are_read_and_written(self, kind):
+        test_views_of_channels_are_read_and_written(kind)
