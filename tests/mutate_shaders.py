@@ -76,7 +76,12 @@ TESTS = {
     "lib/matrix_product": ("tests/kernels/test_convolution_tiles.py",),
     "lib/tile_product": ("tests/kernels/test_convolution_winograd.py", "tests/kernels/test_convolution_tiles.py"),
     "lib/pixel_walk": ("tests/kernels/test_convolution_tiles.py",),
-    "lib/normalization_of_vectors": ("tests/kernels/test_batch_normalization.py",),
+    "lib/normalization_of_groups": ("tests/kernels/test_group_normalization.py",),
+    "lib/normalization_of_vectors": (
+        "tests/kernels/test_batch_normalization.py",
+        "tests/kernels/test_group_normalization.py",
+    ),
+    "lib/strides": ("tests/kernels/test_reduction.py", "tests/kernels/test_arithmetic.py"),
     "lib/vectors": ("tests/kernels/test_soft_max.py",),
     "lib/neuron_functions": ("tests/kernels/test_neuron.py", "tests/kernels/test_batch_normalization.py"),
     "neuron": ("tests/kernels/test_neuron.py",),
@@ -87,6 +92,7 @@ TESTS = {
     "response_normalization": ("tests/kernels/test_response_normalization.py",),
     "upsampling": ("tests/kernels/test_upsampling.py",),
     "soft_max": ("tests/kernels/test_soft_max.py",),
+    "soft_max_of_vectors": ("tests/kernels/test_soft_max.py",),
     "weighted_reduction": ("tests/kernels/test_weighted_reduction.py",),
     "yolo_loss": ("tests/kernels/test_yolo_loss.py",),
 }
