@@ -133,6 +133,7 @@ from mpsgrad.graph import (
     UpsamplingBilinearNode,
     UpsamplingNearestGradientNode,
     UpsamplingNearestNode,
+    YOLOLossNode,
 )
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
 from mpsgrad.kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions

@@ -34,7 +34,7 @@ from mpsgrad.graph.copies import (
 )
 from mpsgrad.graph.dropout import DropoutGradientNode, DropoutNode
 from mpsgrad.graph.graph import Graph
-from mpsgrad.graph.loss import ForwardLossNode, InitialGradientNode, LossGradientNode, LossNode
+from mpsgrad.graph.loss import ForwardLossNode, InitialGradientNode, LossGradientNode, LossNode, YOLOLossNode
 from mpsgrad.graph.memory import MemoryPlan
 from mpsgrad.graph.neuron import (
     NeuronAbsoluteNode,
@@ -247,4 +247,5 @@ __all__ = [
     "UpsamplingBilinearNode",
     "UpsamplingNearestGradientNode",
     "UpsamplingNearestNode",
+    "YOLOLossNode",
 ]

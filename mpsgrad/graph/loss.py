@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.graph.nodes import (
@@ -19,6 +19,7 @@ from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient
 from mpsgrad.kernels.loss import Loss
 from mpsgrad.kernels.loss_descriptor import LossDescriptor
+from mpsgrad.kernels.yolo_loss import YOLOLoss, YOLOLossDescriptor
 from mpsgrad.state import State
 
 
@@ -29,7 +30,7 @@ class LossNode(UnaryNode):
     receive the loss. ``training_graph`` of this node needs no source gradient.
     """
 
-    kernel_class = Loss
+    kernel_class: ClassVar[Any] = Loss
     state_class = None
     descriptor = Setting()
 
@@ -39,13 +40,13 @@ class LossNode(UnaryNode):
         source: ImageNode,
         labels: LabelsNode | None = None,
         *,
-        descriptor: LossDescriptor,
+        descriptor: LossDescriptor | YOLOLossDescriptor,
         label: str | None = None,
     ) -> None:
         super().__init__(source, descriptor=descriptor, label=label)
         labels = LabelsNode() if labels is None else labels
         if not isinstance(labels, LabelsNode):
-            raise FormatError(f"LossNode: labels is {type(labels).__name__}; it has to be a LabelsNode")
+            raise FormatError(f"{type(self).__name__}: labels is {type(labels).__name__}; it has to be a LabelsNode")
         self.source_states = (labels,)
 
     @property
@@ -54,7 +55,7 @@ class LossNode(UnaryNode):
         return self.source_states[0]
 
     def make_kernels(self, device: Any, forward: Sequence[Any]) -> list[Any]:
-        return [Loss(self.descriptor, device=device, label=self.label)]
+        return [self.kernel_class(self.descriptor, device=device, label=self.label)]
 
     def result_descriptor(
         self, kernels: Sequence[Any], images: Sequence[Image], shapes: Mapping[ImageNode, ImageDescriptor]
@@ -73,6 +74,12 @@ class LossNode(UnaryNode):
         makes_state: bool,
     ) -> tuple[Image | None, State | None]:
         return kernels[0].encode(command_buffer, images[0], states[0]), None
+
+
+class YOLOLossNode(LossNode):
+    """``YOLOLoss``, with a ``YOLOLossDescriptor``; otherwise as ``LossNode``. Source: ``MPSCNNYOLOLossNode``."""
+
+    kernel_class = YOLOLoss
 
 
 class LossGradientNode(GradientFilterNode):

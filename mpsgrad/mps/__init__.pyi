@@ -21,7 +21,7 @@ from mpsgrad.graph.convolution import ConvolutionGradientNode, ConvolutionGradie
 from mpsgrad.graph.copies import ConcatenationGradientNode, ConcatenationNode, GramMatrixCalculationGradientNode, GramMatrixCalculationNode, ReshapeGradientNode, ReshapeNode
 from mpsgrad.graph.dropout import DropoutGradientNode, DropoutNode
 from mpsgrad.graph.graph import Graph
-from mpsgrad.graph.loss import ForwardLossNode, InitialGradientNode, LossGradientNode, LossNode
+from mpsgrad.graph.loss import ForwardLossNode, InitialGradientNode, LossGradientNode, LossNode, YOLOLossNode
 from mpsgrad.graph.neuron import NeuronAbsoluteNode, NeuronELUNode, NeuronExponentialNode, NeuronGeLUNode, NeuronGradientNode, NeuronHardSigmoidNode, NeuronLinearNode, NeuronLogarithmNode, NeuronNode, NeuronPReLUNode, NeuronPowerNode, NeuronReLUNNode, NeuronReLUNode, NeuronSigmoidNode, NeuronSoftPlusNode, NeuronSoftSignNode, NeuronTanHNode
 from mpsgrad.graph.nodes import BinaryGradientStateNode, FilterNode, GradientFilterNode, GradientStateNode, ImageNode, LabelsNode, MultiaryGradientStateNode, StateNode, TrainingStyle, UnaryNode
 from mpsgrad.graph.normalization import BatchNormalizationGradientNode, BatchNormalizationNode, GroupNormalizationGradientNode, GroupNormalizationNode, InstanceNormalizationGradientNode, InstanceNormalizationNode
@@ -3388,6 +3388,15 @@ class MPSCNNLossNode(MPSNNFilterNode, LossNode):
     def nodeWithSource(cls, source: MPSNNImageNode, /, *, lossDescriptor: MPSCNNLossDescriptor) -> Self: ...
     @classmethod
     def initWithSource(cls, source: MPSNNImageNode, /, *, lossDescriptor: MPSCNNLossDescriptor) -> Self: ...
+
+class MPSCNNYOLOLossNode(MPSNNFilterNode, YOLOLossNode):
+    """``MPSCNNYOLOLossNode``: ``mpsgrad.YOLOLossNode`` with Apple's names (macOS 10.13.4, iOS 11.3)."""
+    @property
+    def inputLabels(self) -> MPSNNLabelsNode: ...
+    @classmethod
+    def nodeWithSource(cls, source: MPSNNImageNode, /, *, lossDescriptor: MPSCNNYOLOLossDescriptor) -> Self: ...
+    @classmethod
+    def initWithSource(cls, source: MPSNNImageNode, /, *, lossDescriptor: MPSCNNYOLOLossDescriptor) -> Self: ...
 
 class MPSNNConcatenationNode(MPSNNFilterNode, ConcatenationNode):
     """``MPSNNConcatenationNode``: ``mpsgrad.ConcatenationNode`` with Apple's names (macOS 10.13, iOS 11.0)."""

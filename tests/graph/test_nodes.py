@@ -392,10 +392,27 @@ def test_a_forward_loss_gives_gradients_for_prediction_and_labels(with_weights: 
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
+def test_the_loss_of_an_object_detector_starts_the_backward_pass() -> None:
+    descriptor = mg.YOLOLossDescriptor([(1, 2), (2, 1)])
+    x = mg.ImageNode("x")
+    node = mg.YOLOLossNode(mg.NeuronLinearNode(x, a=2.0).result_image, descriptor=descriptor)
+    (last,) = node.training_graph()
+    source, numbers = mg.Image.from_array(values(2, 3, 4, 12)), np.abs(values(2, 3, 4, 12))
+    labels = [mg.LossLabels.from_array(numbers) for _ in range(2)]
+    with mg.CommandBuffer() as commands:
+        result = mg.Graph(last).encode(commands, [source], [labels[0]])
+        doubled = mg.NeuronLinear(a=2.0).encode(commands, source)
+        expected = mg.YOLOLoss(descriptor).encode(commands, doubled, labels[1])
+    assert result is not None and expected is not None
+    np.testing.assert_array_equal(np.asarray(result), 2 * np.asarray(expected))
+    np.testing.assert_array_equal(np.array(labels[0].loss_image), np.array(labels[1].loss_image))
+
+
 WITHOUT_GRADIENT: dict[str, Callable[[mg.ImageNode], mg.FilterNode]] = {
     "argument": mg.ReductionFeatureChannelsArgumentMaxNode,
     "comparison": lambda x: mg.ComparisonNode(x, x),
     "loss": lambda x: mg.LossNode(x, descriptor=mg.LossDescriptor("huber")),
+    "yolo_loss": lambda x: mg.YOLOLossNode(x, descriptor=mg.YOLOLossDescriptor([(1, 1)])),
     "initial_gradient": mg.InitialGradientNode,
     "gradient": lambda x: mg.NeuronReLUNode(x).gradient_filter(mg.ImageNode()),
 }
