@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from mpsgrad.devices import Device
@@ -10,6 +10,7 @@ from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import LARGEST_FLOAT
 from mpsgrad.graph.nodes import BinaryGradientStateNode, FilterNode, GradientFilterNode, ImageNode, StateNode
 from mpsgrad.graph.setting import Setting
+from mpsgrad.image import ImageDescriptor
 from mpsgrad.kernels import arithmetic
 from mpsgrad.padding import Padding
 
@@ -42,6 +43,19 @@ class ArithmeticGradientNode(GradientFilterNode):
     def inference_source(self) -> ImageNode:
         return self.inference_node.source_images[self.is_secondary_source_filter]
 
+    def _passes_gradient_on(self, shapes: Mapping[ImageNode, ImageDescriptor]) -> ImageNode | None:
+        """The incoming gradient if it is the result: the forward filter neither scales nor spreads nor clamps."""
+        forward, which = self.inference_node, "secondary" if self.is_secondary_source_filter else "primary"
+        steps = ("in_pixels_x", "in_pixels_y", "in_feature_channels")
+        is_plain = (
+            isinstance(forward, DifferentiableArithmeticNode)
+            and not forward.records_clamp
+            and getattr(forward, f"{which}_scale") == 1.0
+            and all(getattr(forward, f"{which}_stride_{step}") == 1 for step in steps)
+        )
+        gradient = self.source_images[0]
+        return gradient if is_plain and shapes[gradient] == shapes[self.inference_source] else None
+
     def make_kernels(self, device: Device, forward: Sequence[Any]) -> list[Any]:
         kernel = self.kernel_class.of(forward[0], is_secondary_source_filter=self.is_secondary_source_filter)
         kernel.label = self.label
@@ -54,12 +68,18 @@ class AdditionGradientNode(ArithmeticGradientNode):
     kernel_class = arithmetic.AddGradient
     reads_source_image = False
 
+    def passed_on(self, shapes: Mapping[ImageNode, ImageDescriptor]) -> ImageNode | None:
+        return self._passes_gradient_on(shapes)
+
 
 class SubtractionGradientNode(ArithmeticGradientNode):
     """``SubtractGradient``. Source: ``MPSNNSubtractionGradientNode``."""
 
     kernel_class = arithmetic.SubtractGradient
     reads_source_image = False
+
+    def passed_on(self, shapes: Mapping[ImageNode, ImageDescriptor]) -> ImageNode | None:
+        return None if self.is_secondary_source_filter else self._passes_gradient_on(shapes)
 
 
 class MultiplicationGradientNode(ArithmeticGradientNode):

@@ -51,6 +51,9 @@ class Graph:
     the graph reads it. Then, in that order, the data source of each trained gradient filter updates the parameters, and
     what it returns is loaded into the kernels: the whole pass, forward and backward, has the parameters from before.
 
+    With ``fuses_filters`` a filter whose result has every bit of a source image does not run: the gradients of an
+    addition are the incoming one.
+
     Images between filters lie in memory that the graph keeps and shares out by their lifetimes; it is found anew for
     source images of other extents. Results and exported images are new images in each encode. An encode may be recorded
     (``CommandBuffer.record``); each replay is then a step that goes on from the last one, if the data sources update
@@ -68,11 +71,13 @@ class Graph:
         results: ImageNode | FilterNode | Sequence[ImageNode | FilterNode],
         *,
         results_are_needed: bool | Sequence[bool] = True,
+        fuses_filters: bool = True,
         device: Device | None = None,
         label: str | None = None,
     ) -> None:
         self.device = require_device("Graph", device)
         self.label = label
+        self._fuses_filters = bool(fuses_filters)
         self._structure = structure = Structure(results, results_are_needed)
         self._kernels: dict[FilterNode, Sequence[Any]] = {}
         self._allocators: dict[FilterNode, HandedImageAllocator] = {}
@@ -269,7 +274,7 @@ class Graph:
         plan = self._plans.get(descriptors)
         if plan is None:
             shapes = infer_shapes(self._structure, self._kernels, descriptors, self.device, self._format)
-            plan = self._plans[descriptors] = make_plan(self._structure, self._kernels, shapes)
+            plan = self._plans[descriptors] = make_plan(self._structure, shapes, self._fuses_filters)
             for image in shapes.stand_ins.values():
                 image._buffer = self._nothing
             if len(self._plans) > _PLANS_KEPT:

@@ -268,6 +268,10 @@ class FilterNode:
         made = kernels[0].encode(command_buffer, *images, return_state=makes_state)
         return made if makes_state else (made, None)
 
+    def passed_on(self, shapes: Mapping[ImageNode, ImageDescriptor]) -> ImageNode | None:
+        """The source image that has every bit of the result, if there is one: the filter need not run then."""
+        return None
+
     def reads_values(self, index: int) -> bool:
         """Whether the filter reads the elements of source image ``index``, and not only its extents."""
         return True

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mpsgrad.graph.memory import Lifetime, MemoryPlan, plan_memory
 from mpsgrad.graph.nodes import FilterNode, ImageNode
 from mpsgrad.graph.shapes import Shapes
 from mpsgrad.graph.structure import Structure
 from mpsgrad.graph.trainable import TrainableGradientNode
-from mpsgrad.image import ImageDescriptor
 
 
 @dataclass(frozen=True)
@@ -19,13 +16,15 @@ class Step:
     """One filter's part of an encode.
 
     ``sources`` are its source images, each with whether its elements are read. ``buffer`` is the number of the buffer
-    that the result lies in; None for a result that is handed out, and one that is never written.
+    that the result lies in; None for a result that is handed out, and one that is never written. With ``passes_on``
+    that image is the result, and nothing runs.
     """
 
     node: FilterNode
     sources: tuple[tuple[ImageNode, bool], ...]
     makes_state: bool
     buffer: int | None
+    passes_on: ImageNode | None = None
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,22 @@ class Plan:
     steps: tuple[Step, ...]
 
 
-def make_plan(structure: Structure, kernels: Mapping[FilterNode, Sequence[Any]], shapes: Shapes) -> Plan:
+def make_plan(structure: Structure, shapes: Shapes, fuses_filters: bool) -> Plan:
     """The steps of ``structure``, and buffers for the images that are not handed out."""
+    same_as: dict[ImageNode, ImageNode] = {}
     last_read: dict[ImageNode, int] = {}
     for step, node in enumerate(structure.filters):
+        passed_on = node.passed_on(shapes.of) if fuses_filters else None
+        if passed_on is not None and not _has_an_image_of_its_own(structure, node):
+            same_as[node.result_image] = same_as.get(passed_on, passed_on)
         for index, image in enumerate(node.source_images):
             if node.reads_values(index):
-                last_read[image] = step
+                last_read[same_as.get(image, image)] = step
     planned: dict[ImageNode, int] = {}
     lifetimes: list[Lifetime] = []
     for step, node in enumerate(structure.filters):
         image = node.result_image
-        if structure.is_handed_out(image) or image.image_allocator is not None or not writes_result(structure, node):
+        if image in same_as or _has_an_image_of_its_own(structure, node) or not writes_result(structure, node):
             continue
         planned[image] = len(lifetimes)
         nbytes = shapes.of[image].nbytes
@@ -59,11 +62,17 @@ def make_plan(structure: Structure, kernels: Mapping[FilterNode, Sequence[Any]],
         place = planned.get(node.result_image)
         buffer = None if place is None else memory.buffer_of[place]
         sources = tuple(
-            (image, node.reads_values(index) or image not in planned) for index, image in enumerate(node.source_images)
+            (image, node.reads_values(index) or same_as.get(image, image) not in planned)
+            for index, image in enumerate(node.source_images)
         )
         makes_state = node.result_state is not None and node.result_state in structure.made_states
-        steps.append(Step(node, sources, makes_state, buffer))
+        steps.append(Step(node, sources, makes_state, buffer, same_as.get(node.result_image)))
     return Plan(shapes, memory, tuple(steps))
+
+
+def _has_an_image_of_its_own(structure: Structure, node: FilterNode) -> bool:
+    """Whether the result is an image that callers get or that they have a say in."""
+    return structure.is_handed_out(node.result_image) or node.result_image.image_allocator is not None
 
 
 def writes_result(structure: Structure, node: FilterNode) -> bool:
@@ -71,8 +80,3 @@ def writes_result(structure: Structure, node: FilterNode) -> bool:
     if not isinstance(node, TrainableGradientNode) or node.result_image in structure.read_images:
         return True
     return not node.leaves_out_the_image
-
-
-def descriptors_text(descriptors: Sequence[ImageDescriptor]) -> str:
-    """The extents of several images: ``8x32x32x3 and 8x1x1x10``."""
-    return " and ".join(descriptor.shape_text for descriptor in descriptors)

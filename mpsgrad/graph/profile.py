@@ -115,6 +115,9 @@ class _ProfiledRun(Run):
 
     def timed(self, step: Step) -> float:
         """Encodes and runs one filter; the seconds that it took."""
+        if step.passes_on is not None:
+            self.encode_step(step)
+            return 0.0
         self.command_buffer = CommandBuffer(self.graph.device)
         self.encode_step(step)
         return seconds_of(self.command_buffer)
@@ -157,6 +160,8 @@ def measure(
 
 def _bytes_of(graph: Graph, plan: Plan, step: Step) -> int:
     shapes = plan.shapes.of
+    if step.passes_on is not None:
+        return 0
     read = sum(shapes[image].nbytes for image, reads in step.sources if reads)
     return read + shapes[step.node.result_image].nbytes + 4 * parameter_count(graph._kernels[step.node])
 

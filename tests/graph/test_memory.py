@@ -19,8 +19,13 @@ def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> MemoryPlan:
     plan = graph.plan([source])
     contents: dict[int, mg.ImageNode] = {}
     place: dict[mg.ImageNode, int] = {}
+    renamed: dict[mg.ImageNode, mg.ImageNode] = {}
     for step in plan.steps:
-        read = [image for image, reads in step.sources if reads and image in place]
+        if step.passes_on is not None:
+            renamed[step.node.result_image] = step.passes_on
+            continue
+        images = [(renamed.get(image, image), reads) for image, reads in step.sources]
+        read = [image for image, reads in images if reads and image in place]
         for image in read:
             assert contents[place[image]] is image, f"{step.node} reads what another filter has overwritten"
         made = step.node.result_image
@@ -95,7 +100,7 @@ def test_a_residual_network_needs_less_than_half_the_memory() -> None:
     report = require_sound(graph, pictures)
     assert report.bytes_without_reuse > 2 * report.planned_bytes
     text = str(report)
-    assert f"{report.planned_bytes / 2**20:.1f} MiB" in text and "2.3 times" in text
+    assert f"{report.planned_bytes / 2**20:.1f} MiB" in text and "2.1 times" in text
 
 
 def test_buffers_are_kept_from_encode_to_encode() -> None:

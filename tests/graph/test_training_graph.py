@@ -81,6 +81,30 @@ def test_an_image_that_is_read_twice_by_one_filter_gets_both_gradients() -> None
     np.testing.assert_array_equal(np.asarray(encode(mg.Graph(last), {"x": a})), 2 * a)
 
 
+def test_gradients_of_additions_are_the_incoming_one() -> None:
+    a, b = mg.ImageNode("a"), mg.ImageNode("b")
+    first, second = mg.NeuronTanHNode(a), mg.NeuronSigmoidNode(b)
+    total = mg.SubtractionNode(mg.AdditionNode(first.result_image, second.result_image).result_image, b)
+    loss = mg.LossNode(total.result_image, descriptor=MEAN_SQUARED)
+    ends = loss.training_graph()
+    arrays, labels = {"a": values(2, 3, 3, 4), "b": values(2, 3, 3, 4)}, [mg.LossLabels.from_array(values(2, 3, 3, 4))]
+    found, dispatches, images = [], [], []
+    for fuses in (True, False):
+        graph = mg.Graph(ends, fuses_filters=fuses)
+        made: list[mg.Image | None] = []
+        with mg.CommandBuffer() as commands:
+            sources = [mg.Image.from_array(arrays[handle]) for handle in graph.source_image_handles]
+            made.append(graph.encode(commands, sources, labels, intermediate_images=made))
+            dispatches.append(len(commands._dispatches))
+        found.append([np.asarray(image) for image in made])
+        images.append(len(graph.memory_report().lifetimes))
+        assert graph.profile(sources, labels, repeats=1).seconds > 0
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    # Both gradients of the addition, and the primary one of the subtraction.
+    assert dispatches[1] - dispatches[0] == images[1] - images[0] == 3
+
+
 def test_a_stop_gradient_ends_the_pass() -> None:
     x = mg.ImageNode("x")
     first = mg.NeuronTanHNode(x)
@@ -237,6 +261,8 @@ def test_shared_memory_changes_no_bit(seed: int, count: int) -> None:
     assert apart.memory_report([mg.Image.from_array(network.array)]).planned_bytes == 0
     np.testing.assert_array_equal(first, np.asarray(encode(apart, {"x": network.array}, labels)))
     np.testing.assert_array_equal(first, second)
+    unfused = mg.Graph(ends, fuses_filters=False)
+    np.testing.assert_array_equal(first, np.asarray(encode(unfused, {"x": network.array}, labels)))
 
 
 def test_gradients_are_those_of_central_differences() -> None:
