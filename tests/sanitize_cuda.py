@@ -26,7 +26,8 @@ from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).resolve().parent
+sys.path.insert(0, str(TESTS.parent))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # PyTorch's kernels are not ours to judge.
 ARGUMENTS = [str(TESTS / "kernels"), "--ignore-glob=*_against_pytorch.py"]
