@@ -12,6 +12,7 @@ from mpsgrad.errors import (
     DeviceNotFoundError,
     FormatError,
     GeometryError,
+    ModelError,
     MPSGradError,
     ShaderError,
     StateError,

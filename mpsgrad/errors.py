@@ -39,6 +39,10 @@ class CheckpointError(MPSGradError, RuntimeError):
     """A checkpoint cannot be written, or none can be read; the message names the file."""
 
 
+class ModelError(MPSGradError, ValueError):
+    """A model to train cannot be made or trained; the message names the model, and the node where there is one."""
+
+
 class ShaderError(MPSGradError):
     """A shader was refused, by this package or by the device's compiler.
 

@@ -36,7 +36,7 @@ class Checkpoint:
 
     step: int
     arrays: Mapping[str, np.ndarray]
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
 
 
 class CheckpointFolder:

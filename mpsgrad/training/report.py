@@ -6,9 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.table import Table
+
+LARGEST_MATRIX_WITH_COUNTS = 20
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,16 @@ def verification_table(verifications: Sequence[Verification]) -> Table:
 
 
 def write_metrics(
-    folder: Path, epochs: Sequence[Epoch], test_accuracy: float, images_per_second: float, device: str
+    folder: Path, epochs: Sequence[Epoch], test_accuracy: float, images_per_second: float, device: str, **others: Any
 ) -> None:
-    """``metrics.json``."""
+    """``metrics.json``; ``others`` are further entries."""
     metrics = {
         "test_accuracy": test_accuracy,
         "train_loss": [epoch.train_loss for epoch in epochs],
         "seconds": sum(epoch.seconds for epoch in epochs),
         "images_per_second": images_per_second,
         "device": device,
+        **others,
     }
     (folder / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n")
 
@@ -80,7 +84,7 @@ def write_weights(folder: Path, parameters: dict[str, np.ndarray]) -> None:
     save_file({name: np.ascontiguousarray(value) for name, value in parameters.items()}, folder / "weights.safetensors")
 
 
-def write_loss_plot(folder: Path, epochs: Sequence[Epoch]) -> None:
+def write_loss_plot(folder: Path, epochs: Sequence[Epoch], title: str = "Handwritten digits") -> None:
     """``loss.png``: the loss of each epoch on a logarithmic axis, and the test accuracy."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -97,6 +101,36 @@ def write_loss_plot(folder: Path, epochs: Sequence[Epoch]) -> None:
     accuracy = loss.twinx()
     accuracy.plot(numbers, [epoch.test_accuracy for epoch in epochs], color="tab:orange", marker=".")
     accuracy.set_ylabel("test accuracy", color="tab:orange")
-    loss.set_title("Handwritten digits")
+    loss.set_title(title)
     loss.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(folder / "loss.png", dpi=150)
+
+
+def confusion_matrix(classes: np.ndarray, predicted: np.ndarray, count: int) -> np.ndarray:
+    """How many pictures of each class (row) were taken for each class (column): ``count`` x ``count``."""
+    matrix = np.zeros((count, count), np.int64)
+    np.add.at(matrix, (classes, predicted), 1)
+    return matrix
+
+
+def write_confusion_matrix(folder: Path, matrix: np.ndarray) -> None:
+    """``confusion.png``: each row in parts of its pictures as colors, with the counts where there is room for them."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    count = len(matrix)
+    shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    figure = Figure(figsize=(6, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("class")
+    axes.set_title(f"{np.trace(matrix)} of {matrix.sum()} test pictures are right")
+    if count <= LARGEST_MATRIX_WITH_COUNTS:
+        axes.set_xticks(range(count))
+        axes.set_yticks(range(count))
+        for row, column in zip(*np.nonzero(matrix), strict=True):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, str(matrix[row, column]), ha="center", va="center", color=color)
+    figure.savefig(folder / "confusion.png", dpi=150)

@@ -1,0 +1,243 @@
+"""``GraphNetwork``: the graphs that train a model and that infer with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer, Recording
+from mpsgrad.devices import Device
+from mpsgrad.errors import ModelError, MPSGradError
+from mpsgrad.graph import (
+    BatchNormalizationNode,
+    ConvolutionNode,
+    DropoutNode,
+    FilterNode,
+    Graph,
+    ImageNode,
+    LogSoftMaxNode,
+    LossNode,
+    SoftMaxNode,
+    TrainingStyle,
+)
+from mpsgrad.graph.trainable import TrainableNode
+from mpsgrad.graph.walk import in_order
+from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.kernels.batch_normalization_data_source import load_normalization
+from mpsgrad.kernels.loss_descriptor import LossDescriptor
+from mpsgrad.kernels.loss_labels import LossLabels
+from mpsgrad.training.models import Build
+from mpsgrad.training.optimizers import OptimizerKind
+from mpsgrad.training.parameters import TrainedNormalization, TrainedWeights, taken
+
+INFERENCE_BATCH = 256
+
+
+class GraphNetwork:
+    """The model that ``build`` makes, trained in batches of ``batch_size`` pictures, and evaluated.
+
+    Every convolution, fully connected layer and batch normalization is trained unless its ``training_style`` is
+    UPDATE_DEVICE_NONE; whatever data source it was made with gives the first values. Evaluation leaves dropout out and
+    uses the running averages of batch normalization. ``model`` names the model in messages.
+
+    Raises ``ModelError`` if ``build`` fails, for a result other than 1 x 1 x ``classes`` scores, for nodes whose
+    parameters cannot be trained, and for two of one label.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        build: Build,
+        *,
+        shape: tuple[int, int, int],
+        classes: int,
+        batch_size: int,
+        optimizer: OptimizerKind,
+        seed: int,
+        device: Device,
+        checkpoint_arrays: Mapping[str, np.ndarray] | None = None,
+        checkpoint_numbers: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.device = device
+        self._optimizer = optimizer
+        self._restored = checkpoint_arrays
+        self._classes = classes
+        height, width, channels = shape
+        pictures, scores = self._built(build, shape, seed)
+        self.trained = self._make_trainable(scores)
+        descriptor = LossDescriptor("softmax_cross_entropy", "sum", weight=1.0 / batch_size)
+        loss = LossNode(scores, descriptor=descriptor)
+        self._training = self._graph(loss.training_graph(), pictures, results_are_needed=False)
+        self.inference = self._inference_graph(build, shape, seed)
+        self._check_scores(ImageDescriptor(width=width, height=height, feature_channels=channels))
+        self._pictures = Image.from_array(np.zeros((batch_size, height, width, channels), np.float32), device)
+        self._labels = LossLabels.from_array(np.zeros((batch_size, 1, 1, classes), np.float32), device=device)
+        self._recording: Recording | None = None
+        if checkpoint_arrays is not None:
+            self._restore(checkpoint_arrays, checkpoint_numbers or {})
+
+    def _built(self, build: Build, shape: tuple[int, int, int], seed: int) -> tuple[ImageNode, ImageNode]:
+        """New nodes: the source and the scores."""
+        pictures = ImageNode("pictures")
+        try:
+            made = build(pictures, shape, self._classes, np.random.default_rng(seed))
+        except Exception as error:
+            raise ModelError(f"{self.model}: build: {type(error).__name__}: {error}") from error
+        scores = made.result_image if isinstance(made, FilterNode) else made
+        if not isinstance(scores, ImageNode) or scores.producer is None:
+            raise ModelError(f"{self.model}: build returned {made!r}; it has to be the last node or its result image")
+        if isinstance(scores.producer, (SoftMaxNode, LogSoftMaxNode)):
+            raise ModelError(
+                f"{self.model}: the last node is {scores.producer!r}; leave it out: the loss applies the softmax"
+            )
+        return pictures, scores
+
+    def _graph(self, results: Any, pictures: ImageNode, **options: Any) -> Graph:
+        try:
+            graph = Graph(results, device=self.device, **options)
+        except (MPSGradError, NotImplementedError) as error:
+            raise ModelError(f"{self.model}: {error}") from error
+        if graph.source_images != (pictures,):
+            raise ModelError(
+                f"{self.model}: the source images are {graph.source_images}; it has to be the pictures alone"
+            )
+        return graph
+
+    def _trainable_nodes(self, scores: ImageNode) -> dict[str, Any]:
+        """The nodes to train by their names: the labels, or the classes with a number."""
+        found: dict[str, Any] = {}
+        assert scores.producer is not None
+        counts: dict[str, int] = {}
+        for node in in_order([scores.producer]):
+            if not isinstance(node, TrainableNode) or node.training_style == TrainingStyle.UPDATE_DEVICE_NONE:
+                continue
+            if not isinstance(node, (ConvolutionNode, BatchNormalizationNode)):
+                raise ModelError(
+                    f"{self.model}: {node!r} cannot be trained here; set its training_style to UPDATE_DEVICE_NONE"
+                )
+            kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(node).__name__.removesuffix("Node")).lower()
+            counts[kind] = counts.get(kind, 0) + 1
+            name = node.label or f"{kind}_{counts[kind]}"
+            if name in found:
+                raise ModelError(f"{self.model}: two nodes have the label {name!r}")
+            found[name] = node
+        return found
+
+    def _make_trainable(self, scores: ImageNode) -> dict[str, TrainedWeights | TrainedNormalization]:
+        """Gives the nodes data sources that are trained, with the values of their own or those of the checkpoint."""
+        made: dict[str, TrainedWeights | TrainedNormalization] = {}
+        for name, node in self._trainable_nodes(scores).items():
+            node.training_style = TrainingStyle.UPDATE_DEVICE_GPU
+            node.data_source = made[name] = self._trained(name, node)
+        return made
+
+    def _trained(self, name: str, node: Any) -> TrainedWeights | TrainedNormalization:
+        source = node.data_source
+        if isinstance(node, BatchNormalizationNode):
+            names = ("gamma", "beta", "mean", "variance")
+            loaded = load_normalization(name, source, arrays=names, protocol="BatchNormalizationDataSource")
+            arrays = self._first_values(name, {each: getattr(loaded, each) for each in names})
+            return TrainedNormalization(self._optimizer, loaded.epsilon, arrays, self.device)
+        if not source.load():
+            raise ModelError(f"{self.model}: the data source of {name} could not load")
+        arrays = {"weights": np.array(source.weights, np.float32)}
+        if source.bias_terms is not None:
+            arrays["biases"] = np.array(source.bias_terms, np.float32)
+        descriptor = source.descriptor
+        source.purge()
+        return TrainedWeights(self._optimizer, descriptor, self._first_values(name, arrays), self.device)
+
+    def _first_values(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if self._restored is None:
+            return arrays
+        return {each: taken(self._restored, f"{name}.{each}", array.shape) for each, array in arrays.items()}
+
+    def _inference_graph(self, build: Build, shape: tuple[int, int, int], seed: int) -> Graph:
+        pictures, scores = self._built(build, shape, seed)
+        for name, node in self._trainable_nodes(scores).items():
+            node.data_source = self.trained[name]
+        assert scores.producer is not None
+        for node in in_order([scores.producer]):
+            node.source_images = tuple(map(_before_dropout, node.source_images))
+        return self._graph(SoftMaxNode(_before_dropout(scores)), pictures)
+
+    def _check_scores(self, picture: ImageDescriptor) -> None:
+        try:
+            shapes = self.inference.plan([picture]).shapes
+        except (MPSGradError, NotImplementedError) as error:
+            raise ModelError(f"{self.model}: {error}") from error
+        found = shapes.of[self.inference.filters[-1].source_images[0]]
+        if found.shape != (1, 1, 1, self._classes):
+            raise ModelError(
+                f"{self.model}: the scores of a picture are {found.shape_text}; they have to be 1x1x1x{self._classes}"
+            )
+
+    def train_step(self, pictures: np.ndarray, labels: np.ndarray, learning_rate: float) -> float:
+        """One step on a batch; returns its mean loss. The first one is recorded, the others are its replays."""
+        for trained in self.trained.values():
+            trained.optimizer.learning_rate = learning_rate
+        self._pictures.write(pictures)
+        self._labels.labels_image.write(labels)
+        if self._recording is None:
+            commands = CommandBuffer(self.device, label="training step")
+            self._training.encode(commands, [self._pictures], [self._labels])
+            self._recording = commands.record()
+        self._recording.replay()
+        return float(np.asarray(self._labels.loss_image).sum())
+
+    def probabilities(self, pictures: np.ndarray) -> np.ndarray:
+        """The probability of each class for each picture: count x classes."""
+        self.inference.reload_from_data_sources()
+        made = []
+        for start in range(0, len(pictures), INFERENCE_BATCH):
+            with CommandBuffer(self.device, label="evaluation") as commands:
+                batch = Image.from_array(pictures[start : start + INFERENCE_BATCH], self.device)
+                result = self.inference.encode(commands, [batch])
+            made.append(np.array(result).reshape(-1, self._classes))
+        return np.concatenate(made)
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Copies of the trained parameters as ``node.parameter``."""
+        return {
+            f"{name}.{each}": array
+            for name, trained in self.trained.items()
+            for each, array in trained.arrays().items()
+        }
+
+    def checkpoint_arrays(self) -> dict[str, np.ndarray]:
+        """The parameters, and what the optimizers keep as ``node.slot.parameter``."""
+        kept = {
+            f"{name}.{each}": array
+            for name, trained in self.trained.items()
+            for each, array in trained.optimizer_arrays().items()
+        }
+        return self.parameters() | kept
+
+    def checkpoint_numbers(self) -> dict[str, Any]:
+        """What the optimizers count, and how many images each dropout has drawn masks for."""
+        return {
+            "optimizers": {name: trained.optimizer_numbers for name, trained in self.trained.items()},
+            "drawn_images": [kernel.drawn_images for kernel in self._dropouts()],
+        }
+
+    def _dropouts(self) -> list[Any]:
+        graph = self._training
+        return [graph._kernels[node][0] for node in graph.filters if isinstance(node, DropoutNode)]
+
+    def _restore(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, Any]) -> None:
+        for name, trained in self.trained.items():
+            lead = f"{name}."
+            own = {key.removeprefix(lead): array for key, array in arrays.items() if key.startswith(lead)}
+            trained.restore_optimizer(own, numbers["optimizers"][name])
+        for kernel, drawn in zip(self._dropouts(), numbers["drawn_images"], strict=True):
+            kernel.drawn_images = drawn
+
+
+def _before_dropout(image: ImageNode) -> ImageNode:
+    while isinstance(image.producer, DropoutNode):
+        image = image.producer.source_images[0]
+    return image

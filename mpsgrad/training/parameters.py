@@ -1,0 +1,204 @@
+"""Data sources whose parameters an optimizer updates on the device, and which a checkpoint can restore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Device
+from mpsgrad.errors import CheckpointError
+from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
+from mpsgrad.kernels.batch_normalization_state import (
+    BatchNormalizationState,
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
+)
+from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
+from mpsgrad.kernels.convolution_state import (
+    ConvolutionGradientState,
+    ConvolutionWeightsAndBiasesState,
+)
+from mpsgrad.kernels.optimizer import (
+    Optimizer,
+    OptimizerDescriptor,
+    OptimizerStochasticGradientDescent,
+    RegularizationType,
+)
+from mpsgrad.training.optimizers import OptimizerKind
+from mpsgrad.vector import Vector
+
+RUNNING_AVERAGE_RATE = 0.1
+
+
+class _Trained:
+    """The optimizer of one node's parameters, with the vectors that it keeps from step to step."""
+
+    parameter_names: tuple[str, ...]
+
+    def __init__(self, kind: OptimizerKind, arrays: Mapping[str, np.ndarray], device: Device) -> None:
+        self.optimizer: Optimizer = kind.make(OptimizerDescriptor(learning_rate=kind.learning_rate), device)
+        self._sizes = {name: arrays[name].size for name in self.parameter_names if name in arrays}
+        self._slots = {slot: [Vector(size, device) for size in self._sizes.values()] for slot in kind.slots}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Copies of the parameters by name."""
+        raise NotImplementedError
+
+    def optimizer_arrays(self) -> dict[str, np.ndarray]:
+        """Copies of what the optimizer keeps, as ``slot.parameter``."""
+        return {
+            f"{slot}.{name}": np.asarray(vector)
+            for slot, vectors in self._slots.items()
+            for name, vector in zip(self._sizes, vectors, strict=True)
+        }
+
+    @property
+    def optimizer_numbers(self) -> dict[str, int]:
+        """What the optimizer counts."""
+        step = getattr(self.optimizer, "time_step", None)
+        return {} if step is None else {"time_step": step}
+
+    def restore_optimizer(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int]) -> None:
+        """The inverse of ``optimizer_arrays`` and ``optimizer_numbers``."""
+        for slot, vectors in self._slots.items():
+            for name, vector in zip(self._sizes, vectors, strict=True):
+                vector.buffer.write(taken(arrays, f"{slot}.{name}", (vector.length,)))
+        for name, value in numbers.items():
+            setattr(self.optimizer, name, value)
+
+
+class TrainedWeights(_Trained, ConvolutionDataSource):
+    """Weights and, where there are any, biases."""
+
+    parameter_names = ("weights", "biases")
+
+    def __init__(
+        self,
+        kind: OptimizerKind,
+        descriptor: ConvolutionDescriptor,
+        arrays: Mapping[str, np.ndarray],
+        device: Device,
+    ) -> None:
+        super().__init__(kind, arrays, device)
+        self._descriptor = descriptor
+        self._arrays = dict(arrays)
+        shapes = [self._arrays[name].shape if name in self._sizes else None for name in self.parameter_names]
+        assert shapes[0] is not None
+        self._updated = ConvolutionWeightsAndBiasesState(shapes[0], shapes[1], device)
+        self._is_updated = False
+
+    @property
+    def descriptor(self) -> ConvolutionDescriptor:
+        return self._descriptor
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self._arrays["weights"]
+
+    @property
+    def bias_terms(self) -> np.ndarray | None:
+        return self._arrays.get("biases")
+
+    def load(self) -> bool:
+        self._arrays = self.arrays()
+        return True
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        if not self._is_updated:
+            return self._arrays
+        biases = self._updated.biases
+        return {"weights": self._updated.weights} | ({} if biases is None else {"biases": biases})
+
+    def update_with_command_buffer(
+        self,
+        command_buffer: CommandBuffer,
+        gradient_state: ConvolutionGradientState,
+        source_state: ConvolutionWeightsAndBiasesState,
+    ) -> ConvolutionWeightsAndBiasesState:
+        optimizer: Any = self.optimizer
+        optimizer.encode_convolution(
+            command_buffer, gradient_state, source_state, **self._slots, result_state=self._updated
+        )
+        self._is_updated = True
+        return self._updated
+
+
+class TrainedNormalization(_Trained, BatchNormalizationDataSource):
+    """Gamma and beta, and the running averages of mean and variance: ``v + 0.1 (batch - v)`` in each step."""
+
+    parameter_names = ("gamma", "beta")
+
+    def __init__(self, kind: OptimizerKind, epsilon: float, arrays: Mapping[str, np.ndarray], device: Device) -> None:
+        super().__init__(kind, arrays, device)
+        self._epsilon = epsilon
+        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(arrays["gamma"], arrays["beta"], device)
+        self._running = NormalizationMeanAndVarianceState.from_arrays(arrays["mean"], arrays["variance"], device)
+        # A step of rate -rate on the "gradient" batch - v, which L2 with scale -1 gives.
+        self._average = OptimizerStochasticGradientDescent(
+            OptimizerDescriptor(
+                learning_rate=-RUNNING_AVERAGE_RATE,
+                regularization_type=RegularizationType.L2,
+                regularization_scale=-1.0,
+            ),
+            device=device,
+        )
+
+    @property
+    def number_of_feature_channels(self) -> int:
+        return self._gamma_and_beta.number_of_feature_channels
+
+    @property
+    def epsilon(self) -> float:
+        return self._epsilon
+
+    @property
+    def gamma(self) -> np.ndarray:
+        return self._gamma_and_beta.gamma
+
+    @property
+    def beta(self) -> np.ndarray:
+        return self._gamma_and_beta.beta
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self._running.mean
+
+    @property
+    def variance(self) -> np.ndarray:
+        return self._running.variance
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {name: getattr(self, name) for name in ("gamma", "beta", "mean", "variance")}
+
+    def update_gamma_and_beta_with_command_buffer(
+        self, command_buffer: CommandBuffer, batch_normalization_state: BatchNormalizationState
+    ) -> NormalizationGammaAndBetaState:
+        optimizer: Any = self.optimizer
+        optimizer.encode_batch_normalization(
+            command_buffer, batch_normalization_state, **self._slots, result_state=self._gamma_and_beta
+        )
+        return self._gamma_and_beta
+
+    def update_mean_and_variance_with_command_buffer(
+        self, command_buffer: CommandBuffer, batch_normalization_state: BatchNormalizationState
+    ) -> NormalizationMeanAndVarianceState:
+        vectors = zip(batch_normalization_state.statistics_vectors, self._running.parameter_vectors, strict=True)
+        for batch, running in vectors:
+            self._average.encode(
+                command_buffer, input_gradient_vector=batch, input_values_vector=running, result_values_vector=running
+            )
+        self._running._written_by(command_buffer)
+        return self._running
+
+
+def taken(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of a checkpoint. Raises ``CheckpointError`` if there is none of this name or it has another shape."""
+    array = arrays.get(name)
+    if array is None or array.shape != shape or array.dtype != np.float32:
+        found = "nothing" if array is None else f"{array.dtype.name} of shape {array.shape}"
+        raise CheckpointError(f"the checkpoint has {found} for {name}; the model has float32 of shape {shape}")
+    return array

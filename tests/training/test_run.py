@@ -1,0 +1,300 @@
+"""``mpsgrad train --model --data``: it learns, goes on to the same bits after a stop, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from mpsgrad import cli
+from mpsgrad.training import graph_network, run
+from mpsgrad.training.checkpoint import CheckpointFolder
+from mpsgrad.training.report import confusion_matrix
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_network.py"
+SMALL_MODEL = """
+import mpsgrad as mg
+from mpsgrad.training import initial
+
+def build(pictures, shape, classes, generator):
+    height, width, channels = shape
+    return mg.FullyConnectedNode(pictures, initial.weights(generator, classes, (height, width), channels))
+"""
+
+
+@pytest.fixture(autouse=True)
+def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots take longer than the training of these tests: one test looks at them."""
+    if request.node.name != "test_a_model_of_a_file_learns_and_the_files_say_so":
+        for name in ("write_loss_plot", "write_confusion_matrix"):
+            monkeypatch.setattr(run, name, lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def stripes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of 6 x 6 pixels of which one of three columns is bright: 80 to train with, 40 to test with."""
+    random = np.random.default_rng(8)
+    file = tmp_path_factory.mktemp("data") / "stripes.npz"
+    arrays = {}
+    for part, count in (("train", 80), ("test", 40)):
+        classes = random.integers(0, 3, count)
+        images = random.random((count, 6, 6, 1), np.float32)
+        images[np.arange(count), :, 2 * classes] += 1.0
+        arrays |= {f"x_{part}": images, f"y_{part}": classes}
+    np.savez(file, **arrays)
+    return file
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("model") / "small.py"
+    file.write_text(SMALL_MODEL)
+    return file
+
+
+def command(output: Path, model: Any, stripes: Path, *options: str) -> list[str]:
+    shared = ["train", "--model", str(model), "--data", f"npz:{stripes}", "--batch-size", "16", "--epochs", "3"]
+    return [*shared, "--output", str(output), *options]
+
+
+def steps(output: Path) -> list[int]:
+    return list(CheckpointFolder(output / "checkpoints").files())
+
+
+def result(output: Path) -> tuple[bytes, list[float]]:
+    metrics = json.loads((output / "metrics.json").read_text())
+    return (output / "weights.safetensors").read_bytes(), metrics["train_loss"]
+
+
+class Stopped(Exception):
+    """The process ends here."""
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Has training end in the middle of step ``count`` + 1 of this process."""
+    train_step = graph_network.GraphNetwork.train_step
+    done = 0
+
+    def train_until(self: Any, *arguments: Any) -> float:
+        nonlocal done
+        if done == count:
+            raise Stopped
+        done += 1
+        return train_step(self, *arguments)
+
+    monkeypatch.setattr(graph_network.GraphNetwork, "train_step", train_until)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    tmp_path: Path,
+    stripes: Path,
+    optimizer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ("--optimizer", optimizer, "--learning-rate", "0.01", "--checkpoint-steps", "3")
+    assert cli.main(command(tmp_path / "whole", EXAMPLE, stripes, *options)) == 0
+    for count in (1, 4, 4):
+        with monkeypatch.context() as patch:
+            stop_after(patch, count)
+            with pytest.raises(Stopped):
+                cli.main(command(tmp_path / "parts", EXAMPLE, stripes, *options, "--resume"))
+    assert steps(tmp_path / "parts") == [6, 5]
+    assert cli.main(command(tmp_path / "parts", EXAMPLE, stripes, *options)) == 1
+    assert "came to step 6; go on with --resume" in capsys.readouterr().err
+    assert cli.main(command(tmp_path / "parts", EXAMPLE, stripes, *options, "--resume")) == 0
+    assert "goes on after step 6 of 15" in capsys.readouterr().out
+    assert result(tmp_path / "parts") == result(tmp_path / "whole")
+    assert steps(tmp_path / "parts") == [15, 12]
+
+
+def test_a_model_of_a_file_learns_and_the_files_say_so(
+    tmp_path: Path, stripes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command(tmp_path, EXAMPLE, stripes, "--epochs", "6", "--schedule", "step")) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["test_accuracy"] == metrics["test_accuracies"][-1] >= 0.9
+    assert metrics["train_loss"][-1] < 0.2 * metrics["train_loss"][0]
+    assert metrics["settings"]["schedule"] == "step" and metrics["settings"]["learning_rate"] == 0.05
+    weights = load_file(tmp_path / "weights.safetensors")
+    assert {name: array.shape for name, array in weights.items()} == {
+        "convolution_1.weights": (16, 3, 3, 1),
+        **{f"batch_normalization_1.{name}": (16,) for name in ("gamma", "beta", "mean", "variance")},
+        "fully_connected_1.weights": (3, 3, 3, 16),
+        "fully_connected_1.biases": (3,),
+    }
+    assert (weights["batch_normalization_1.gamma"] != 1).any() and (weights["batch_normalization_1.mean"] != 0).any()
+    for name in ("loss.png", "confusion.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert "test accuracy" in capsys.readouterr().out
+    # A run that came to its end writes the same files again, and makes place for another one.
+    before = result(tmp_path)
+    assert cli.main(command(tmp_path, EXAMPLE, stripes, "--epochs", "6", "--schedule", "step", "--resume")) == 0
+    assert result(tmp_path) == before
+    assert cli.main(command(tmp_path, EXAMPLE, stripes, "--epochs", "1", "--seed", "1")) == 0
+    assert steps(tmp_path) == [5]
+
+
+def test_lenet_learns_digits(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    options = ("--epochs", "10", "--batch-size", "64", "--output", str(tmp_path))
+    assert cli.main(["train", "--model", "lenet", "--data", "digits", *options]) == 0
+    assert json.loads((tmp_path / "metrics.json").read_text())["test_accuracy"] >= 0.98
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path: Path, stripes: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("whole", "damaged"):
+        assert cli.main(command(tmp_path / name, small_model, stripes)) == 0
+    files = CheckpointFolder(tmp_path / "damaged" / "checkpoints").files()
+    content = bytearray(files[15].read_bytes())
+    content[-3] ^= 4
+    files[15].write_bytes(content)
+    capsys.readouterr()
+    assert cli.main(command(tmp_path / "damaged", small_model, stripes, "--resume")) == 0
+    said = capsys.readouterr().out.replace("\n", "")
+    assert "checkpoint-00000015.safetensors: is damaged" in said and "the one before is used" in said
+    assert "goes on after step 10 of 15" in said
+    assert result(tmp_path / "damaged") == result(tmp_path / "whole")
+    for file in CheckpointFolder(tmp_path / "damaged" / "checkpoints").files().values():
+        file.write_bytes(b"junk")
+    assert cli.main(command(tmp_path / "damaged", small_model, stripes, "--resume")) == 1
+    assert "none of the 2 checkpoints is whole" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_as_it_began(
+    tmp_path: Path, stripes: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(small_model.read_text())
+    assert cli.main(command(tmp_path, model, stripes)) == 0
+    for options, message in (
+        (("--seed", "1"), "the run has seed 0, but now it is 1"),
+        (("--optimizer", "adam", "--learning-rate", "0.05"), "the run has optimizer sgd, but now it is adam"),
+        (("--epochs", "4"), "the run has epochs 3, but now it is 4"),
+    ):
+        assert cli.main(command(tmp_path, model, stripes, "--resume", *options)) == 1
+        assert message in capsys.readouterr().err
+    model.write_text(f"{small_model.read_text()}# changed")
+    assert cli.main(command(tmp_path, model, stripes, "--resume")) == 1
+    assert "the run has model checksum" in capsys.readouterr().err
+
+
+MODEL_START = """
+import mpsgrad as mg
+from mpsgrad.training.initial import weights
+def build(pictures, shape, classes, generator):
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "has no function build(pictures, shape, classes, generator)"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def build(", "SyntaxError"),
+        (MODEL_START + "    raise KeyError('x')", "build: KeyError: 'x'"),
+        (MODEL_START + "    return 3", "build returned 3; it has to be the last node"),
+        (MODEL_START + "    return pictures", "it has to be the last node"),
+        (MODEL_START + "    return mg.SoftMaxNode(pictures)", "leave it out: the loss applies the softmax"),
+        (MODEL_START + "    return mg.NeuronReLUNode(mg.ImageNode('other'))", "it has to be the pictures alone"),
+        (
+            MODEL_START + "    return mg.ConvolutionNode(pictures, weights(generator, 4, 3, 1))",
+            "the scores of a picture are 1x6x6x4; they have to be 1x1x1x3",
+        ),
+        (
+            MODEL_START + "    return mg.ConvolutionNode(pictures, weights(generator, 4, 3, 2))",
+            "has 1 feature channels",
+        ),
+        (
+            MODEL_START + "    first = mg.ConvolutionNode(pictures, weights(generator, 1, 3, 1), label='a')\n"
+            "    return mg.ConvolutionNode(first.result_image, weights(generator, 1, 3, 1), label='a')",
+            "two nodes have the label 'a'",
+        ),
+        (
+            MODEL_START + "    source = mg.InstanceNormalizationDataSource.from_arrays(number_of_feature_channels=1)\n"
+            "    return mg.InstanceNormalizationNode(pictures, source)",
+            "cannot be trained here",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_said(
+    tmp_path: Path, stripes: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(text)
+    assert cli.main(command(tmp_path, file, stripes)) == 1
+    said = capsys.readouterr().err
+    assert message in said and "model.py" in said
+    assert not steps(tmp_path)
+
+
+def test_wrong_options_are_refused(
+    tmp_path: Path, stripes: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (
+        ["train"],
+        ["train", "--model", "lenet"],
+        ["train", "digits", "--resume"],
+        ["train", "digits", "--model", "lenet", "--data", "digits"],
+        command(tmp_path, "lenet", stripes, "--learning-rate", "0"),
+        command(tmp_path, "lenet", stripes, "--learning-rate", "4e38"),
+        command(tmp_path, "lenet", stripes, "--seed", "-1"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(arguments)
+        assert caught.value.code == 2
+    assert "--model is for --model and --data, not for 'train digits'" in capsys.readouterr().err
+    for arguments, message in (
+        (command(tmp_path, "alexnet", stripes), "no model 'alexnet'; it has to be one of lenet"),
+        (command(tmp_path, tmp_path / "none.py", stripes), "none.py: there is no such file"),
+        (command(tmp_path, "lenet", stripes, "--batch-size", "81"), "batches of 81 pictures, but there are 80"),
+        (command(tmp_path, small_model, stripes, "--learning-rate", "3e38"), "begin anew with a learning rate below"),
+    ):
+        assert cli.main(arguments) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_the_model_of_the_readme_is_the_example() -> None:
+    assert f"```python\n{EXAMPLE.read_text()}```" in (EXAMPLE.parents[1] / "README.md").read_text()
+
+
+def test_the_confusion_matrix_has_classes_as_rows() -> None:
+    matrix = confusion_matrix(np.array([0, 0, 2]), np.array([0, 1, 2]), 3)
+    np.testing.assert_array_equal(matrix, [[1, 1, 0], [0, 0, 0], [0, 0, 1]])
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.nightly)])
+def test_kills_at_random_moments_leave_the_last_checkpoint(
+    tmp_path: Path, stripes: Path, small_model: Path, kills: int
+) -> None:
+    random = np.random.default_rng(kills)
+    options = ("--epochs", str(30 * kills), "--checkpoint-steps", "2")
+    arguments = command(tmp_path / "killed", small_model, stripes, *options, "--resume")
+    folder = CheckpointFolder(tmp_path / "killed" / "checkpoints")
+    reached = 0
+    for _ in range(kills):
+        process = subprocess.Popen([sys.executable, "-m", "mpsgrad", *arguments], stdout=subprocess.DEVNULL)
+        while process.poll() is None and max(folder.files(), default=0) <= reached:
+            time.sleep(0.005)
+        time.sleep(random.random() * 0.1)
+        assert process.poll() is None, "the run came to its end before it was killed"
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        last, damaged = folder.last()
+        assert last is not None and last.step > reached and not damaged
+        reached = last.step
+    assert cli.main(arguments) == 0
+    assert cli.main(command(tmp_path / "whole", small_model, stripes, *options)) == 0
+    assert result(tmp_path / "killed") == result(tmp_path / "whole")
