@@ -17,7 +17,7 @@ mpsgrad train digits
 mpsgrad train --model MODEL --data DATA
   trains a model of graph nodes, with checkpoints: a run that was stopped goes on with --resume, to the same bits.
 
-MODEL is lenet, or a Python file with a function
+MODEL is lenet, resnet18 (for small pictures, as those of CIFAR), or a Python file with a function
 
     build(pictures, shape, classes, generator)
 

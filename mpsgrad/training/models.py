@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.errors import ModelError
-from mpsgrad.graph import ConvolutionNode, FullyConnectedNode, ImageNode, NeuronReLUNode, PoolingMaxNode
+from mpsgrad.graph import (
+    AdditionNode,
+    BatchNormalizationNode,
+    ConvolutionNode,
+    FullyConnectedNode,
+    ImageNode,
+    NeuronReLUNode,
+    PoolingMaxNode,
+    ReductionSpatialMeanNode,
+)
 from mpsgrad.training import initial
 
 Build = Callable[[ImageNode, tuple[int, int, int], int, np.random.Generator], Any]
@@ -45,7 +54,52 @@ def lenet(
     return FullyConnectedNode(image, initial.weights(generator, classes, 1, channels), label="fully_connected_3")
 
 
-MODELS: dict[str, Build] = {"lenet": lenet}
+def resnet18(
+    pictures: ImageNode, shape: tuple[int, int, int], classes: int, generator: np.random.Generator
+) -> FullyConnectedNode:
+    """ResNet-18 (He et al., 2016) for small pictures: a first convolution of 3 x 3 pixels and no pooling behind it.
+
+    Four stages of two blocks with 64, 128, 256 and 512 channels; each but the first halves width and height.
+    """
+    image = _normalized(pictures, "stem", 64, 3, shape[2], 1, generator, has_relu=True)
+    channels = 64
+    for stage, outputs in enumerate((64, 128, 256, 512), 1):
+        for block in (1, 2):
+            stride = 2 if stage > 1 and block == 1 else 1
+            name = f"stage_{stage}_block_{block}"
+            inner = _normalized(image, f"{name}_first", outputs, 3, channels, stride, generator, has_relu=True)
+            inner = _normalized(inner, f"{name}_second", outputs, 3, outputs, 1, generator)
+            if channels != outputs:
+                image = _normalized(image, f"{name}_shortcut", outputs, 1, channels, stride, generator)
+            image = NeuronReLUNode(AdditionNode(inner, image).result_image).result_image
+            channels = outputs
+    mean = ReductionSpatialMeanNode(image)
+    return FullyConnectedNode(
+        mean.result_image, initial.weights(generator, classes, 1, channels), label="fully_connected"
+    )
+
+
+def _normalized(
+    image: ImageNode,
+    name: str,
+    outputs: int,
+    size: int,
+    inputs: int,
+    stride: int,
+    generator: np.random.Generator,
+    *,
+    has_relu: bool = False,
+) -> ImageNode:
+    """A convolution without biases, batch normalization, and with ``has_relu`` ReLU."""
+    weights = initial.weights(generator, outputs, size, inputs, stride=stride, biases=False)
+    convolution = ConvolutionNode(image, weights, label=f"{name}_convolution")
+    normalization = BatchNormalizationNode(
+        convolution.result_image, initial.normalization(outputs), label=f"{name}_normalization"
+    )
+    return NeuronReLUNode(normalization.result_image).result_image if has_relu else normalization.result_image
+
+
+MODELS: dict[str, Build] = {"lenet": lenet, "resnet18": resnet18}
 
 
 def load(text: str) -> Build:

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import mpsgrad as mg
 from mpsgrad import cli
-from mpsgrad.training import graph_network, run
+from mpsgrad.training import graph_network, models, run
 from mpsgrad.training.checkpoint import CheckpointFolder
+from mpsgrad.training.optimizers import OPTIMIZERS
 from mpsgrad.training.report import confusion_matrix
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_network.py"
@@ -150,6 +152,27 @@ def test_lenet_learns_digits(tmp_path: Path) -> None:
     options = ("--epochs", "10", "--batch-size", "64", "--output", str(tmp_path))
     assert cli.main(["train", "--model", "lenet", "--data", "digits", *options]) == 0
     assert json.loads((tmp_path / "metrics.json").read_text())["test_accuracy"] >= 0.98
+
+
+def test_resnet18_has_its_shapes_and_learns_a_batch(device: mg.Device) -> None:
+    random = np.random.default_rng(9)
+    network = graph_network.GraphNetwork(
+        "resnet18",
+        models.load("resnet18"),
+        shape=(8, 8, 3),
+        classes=100,
+        batch_size=4,
+        optimizer=OPTIMIZERS["sgd"],
+        seed=0,
+        device=device,
+    )
+    arrays = network.parameters()
+    trained = {name: array for name, array in arrays.items() if not name.endswith((".mean", ".variance"))}
+    assert sum(array.size for array in trained.values()) == 11_220_132
+    pictures = random.random((4, 8, 8, 3), np.float32)
+    labels = np.eye(100, dtype=np.float32)[[3, 50, 7, 99]].reshape(4, 1, 1, 100)
+    losses = [network.train_step(pictures, labels, 0.05) for _ in range(4)]
+    assert losses[0] == pytest.approx(np.log(100), rel=0.3) and losses[-1] < 0.5 * losses[0]
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
