@@ -27,6 +27,7 @@ nightly: $(VENV)/.installed
 docs: $(VENV)/.installed
 	$(BIN)/python tests/msl/metal_table.py
 	$(BIN)/python tests/mps/apple_pages.py
+	$(BIN)/python docs/draw_families.py
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench
