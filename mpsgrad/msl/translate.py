@@ -388,7 +388,10 @@ class _Translator:
             if self._mentions_bfloat:
                 self._used.add(ARM_OF_BFLOAT)
             for (start, end), function in ((choice.extent, CHOOSE), *((arm, ARM) for arm in choice.arms)):
-                self._before[id(tokens[start])] = self._before.get(id(tokens[start]), "") + f"{function}("
+                before = self._before.get(id(tokens[start]), "")
+                # What makes a view whole belongs to the bracket behind it.
+                view = WHOLE if before.endswith(WHOLE) else ""
+                self._before[id(tokens[start])] = f"{before.removesuffix(WHOLE)}{function}({view}"
                 self._before[id(tokens[end])] = ")" + self._before.get(id(tokens[end]), "")
 
     def _make_unions_assignable(self) -> None:

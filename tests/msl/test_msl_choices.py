@@ -27,6 +27,7 @@ CASES = {
     "larger(a[i]) + larger(b[i])": np.maximum(HALF, 0) + FLOAT,
     "float(larger_still(a[i]))": np.where(HALF > 0, np.maximum(HALF, 1), 0.25),
     "(i > 1 ? half4(a[i]) : half4(1)).y": np.where(np.arange(4) > 1, HALF, 1),
+    "((half2(a[i], 1)).yx).y > 0 ? b[i] : half(1)": np.where(HALF > 0, FLOAT, 1),
     "vec<half, 2>(a[i], 1)[i > 1 ? 0 : 1]": np.where(np.arange(4) > 1, HALF, 1),
 }
 
