@@ -14,7 +14,6 @@ from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import Type
 from mpsgrad.msl.backend import floating_literal
-from mpsgrad.msl.tokens import NUMBER
 
 _BOUNDARIES = frozenset("; { } , ( [ ? : = += -= *= /= %= &= |= ^= <<= >>= return else do case".split())
 _SUFFIXES = {"half": "h", "bfloat": "bf"}
@@ -31,19 +30,19 @@ class Choice:
 def mentions(source: Source, scalars: Collection[str]) -> bool:
     """Whether the program has values of one of these types, or of vectors of them."""
     suffixes = {_SUFFIXES[name] for name in scalars}
-    for token in source.tokens:
-        if token.kind == NUMBER:
-            parts = floating_literal(token.text)
+    for text in {token.text for token in source.tokens}:
+        if text[:1].isdigit() or text[:1] == ".":
+            parts = floating_literal(text)
             if parts is not None and parts[1] in suffixes:
                 return True
-        elif any(name in token.text.lower() for name in scalars):
+        elif any(name in text.lower() for name in scalars):
             return True
     return False
 
 
 def choices(source: Source, scalars: Collection[str]) -> list[Choice]:
     """The choices of ``source`` between values one of which may have one of the types ``scalars``, left to right."""
-    if not mentions(source, scalars):
+    if all(token.text != "?" for token in source.tokens) or not mentions(source, scalars):
         return []
     brackets = template_brackets(source)
     expressions = Expressions(source)

@@ -135,6 +135,7 @@ CASES = [
     (47, "void g(device packed_bool2* x) {}", "unknown type name 'packed_bool2'", "void g(device packed_char2* x) {}"),
     (48, "void g() { int a[2] = {1, 2.5}; }", "type 'float' cannot be narrowed to 'int' in initializer list", "void g() { int a[2] = {1, int(2.5)}; float b[] = {1, 2}; }"),
     (48, "void g() { uint n{-1}; }", "constant expression evaluates to -1 which cannot be narrowed to type 'uint'", "void g() { uint n = -1; int m{-1}; }"),
+    (48, "void g() { uchar a[] = {255, 256}; }", "constant expression evaluates to 256 which cannot be narrowed to type 'uchar'", "void g() { uchar a[] = {255}; char b[] = {-128, 127}; ulong c[] = {0xffffffffffffffff}; uint d[] = {0xffffffff}; }"),
     (48, "void g() { float a[0]; }", "zero-length arrays", "void g() { float a[1]; }"),
     (48, "struct { int n; };", "anonymous structs and unions must be class members", "struct S { union { int n; float v; }; struct { int m; }; };"),
     (49, "struct S { int n; int get() { return n; } };\nint g(device S* s) { return s->get(); }", "no matching member function for call to 'get'", "struct S { int n; int get() const device { return n; } };\nint g(device S* s) { return s[1].get(); }"),

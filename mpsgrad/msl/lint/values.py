@@ -9,7 +9,7 @@ from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, spell
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle, spell
 
 _ASSIGNMENT = re.compile(r"[-+*/%&|^]?=|<<=|>>=")
 
@@ -358,6 +358,14 @@ def conditions_are_scalar(source: Source) -> Iterator[Found]:
             yield token, f"the condition of '?:' must be a scalar, not '{kind}'; select() chooses by component"
 
 
+def _holds(integer: str, value: int) -> bool:
+    """Whether an integer type has a value."""
+    if integer == "bool":
+        return value in (0, 1)
+    bits = 8 * SIZES[integer] - (not integer.startswith("u"))
+    return (0 if integer.startswith("u") else -(1 << bits)) <= value < 1 << bits
+
+
 @rule(
     48,
     "narrowing",
@@ -365,7 +373,7 @@ def conditions_are_scalar(source: Source) -> Iterator[Found]:
     why="Braces refuse conversions that can lose a value, and an array has at least one element.",
 )
 def braces_do_not_narrow(source: Source) -> Iterator[Found]:
-    """Sees floating values and negative literals in the braces of integer variables, and arrays of length zero."""
+    """Sees floating values and literals out of range in the braces of integer variables, and arrays of length zero."""
     expressions = Expressions(source)
     tokens = source.tokens
     for variables in source.variables.values():
@@ -383,9 +391,9 @@ def braces_do_not_narrow(source: Source) -> Iterator[Found]:
                 target = Type(kind.base)
                 if value is not None and value.is_scalar and value.base in FLOATS:
                     yield tokens[start], f"type '{value}' cannot be narrowed to '{target}' in initializer list"
-                elif end == start + 2 and source.text(start) == "-" and kind.base.startswith("u"):
+                elif source.kind(end - 1) == NUMBER and (end == start + 1 or source.text(start) == "-"):
                     constant = source.integer(tokens[start:end])
-                    if constant is not None and constant < 0:
+                    if constant is not None and end <= start + 2 and not _holds(kind.base, constant):
                         message = (
                             f"constant expression evaluates to {constant} which cannot be narrowed to type '{target}'"
                         )
