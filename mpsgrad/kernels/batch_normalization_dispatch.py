@@ -17,10 +17,12 @@ from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronD
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
     CHUNKED_ROWS,
+    THREADS_OF_EIGHTS,
     ChunkedRows,
     Layout,
     Operand,
     chunked_rows,
+    exceeds_caches,
     merge_pixels,
     pieces,
     summing_pixels_per_row,
@@ -36,6 +38,7 @@ PARAMETERS = ParameterStruct(
     pixels="int",
     previous="int",
     needs_gradients="int",
+    exceeds_caches="int",
     epsilon="float",
     neuron=NEURON,
 )
@@ -78,6 +81,8 @@ def _family(name: str) -> ShaderFamily:
         (IMAGE_LAYOUT, NEURON, PARAMETERS, TILE_PARAMETERS, COPY_PARAMETERS),
         {
             "by_vectors": True,
+            "by_eights": False,
+            "threads_of_eights": THREADS_OF_EIGHTS,
             "threads": THREADS,
             "merging_threads": MERGING_THREADS,
             "statistics_rows": STATISTICS_ROWS,
@@ -89,7 +94,7 @@ def _family(name: str) -> ShaderFamily:
             "neuron_types": (name,),
             "per_image": False,
         },
-        {"cpu": {"by_vectors": False, "threads": 64, "rows": 64, "calls_functions": False}},
+        {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64, "calls_functions": False}},
         measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
         template="batch_normalization",
         ahead_of_time=common,
@@ -205,7 +210,15 @@ class _SimdgroupEncoder(Encoder):
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
         return chunked_rows(names, layouts, pixels_per_row, tunables(self.device.tuning), adds_up)
 
-    def _parameters(self, work: ChunkedRows, *, pixels: int = 0, previous: int = 0, needs_gradients: int = 0) -> Buffer:
+    def _parameters(
+        self,
+        work: ChunkedRows,
+        *,
+        pixels: int = 0,
+        previous: int = 0,
+        needs_gradients: int = 0,
+        exceeds: bool = False,
+    ) -> Buffer:
         return self.device.constant_buffer(
             PARAMETERS.pack(
                 **work.parameters,
@@ -213,6 +226,7 @@ class _SimdgroupEncoder(Encoder):
                 pixels=pixels,
                 previous=previous,
                 needs_gradients=needs_gradients,
+                exceeds_caches=int(exceeds),
                 epsilon=self.epsilon,
                 neuron=self.neuron.shader_parameters,
             )
@@ -264,7 +278,8 @@ class _SimdgroupEncoder(Encoder):
     ) -> None:
         """Before it the table of coefficients for the columns is made."""
         work = self._work(names, layouts, adds_up=False)
-        parameters = self._parameters(work, pixels=pixels, needs_gradients=int(bool(gradients)))
+        exceeds = exceeds_caches(layouts[-1], len(buffers), tunables(self.device.tuning))
+        parameters = self._parameters(work, pixels=pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds)
         table = self.scratch((5 + len(self.slopes)) * work.columns)
         self._add(
             "normalization_coefficients",
@@ -276,6 +291,9 @@ class _SimdgroupEncoder(Encoder):
             parameters,
         )
         *sources, destination = buffers
+        is_plain = self.neuron.neuron_type is NeuronType.NONE and self.metal_type == "float"
+        if is_plain and work.columns % 8 == 0 and work.parameters["tail"] == 0:
+            function_name += "_of_eights"
         self._add(function_name, work.threads, *sources, table, destination, parameters)
 
 

@@ -12,7 +12,17 @@ from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.neuron import require_no_clamped_reads
-from mpsgrad.kernels.pointwise import ASSUMED_COMPUTE_UNITS, Layout, Operand, merge_pixels, pieces, values_of_vector
+from mpsgrad.kernels.pointwise import (
+    ASSUMED_COMPUTE_UNITS,
+    THREADS_OF_EIGHTS,
+    Layout,
+    Operand,
+    elements_per_thread,
+    exceeds_caches,
+    merge_pixels,
+    pieces,
+    values_of_vector,
+)
 from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot
 from mpsgrad.tunables import tunables
@@ -33,6 +43,8 @@ PARAMETERS = ParameterStruct(
     source=IMAGE_LAYOUT,
     destination=IMAGE_LAYOUT,
     rows_per_simdgroup="int",
+    rows_per_thread="int",
+    exceeds_caches="int",
     by_vectors="int",
 )
 
@@ -47,11 +59,13 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS),
     {
         "threads": THREADS,
+        "by_eights": False,
+        "threads_of_eights": THREADS_OF_EIGHTS,
         "spread": SPREAD,
         "row_threads": ROW_THREADS,
         "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
     },
-    {"cpu": {"spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
+    {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
     lambda numbers: {
         "in_registers": tuple((most, min(rows, numbers.soft_max_rows_at_once)) for most, rows in IN_REGISTERS),
     },
@@ -184,6 +198,8 @@ def _add_dispatches(
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
     device, channels, metal_type = kernel.device, layout[6], destination.channel_format.metal_type
     variant = _variant(device, channels)
+    if device.family == "cpu" and metal_type == "float" and function_name == "soft_max_gradient" and channels >= 8:
+        variant = "_of_eights"
     function = FAMILY.function(device, function_name + variant, metal_type)
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
@@ -198,7 +214,11 @@ def _add_dispatches(
         rows = width * height * images
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
-        if "_of_" in variant:
+        numbers = tunables(device.tuning)
+        rows_per_thread = max(1, elements_per_thread(rows * channels, device.compute_units, numbers) // channels)
+        if variant == "_of_eights":
+            rows_per_threadgroup = THREADS_OF_EIGHTS * rows_per_thread
+        elif "_of_" in variant:
             values = _vectors(channels, metal_type) * values_of_vector(metal_type)
             rows_per_threadgroup = ROW_THREADS * values // channels
         command_buffer.add_dispatch(
@@ -212,6 +232,8 @@ def _add_dispatches(
                     source=parts[-1],
                     destination=target,
                     rows_per_simdgroup=rows_per_simdgroup,
+                    rows_per_thread=rows_per_thread,
+                    exceeds_caches=int(exceeds_caches(target, len(merged), numbers)),
                     by_vectors=int(_is_run_of_vectors(merged, metal_type)),
                 )
             ),
