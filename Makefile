@@ -41,7 +41,7 @@ sanitize: $(VENV)/.installed
 
 lint: $(VENV)/.installed
 	$(BIN)/python -m pip install -q ruff mypy
-	$(BIN)/ruff check mpsgrad tests bench
+	$(BIN)/ruff check mpsgrad tests bench examples docs
 	$(BIN)/mypy
 
 $(VENV)/bin/python:

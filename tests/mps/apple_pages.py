@@ -33,7 +33,7 @@ and iOS 16, and what becomes of it in `mpsgrad.mps`:
 
 | | | |
 |---|---|---|
-| ✅ | done | does what MPS does; the tests call it by Apple's name |
+| ✅ | done | does what MPS does; tests check that each call fits, and run kernels by Apple's names |
 | 🔶 | different | can be used; the row says what is different |
 | ⛔ | unavailable in MPS | Apple forbids the inherited method: calling it raises `NotImplementedError` here too |
 | 🚧 | under construction | raises `NotImplementedError` |
