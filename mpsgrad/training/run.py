@@ -73,9 +73,9 @@ def train(
     """Trains as ``settings`` say, shows what happens and writes the files to ``output``.
 
     Each epoch goes through the pictures in a new order, in whole batches; the rest of fewer pictures is left out. The
-    first step is recorded and replayed. A checkpoint is written to ``output/checkpoints`` at the end of each epoch, and
-    with ``checkpoint_steps`` after so many steps, too. With ``resumes`` the run goes on from the last one that is
-    whole, if there is any, to the same bits as a run that was not interrupted.
+    first step is recorded and replayed. A checkpoint is written to ``output/checkpoints`` at the beginning, at the end
+    of each epoch, and with ``checkpoint_steps`` after so many steps, too. With ``resumes`` the run goes on from the
+    last one that is whole, if there is any, to the same bits as a run that was not interrupted.
 
     Raises ``DataError``, ``ModelError`` and ``CheckpointError``, the last also if ``output`` has checkpoints of a run
     that has not come to its end and ``resumes`` is false; and ``MPSGradError`` if the loss is no longer finite.
@@ -116,6 +116,8 @@ def train(
         made["network"] = network.checkpoint_numbers()
         folder.save(Checkpoint(step, network.checkpoint_arrays(), made))
 
+    if last is None:
+        save()  # A folder that cannot be written is found before anything is computed.
     with Progress(
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(),
@@ -183,7 +185,7 @@ def _last_checkpoint(
     for error in damaged:
         console.print(f"{error}; {'the one before is used' if last else 'there is none before it'}", style="yellow")
     if not resumes:
-        if last is not None and last.numbers["position"]["epoch"] < last.numbers["settings"]["epochs"]:
+        if last is not None and last.step and last.numbers["position"]["epoch"] < last.numbers["settings"]["epochs"]:
             raise CheckpointError(
                 f"{folder.folder}: has the checkpoints of a run that came to step {last.step}; go on with --resume, or "
                 "begin anew with another --output or without these files"

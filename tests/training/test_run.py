@@ -144,7 +144,7 @@ def test_a_model_of_a_file_learns_and_the_files_say_so(
     assert cli.main(command(tmp_path, EXAMPLE, stripes, "--epochs", "6", "--schedule", "step", "--resume")) == 0
     assert result(tmp_path) == before
     assert cli.main(command(tmp_path, EXAMPLE, stripes, "--epochs", "1", "--seed", "1")) == 0
-    assert steps(tmp_path) == [5]
+    assert steps(tmp_path) == [5, 0]
 
 
 def test_lenet_learns_digits(tmp_path: Path) -> None:
@@ -283,6 +283,7 @@ def test_wrong_options_are_refused(
         (command(tmp_path, "alexnet", stripes), "no model 'alexnet'; it has to be one of lenet"),
         (command(tmp_path, tmp_path / "none.py", stripes), "none.py: there is no such file"),
         (command(tmp_path, "lenet", stripes, "--batch-size", "81"), "batches of 81 pictures, but there are 80"),
+        (command(small_model / "x", small_model, stripes), "cannot write"),
         (command(tmp_path, small_model, stripes, "--learning-rate", "3e38"), "begin anew with a learning rate below"),
     ):
         assert cli.main(arguments) == 1
