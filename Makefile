@@ -4,7 +4,7 @@
 # make sanitize  every kernel on an NVIDIA GPU under compute-sanitizer, which comes with NVIDIA's CUDA toolkit
 # make bench     every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
 # make docs      docs/metal-stdlib.md from the tests on this machine's devices, COVERAGE.md and docs/porting.md from Apple's names
-# make nightly   the long runs: random programs, malformed source, every width of every function
+# make nightly   the long runs: random programs, malformed source, all widths, float16 of GPUs on CPUs
 # Each makes its own virtual environment in .venv; PYTHON names the interpreter, VENV an environment to use instead.
 
 PYTHON ?= python3
@@ -23,6 +23,7 @@ test: $(VENV)/.installed
 
 nightly: $(VENV)/.installed
 	MPSGRAD_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadfile -m nightly
+	MPSGRAD_TEST_GPU_HALVES=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/kernels -k "GPU or OneThread"
 
 docs: $(VENV)/.installed
 	$(BIN)/python tests/msl/metal_table.py

@@ -5,6 +5,7 @@ Needs Hypothesis (``pip install 'mpsgrad[test]'``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,9 +113,12 @@ def window_geometries(
     return WindowGeometry(x[0], y[0], x[1], y[1], x[2], y[2], x[3], y[3], x[4], y[4], x[5], y[5])
 
 
+CHANNEL_FORMATS: Sequence[FeatureChannelFormat] = (FeatureChannelFormat.FLOAT32, FeatureChannelFormat.FLOAT16)
+
+
 def channel_formats() -> st.SearchStrategy[FeatureChannelFormat]:
     """FLOAT32 and FLOAT16."""
-    return st.sampled_from([FeatureChannelFormat.FLOAT32, FeatureChannelFormat.FLOAT16])
+    return st.sampled_from(CHANNEL_FORMATS)
 
 
 def batch_sizes() -> st.SearchStrategy[int]:

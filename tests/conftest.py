@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, settings
 import mpsgrad as mg
 
 settings.register_profile(
-    "default", deadline=None, max_examples=16, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, max_examples=12, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", parent=settings.get_profile("default"), max_examples=1000, derandomize=False)
 # For runs under compute-sanitizer, in which each kernel takes many times as long.
@@ -31,11 +30,3 @@ def opencl_device() -> mg.Device:
         return mg.find_device("opencl")
     except mg.DeviceNotFoundError as missing:
         pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="class")
-def shaders_of_gpus(device: mg.Device) -> Iterator[None]:
-    """The kernels are rendered and dispatched as on a GPU, wherever they then run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device, "family", "gpu")
-        yield

@@ -33,14 +33,17 @@ def load(file: Path) -> Pictures:
 
 def _read(file: Path) -> dict[str, np.ndarray]:
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise DataError(f"{file}: is a single array; it has to be an .npz with {', '.join(NAMES)}")
-        with loaded as archive:
-            missing = [name for name in NAMES if name not in archive]
-            if missing:
-                raise DataError(f"{file}: has no {', '.join(missing)}; it has {', '.join(archive.files) or 'nothing'}")
-            return {name: archive[name] for name in NAMES}
+        # Opened here: np.load leaves a damaged file that it opened itself open.
+        with open(file, "rb") as opened:
+            loaded = np.load(opened, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise DataError(f"{file}: is a single array; it has to be an .npz with {', '.join(NAMES)}")
+            with loaded as archive:
+                missing = [name for name in NAMES if name not in archive]
+                if missing:
+                    found = ", ".join(archive.files) or "nothing"
+                    raise DataError(f"{file}: has no {', '.join(missing)}; it has {found}")
+                return {name: archive[name] for name in NAMES}
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, MemoryError, NotImplementedError) as error:
         if isinstance(error, DataError):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -413,7 +414,7 @@ def test_bad_input_is_named(build, error, words):
 
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
-    @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("channels", [255, 256, 1000, 1025, 4096, 4097])
     @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_losses_and_gradients_match_the_reference(self, dtype, channels, reduction):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -293,14 +294,14 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("kind", ARGUMENTS.values(), ids=ARGUMENTS)
     @pytest.mark.parametrize("channels", [70, 72, 1032])
     def test_argument_forms(self, kind, channels):
-        for dtype in (np.float32, np.float16):
+        for dtype in gpu_forms.DTYPES:
             x = np.random.default_rng(4).integers(-2, 3, (2, 3, 4, channels)).astype(dtype)
             with mg.CommandBuffer() as commands:
                 y = kind[0]().encode(commands, mg.Image.from_array(x))
             np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x))
 
     @each_kind
-    @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize(
         "shape", [(2, 90, 61, 8), (1, 3, 300, 40), (1, 3, 5, 1032), (1, 70, 61, 13), (60, 7, 9, 64)]
     )

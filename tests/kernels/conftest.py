@@ -1,0 +1,20 @@
+"""The shaders of GPUs, wherever the tests run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gpu_forms
+import pytest
+
+import mpsgrad as mg
+from mpsgrad import testing
+
+
+@pytest.fixture(scope="class")
+def shaders_of_gpus(device: mg.Device) -> Iterator[None]:
+    """The kernels are rendered and dispatched as on a GPU, wherever they then run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "family", "gpu")
+        patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
+        yield

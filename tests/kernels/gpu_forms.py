@@ -1,0 +1,16 @@
+"""Which numbers the shaders of GPUs are tested with where there is none."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+import mpsgrad as mg
+from mpsgrad.image import FeatureChannelFormat
+
+HALVES = mg.default_device().family != "cpu" or "MPSGRAD_TEST_GPU_HALVES" in os.environ
+"""A CPU's compiler takes minutes for the vectors of halves of all families: they run on GPUs, and on CPUs nightly. All
+runs compile them for CUDA."""
+DTYPES = (np.float32, np.float16) if HALVES else (np.float32,)
+FORMATS = tuple(FeatureChannelFormat.from_dtype(dtype) for dtype in DTYPES)
