@@ -160,7 +160,7 @@ class ForwardKernel(BaseKernel):
         destination = self._encode_again(remembered, command_buffer, sources, destination, state)
         if state is not None:
             state._written_by(command_buffer)
-        for source in sources if len(sources) == 1 or sources[0] is not sources[1] else sources[:1]:
+        for source in sources if len(sources) == 1 else {id(source): source for source in sources}.values():
             source._read_once()
         if destination_image is not None:
             return None

@@ -13,16 +13,16 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError, StateError
 from mpsgrad.geometry import LARGEST_FLOAT, EdgeMode, Offset
-from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.image import Image
 from mpsgrad.kernel import (
     BaseKernel,
     BinaryKernel,
     EnumProperty,
-    GradientKernel,
     IntegerProperty,
     RealProperty,
     Regions,
 )
+from mpsgrad.kernels.gradient_of_one_image import _GradientOfOneImage
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.strides import (
@@ -377,7 +377,7 @@ class Compare(Arithmetic):
         }
 
 
-class ArithmeticGradient(GradientKernel):
+class ArithmeticGradient(_GradientOfOneImage):
     """The base of the gradients of ``Arithmetic`` kernels with respect to one of the two images.
 
     ``is_secondary_source_filter`` says which: the primary image (False) or the secondary. ``g`` being the incoming
@@ -397,9 +397,6 @@ class ArithmeticGradient(GradientKernel):
     """
 
     remembers_encodes = True
-    takes_binary_states = True
-    takes_the_other_image: ClassVar[bool] = False
-    """Whether ``source_image`` is the forward image that is not differentiated."""
 
     primary_scale = RealProperty(1.0, "The factor of the incoming gradient.")
     secondary_scale = RealProperty(1.0, "The factor of the other image.")
@@ -409,18 +406,6 @@ class ArithmeticGradient(GradientKernel):
     secondary_stride_in_pixels_x = IntegerProperty(1, "The state's; a 0 is compared with it.", maximum=1)
     secondary_stride_in_pixels_y = IntegerProperty(1, "The same along y.", maximum=1)
     secondary_stride_in_feature_channels = IntegerProperty(1, "The same for the channels.", maximum=1)
-
-    # objc: -initWithDevice:isSecondarySourceFilter:
-    def __init__(
-        self, *, is_secondary_source_filter: bool = False, device: Device | None = None, label: str | None = None
-    ) -> None:
-        super().__init__(device=device, label=label)
-        self._is_secondary = bool(is_secondary_source_filter)
-
-    @property
-    def is_secondary_source_filter(self) -> bool:
-        """Whether the gradient is that of the forward kernel's secondary image."""
-        return self._is_secondary
 
     @classmethod
     def of(cls, forward: Arithmetic, *, is_secondary_source_filter: bool = False) -> Any:
@@ -439,33 +424,10 @@ class ArithmeticGradient(GradientKernel):
     def _take_scales(self, primary: float, secondary: float) -> None:
         self.primary_scale = secondary if self._is_secondary else primary
 
-    def _snapshot_of(self, state: Any) -> ForwardSnapshot:
-        return state.secondary if self._is_secondary else state.primary
-
-    def _other_snapshot(self, state: Any) -> ForwardSnapshot:
-        return state.primary if self._is_secondary else state.secondary
-
-    def _source_snapshot(self, state: Any) -> ForwardSnapshot:
-        """That of the forward image which is this kernel's ``source_image``."""
-        return self._other_snapshot(state) if self.takes_the_other_image else self._snapshot_of(state)
-
-    def _expected_source(self, state: Any) -> ImageDescriptor:
-        return self._source_snapshot(state).source
-
     def _strides(self, state: Any, snapshot: ForwardSnapshot) -> tuple[int, int, int]:
         """The forward kernel's strides in the image of ``snapshot``: along the channels, x and y."""
         channel_stride = state.channel_strides[snapshot is state.secondary]
         return channel_stride, snapshot.stride_in_pixels_x, snapshot.stride_in_pixels_y
-
-    def _configure_from(self, state: Any) -> None:
-        super()._configure_from(state)
-        source = self._source_snapshot(state)
-        self._configure(
-            secondary_offset=Offset(0, 0, source.offset.z),
-            secondary_edge_mode=source.edge_mode,
-            secondary_source_feature_channel_offset=source.source_feature_channel_offset,
-            secondary_source_feature_channel_max_count=source.source_feature_channel_max_count,
-        )
 
     def _channel_counts(self, source_image: Image, state: Any) -> tuple[int, int, int]:
         own = self._strides(state, self._snapshot_of(state))[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -227,11 +227,11 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
 
         It sets the offsets, and the size of a result that is returned.
         """
-        if convolution_gradient_state is None:
-            return self._encode(
-                command_buffer, (source_image,), destination_image, destination_state, return_state, state_is_temporary
-            )
-        with self._coupled_with(command_buffer, convolution_gradient_state, destination_image is not None):
+        coupling: Any = nullcontext()
+        if convolution_gradient_state is not None:
+            configures = destination_image is not None
+            coupling = self._coupled_with(command_buffer, convolution_gradient_state, configures)
+        with coupling:
             return self._encode(
                 command_buffer, (source_image,), destination_image, destination_state, return_state, state_is_temporary
             )

@@ -170,7 +170,8 @@ class ForwardLoss(_HalfOfALoss, Kernel):
         images, height, width, channels = self._loss_shape(source)
         return ImageDescriptor(FeatureChannelFormat.FLOAT32, width, height, channels, images)
 
-    def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
+    def _make_state(self, source: Image, *others: Any) -> Any:
+        destination, command_buffer = others[-2:]
         state = LossGradientState(
             self._shared_snapshot(source, destination), (), self.device, command_buffer=command_buffer
         )
@@ -201,13 +202,15 @@ class ForwardLoss(_HalfOfALoss, Kernel):
         key = self._encode_key(command_buffer, sources, destination_image, destination_state, options)
         remembered = self._recall(key)
         if remembered is not None:
-            state, destination = destination_state, destination_image
-            if return_state:
-                assert remembered.descriptor is not None
-                destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
-                state = self._make_state(source_image, destination, command_buffer if state_is_temporary else None)
-            destination = self._encode_again(remembered, command_buffer, sources, destination, state)
-            return self._finished(command_buffer, sources, destination, state, destination_image, return_state)
+            return self._encode_forward_again(
+                remembered,
+                command_buffer,
+                sources,
+                destination_image,
+                destination_state,
+                return_state,
+                state_is_temporary,
+            )
         start = command_buffer._position()
         terms = self._terms(command_buffer, self._loss_descriptor, source_image, labels, weights)
         state = destination_state
@@ -236,18 +239,6 @@ class ForwardLoss(_HalfOfALoss, Kernel):
         self._remember(
             key, command_buffer, start, (*sources, destination), state, destination.descriptor, _whole(destination)
         )
-        return self._finished(command_buffer, sources, destination, state, destination_image, return_state)
-
-    @staticmethod
-    def _finished(
-        command_buffer: CommandBuffer,
-        sources: Sequence[Image],
-        destination: Image,
-        state: Any,
-        destination_image: Image | None,
-        return_state: bool,
-    ) -> Any:
-        """What an encode returns whose dispatches were added."""
         if state is not None:
             state._written_by(command_buffer)
         _read(*sources)

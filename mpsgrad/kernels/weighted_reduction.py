@@ -16,10 +16,10 @@ from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import (
     BaseKernel,
     BinaryKernel,
-    GradientKernel,
     RegionProperty,
     Regions,
 )
+from mpsgrad.kernels.gradient_of_one_image import _GradientOfOneImage
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.reduction import CHANNELS
 from mpsgrad.kernels.strides import (
@@ -282,7 +282,7 @@ class ReduceFeatureChannelsAndWeightsMean(ReduceBinary):
         return 1.0 / channels
 
 
-class ReduceFeatureChannelsAndWeightsGradient(GradientKernel):
+class ReduceFeatureChannelsAndWeightsGradient(_GradientOfOneImage):
     """The gradient of a ``ReduceBinary`` kernel for one of its images; MPS has none.
 
     ``s g w`` for the primary image and, with ``is_secondary_source_filter``, ``s g x`` for the weights, where ``s`` is
@@ -292,37 +292,8 @@ class ReduceFeatureChannelsAndWeightsGradient(GradientKernel):
     """
 
     remembers_encodes = True
-    takes_binary_states = True
+    takes_the_other_image = True
     forward_kernels = ("ReduceFeatureChannelsAndWeightsSum", "ReduceFeatureChannelsAndWeightsMean")
-
-    def __init__(
-        self, *, is_secondary_source_filter: bool = False, device: Device | None = None, label: str | None = None
-    ) -> None:
-        super().__init__(device=device, label=label)
-        self._is_secondary = bool(is_secondary_source_filter)
-
-    @property
-    def is_secondary_source_filter(self) -> bool:
-        """Whether the gradient is that of the weights."""
-        return self._is_secondary
-
-    def _snapshot_of(self, state: Any) -> ForwardSnapshot:
-        return state.secondary if self._is_secondary else state.primary
-
-    def _other_snapshot(self, state: Any) -> ForwardSnapshot:
-        return state.primary if self._is_secondary else state.secondary
-
-    def _expected_source(self, state: Any) -> ImageDescriptor:
-        return self._other_snapshot(state).source
-
-    def _configure_from(self, state: Any) -> None:
-        super()._configure_from(state)
-        other = self._other_snapshot(state)
-        self._configure(
-            secondary_offset=Offset(0, 0, other.offset.z),
-            secondary_source_feature_channel_offset=other.source_feature_channel_offset,
-            secondary_source_feature_channel_max_count=other.source_feature_channel_max_count,
-        )
 
     def _channel_counts(self, source_image: Image, state: Any) -> tuple[int, int, int]:
         channels = self._channels_of(source_image, "secondary")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mpsgrad.devices import Device
 from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent
@@ -17,6 +16,7 @@ from mpsgrad.training.report import (
     Epoch,
     Verification,
     epoch_table,
+    progress_bar,
     verification_table,
     write_loss_plot,
     write_metrics,
@@ -48,15 +48,7 @@ def train_digits(
     batches = -(-count // batch_size)
     history: list[Epoch] = []
     step: TrainingStep | None = None
-    with Progress(
-        TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}"),
-        TextColumn("{task.fields[rate]:.0f} images/s"),
-        TimeElapsedColumn(),
-        console=console,
-    ) as progress:
+    with progress_bar(console) as progress:
         task = progress.add_task("", total=epochs * batches, epoch=1, loss=float("nan"), rate=0.0)
         for number in range(epochs):
             started = time.perf_counter()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 LARGEST_MATRIX_WITH_COUNTS = 20
@@ -35,6 +37,19 @@ class Verification:
     @property
     def holds(self) -> bool:
         return self.largest_error <= self.tolerance
+
+
+def progress_bar(console: Console) -> Progress:
+    """A bar of steps, whose tasks have the fields ``epoch``, ``loss`` and ``rate`` in images per second."""
+    return Progress(
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TextColumn("{task.fields[rate]:.0f} images/s"),
+        TimeElapsedColumn(),
+        console=console,
+    )
 
 
 def epoch_table(epochs: Sequence[Epoch]) -> Table:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mpsgrad.devices import Device
 from mpsgrad.errors import CheckpointError, DataError, MPSGradError
@@ -24,6 +23,7 @@ from mpsgrad.training.report import (
     Epoch,
     confusion_matrix,
     epoch_table,
+    progress_bar,
     write_confusion_matrix,
     write_loss_plot,
     write_metrics,
@@ -118,15 +118,7 @@ def train(
 
     if last is None:
         save()  # A folder that cannot be written is found before anything is computed.
-    with Progress(
-        TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}"),
-        TextColumn("{task.fields[rate]:.0f} images/s"),
-        TimeElapsedColumn(),
-        console=console,
-    ) as progress:
+    with progress_bar(console) as progress:
         task = progress.add_task(
             "",
             total=settings.epochs * batches,
