@@ -1,4 +1,4 @@
-"""Nodes of concatenation, reshaping and Gram matrices, and of their gradients."""
+"""Nodes of slices, concatenation, reshaping and Gram matrices, and of their gradients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset
 from mpsgrad.graph.nodes import (
     FilterNode,
     GradientFilterNode,
@@ -17,7 +18,14 @@ from mpsgrad.graph.nodes import (
 )
 from mpsgrad.graph.setting import Setting
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernels.copies import Concatenation, ConcatenationGradient, Reshape, ReshapeGradient
+from mpsgrad.kernels.copies import (
+    Concatenation,
+    ConcatenationGradient,
+    Reshape,
+    ReshapeGradient,
+    Slice,
+    SliceGradient,
+)
 from mpsgrad.kernels.gram_matrix import GramMatrixCalculation, GramMatrixCalculationGradient
 from mpsgrad.state import State
 
@@ -99,6 +107,28 @@ class ConcatenationNode(FilterNode):
     ) -> tuple[Image | None, State | None]:
         made = kernels[0].encode(command_buffer, list(images), return_state=makes_state)
         return made if makes_state else (made, None)
+
+
+class SliceGradientNode(GradientFilterNode):
+    """``SliceGradient``; MPS has none."""
+
+    kernel_class = SliceGradient
+    reads_source_image = False
+
+
+class SliceNode(UnaryNode):
+    """``Slice``: a box of the image; MPS has the kernel only.
+
+    It begins at ``offset`` and channel ``source_feature_channel_offset``, with the size of ``clip_rect`` and at most
+    ``source_feature_channel_max_count`` channels.
+    """
+
+    kernel_class = Slice
+    gradient_class = SliceGradientNode
+    offset = Setting(Offset(), of_kernel=True)
+    clip_rect = Setting(NO_CLIP, of_kernel=True)
+    source_feature_channel_offset = Setting(0, of_kernel=True)
+    source_feature_channel_max_count = Setting(MAXIMUM, of_kernel=True)
 
 
 class ReshapeGradientNode(GradientFilterNode):

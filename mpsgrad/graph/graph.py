@@ -11,16 +11,18 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, MPSGradError, StateError
-from mpsgrad.geometry import integer, member
+from mpsgrad.geometry import integer, integers, member
 from mpsgrad.graph.batches import BatchJoiner
 from mpsgrad.graph.drawing import mermaid, svg
+from mpsgrad.graph.dropout import DropoutNode
+from mpsgrad.graph.inference import inference_images, predictions
 from mpsgrad.graph.memory import MemoryPlan
 from mpsgrad.graph.nodes import FilterNode, GradientFilterNode, ImageNode, StateNode
 from mpsgrad.graph.plan import Plan, make_plan
 from mpsgrad.graph.profile import Profile, measure
 from mpsgrad.graph.run import Run
 from mpsgrad.graph.shapes import infer_shapes, source_name
-from mpsgrad.graph.structure import Structure
+from mpsgrad.graph.structure import Structure, result_images
 from mpsgrad.graph.summary import summary
 from mpsgrad.graph.trainable import TrainableGradientNode
 from mpsgrad.graph.updates import updates_of
@@ -33,6 +35,7 @@ from mpsgrad.image import (
     ImageDescriptor,
     RegularImageAllocator,
 )
+from mpsgrad.kernels.dropout import Dropout
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.state import State
 
@@ -112,6 +115,51 @@ class Graph:
                 needs_parameters=structure.needs_parameter_gradients(node),
             )
         return kernels
+
+    def inference_graph(
+        self,
+        results: ImageNode | FilterNode | Sequence[ImageNode | FilterNode] | None = None,
+        *,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> Graph:
+        """A graph that infers with what this one trains: the forward filters that ``results`` depend on, copied.
+
+        Without ``results`` these are the images that the losses of this graph compare with labels; others may be built
+        on them, ``SoftMaxNode(scores)``. Dropout is left out, and batch normalization uses the mean and variance of its
+        data source. Both graphs have the same data sources: ``reload_from_data_sources`` of the new graph loads what
+        training has made of the parameters, if the data sources give that. ``device`` is this graph's unless another is
+        named.
+
+        Raises ``StateError`` without ``results`` if there is no loss, and for results that depend on a gradient, and
+        what ``Graph`` raises.
+        """
+        images = predictions(self.filters) if results is None else result_images(results)
+        return Graph(
+            inference_images(images),
+            fuses_filters=self._fuses_filters,
+            device=self.device if device is None else device,
+            label=label,
+        )
+
+    @property
+    def drawn_images(self) -> tuple[int, ...]:
+        """For each dropout, in the order of ``filters``, the ``drawn_images`` of its ``Dropout``.
+
+        So many images' masks were drawn; set it to go on from there, as after a restart, with the masks that follow.
+        Raises ``FormatError`` for another number of values, and ``GeometryError`` for negative ones.
+        """
+        return tuple(kernel.drawn_images for kernel in self._dropouts)
+
+    @drawn_images.setter
+    def drawn_images(self, values: Sequence[int]) -> None:
+        numbers = integers("Graph", "drawn_images", values, len(self._dropouts), 0)
+        for kernel, number in zip(self._dropouts, numbers, strict=True):
+            kernel.drawn_images = number
+
+    @property
+    def _dropouts(self) -> list[Dropout]:
+        return [self._kernels[node][0] for node in self.filters if isinstance(node, DropoutNode)]
 
     @property
     def last_plan(self) -> Plan | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+from mpsgrad.devices import Device
 from mpsgrad.geometry import NO_CLIP
-from mpsgrad.graph.nodes import GradientFilterNode, UnaryNode
+from mpsgrad.graph.nodes import BinaryGradientStateNode, FilterNode, GradientFilterNode, ImageNode, StateNode, UnaryNode
 from mpsgrad.graph.setting import Setting
-from mpsgrad.kernels import reduction
+from mpsgrad.kernels import reduction, weighted_reduction
+from mpsgrad.padding import Padding
 
 
 class ReductionGradientNode(GradientFilterNode):
@@ -132,3 +135,90 @@ class ReductionFeatureChannelsArgumentMaxNode(ReductionNode):
     kernel_class = reduction.ReduceFeatureChannelsArgumentMax
     gradient_class = None
     state_class = None
+
+
+class ReductionFeatureChannelsAndWeightsGradientNode(GradientFilterNode):
+    """``ReduceFeatureChannelsAndWeightsGradient``; MPS has none.
+
+    ``is_secondary_source_filter`` says whether the gradient is that of the weights.
+    """
+
+    kernel_class = weighted_reduction.ReduceFeatureChannelsAndWeightsGradient
+
+    def __init__(
+        self,
+        source_gradient: ImageNode,
+        source_image: ImageNode,
+        gradient_state: StateNode,
+        *,
+        is_secondary_source_filter: bool,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(source_gradient, source_image, gradient_state, label=label)
+        self.is_secondary_source_filter = bool(is_secondary_source_filter)
+
+    @property
+    def inference_source(self) -> ImageNode:
+        return self.inference_node.source_images[self.is_secondary_source_filter]
+
+    def make_kernels(self, device: Device, forward: Sequence[Any]) -> list[Any]:
+        which = self.is_secondary_source_filter
+        return [self.kernel_class(is_secondary_source_filter=which, device=device, label=self.label)]
+
+
+class ReductionWithWeightsNode(FilterNode):
+    """The base of reductions of an image with weights, which are an image too."""
+
+    state_class = BinaryGradientStateNode
+    primary_source_clip_rect = Setting(NO_CLIP, of_kernel=True)
+    secondary_source_clip_rect = Setting(NO_CLIP, of_kernel=True)
+
+    def __init__(
+        self,
+        source: ImageNode,
+        weights: ImageNode,
+        *,
+        padding_policy: Padding | None = None,
+        label: str | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__((source, weights), padding_policy=padding_policy, label=label, **settings)
+
+    @property
+    def _weights_have_a_gradient(self) -> bool:
+        return True
+
+    def _gradient_nodes(self, source: ImageNode, is_singular: bool) -> list[GradientFilterNode]:
+        assert self.result_state is not None
+        image, weights = self.source_images
+        gradient_class = ReductionFeatureChannelsAndWeightsGradientNode
+        made: list[GradientFilterNode] = [
+            gradient_class(source, weights, self.result_state, is_secondary_source_filter=False)
+        ]
+        if self._weights_have_a_gradient:
+            made.append(gradient_class(source, image, self.result_state, is_secondary_source_filter=True))
+        return made
+
+
+class ReductionFeatureChannelsAndWeightsSumNode(ReductionWithWeightsNode):
+    """``ReduceFeatureChannelsAndWeightsSum``; MPS has the kernel only.
+
+    ``gradient_filters`` gives the gradients for the image and for its weights. With
+    ``do_weighted_sum_by_non_zero_weights`` there is none for the weights, and ``gradient_filter`` gives the other.
+    """
+
+    kernel_class = weighted_reduction.ReduceFeatureChannelsAndWeightsSum
+    do_weighted_sum_by_non_zero_weights = Setting(False)
+
+    @property
+    def _weights_have_a_gradient(self) -> bool:
+        return not self.do_weighted_sum_by_non_zero_weights
+
+
+class ReductionFeatureChannelsAndWeightsMeanNode(ReductionWithWeightsNode):
+    """``ReduceFeatureChannelsAndWeightsMean``; MPS has the kernel only.
+
+    ``gradient_filters`` gives the gradients for the image and for its weights.
+    """
+
+    kernel_class = weighted_reduction.ReduceFeatureChannelsAndWeightsMean

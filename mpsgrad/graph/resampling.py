@@ -1,4 +1,4 @@
-"""Nodes of upsampling and resizing, and of their gradients."""
+"""Nodes of upsampling, resizing and cropping, and of their gradients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from mpsgrad.graph.nodes import GradientFilterNode, UnaryNode
 from mpsgrad.graph.setting import Setting
+from mpsgrad.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeBilinearGradient
 from mpsgrad.kernels.upsampling import (
     ResizeBilinear,
     ResizeBilinearGradient,
@@ -62,3 +63,21 @@ class BilinearScaleNode(UnaryNode):
     resize_width = Setting()
     resize_height = Setting()
     align_corners = Setting(False)
+
+
+class CropAndResizeBilinearGradientNode(GradientFilterNode):
+    """``CropAndResizeBilinearGradient``; MPS has none."""
+
+    kernel_class = CropAndResizeBilinearGradient
+    reads_source_image = False
+
+
+class CropAndResizeBilinearNode(UnaryNode):
+    """``CropAndResizeBilinear``: ``regions`` of the image, each resized; MPS has the kernel only."""
+
+    kernel_class = CropAndResizeBilinear
+    gradient_class = CropAndResizeBilinearGradientNode
+    resize_width = Setting()
+    resize_height = Setting()
+    regions = Setting()
+    aligns_channels = Setting(False)

@@ -23,7 +23,7 @@ class Structure:
     """
 
     def __init__(self, results: Any, results_are_needed: Any) -> None:
-        self.results = _result_images(results)
+        self.results = result_images(results)
         self.needed = _flags(results_are_needed, len(self.results))
         reachable = in_order(image.producer for image in self.results if image.producer is not None)
         self._require_single_use_of_states(reachable)
@@ -96,7 +96,8 @@ class Structure:
             users[state] = node
 
 
-def _result_images(results: Any) -> list[ImageNode]:
+def result_images(results: Any) -> list[ImageNode]:
+    """The images of ``results`` as ``Graph`` takes them: a node, or a list of nodes."""
     if isinstance(results, (ImageNode, FilterNode)):
         results = [results]
     if not isinstance(results, Sequence) or isinstance(results, str):

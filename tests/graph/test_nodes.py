@@ -28,6 +28,7 @@ GROUP = mg.GroupNormalizationDataSource.from_arrays(2, values(4), values(4), eps
 WINDOW = {"kernel_width": 3, "kernel_height": 3, "stride_in_pixels_x": 2, "stride_in_pixels_y": 2}
 SCALE = {"scale_factor_x": 2, "scale_factor_y": 3}
 SPREAD = {"secondary_stride_in_pixels_x": 0, "secondary_stride_in_pixels_y": 0}
+CROPS = {"resize_width": 3, "resize_height": 5, "regions": [(0.1, 0.2, 0.5, 0.9), (0.8, 0, -0.8, 1)]}
 LRN = {"alpha": 0.7, "beta": 0.6, "delta": 1.2}
 
 
@@ -185,6 +186,23 @@ CASES = {
         lambda: mg.GramMatrixCalculation(0.5),
         mg.GramMatrixCalculationGradient,
     ),
+    "slice": Case(
+        lambda x: mg.SliceNode(
+            x, offset=(1, 2, 0), clip_rect=((0, 0, 0), (4, 9, 9)), source_feature_channel_offset=4,
+            source_feature_channel_max_count=3,
+        ),
+        lambda: with_properties(
+            mg.Slice(), offset=(1, 2, 0), clip_rect=((0, 0, 0), (4, 9, 9)), source_feature_channel_offset=4,
+            source_feature_channel_max_count=3,
+        ),
+        mg.SliceGradient,
+        values(2, 6, 6, 8),
+    ),
+    "crop_and_resize": Case(
+        lambda x: mg.CropAndResizeBilinearNode(x, **CROPS, aligns_channels=True),
+        lambda: mg.CropAndResizeBilinear(**CROPS, aligns_channels=True),
+        mg.CropAndResizeBilinearGradient,
+    ),
     "pad": Case(
         lambda x: mg.PadNode(x, (1, 2, 3), (2, 0, 1), edge_mode=mg.EdgeMode.MIRROR),
         lambda: with_properties(mg.Pad((1, 2, 3), (2, 0, 1)), edge_mode=mg.EdgeMode.MIRROR),
@@ -309,6 +327,42 @@ def test_arithmetic_gives_both_gradients(name: str) -> None:
         by_hand = [
             each.encode(commands, images["gradient"], sources[which ^ each.takes_the_other_image], state)
             for which, each in enumerate(kernels)
+        ]
+        result = graph.encode(
+            commands, [images[handle] for handle in graph.source_image_handles], intermediate_images=made
+        )
+    for one, other in zip([result, *made], [*by_hand, expected], strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+@pytest.mark.parametrize("settings", [{}, {"mean": True}, {"do_weighted_sum_by_non_zero_weights": True}])
+def test_a_weighted_reduction_gives_both_gradients(settings: dict[str, bool]) -> None:
+    x, w, incoming = mg.ImageNode("x"), mg.ImageNode("w"), mg.ImageNode("gradient")
+    of_sum = {name: value for name, value in settings.items() if name != "mean"}
+    node: Any
+    if settings.get("mean"):
+        node, kernel = mg.ReductionFeatureChannelsAndWeightsMeanNode(x, w), mg.ReduceFeatureChannelsAndWeightsMean()
+    else:
+        node = mg.ReductionFeatureChannelsAndWeightsSumNode(x, w, **of_sum)
+        kernel = mg.ReduceFeatureChannelsAndWeightsSum(**of_sum)
+    gradients = node.gradient_filters(incoming)
+    if of_sum:
+        assert node.gradient_filter(incoming).inference_source is x
+    else:
+        with pytest.raises(NotImplementedError, match="a gradient for each of its 2 source images"):
+            node.gradient_filter(incoming)
+    assert [each.inference_source for each in gradients] == ([x] if of_sum else [x, w])
+    graph = mg.Graph([*gradients, node])
+    arrays = {"x": values(*SHAPE), "w": np.maximum(values(*SHAPE), 0), "gradient": values(*SHAPE[:3], 1)}
+    images = {handle: mg.Image.from_array(array) for handle, array in arrays.items()}
+    made: list[mg.Image] = []
+    with mg.CommandBuffer() as commands:
+        expected, state = kernel.encode(commands, images["x"], images["w"], return_state=True)
+        by_hand = [
+            mg.ReduceFeatureChannelsAndWeightsGradient(is_secondary_source_filter=which).encode(
+                commands, images["gradient"], images["x" if which else "w"], state
+            )
+            for which in (False, True)[: len(gradients)]
         ]
         result = graph.encode(
             commands, [images[handle] for handle in graph.source_image_handles], intermediate_images=made
