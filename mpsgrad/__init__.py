@@ -232,10 +232,12 @@ from mpsgrad.kernels.group_normalization_data_source import (
 from mpsgrad.kernels.group_normalization_state import (
     GroupNormalizationGradientState,
     InstanceNormalizationGradientState,
+    NormalizationGradientSum,
 )
 from mpsgrad.kernels.loss import Loss
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
 from mpsgrad.kernels.loss_labels import LossDataDescriptor, LossLabels
+from mpsgrad.kernels.loss_scale import LossScale
 from mpsgrad.kernels.neuron import (
     Neuron,
     NeuronAbsolute,

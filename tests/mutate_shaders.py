@@ -70,6 +70,7 @@ TESTS = {
     "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
     "gram_matrix": ("tests/kernels/test_gram_matrix.py",),
     "loss": ("tests/kernels/test_loss.py",),
+    "loss_scale": ("tests/kernels/test_loss_scale.py",),
     "lib/loss_functions": ("tests/kernels/test_loss_elements.py", "tests/kernels/test_forward_loss.py"),
     "lib/first_tap": ("tests/kernels/test_convolution_tiles.py", "tests/kernels/test_convolution_variants.py"),
     "lib/gather_tiles": ("tests/kernels/test_convolution_tiles.py",),

@@ -33,7 +33,7 @@ DATA is
 
 LARGEST_FLOAT = (2.0 - 2.0**-23) * 2.0**127
 
-_OF_MODELS = ("optimizer", "learning_rate", "schedule", "resume", "checkpoint_steps")
+_OF_MODELS = ("optimizer", "learning_rate", "schedule", "precision", "resume", "checkpoint_steps")
 """The options that ``mpsgrad train digits`` does not take."""
 
 
@@ -62,6 +62,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     parser.add_argument("--batch-size", type=_positive, default=32, help="pictures in a step (default 32)")
     parser.add_argument(
         "--seed", type=_seed, default=0, help="for initial weights and the order of pictures (default 0)"
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "mixed"),
+        help="mixed keeps images in float16 and parameters in float32, and scales the loss (default float32)",
     )
     parser.add_argument("--device", help="a device such as opencl:0 (default: the default device)")
     parser.add_argument(
@@ -127,6 +132,7 @@ def _train_model(arguments: argparse.Namespace, device: Device) -> int:
         batch_size=arguments.batch_size,
         epochs=arguments.epochs,
         seed=arguments.seed,
+        precision=arguments.precision or "float32",
     )
     name = f"{Path(settings.model).stem}-{settings.data.partition(':')[0]}"
     train(

@@ -37,6 +37,7 @@ from mpsgrad.image import (
 )
 from mpsgrad.kernels.dropout import Dropout
 from mpsgrad.kernels.loss_labels import LossLabels
+from mpsgrad.kernels.loss_scale import LossScale
 from mpsgrad.state import State
 
 _PLANS_KEPT = 8
@@ -53,6 +54,8 @@ class Graph:
     An encode runs the filters in order, forward and backward. A forward filter makes its state if a gradient filter of
     the graph reads it. Then, in that order, the data source of each trained gradient filter updates the parameters, and
     what it returns is loaded into the kernels: the whole pass, forward and backward, has the parameters from before.
+
+    With ``loss_scale`` the gradients of all trained parameters are checked by it before the updates.
 
     With ``fuses_filters`` a filter whose result has every bit of a source image does not run: the gradients of an
     addition are the incoming one.
@@ -75,11 +78,15 @@ class Graph:
         *,
         results_are_needed: bool | Sequence[bool] = True,
         fuses_filters: bool = True,
+        loss_scale: LossScale | None = None,
         device: Device | None = None,
         label: str | None = None,
     ) -> None:
         self.device = require_device("Graph", device)
         self.label = label
+        if loss_scale is not None and not isinstance(loss_scale, LossScale):
+            raise FormatError(f"Graph: loss_scale is {loss_scale!r}; it has to be a LossScale or None")
+        self._loss_scale = loss_scale
         self._fuses_filters = bool(fuses_filters)
         self._structure = structure = Structure(results, results_are_needed)
         self._kernels: dict[FilterNode, Sequence[Any]] = {}
@@ -160,6 +167,11 @@ class Graph:
     @property
     def _dropouts(self) -> list[Dropout]:
         return [self._kernels[node][0] for node in self.filters if isinstance(node, DropoutNode)]
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """What checks the gradients of all parameters before the updates."""
+        return self._loss_scale
 
     @property
     def last_plan(self) -> Plan | None:

@@ -50,9 +50,16 @@ class Run:
         finally:
             for image, count in self._read_counts.values():
                 image.read_count = count
-        for node, update in graph._updates.items():
-            if node.is_trained:
-                update.encode(self.command_buffer, self.states[node.source_states[0]])
+        trained = {node: update for node, update in graph._updates.items() if node.is_trained}
+        if graph.loss_scale is not None:
+            gradients = [
+                vector
+                for node, update in trained.items()
+                for vector in update.gradient_vectors(self.states[node.source_states[0]])
+            ]
+            graph.loss_scale.encode_check(self.command_buffer, gradients)
+        for node, update in trained.items():
+            update.encode(self.command_buffer, self.states[node.source_states[0]])
 
     def encode_step(self, step: Step) -> None:
         """Adds the work of one filter."""

@@ -18,6 +18,7 @@ from mpsgrad.graph.structure import Structure
 from mpsgrad.graph.trainable import TrainableGradientNode
 from mpsgrad.kernels.batch_normalization_state import NormalizationGammaAndBetaState
 from mpsgrad.kernels.normalization_kernel import copy_parameters
+from mpsgrad.vector import Vector
 
 
 class ParameterUpdate:
@@ -31,6 +32,10 @@ class ParameterUpdate:
 
     def begin(self, command_buffer: CommandBuffer) -> None:
         """Called before the forward pass is encoded."""
+
+    def gradient_vectors(self, state: Any) -> tuple[Vector, ...]:
+        """The gradients of the parameters, in whatever parts."""
+        return state.gradient_vectors
 
     def encode(self, command_buffer: CommandBuffer, state: Any) -> None:
         """Has the data source encode an update and loads what it gives, or sees to it that the CPU does so later."""
@@ -140,8 +145,11 @@ class NormalizationUpdate(ParameterUpdate):
 class InstanceNormalizationUpdate(NormalizationUpdate):
     cpu_method = "update_gamma_and_beta_with_instance_normalization_state_batch"
 
+    def gradient_vectors(self, state: Any) -> tuple[Vector, ...]:
+        return state.gradient_rows
 
-class GroupNormalizationUpdate(NormalizationUpdate):
+
+class GroupNormalizationUpdate(InstanceNormalizationUpdate):
     cpu_method = "update_gamma_and_beta_with_group_normalization_state_batch"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,12 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
-from mpsgrad.errors import StateError
+from mpsgrad.errors import FormatError, StateError
 from mpsgrad.kernels.batch_normalization_state import FLOAT_BYTES, NormalizationGammaAndBetaState
-from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.kernels.convolution_packing import FAMILY as SUMS
+from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, sum_of_splits
+from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
+from mpsgrad.vector import Vector
 
 if TYPE_CHECKING:
     from mpsgrad.kernel import BaseKernel
@@ -137,6 +140,22 @@ class _ImageNormalizationGradientState(GradientState):
         """``sum g``, a copy with a row for each image; None before its encode."""
         return self._rows(BETA_GRADIENTS, self._contents.gradients)
 
+    @property
+    def gradient_rows(self) -> tuple[Vector, Vector]:
+        """The gradients for gamma and beta as vectors, one image's after the other's.
+
+        Raises ``StateError`` before they were encoded.
+        """
+        if any(image not in self._contents.gradients for image in self._images):
+            raise StateError(f"{type(self).__name__}: no gradients yet; encode its gradient kernel first")
+        if self._images != range(self.number_of_images):
+            raise StateError(f"{type(self).__name__}: has gradients of images {self._images} only")
+        gamma, beta = (
+            Vector.of_buffer(self.resource(index), self._count * self.number_of_images)
+            for index in (GAMMA_GRADIENTS, BETA_GRADIENTS)
+        )
+        return gamma, beta
+
     def _rows(self, index: int, encodes: Mapping[int, _Encode]) -> np.ndarray | None:
         images = self._images
         if any(image not in encodes for image in images):
@@ -148,6 +167,52 @@ class _ImageNormalizationGradientState(GradientState):
         row = FLOAT_BYTES * self._count
         values = self.resource(index).read(row * images[0], row * len(images)).view(np.float32)
         return values.reshape(len(images), self._count)
+
+
+class NormalizationGradientSum(State):
+    """The gradients for gamma and beta of all images together, for optimizers; made by ``of``."""
+
+    def __init__(self, gradient_for_gamma: Vector, gradient_for_beta: Vector) -> None:
+        super().__init__((), gradient_for_gamma.device)
+        self._vectors = gradient_for_gamma, gradient_for_beta
+
+    @property
+    def gradient_vectors(self) -> tuple[Vector, Vector]:
+        """The gradients for gamma and beta."""
+        return self._vectors
+
+    @classmethod
+    def of(cls, command_buffer: CommandBuffer, states: Sequence[State]) -> NormalizationGradientSum:
+        """Adds up the gradients of ``states``: what instance or group normalization left of all images of a batch.
+
+        That is what the data source of a graph is given, or the ``batch_representation`` of a state. The sum is in the
+        order of the images. Raises ``FormatError`` for other states, and ``StateError`` before the gradients are
+        encoded.
+        """
+        owner = cls.__name__
+        whole = StateBatch(states).whole
+        if not isinstance(whole, _ImageNormalizationGradientState):
+            raise FormatError(
+                f"{owner}: states are no batch that a state of instance or group normalization was divided into"
+            )
+        command_buffer._require_open(f"{owner}.of")
+        rows = whole.gradient_rows
+        device, images, count = whole.device, len(whole._images), whole._count
+        name, threadgroups = sum_of_splits(count, images, device.tuning, has_many_threads=device.family != "cpu")
+        parameters = SUM_PARAMETERS.pack(weights=count, splits=images, split_stride=count, accumulates=0)
+        sums = []
+        for row in rows:
+            sums.append(Vector.of_buffer(device.allocate(FLOAT_BYTES * count), count))
+            command_buffer.add_dispatch(
+                SUMS.function(device, name, "float"),
+                threadgroups,
+                row.buffer,
+                sums[-1].buffer,
+                sums[-1].buffer,
+                device.constant_buffer(parameters),
+            )
+            command_buffer._writes(sums[-1])
+        return cls(*sums)
 
 
 class InstanceNormalizationGradientState(_ImageNormalizationGradientState):

@@ -15,6 +15,7 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import member, real
 from mpsgrad.kernel import BaseKernel
 from mpsgrad.kernels.convolution_dispatch import add_copy
+from mpsgrad.kernels.loss_scale import LossScale
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import State
 from mpsgrad.tunables import tunables
@@ -146,6 +147,8 @@ class Optimizer(BaseKernel):
             )
         self._optimizer_descriptor = optimizer_descriptor
         self._learning_rate = optimizer_descriptor.learning_rate
+        self._loss_scale: LossScale | None = None
+        self._unscaled = self.device.constant_buffer(struct.pack("<2f", 1.0, 1.0))
         self._steps: dict[tuple[tuple[str, ...], int], tuple[Function, int, Buffer]] = {}
 
     # objc: -initWithDevice:learningRate:
@@ -167,6 +170,26 @@ class Optimizer(BaseKernel):
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         self._learning_rate = real(type(self).__name__, "learning_rate", rate)
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """The scale of the loss whose gradients the next encodes get; None, as at first, for 1.
+
+        Gradients are divided by it before all else. Where it found that they overflowed nothing is updated.
+        Raises ``FormatError`` or ``StateError`` when set to something else or to one of another device.
+        """
+        return self._loss_scale
+
+    @loss_scale.setter
+    def loss_scale(self, loss_scale: LossScale | None) -> None:
+        owner = type(self).__name__
+        if loss_scale is not None and not isinstance(loss_scale, LossScale):
+            raise FormatError(f"{owner}: loss_scale is {loss_scale!r}; it has to be a LossScale or None")
+        if loss_scale is not None and loss_scale.device is not self.device:
+            raise StateError(
+                f"{owner}: loss_scale is on {loss_scale.device.identifier} but the kernel on {self.device.identifier}"
+            )
+        self._loss_scale = loss_scale
 
     @property
     def gradient_rescale(self) -> float:
@@ -263,6 +286,7 @@ class Optimizer(BaseKernel):
             result.buffer,
             *(slot.buffer for slot in given.values()),
             rate if rate is not None else self._learning_rate_buffer(command_buffer),
+            self._unscaled if self._loss_scale is None else self._loss_scale.buffer,
             parameters,
         )
         for written in (*given.values(), result):

@@ -13,11 +13,11 @@ from mpsgrad.devices import Device
 from mpsgrad.errors import ModelError, MPSGradError
 from mpsgrad.graph import (
     BatchNormalizationNode,
-    ConvolutionNode,
-    DropoutNode,
     FilterNode,
     Graph,
+    GroupNormalizationNode,
     ImageNode,
+    InstanceNormalizationNode,
     LogSoftMaxNode,
     LossNode,
     SoftMaxNode,
@@ -25,26 +25,37 @@ from mpsgrad.graph import (
 )
 from mpsgrad.graph.trainable import TrainableNode
 from mpsgrad.graph.walk import in_order
-from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 from mpsgrad.kernels.batch_normalization_data_source import load_normalization
 from mpsgrad.kernels.loss_descriptor import LossDescriptor
 from mpsgrad.kernels.loss_labels import LossLabels
+from mpsgrad.kernels.loss_scale import LossScale
 from mpsgrad.training.models import Build
 from mpsgrad.training.optimizers import OptimizerKind
-from mpsgrad.training.parameters import TrainedNormalization, TrainedWeights, taken
+from mpsgrad.training.parameters import (
+    Trained,
+    TrainedImageNormalization,
+    TrainedNormalization,
+    TrainedWeights,
+    taken,
+)
 
 INFERENCE_BATCH = 256
+LOSS_SCALE = "loss_scale"
 
 
 class GraphNetwork:
     """The model that ``build`` makes, trained in batches of ``batch_size`` pictures, and evaluated.
 
-    Every convolution, fully connected layer and batch normalization is trained unless its ``training_style`` is
-    UPDATE_DEVICE_NONE; whatever data source it was made with gives the first values. Evaluation leaves dropout out and
-    uses the running averages of batch normalization. ``model`` names the model in messages.
+    Every convolution, fully connected layer and normalization with parameters is trained unless its ``training_style``
+    is UPDATE_DEVICE_NONE; whatever data source it was made with gives the first values. Evaluation leaves dropout out
+    and uses the running averages of batch normalization. ``model`` names the model in messages.
 
-    Raises ``ModelError`` if ``build`` fails, for a result other than 1 x 1 x ``classes`` scores, for nodes whose
-    parameters cannot be trained, and for two of one label.
+    In mixed precision images are in float16, and parameters, their gradients, what the optimizer keeps, and sums stay
+    in float32. The loss is scaled; a step whose gradients overflow is left out (``LossScale``).
+
+    Raises ``ModelError`` if ``build`` fails, for a result other than 1 x 1 x ``classes`` scores, and for two nodes with
+    parameters of one label.
     """
 
     def __init__(
@@ -58,6 +69,7 @@ class GraphNetwork:
         optimizer: OptimizerKind,
         seed: int,
         device: Device,
+        mixed_precision: bool = False,
         checkpoint_arrays: Mapping[str, np.ndarray] | None = None,
         checkpoint_numbers: Mapping[str, Any] | None = None,
     ) -> None:
@@ -66,16 +78,22 @@ class GraphNetwork:
         self._optimizer = optimizer
         self._restored = checkpoint_arrays
         self._classes = classes
+        self._batch_size = batch_size
+        self.loss_scale = LossScale(device=device) if mixed_precision else None
+        self._format = FeatureChannelFormat.FLOAT16 if mixed_precision else FeatureChannelFormat.FLOAT32
         height, width, channels = shape
         pictures, scores = self._built(build, shape, seed)
         self.trained = self._make_trainable(scores)
         descriptor = LossDescriptor("softmax_cross_entropy", "sum", weight=1.0 / batch_size)
         loss = LossNode(scores, descriptor=descriptor)
-        self._training = self._graph(loss.training_graph(), pictures, results_are_needed=False)
-        self.inference = self._inference_graph(build, shape, seed)
-        self._check_scores(ImageDescriptor(width=width, height=height, feature_channels=channels))
-        self._pictures = Image.from_array(np.zeros((batch_size, height, width, channels), np.float32), device)
-        self._labels = LossLabels.from_array(np.zeros((batch_size, 1, 1, classes), np.float32), device=device)
+        self._training = self._graph(
+            loss.training_graph(), pictures, results_are_needed=False, loss_scale=self.loss_scale
+        )
+        self.inference = self._training.inference_graph(SoftMaxNode(scores))
+        self._check_scores(ImageDescriptor(self._format, width, height, channels))
+        self._pictures = Image(ImageDescriptor(self._format, width, height, channels, batch_size), device)
+        zeros = np.zeros((batch_size, 1, 1, classes), np.float32)
+        self._labels = LossLabels.from_array(zeros, zeros if mixed_precision else None, device=device)
         self._recording: Recording | None = None
         if checkpoint_arrays is not None:
             self._restore(checkpoint_arrays, checkpoint_numbers or {})
@@ -115,10 +133,6 @@ class GraphNetwork:
         for node in in_order([scores.producer]):
             if not isinstance(node, TrainableNode) or node.training_style == TrainingStyle.UPDATE_DEVICE_NONE:
                 continue
-            if not isinstance(node, (ConvolutionNode, BatchNormalizationNode)):
-                raise ModelError(
-                    f"{self.model}: {node!r} cannot be trained here; set its training_style to UPDATE_DEVICE_NONE"
-                )
             kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(node).__name__.removesuffix("Node")).lower()
             counts[kind] = counts.get(kind, 0) + 1
             name = node.label or f"{kind}_{counts[kind]}"
@@ -127,21 +141,34 @@ class GraphNetwork:
             found[name] = node
         return found
 
-    def _make_trainable(self, scores: ImageNode) -> dict[str, TrainedWeights | TrainedNormalization]:
+    def _make_trainable(self, scores: ImageNode) -> dict[str, Trained]:
         """Gives the nodes data sources that are trained, with the values of their own or those of the checkpoint."""
-        made: dict[str, TrainedWeights | TrainedNormalization] = {}
+        made: dict[str, Trained] = {}
         for name, node in self._trainable_nodes(scores).items():
             node.training_style = TrainingStyle.UPDATE_DEVICE_GPU
             node.data_source = made[name] = self._trained(name, node)
+            made[name].optimizer.loss_scale = self.loss_scale
         return made
 
-    def _trained(self, name: str, node: Any) -> TrainedWeights | TrainedNormalization:
+    def _trained(self, name: str, node: Any) -> Trained:
         source = node.data_source
         if isinstance(node, BatchNormalizationNode):
             names = ("gamma", "beta", "mean", "variance")
             loaded = load_normalization(name, source, arrays=names, protocol="BatchNormalizationDataSource")
             arrays = self._first_values(name, {each: getattr(loaded, each) for each in names})
             return TrainedNormalization(self._optimizer, loaded.epsilon, arrays, self.device)
+        if isinstance(node, (InstanceNormalizationNode, GroupNormalizationNode)):
+            kernel = node.kernel_class
+            loaded = load_normalization(
+                name,
+                source,
+                arrays=kernel.data_source_arrays,
+                protocol=kernel.data_source_name,
+                further=kernel.data_source_properties,
+            )
+            arrays = self._first_values(name, {"gamma": loaded.gamma, "beta": loaded.beta})
+            groups = source.number_of_groups if isinstance(node, GroupNormalizationNode) else len(loaded.gamma)
+            return TrainedImageNormalization(self._optimizer, loaded.epsilon, groups, arrays, self.device)
         if not source.load():
             raise ModelError(f"{self.model}: the data source of {name} could not load")
         arrays = {"weights": np.array(source.weights, np.float32)}
@@ -155,15 +182,6 @@ class GraphNetwork:
         if self._restored is None:
             return arrays
         return {each: taken(self._restored, f"{name}.{each}", array.shape) for each, array in arrays.items()}
-
-    def _inference_graph(self, build: Build, shape: tuple[int, int, int], seed: int) -> Graph:
-        pictures, scores = self._built(build, shape, seed)
-        for name, node in self._trainable_nodes(scores).items():
-            node.data_source = self.trained[name]
-        assert scores.producer is not None
-        for node in in_order([scores.producer]):
-            node.source_images = tuple(map(_before_dropout, node.source_images))
-        return self._graph(SoftMaxNode(_before_dropout(scores)), pictures)
 
     def _check_scores(self, picture: ImageDescriptor) -> None:
         try:
@@ -180,14 +198,28 @@ class GraphNetwork:
         """One step on a batch; returns its mean loss. The first one is recorded, the others are its replays."""
         for trained in self.trained.values():
             trained.optimizer.learning_rate = learning_rate
-        self._pictures.write(pictures)
+        self._pictures.write(pictures.astype(self._format.dtype, copy=False))
         self._labels.labels_image.write(labels)
         if self._recording is None:
-            commands = CommandBuffer(self.device, label="training step")
-            self._training.encode(commands, [self._pictures], [self._labels])
-            self._recording = commands.record()
+            self._recording = self.encode_step(self._pictures, self._labels).record()
         self._recording.replay()
-        return float(np.asarray(self._labels.loss_image).sum())
+        loss = float(np.asarray(self._labels.loss_image).sum())
+        if self.loss_scale is None:
+            return loss
+        inverse_scale, is_finite = self.loss_scale.last_step
+        if not is_finite:
+            for trained in self.trained.values():
+                trained.take_step_back()
+        return loss * inverse_scale
+
+    def encode_step(self, pictures: Image, labels: LossLabels) -> CommandBuffer:
+        """A command buffer with one step."""
+        commands = CommandBuffer(self.device, label="training step")
+        if self.loss_scale is not None:
+            assert labels.weights_image is not None
+            self.loss_scale.encode_weights(commands, labels.weights_image, 1.0 / self._batch_size)
+        self._training.encode(commands, [pictures], [labels])
+        return commands
 
     def probabilities(self, pictures: np.ndarray) -> np.ndarray:
         """The probability of each class for each picture: count x classes."""
@@ -195,9 +227,9 @@ class GraphNetwork:
         made = []
         for start in range(0, len(pictures), INFERENCE_BATCH):
             with CommandBuffer(self.device, label="evaluation") as commands:
-                batch = Image.from_array(pictures[start : start + INFERENCE_BATCH], self.device)
-                result = self.inference.encode(commands, [batch])
-            made.append(np.array(result).reshape(-1, self._classes))
+                part = pictures[start : start + INFERENCE_BATCH].astype(self._format.dtype, copy=False)
+                result = self.inference.encode(commands, [Image.from_array(part, self.device)])
+            made.append(np.array(result, np.float32).reshape(-1, self._classes))
         return np.concatenate(made)
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -208,36 +240,35 @@ class GraphNetwork:
             for each, array in trained.arrays().items()
         }
 
+    def precision_metrics(self) -> dict[str, float]:
+        """In mixed precision the present scale of the loss, and how many steps were left out."""
+        if self.loss_scale is None:
+            return {}
+        return {"loss_scale": self.loss_scale.scale, "skipped_steps": self.loss_scale.skipped_steps}
+
     def checkpoint_arrays(self) -> dict[str, np.ndarray]:
-        """The parameters, and what the optimizers keep as ``node.slot.parameter``."""
+        """The parameters, what the optimizers keep as ``node.slot.parameter``, and the state of the loss scale."""
         kept = {
             f"{name}.{each}": array
             for name, trained in self.trained.items()
             for each, array in trained.optimizer_arrays().items()
         }
-        return self.parameters() | kept
+        scale = {} if self.loss_scale is None else {LOSS_SCALE: self.loss_scale.state}
+        return self.parameters() | kept | scale
 
     def checkpoint_numbers(self) -> dict[str, Any]:
         """What the optimizers count, and how many images each dropout has drawn masks for."""
         return {
             "optimizers": {name: trained.optimizer_numbers for name, trained in self.trained.items()},
-            "drawn_images": [kernel.drawn_images for kernel in self._dropouts()],
+            "drawn_images": list(self._training.drawn_images),
         }
-
-    def _dropouts(self) -> list[Any]:
-        graph = self._training
-        return [graph._kernels[node][0] for node in graph.filters if isinstance(node, DropoutNode)]
 
     def _restore(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, Any]) -> None:
         for name, trained in self.trained.items():
             lead = f"{name}."
             own = {key.removeprefix(lead): array for key, array in arrays.items() if key.startswith(lead)}
             trained.restore_optimizer(own, numbers["optimizers"][name])
-        for kernel, drawn in zip(self._dropouts(), numbers["drawn_images"], strict=True):
-            kernel.drawn_images = drawn
-
-
-def _before_dropout(image: ImageNode) -> ImageNode:
-    while isinstance(image.producer, DropoutNode):
-        image = image.producer.source_images[0]
-    return image
+        if self.loss_scale is not None:
+            state = taken(arrays, LOSS_SCALE, self.loss_scale.state.shape)
+            self.loss_scale.state = state
+        self._training.drawn_images = numbers["drawn_images"]

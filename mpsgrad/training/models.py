@@ -27,8 +27,7 @@ Build = Callable[[ImageNode, tuple[int, int, int], int, np.random.Generator], An
 returned.
 
 ``shape`` is height, width and channels of a picture; the result has a score for each class, 1 x 1 x ``classes``, to
-which the loss applies the softmax. It is called more than once and has to make the same nodes from the same
-``generator``.
+which the loss applies the softmax. It has to make the same nodes from the same ``generator``.
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,16 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionGradientState,
     ConvolutionWeightsAndBiasesState,
 )
+from mpsgrad.kernels.group_normalization_data_source import GroupNormalizationDataSource
+from mpsgrad.kernels.group_normalization_state import GroupNormalizationGradientState, NormalizationGradientSum
 from mpsgrad.kernels.optimizer import (
     Optimizer,
     OptimizerDescriptor,
     OptimizerStochasticGradientDescent,
     RegularizationType,
 )
+from mpsgrad.kernels.optimizer_adaptive import OptimizerAdam
+from mpsgrad.state import State
 from mpsgrad.training.optimizers import OptimizerKind
 from mpsgrad.vector import Vector
 
@@ -61,6 +65,11 @@ class _Trained:
         """What the optimizer counts."""
         step = getattr(self.optimizer, "time_step", None)
         return {} if step is None else {"time_step": step}
+
+    def take_step_back(self) -> None:
+        """Called if the device left the last step out: what the host counts is as before it."""
+        if isinstance(self.optimizer, OptimizerAdam):
+            self.optimizer.time_step -= 1
 
     def restore_optimizer(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int]) -> None:
         """The inverse of ``optimizer_arrays`` and ``optimizer_numbers``."""
@@ -127,8 +136,8 @@ class TrainedWeights(_Trained, ConvolutionDataSource):
         return self._updated
 
 
-class TrainedNormalization(_Trained, BatchNormalizationDataSource):
-    """Gamma and beta, and the running averages of mean and variance: ``v + 0.1 (batch - v)`` in each step."""
+class _TrainedGammaAndBeta(_Trained):
+    """Gamma and beta."""
 
     parameter_names = ("gamma", "beta")
 
@@ -136,16 +145,6 @@ class TrainedNormalization(_Trained, BatchNormalizationDataSource):
         super().__init__(kind, arrays, device)
         self._epsilon = epsilon
         self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(arrays["gamma"], arrays["beta"], device)
-        self._running = NormalizationMeanAndVarianceState.from_arrays(arrays["mean"], arrays["variance"], device)
-        # A step of rate -rate on the "gradient" batch - v, which L2 with scale -1 gives.
-        self._average = OptimizerStochasticGradientDescent(
-            OptimizerDescriptor(
-                learning_rate=-RUNNING_AVERAGE_RATE,
-                regularization_type=RegularizationType.L2,
-                regularization_scale=-1.0,
-            ),
-            device=device,
-        )
 
     @property
     def number_of_feature_channels(self) -> int:
@@ -163,6 +162,58 @@ class TrainedNormalization(_Trained, BatchNormalizationDataSource):
     def beta(self) -> np.ndarray:
         return self._gamma_and_beta.beta
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"gamma": self.gamma, "beta": self.beta}
+
+    def _update(self, command_buffer: CommandBuffer, gradients: State) -> NormalizationGammaAndBetaState:
+        optimizer: Any = self.optimizer
+        optimizer.encode_batch_normalization(
+            command_buffer, gradients, self._gamma_and_beta, **self._slots, result_state=self._gamma_and_beta
+        )
+        return self._gamma_and_beta
+
+
+class TrainedImageNormalization(_TrainedGammaAndBeta, GroupNormalizationDataSource):
+    """Gamma and beta of instance and group normalization."""
+
+    def __init__(
+        self,
+        kind: OptimizerKind,
+        epsilon: float,
+        number_of_groups: int,
+        arrays: Mapping[str, np.ndarray],
+        device: Device,
+    ) -> None:
+        super().__init__(kind, epsilon, arrays, device)
+        self._groups = number_of_groups
+
+    @property
+    def number_of_groups(self) -> int:
+        return self._groups
+
+    def update_gamma_and_beta_with_command_buffer(
+        self, command_buffer: CommandBuffer, group_normalization_state_batch: Sequence[GroupNormalizationGradientState]
+    ) -> NormalizationGammaAndBetaState:
+        gradients = NormalizationGradientSum.of(command_buffer, group_normalization_state_batch)
+        return self._update(command_buffer, gradients)
+
+
+class TrainedNormalization(_TrainedGammaAndBeta, BatchNormalizationDataSource):
+    """Gamma and beta, and the running averages of mean and variance: ``v + 0.1 (batch - v)`` in each step."""
+
+    def __init__(self, kind: OptimizerKind, epsilon: float, arrays: Mapping[str, np.ndarray], device: Device) -> None:
+        super().__init__(kind, epsilon, arrays, device)
+        self._running = NormalizationMeanAndVarianceState.from_arrays(arrays["mean"], arrays["variance"], device)
+        # A step of rate -rate on the "gradient" batch - v, which L2 with scale -1 gives.
+        self._average = OptimizerStochasticGradientDescent(
+            OptimizerDescriptor(
+                learning_rate=-RUNNING_AVERAGE_RATE,
+                regularization_type=RegularizationType.L2,
+                regularization_scale=-1.0,
+            ),
+            device=device,
+        )
+
     @property
     def mean(self) -> np.ndarray:
         return self._running.mean
@@ -172,16 +223,12 @@ class TrainedNormalization(_Trained, BatchNormalizationDataSource):
         return self._running.variance
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self, name) for name in ("gamma", "beta", "mean", "variance")}
+        return {**super().arrays(), "mean": self.mean, "variance": self.variance}
 
     def update_gamma_and_beta_with_command_buffer(
         self, command_buffer: CommandBuffer, batch_normalization_state: BatchNormalizationState
     ) -> NormalizationGammaAndBetaState:
-        optimizer: Any = self.optimizer
-        optimizer.encode_batch_normalization(
-            command_buffer, batch_normalization_state, **self._slots, result_state=self._gamma_and_beta
-        )
-        return self._gamma_and_beta
+        return self._update(command_buffer, batch_normalization_state)
 
     def update_mean_and_variance_with_command_buffer(
         self, command_buffer: CommandBuffer, batch_normalization_state: BatchNormalizationState
@@ -193,6 +240,9 @@ class TrainedNormalization(_Trained, BatchNormalizationDataSource):
             )
         self._running._written_by(command_buffer)
         return self._running
+
+
+Trained = TrainedWeights | TrainedNormalization | TrainedImageNormalization
 
 
 def taken(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:

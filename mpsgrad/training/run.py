@@ -43,6 +43,7 @@ class Settings:
     batch_size: int
     epochs: int
     seed: int
+    precision: str = "float32"
 
 
 @dataclass
@@ -106,6 +107,7 @@ def train(
         optimizer=OPTIMIZERS[settings.optimizer],
         seed=settings.seed,
         device=device,
+        mixed_precision=settings.precision == "mixed",
         checkpoint_arrays=arrays,
         checkpoint_numbers=numbers,
     )
@@ -188,12 +190,12 @@ def _last_checkpoint(
             raise CheckpointError(f"{folder.folder}: none of the {len(damaged)} checkpoints is whole")
         console.print(f"no checkpoint in {folder.folder}: begins at the first step")
         return None
-    now = _identity(settings)
-    for name, value in last.numbers["settings"].items():
-        if now.get(name) != value:
+    now, then = _identity(settings), last.numbers["settings"]
+    for name in {**then, **now}:
+        if now.get(name) != then.get(name):
             raise CheckpointError(
-                f"{folder.folder}: the run has {name.replace('_', ' ')} {value}, but now it is {now.get(name)}; it can "
-                "only go on as it began"
+                f"{folder.folder}: the run has {name.replace('_', ' ')} {then.get(name)}, but now it is "
+                f"{now.get(name)}; it can only go on as it began"
             )
     return last
 
@@ -229,6 +231,7 @@ def _write_files(
         network.device.name,
         test_accuracies=accuracies,
         settings=asdict(settings),
+        **network.precision_metrics(),
     )
     write_weights(output, network.parameters())
     write_loss_plot(output, history, f"{Path(settings.model).stem} on {settings.data}")
