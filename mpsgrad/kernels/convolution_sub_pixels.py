@@ -27,10 +27,12 @@ def add_sub_pixels(
     strides = (all_channels, columns * all_channels, rows * columns * all_channels)
     scratch = command_buffer.scratch(strides[2] * images * (2 if metal_type == "half" else 4))
     add_convolution(ImagePart(scratch, (0, *strides, columns, rows, all_channels, images)))
+    # Where the pixels of a block's row follow each other in the destination too, they are one run.
+    run = factor if pixel == channels and width % factor == 0 else 1
     for y in range(min(factor, height)):
-        for x in range(min(factor, width)):
+        for x in range(0, min(factor, width), run):
             part = View(start + y * row + x * pixel, (1, factor * pixel, factor * row, image))
             block = View(channels * (factor * y + x), (1, *strides))
-            extents = (channels, -(-(width - x) // factor), -(-(height - y) // factor), images)
+            extents = (run * channels, -(-(width - x) // factor), -(-(height - y) // factor), images)
             addend = zeros(command_buffer.device)
             add_sum(command_buffer, metal_type, (scratch, block), addend, (destination.buffer, part), extents)

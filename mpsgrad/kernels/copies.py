@@ -45,7 +45,7 @@ def add_copy_of_image(
     _add_copy(command_buffer, source.channel_format.metal_type, views[0], views[1], extents)
 
 
-def _add_pieces(
+def add_pieces(
     command_buffer: CommandBuffer, destination: Image, layout: Layout, source: Image, part: Operand
 ) -> None:
     """Copies ``part`` of ``source`` to ``layout`` of ``destination``, and zeros to what lies outside it."""
@@ -98,7 +98,7 @@ class Slice(Kernel):
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
         part = Operand(regions.sources[0], self.offset.x, self.offset.y)
-        _add_pieces(command_buffer, destination, regions.destination, source, part)
+        add_pieces(command_buffer, destination, regions.destination, source, part)
 
 
 class SliceGradient(GradientKernel):
@@ -120,7 +120,7 @@ class SliceGradient(GradientKernel):
         state: Any,
     ) -> None:
         part = Operand(*self._pointwise_gradient(regions.sources[0], state))
-        _add_pieces(command_buffer, destination, regions.destination, source_gradient, part)
+        add_pieces(command_buffer, destination, regions.destination, source_gradient, part)
 
 
 def _reshape(command_buffer: CommandBuffer, source: Image, destination: Image, read: Layout, written: Layout) -> None:
@@ -477,4 +477,4 @@ class ConcatenationGradient(GradientKernel):
         channels = regions.destination[6]
         first = state.first_channels[self._source_index]
         part = Operand((start + first, pixel, row, step, width, height, channels, images), dx, dy)
-        _add_pieces(command_buffer, destination, regions.destination, source_gradient, part)
+        add_pieces(command_buffer, destination, regions.destination, source_gradient, part)

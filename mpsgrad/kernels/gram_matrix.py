@@ -25,7 +25,9 @@ PARAMETERS = ParameterStruct(
     reduced=REDUCED,
     scale="float",
 )
-FAMILY = strided_family("gram_matrix", (PARAMETERS,))
+TILE = 4, 16
+"""Rows and columns that a thread of a CPU has in registers: with eights twelve of sixteen are in use."""
+FAMILY = strided_family("gram_matrix", (PARAMETERS,), tile_rows=TILE[0], tile_columns=TILE[1])
 
 
 def _require_whole_images(kernel: Any, source: Image) -> None:
@@ -108,6 +110,7 @@ class GramMatrixCalculation(Kernel):
             (channels, channels, width * height, images),
             (True, True, False, True),
             merge="sum_parts",
+            tile=TILE,
             scale=self.alpha,
         )
 
@@ -177,5 +180,6 @@ class GramMatrixCalculationGradient(GradientKernel):
             (channels, width * height, channels, images),
             (True, True, False, True),
             merge="sum_parts",
+            tile=TILE,
             scale=self.alpha,
         )

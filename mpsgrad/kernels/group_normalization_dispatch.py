@@ -30,10 +30,13 @@ from mpsgrad.kernels.batch_normalization_dispatch import (
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 from mpsgrad.kernels.pointwise import (
     CHUNKED_ROWS,
+    ELEMENTS_OF_LINE,
+    THREADS_OF_EIGHTS,
     ChunkedRows,
     Layout,
     Operand,
     chunked_rows,
+    exceeds_caches,
     merge_pixels,
     pieces,
     summing_pixels_per_row,
@@ -55,6 +58,7 @@ PARAMETERS = ParameterStruct(
     channels="int",
     pixels="int",
     needs_gradients="int",
+    exceeds_caches="int",
     epsilon="float",
 )
 TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, **GROUPS)
@@ -67,11 +71,19 @@ are the same bits alone and in a batch."""
 FEWEST_TILES, FEW_ROWS_OF_A_THREAD = 4, 8
 """An image of fewer tiles with more rows is cut into narrower ones: it may be the only one."""
 
+COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 32, 128, 256
+"""On CPUs: so many are read twice from a core's nearest cache, unless there are few rows. How an image is cut does not
+depend on how many there are."""
+
 FAMILY = ShaderFamily(
     "group_normalization",
     (IMAGE_LAYOUT, PARAMETERS, TILE_PARAMETERS),
-    {**FAMILIES[NeuronType.NONE].constants, "per_image": True},
-    {"cpu": {"by_vectors": False, "threads": 64, "rows": 64}},
+    {
+        **FAMILIES[NeuronType.NONE].constants,
+        "per_image": True,
+        "columns_of_thread": COLUMNS_OF_THREAD,
+    },
+    {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64}},
     measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
     template="batch_normalization",
     ahead_of_time=False,
@@ -221,10 +233,15 @@ class _SimdgroupPasses(ImagePasses):
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
         return chunked_rows(names, single(layouts), pixels_per_row, tunables(self.device.tuning), adds_up)
 
-    def _parameters(self, work: ChunkedRows, first_image: int, needs_gradients: bool = False) -> Buffer:
+    def _parameters(
+        self, work: ChunkedRows, first_image: int, needs_gradients: bool = False, exceeds: bool = False
+    ) -> Buffer:
         return self.device.constant_buffer(
             PARAMETERS.pack(
-                **work.parameters, **self.group_parameters(first_image), needs_gradients=int(needs_gradients)
+                **work.parameters,
+                **self.group_parameters(first_image),
+                needs_gradients=int(needs_gradients),
+                exceeds_caches=int(exceeds),
             )
         )
 
@@ -285,6 +302,80 @@ class _SimdgroupPasses(ImagePasses):
             "image_coefficients", work.columns, *tables, *(gradients or (means, variances)), coefficients, parameters
         )
         self._add_for_chunks(function_name, work, *buffers, coefficients, destination.buffer, parameters)
+
+
+class _EightPasses(_SimdgroupPasses):
+    """For CPUs and images of eight channels at least: a thread owns channels, and a chunk of rows of an image."""
+
+    needs_means_of_channels = False
+
+    def _work(self, names: tuple[str, ...], layouts: Sequence[Layout], adds_up: bool = True) -> ChunkedRows:
+        merged = merge_pixels(single(layouts))
+        rows = rows_of(merged[0])
+        rows_per_chunk = rows if rows < FEWEST_ROWS_OF_THREADS else ROWS_OF_THREAD
+        named = dict(zip(names, merged, strict=True))
+        parameters: dict[str, Any] = {"rows": rows, "rows_per_chunk": rows_per_chunk, "tail": 0}
+        parameters["chunks"] = -(-rows // rows_per_chunk)
+        for name in ("gradient", "source", "destination"):
+            parameters[name], parameters[f"{name}_tail"] = named.get(name, named["source"]), 0
+        return ChunkedRows(self.channels, parameters["chunks"], parameters)
+
+    def _add_for_chunks(self, function_name: str, work: ChunkedRows, *buffers: Buffer) -> None:
+        threads = self.images * work.chunks * -(-self.channels // COLUMNS_OF_THREAD)
+        self.add(f"{function_name}_of_eights", -(-threads // THREADS_OF_EIGHTS), *buffers)
+
+    def _partial(self, work: ChunkedRows, totals: tuple[Buffer, Buffer]) -> tuple[Buffer, Buffer]:
+        """Memory for the numbers of the chunks; of one chunk they are the ``totals``."""
+        if work.chunks == 1:
+            return totals
+        count = self.images * work.chunks * self.channels
+        return self.scratch(count), self.scratch(count)
+
+    def _add_statistics(
+        self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
+    ) -> Buffer:
+        work, totals = self._work(("source",), (layout,)), (means, variances)
+        partial = self._partial(work, totals)
+        parameters = self._parameters(work, first_image)
+        self._add_for_chunks("image_statistics", work, source.buffer, *partial, *totals, parameters)
+        if work.chunks > 1:
+            self._add_for_columns("merge_image_statistics", self.channels, source.buffer, *partial, *totals, parameters)
+        return parameters
+
+    def _add_sums(
+        self,
+        buffers: tuple[Buffer, Buffer],
+        layouts: tuple[Layout, Layout],
+        statistics: tuple[Buffer, Buffer],
+        gamma: Buffer,
+        gradients: tuple[Buffer, Buffer],
+        first_image: int,
+    ) -> Buffer:
+        work, (_, variances) = self._work(("gradient", "source"), layouts), statistics
+        partial = self._partial(work, gradients)
+        parameters = self._parameters(work, first_image)
+        self._add_for_chunks("image_gradient_sums", work, *buffers, *statistics, *partial, *gradients, parameters)
+        if work.chunks > 1:
+            merge = "merge_image_gradient_sums"
+            self._add_for_columns(merge, self.channels, *partial, variances, *gradients, parameters)
+        return parameters
+
+    def _add_stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: Sequence[Buffer],
+        destination: Image,
+        tables: Sequence[Buffer],
+        first_image: int,
+        gradients: tuple[Buffer, ...],
+    ) -> None:
+        work = self._work(names, layouts)
+        exceeds = exceeds_caches(layouts[-1], len(layouts), tunables(self.device.tuning))
+        exceeds = exceeds and self.channels % ELEMENTS_OF_LINE == 0
+        parameters = self._parameters(work, first_image, bool(gradients), exceeds)
+        self._add_for_chunks(function_name, work, *buffers, *tables, *gradients, destination.buffer, parameters)
 
 
 @lru_cache(maxsize=512)
@@ -409,5 +500,7 @@ def single(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
 
 def passes_of(command_buffer: CommandBuffer, metal_type: str, **numbers: Any) -> ImagePasses:
     """The passes for the device of ``command_buffer``; the other arguments are those of ``ImagePasses``."""
-    kind = _SimdgroupPasses if command_buffer.device.family == "cpu" else _TilePasses
+    kind: type[ImagePasses] = _TilePasses
+    if command_buffer.device.family == "cpu":
+        kind = _EightPasses if metal_type == "float" and numbers["channels"] >= 8 else _SimdgroupPasses
     return kind(command_buffer, metal_type, **numbers)

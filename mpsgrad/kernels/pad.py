@@ -23,6 +23,8 @@ from mpsgrad.kernel import (
     RealProperty,
     Regions,
 )
+from mpsgrad.kernels.copies import add_pieces
+from mpsgrad.kernels.pointwise import Operand
 from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -226,6 +228,12 @@ class PadGradient(GradientKernel):
         state: Any,
     ) -> None:
         gradient, across, down = self._pointwise_gradient(regions.sources[0], state)
+        if self.secondary_edge_mode in (EdgeMode.ZERO, EdgeMode.CONSTANT):
+            start, *strides, width, height, _, images = gradient
+            layout = (start + state.channels[0], *strides, width, height, regions.destination[6], images)
+            part = Operand(layout, across, down)
+            add_pieces(command_buffer, destination, regions.destination, source_gradient, part)
+            return
         first = self.secondary_offset
         axes = (
             (first.x - across, source_image.width, first.x),

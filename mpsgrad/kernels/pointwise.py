@@ -127,6 +127,8 @@ THREADS_OF_EIGHTS = 32
 """Of the threadgroups of the kernels that take eights."""
 THREADGROUPS_OF_EIGHTS_PER_UNIT = 4
 """As far as there are elements for them: every core is to have work."""
+ELEMENTS_OF_LINE = 16
+"""Of a CPU's caches. Results are written past these where they fill whole lines."""
 WHOLE_LINES = 64
 """Elements: shares of so many begin at a cache line where the first does."""
 

@@ -7,6 +7,7 @@ follow each other in all operands are joined first, so that the innermost, the r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,14 +15,18 @@ from typing import Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.kernels.pointwise import values_of_vector
+from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, THREADS_OF_EIGHTS, elements_per_thread, values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import tunables
+from mpsgrad.tunables import Tunables, tunables
 
 THREADS = 256
 SIMDGROUPS_WANTED = 1024
 """As many as keep a large GPU busy: a reduction to fewer results is cut into chunks."""
-SIMDGROUPS_WANTED_OF_CPU = 64
+EIGHTS_OF_SUMS = 8
+"""On CPUs: how many columns, by eight, a thread of a reduction has in registers at a time."""
+THREADS_WANTED_OF_CPU = 512
+FEWEST_TERMS_OF_TILE = 256
+"""Of a thread of a CPU that has its sums in registers: a shorter chunk would cost more than it has to add up."""
 FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
 WIDE_TILE, NARROWEST_TILE = 1024, 32
@@ -35,8 +40,18 @@ LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
 
 STRIDES = ParameterStruct("Strides", offset="int", step="int", x="int", y="int", z="int", inner="int", outer="int")
 """Where an operand's elements lie: ``step`` is the stride of the run; ``inner`` and ``outer`` are of reduced axes."""
-EXTENTS = ParameterStruct("Extents", run="int", x="int", y="int", z="int", chunks="int", rows_per_simdgroup="int")
-"""The axes of the result. ``chunks`` are the parts of a run that simdgroups share."""
+EXTENTS = ParameterStruct(
+    "Extents",
+    run="int",
+    x="int",
+    y="int",
+    z="int",
+    chunks="int",
+    run_of_thread="int",
+    rows_of_thread="int",
+    exceeds_caches="int",
+)
+"""The axes of the result. ``chunks`` are the parts of a run that simdgroups or, if they take eights, threads share."""
 REDUCED = ParameterStruct(
     "Reduced",
     inner="int",
@@ -67,11 +82,13 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "threads": THREADS,
             "walks": ("element", "element4"),
             "by_vectors": True,
+            "by_eights": False,
+            "threads_of_eights": THREADS_OF_EIGHTS,
+            "eights_of_sums": EIGHTS_OF_SUMS,
             "rows_at_once": ROWS_AT_ONCE,
             **constants,
         },
-        {"cpu": {"walks": ("row", "element"), "by_vectors": False}},
-        measured=lambda numbers: {"elements": numbers.neuron_elements_per_simdgroup},
+        {"cpu": {"walks": ("eights", "element"), "by_vectors": False, "by_eights": True}},
         ahead_of_time=False,
     )
 
@@ -162,6 +179,8 @@ def elementwise(
     results: int,
     device_family: str,
     vector: int,
+    compute_units: int,
+    numbers: Tunables,
 ) -> Work:
     """The work of a kernel that makes each element of the last ``results`` operands, whose channels follow each other.
 
@@ -169,18 +188,29 @@ def elementwise(
     """
     run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
     rows = x.extent * y.extent * z.extent
-    chunks, rows_per_simdgroup = 1, 1
-    if device_family == "cpu" and _fills_lanes(run):
-        elements = tunables(device_family).neuron_elements_per_simdgroup
-        walk, chunks, rows_per_simdgroup = "row", -(-run.extent // elements), max(1, elements // run.extent)
-        threads = 32 * chunks * -(-rows // rows_per_simdgroup)
+    parts = (1, run.extent, 1, 0)
+    if device_family == "cpu" and _has_eights(run, len(views)):
+        share = elements_per_thread(run.extent * rows, compute_units, numbers)
+        run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
+        chunks = -(-run.extent // run_of_thread)
+        has_whole_lines = rows == 1 or run.extent % ELEMENTS_OF_LINE == 0
+        parts = (chunks, run_of_thread, rows_of_thread,
+                 int(has_whole_lines and _count(axes, len(views)) * 4 > numbers.cached_bytes))
+        walk, threads = "eights", chunks * -(-rows // rows_of_thread)
     else:
         fitting = [count for count in (vector, 4) if device_family != "cpu" and _is_even(axes, views, count)]
         walk = f"element{fitting[0]}" if fitting else "element"
         threads = run.extent // max(fitting, default=1) * rows
     parameters = _strides_of(names, views, axes)
-    parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, chunks, rows_per_simdgroup)
+    parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, *parts)
     return Work(walk, threads, parameters)
+
+
+def _count(axes: Sequence[Axis], operands: int) -> int:
+    """How many elements the operands have, each of them counted once."""
+    return sum(
+        math.prod(axis.extent if axis.strides[operand] else 1 for axis in axes) for operand in range(operands)
+    )
 
 
 def _is_even(axes: Sequence[Axis], views: Sequence[View], count: int) -> bool:
@@ -214,7 +244,17 @@ def add_elementwise(
     """
     views = tuple(view for _, view in operands.values())
     vector = values_of_vector(metal_type)
-    work = elementwise(tuple(operands), views, extents, results, command_buffer.device.family, vector)
+    device = command_buffer.device
+    work = elementwise(
+        tuple(operands),
+        views,
+        extents,
+        results,
+        device.family,
+        vector,
+        device.compute_units,
+        tunables(device.tuning),
+    )
     buffers = [buffer for buffer, _ in operands.values()]
     _add(command_buffer, family, struct, f"{name}_by_{work.walk}", metal_type, buffers, work, parameters)
 
@@ -267,20 +307,23 @@ def reduction(
     device_family: str,
     vector: int,
     may_chunk: bool = True,
+    tile: tuple[int, int] | None = None,
 ) -> Reduction:
     """The work of a kernel that combines its operands over the axes of ``extents`` that are not ``kept``.
 
     ``extents`` are channels, width, height and images. The last operand is the result; its strides along axes that are
     reduced do not matter. At least one axis is reduced. ``vector`` is how many elements a thread of a GPU takes at
-    most. Unless it ``may_chunk``, a result is made by one thread or simdgroup.
+    most. Unless it ``may_chunk``, a result is made by one thread or simdgroup. ``tile`` are the rows and columns of
+    results that a thread of a CPU makes at once, if the kernel can do that: a factor of its products has no rows, and
+    the other no columns.
     """
     count = len(views)
     axes = _axes(extents, views)
     reduced = _joined([axis for axis, keeps in zip(axes, kept, strict=True) if not keeps])
     staying = _joined([axis for axis, keeps in zip(axes, kept, strict=True) if keeps] or [Axis(1, (0,) * count)])
     is_cpu = device_family == "cpu"
-    wanted = SIMDGROUPS_WANTED_OF_CPU if is_cpu else SIMDGROUPS_WANTED
-    if _goes_across(reduced, staying):
+    wanted = THREADS_WANTED_OF_CPU if is_cpu else SIMDGROUPS_WANTED
+    if _goes_across(reduced, staying, 8 if is_cpu else 32):
         run, inner, outer = _filled(reduced, 3, count)
         x, y, z = _filled(staying, 3, count)
         loops, results = inner.extent * outer.extent, x.extent * y.extent * z.extent
@@ -294,7 +337,13 @@ def reduction(
         across_axes = (run, x, y, z, inner, outer)
         if not is_cpu and loops == chunks == 1 and _is_even(across_axes, views[:-1], vector):
             return Reduction(_across_by_vectors(names, views, across_axes, vector))
-        first = _pass("across", 32 * results * chunks, names, views, across_axes, sizes)
+        if is_cpu:
+            rows_of_thread = -(-results // wanted) if chunks == 1 else 1
+            threads = chunks * -(-results // rows_of_thread)
+            shares = (1, run.extent, rows_of_thread)
+            first = _pass("across_by_eights", threads, names, views, across_axes, sizes, shares=shares)
+        else:
+            first = _pass("across", 32 * results * chunks, names, views, across_axes, sizes)
         left = [Axis(1, (0,) * count), x, y, z]
     else:
         left = run, x, y, z = _filled(staying, 4, count)
@@ -306,13 +355,21 @@ def reduction(
                 return Reduction(first)
             partials = chunks * run.extent * rows
             return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), partials)
-        walk, lanes = _along(run, rows, is_cpu)
-        chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-wanted * 32 // lanes)) if may_chunk else 1
+        axes = [run, x, y, z, inner, outer]
+        if is_cpu and tile is not None and _fits_tiles(tile, axes):
+            first, chunks = _in_tiles(tile, names, views, axes)
+            if chunks == 1:
+                return Reduction(first)
+            partials = chunks * run.extent * rows
+            return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), partials)
+        walk, threads, shares = _along(run, rows, is_cpu)
+        lanes_wanted = wanted if is_cpu else 32 * wanted
+        chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-lanes_wanted // threads)) if may_chunk else 1
         rows_per_chunk = -(-loops // chunks)
         chunks = -(-loops // rows_per_chunk)
         results = run.extent * rows
         sizes = (rows_per_chunk, run.extent, 1, chunks)
-        first = _pass(walk, lanes * chunks, names, views, (run, x, y, z, inner, outer), sizes)
+        first = _pass(walk, threads * chunks, names, views, (run, x, y, z, inner, outer), sizes, shares=shares)
     if chunks == 1:
         return Reduction(first)
     return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), chunks * results)
@@ -352,6 +409,28 @@ def _along_in_tiles(
     return _pass(walk, THREADS * tiles * chunks, names, views, axes, sizes, tile), chunks
 
 
+def _fits_tiles(tile: tuple[int, int], axes: Sequence[Axis]) -> bool:
+    rows, columns = tile
+    run, x, _, z, _, outer = axes
+    return run.extent >= columns and x.extent >= rows and z.extent == outer.extent == 1
+
+
+def _in_tiles(
+    tile: tuple[int, int], names: Sequence[str], views: Sequence[View], axes: Sequence[Axis]
+) -> tuple[Work, int]:
+    """Threads of a CPU that own tiles of results, and into how many chunks the reduced axis is cut."""
+    rows, columns = tile
+    run, x, y, _, inner, _ = axes
+    chunks = -(-inner.extent // max(FEWEST_TERMS_OF_TILE, run.extent))
+    rows_per_chunk = -(-inner.extent // chunks)
+    chunks = -(-inner.extent // rows_per_chunk)
+    across = -(-run.extent // columns)
+    rows_of_thread = rows * -(-FEWEST_TERMS_OF_TILE // rows_per_chunk)
+    threads = chunks * y.extent * across * -(-x.extent // rows_of_thread)
+    sizes, shares = (rows_per_chunk, run.extent, 1, chunks), (across, columns, rows_of_thread)
+    return _pass("in_tiles", threads, names, views, axes, sizes, shares=shares), chunks
+
+
 def _power_of_two(number: int) -> int:
     """The smallest that is not less than ``number``."""
     return 1 << (number - 1).bit_length()
@@ -369,20 +448,22 @@ def _second_pass(left: Sequence[Axis], destination: View, chunks: int, is_cpu: b
     if not is_cpu:
         work, _ = _along_in_tiles(names, views, axes, vector, may_chunk=False)
         return work
-    walk, lanes = _along(run, x.extent * y.extent * z.extent, is_cpu)
-    return _pass(walk, lanes, names, views, axes, (chunks, 1, 1, 1))
+    walk, threads, shares = _along(run, x.extent * y.extent * z.extent, is_cpu)
+    return _pass(walk, threads, names, views, axes, (chunks, 1, 1, 1), shares=shares)
 
 
-def _fills_lanes(run: Axis) -> bool:
-    """Whether a simdgroup has an element for each lane, which each operand has in a row or only one of."""
-    return run.extent >= 32 and all(step in (0, 1) for step in run.strides)
+def _has_eights(run: Axis, operands: int) -> bool:
+    """Whether the run has eight elements at least, which the first ``operands`` have in a row or only one of."""
+    return run.extent >= 8 and all(step in (0, 1) for step in run.strides[:operands])
 
 
-def _along(run: Axis, rows: int, is_cpu: bool) -> tuple[str, int]:
-    """The walk of a kernel with a lane for each result, and its lanes."""
-    if is_cpu and _fills_lanes(run):
-        return "along_by_row", 32 * -(-run.extent // 32) * rows
-    return "along_by_element", run.extent * rows
+def _along(run: Axis, rows: int, is_cpu: bool) -> tuple[str, int, tuple[int, int, int]]:
+    """The walk of a kernel whose threads own results that follow each other, its threads, and their shares."""
+    if is_cpu and _has_eights(run, len(run.strides) - 1):
+        run_of_thread = 8 * EIGHTS_OF_SUMS
+        chunks = -(-run.extent // run_of_thread)
+        return "along_by_eights", chunks * rows, (chunks, run_of_thread, 1)
+    return "along_by_element", run.extent * rows, (1, 1, 1)
 
 
 def _pass(
@@ -393,20 +474,21 @@ def _pass(
     axes: Sequence[Axis],
     sizes: tuple[int, ...],
     tile: tuple[int, ...] = (1, 1, 1, 1, 1),
+    shares: tuple[int, int, int] = (1, 1, 1),
 ) -> Work:
     run, x, y, z, inner, outer = axes
     parameters = _strides_of(names, views, axes)
-    parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, -(-run.extent // 32), 1)
+    parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, *shares, 0)
     parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(sizes[-1] > 1), *tile)
     return Work(walk, threads, parameters)
 
 
-def _goes_across(reduced: Sequence[Axis], staying: Sequence[Axis]) -> bool:
-    """Whether the lanes of a simdgroup share the innermost reduced axis; else each has a result of its own."""
+def _goes_across(reduced: Sequence[Axis], staying: Sequence[Axis], fewest: int) -> bool:
+    """Whether the innermost reduced axis is read by ``fewest`` elements at once; else these are of so many results."""
     run, lanes = reduced[0], staying[0]
     if len(reduced) > 2:
         return True
-    if run.extent < 32 or not all(step in (0, 1) for step in run.strides[:-1]):
+    if run.extent < fewest or not all(step in (0, 1) for step in run.strides[:-1]):
         return False
     return lanes.extent < 8 or run.strides[0] < lanes.strides[0]
 
@@ -422,17 +504,18 @@ def add_reduction(
     kept: tuple[bool, bool, bool, bool],
     *,
     merge: str | None,
+    tile: tuple[int, int] | None = None,
     **parameters: Any,
 ) -> None:
     """Adds a run of the kernel ``name``, and one of the kernel ``merge`` over its partial results if there are several.
 
-    The last operand is the result. Without ``merge`` each result is made at once.
+    The last operand is the result. Without ``merge`` each result is made at once. ``tile`` as for ``reduction``.
     """
     device = command_buffer.device
     *sources, (destination, _) = operands.values()
     views = tuple(view for _, view in operands.values())
     vector = values_of_vector(metal_type)
-    work = reduction(tuple(operands), views, extents, kept, device.family, vector, merge is not None)
+    work = reduction(tuple(operands), views, extents, kept, device.family, vector, merge is not None, tile)
     none = device.constant_buffer(bytes(16))
     partials = command_buffer.scratch(4 * work.partials) if work.partials else none
     buffers = [*(buffer for buffer, _ in sources), partials, destination]

@@ -102,6 +102,18 @@ def test_it_is_pytorchs_with_turned_weights(padding, stride, kernel, groups):
     np.testing.assert_allclose(np.asarray(y), theirs.numpy().transpose(0, 2, 3, 1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("outputs", [7, 9, 37, 48])
+def test_a_bias_is_added_once_to_any_number_of_channels(outputs):
+    """Biases are added in place, by vectors whose last may overlap the one before it."""
+    x, w, b = array(8, 2, 3, 2, 1), array(9, outputs, 2, 2, 1), array(10, outputs)
+    with mg.CommandBuffer() as commands:
+        y, without = (
+            mg.ConvolutionTranspose(source_of(w, biases)).encode(commands, mg.Image.from_array(x))
+            for biases in (b, None)
+        )
+    np.testing.assert_array_equal(np.asarray(y), np.asarray(without) + b)
+
+
 @pytest.mark.parametrize("method", ["SIZE_SAME", "SIZE_FULL", "SIZE_VALID_ONLY"])
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4])
 def test_padding_sizes_the_result(method, kernel):

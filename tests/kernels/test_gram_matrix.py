@@ -56,6 +56,14 @@ def test_forward_and_gradient_match_the_reference(data):
     check_against_the_reference(data)
 
 
+@pytest.mark.parametrize("channels", [20, 37])
+def test_many_pixels_are_added_up_in_parts(channels):
+    x = np.random.default_rng(0).standard_normal((2, 23, 25, channels), dtype=np.float32)
+    _, y, _ = encode(mg.GramMatrixCalculation(), x)
+    expected = reference.gram_matrix(x)
+    assert_within(y, expected, error_bound(np.float32, 23 * 25 + 2, reference.gram_matrix(np.abs(x)), expected))
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @given(data=st.data())

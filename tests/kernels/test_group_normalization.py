@@ -495,6 +495,12 @@ def test_images_encoded_with_different_parameters_have_no_common_gradient():
             case.gradient().encode(commands, batch.whole, batch.whole, whole)
 
 
+@pytest.mark.parametrize(("shape", "groups"), [((2, 3, 3, 9), 3), ((2, 20, 15, 41), None), ((1, 16, 16, 72), 6)])
+def test_any_number_of_pixels_and_channels_matches_the_reference(shape, groups):
+    """Few pixels are added up at once, many in parts; the last channels may be read with some of those before them."""
+    check(Case.draw(shape, groups, np.float32, seed=12))
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     """Vectors and single channels, rows of one threadgroup and of several, contiguous and not."""
