@@ -1,4 +1,4 @@
-"""``training_graph``: the nodes that it makes, and that their gradients are those of PyTorch and of differences."""
+"""``training_graph``: the nodes that it makes, and that their gradients are those of differences."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import mpsgrad as mg
 
@@ -139,130 +137,6 @@ def test_the_argument_has_to_be_an_image_node() -> None:
     node = mg.NeuronReLUNode(mg.ImageNode())
     with pytest.raises(mg.FormatError, match="source_gradient is NeuronReLUNode; it has to be an ImageNode; pass its"):
         node.training_graph(node)  # type: ignore[arg-type]
-
-
-class _Network:
-    """A random network of up to ``count`` filters, as nodes and as PyTorch tensors in N, C, H, W order."""
-
-    def __init__(self, torch: Any, seed: int, count: int) -> None:
-        self.torch = torch
-        self.random = np.random.default_rng(seed)
-        self.source = mg.ImageNode("x")
-        self.array = self.random.standard_normal((2, 6, 6, 4)).astype(np.float32)
-        self.tensor = self._tensor(self.array)
-        self.images = [(self.source, self.tensor)]
-        self.weights: list[tuple[mg.ConvolutionNode, Any]] = []
-        for _ in range(count):
-            self._add()
-        while len(self.images) > 1:
-            self.images[:2] = [self._sum(self.images[0], self.images[1])]
-        self.last = self._pooled(self.images[0])
-
-    def _tensor(self, array: np.ndarray) -> Any:
-        tensor = self.torch.tensor(array.astype(np.float64).transpose(0, 3, 1, 2))
-        return tensor.requires_grad_()
-
-    def _sum(self, one: Any, other: Any) -> Any:
-        node = mg.AdditionNode(self._pooled(one)[0], self._pooled(other)[0], primary_scale=0.5)
-        return node.result_image, 0.5 * self._pooled(one)[1] + self._pooled(other)[1]
-
-    def _pooled(self, image: Any) -> Any:
-        """The image reduced to 1 x 1 pixel and 1 channel, which all have in common."""
-        node = mg.ReductionFeatureChannelsMeanNode(mg.ReductionSpatialMeanNode(image[0]).result_image)
-        return node.result_image, image[1].mean((1, 2, 3), keepdim=True)
-
-    def _add(self) -> None:
-        functional = self.torch.nn.functional
-        place = int(self.random.integers(len(self.images)))
-        node, tensor = self.images[place]
-        kind = self.random.choice(["conv", "tanh", "relu", "pool", "average", "soft_max", "diamond", "concat", "scale"])
-        size = tensor.shape[2]
-        if kind == "conv":
-            weights = (0.3 * self.random.standard_normal((3, 3, 3, tensor.shape[1]))).astype(np.float32)
-            made = mg.ConvolutionNode(node, mg.ConvolutionDataSource.from_arrays(weights))
-            made.training_style = mg.TrainingStyle.UPDATE_DEVICE_NONE
-            kernel = self.torch.tensor(weights.astype(np.float64).transpose(0, 3, 1, 2)).requires_grad_()
-            self.weights.append((made, kernel))
-            result = functional.conv2d(tensor, kernel, padding=1)
-        elif kind == "tanh":
-            made, result = mg.NeuronTanHNode(node), self.torch.tanh(tensor)
-        elif kind == "relu":
-            made, result = mg.NeuronReLUNode(node, a=0.2), functional.leaky_relu(tensor, 0.2)
-        elif kind in ("pool", "average") and size % 2 == 0:
-            kinds = {
-                "pool": (mg.PoolingMaxNode, functional.max_pool2d),
-                "average": (mg.PoolingAverageNode, functional.avg_pool2d),
-            }
-            made, result = kinds[kind][0](node, 2, padding_policy=mg.VALID_ONLY), kinds[kind][1](tensor, 2)
-        elif kind == "soft_max":
-            made, result = mg.SoftMaxNode(node), self.torch.softmax(tensor, 1)
-        elif kind == "concat":
-            other = mg.NeuronSigmoidNode(node)
-            made = mg.ConcatenationNode([node, other.result_image, node])
-            result = self.torch.cat([tensor, self.torch.sigmoid(tensor), tensor], 1)
-        elif kind == "diamond":
-            left, right = mg.NeuronTanHNode(node), mg.NeuronSigmoidNode(node)
-            made = mg.MultiplicationNode(left.result_image, right.result_image)
-            result = self.torch.tanh(tensor) * self.torch.sigmoid(tensor)
-        else:
-            made, result = mg.UpsamplingNearestNode(node), functional.interpolate(tensor, scale_factor=2)
-            if size > 12:
-                return
-        # The image stays for others to read, or makes place for the new one.
-        if self.random.random() < 0.6 or len(self.images) > 3:
-            self.images[place] = (made.result_image, result)
-        else:
-            self.images.append((made.result_image, result))
-
-
-@settings(max_examples=12)
-@given(st.integers(0, 2**32 - 1), st.integers(3, 9))
-def test_gradients_of_random_graphs_are_those_of_pytorch(seed: int, count: int) -> None:
-    torch = pytest.importorskip("torch")
-    network = _Network(torch, seed, count)
-    image, tensor = network.last
-    target = network.random.standard_normal((2, 1, 1, 1)).astype(np.float32)
-    ((tensor - torch.tensor(target.astype(np.float64))) ** 2).sum().backward()
-    loss = mg.LossNode(image, descriptor=MEAN_SQUARED)
-    ends = loss.training_graph()
-    for node, _ in network.weights:
-        assert node.result_state is not None
-        node.result_state.export_from_graph = True
-    assert len(ends) == 1
-    states: list[Any] = []
-    labels = mg.LossLabels.from_array(target)
-    gradient = encode(mg.Graph(ends), {"x": network.array}, [labels], destination_states=states)
-    expected = network.tensor.grad.numpy().transpose(0, 2, 3, 1)
-    largest = max(np.abs(expected).max(), 1e-3)
-    np.testing.assert_allclose(np.asarray(gradient), expected, rtol=0, atol=3e-5 * largest)
-    used = [pair for pair in network.weights if pair[1].grad is not None]
-    assert len(states) == len(used)
-    for state in states:
-        (kernel,) = [kernel for node, kernel in used if node.data_source is state.convolution.data_source]
-        expected = kernel.grad.numpy().transpose(0, 2, 3, 1)
-        tolerance = 3e-5 * max(np.abs(expected).max(), 1e-3)
-        np.testing.assert_allclose(state.gradient_for_weights, expected, rtol=0, atol=tolerance)
-
-
-@settings(max_examples=8)
-@given(st.integers(0, 2**32 - 1), st.integers(3, 9))
-def test_shared_memory_changes_no_bit(seed: int, count: int) -> None:
-    """Each image of the graph exported, and so with memory of its own, gives the same numbers."""
-    torch = pytest.importorskip("torch")
-    network = _Network(torch, seed, count)
-    loss = mg.LossNode(network.last[0], descriptor=MEAN_SQUARED)
-    ends = loss.training_graph()
-    labels = [mg.LossLabels.from_array(values(2, 1, 1, 1))]
-    planned = mg.Graph(ends)
-    first, second = (np.asarray(encode(planned, {"x": network.array}, labels)) for _ in range(2))
-    for node in planned.filters:
-        node.result_image.export_from_graph = True
-    apart = mg.Graph(ends)
-    assert apart.memory_report([mg.Image.from_array(network.array)]).planned_bytes == 0
-    np.testing.assert_array_equal(first, np.asarray(encode(apart, {"x": network.array}, labels)))
-    np.testing.assert_array_equal(first, second)
-    unfused = mg.Graph(ends, fuses_filters=False)
-    np.testing.assert_array_equal(first, np.asarray(encode(unfused, {"x": network.array}, labels)))
 
 
 def test_gradients_are_those_of_central_differences() -> None:
