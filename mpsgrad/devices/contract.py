@@ -48,6 +48,13 @@ class Buffer(ABC):
     def read(self, byte_offset: int, nbytes: int) -> np.ndarray:
         """A copy of ``nbytes`` bytes as a ``uint8`` array. Work that writes the buffer must have completed."""
 
+    def part(self, byte_offset: int, nbytes: int) -> Buffer:
+        """The ``nbytes`` from ``byte_offset`` on, a multiple of the device's ``part_alignment``, as a buffer.
+
+        For buffers of ``Device.allocate``. Raises ``NotImplementedError`` where kernels take whole buffers only.
+        """
+        raise NotImplementedError(f"{self.device.identifier}: kernels take whole buffers only")
+
 
 class Function(ABC):
     """One compiled kernel function."""
@@ -204,6 +211,16 @@ class Device(ABC):
     def orders_writes(self) -> bool:
         """Whether what ``Buffer.write`` copies arrives after the work that was submitted before it."""
         return False
+
+    @property
+    def part_alignment(self) -> int | None:
+        """What the first byte of a ``Buffer.part`` is a multiple of; None where kernels take whole buffers only."""
+        return None
+
+    @property
+    def largest_buffer(self) -> int:
+        """The most bytes that ``allocate`` may give."""
+        return self.memory_bytes
 
     @property
     def tuning(self) -> str:

@@ -35,6 +35,7 @@ from mpsgrad.devices.cuda_compiler import (
 )
 from mpsgrad.devices.cuda_launch import CUDAFunction, CUDALibrary, CUDARecording, CUDASubmission
 from mpsgrad.devices.cuda_memory import (
+    PART_ALIGNMENT,
     CUDABuffer,
     CUDAConstant,
     CUDASharedBuffer,
@@ -315,6 +316,10 @@ class CUDADevice(Device):
         """Takes back memory of a shared buffer that is no longer used."""
         with self._lock:
             self._shared_pool.give_back(address, size)
+
+    @property
+    def part_alignment(self) -> int:
+        return PART_ALIGNMENT
 
     @property
     def orders_writes(self) -> bool:

@@ -34,6 +34,10 @@ _ATTACH_GLOBAL = 1
 _UNSTAGED_BYTES = 64 << 10
 
 
+PART_ALIGNMENT = 256
+"""As CUDA aligns what it allocates."""
+
+
 class MemoryPool:
     """Memory of one device by size. Small pieces are cut from slabs; larger ones go back to CUDA when it has no more.
 
@@ -241,6 +245,12 @@ class CUDABuffer(Buffer):
         if nbytes:
             self.device.read(self.address + byte_offset, result)
         return result
+
+    def part(self, byte_offset: int, nbytes: int) -> CUDABuffer:
+        self._require_inside("divided", byte_offset, nbytes)
+        part = CUDABuffer(self.device, nbytes, self.address + byte_offset, 0)
+        part.owner = self
+        return part
 
     def lend(self, stream: int, *, waits: bool = True) -> None:
         """Remembers that another library uses the memory on ``stream``, which waits for work submitted here."""

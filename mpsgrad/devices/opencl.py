@@ -204,16 +204,27 @@ class _ForeignMemory:
         self.owner = owner
 
 
+class _PartOfMemory:
+    """A part of a buffer, which it keeps."""
+
+    __slots__ = ("array", "handle", "owner")
+
+    def __init__(self, owner: OpenCLBuffer, byte_offset: int, nbytes: int) -> None:
+        self.array: np.ndarray = owner._memory.array[byte_offset : byte_offset + nbytes]
+        self.handle = owner.handle.get_sub_region(byte_offset, nbytes)
+        self.owner = owner
+
+
 class OpenCLBuffer(Buffer):
     """Host memory that the CPU's kernels use in place."""
 
     device: OpenCLDevice
 
-    def __init__(self, device: OpenCLDevice, memory: _Memory | _ForeignMemory, nbytes: int) -> None:
+    def __init__(self, device: OpenCLDevice, memory: _Memory | _ForeignMemory | _PartOfMemory, nbytes: int) -> None:
         self.device = device
         self.nbytes = nbytes
-        self.handle = memory.handle
-        self._memory = memory
+        self.handle: Any = memory.handle
+        self._memory: _Memory | _ForeignMemory | _PartOfMemory = memory
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -231,6 +242,9 @@ class OpenCLBuffer(Buffer):
 
     def read(self, byte_offset: int, nbytes: int) -> np.ndarray:
         return self._memory.array[byte_offset : byte_offset + nbytes].copy()
+
+    def part(self, byte_offset: int, nbytes: int) -> OpenCLBuffer:
+        return OpenCLBuffer(self.device, _PartOfMemory(self, byte_offset, nbytes), nbytes)
 
     def __del__(self) -> None:
         memory = getattr(self, "_memory", None)
@@ -387,6 +401,14 @@ class OpenCLDevice(Device):
     def tuning(self) -> str:
         # A simdgroup of 32 floats takes two registers of 32, or four of 16 only.
         return "cpu-avx2" if self.family == "cpu" and self._handle.native_vector_width_float < 16 else self.family
+
+    @property
+    def part_alignment(self) -> int:
+        return self._handle.mem_base_addr_align // 8
+
+    @property
+    def largest_buffer(self) -> int:
+        return self._handle.max_mem_alloc_size
 
     @cached_property
     def _context(self) -> pyopencl.Context:
@@ -550,9 +572,7 @@ class OpenCLDevice(Device):
                 size = function.threadgroup_size
                 with function.lock:
                     function.kernel.set_args(*[buffer.handle for buffer in dispatch.buffers])  # type: ignore[attr-defined]
-                    event = cl.enqueue_nd_range_kernel(
-                        queue, function.kernel, (dispatch.threadgroups * size,), (size,)
-                    )
+                    event = cl.enqueue_nd_range_kernel(queue, function.kernel, (dispatch.threadgroups * size,), (size,))
             except cl.Error as error:
                 raise DeviceError(f"{function.name}: the device refused the dispatch: {error}") from error
             events.append(event)

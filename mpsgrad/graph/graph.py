@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, require_device
+from mpsgrad.devices import Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, MPSGradError, StateError
 from mpsgrad.geometry import integer, integers, member
 from mpsgrad.graph.batches import BatchJoiner
@@ -19,6 +19,7 @@ from mpsgrad.graph.inference import inference_images, predictions
 from mpsgrad.graph.memory import MemoryPlan
 from mpsgrad.graph.nodes import FilterNode, GradientFilterNode, ImageNode, StateNode
 from mpsgrad.graph.plan import Plan, make_plan
+from mpsgrad.graph.planned_memory import PlannedMemory
 from mpsgrad.graph.profile import Profile, measure
 from mpsgrad.graph.run import Run
 from mpsgrad.graph.shapes import infer_shapes, source_name
@@ -103,7 +104,7 @@ class Graph:
         self._format = FeatureChannelFormat.NONE
         self._plans: OrderedDict[tuple[ImageDescriptor, ...], Plan] = OrderedDict()
         self._last_plan: Plan | None = None
-        self._buffers: list[Buffer] = []
+        self._memory = PlannedMemory(self.device)
         self._nothing = self.device.allocate(16)
 
     def _make_kernels(self, node: FilterNode) -> Sequence[Any]:
@@ -334,7 +335,7 @@ class Graph:
         plan = self._plans.get(descriptors)
         if plan is None:
             shapes = infer_shapes(self._structure, self._kernels, descriptors, self.device, self._format)
-            plan = self._plans[descriptors] = make_plan(self._structure, shapes, self._fuses_filters)
+            plan = self._plans[descriptors] = make_plan(self._structure, shapes, self._fuses_filters, self.device)
             for image in shapes.stand_ins.values():
                 image._buffer = self._nothing
             if len(self._plans) > _PLANS_KEPT:
@@ -505,14 +506,6 @@ class Graph:
                     node.check_states(self._kernels[node], images, [given[state] for state in node.source_states])
                 except _ERRORS as error:
                     raise type(error)(f"Graph: {self._structure.names[node]}: {error}") from error
-
-    def _buffer(self, sizes: Sequence[int], index: int) -> Buffer:
-        """Buffer ``index`` of a plan. All plans use the same ones, made larger where one needs that."""
-        if len(self._buffers) <= index:
-            self._buffers += [self._nothing] * (index + 1 - len(self._buffers))
-        if self._buffers[index].nbytes < sizes[index] or self._buffers[index] is self._nothing:
-            self._buffers[index] = self.device.allocate(sizes[index])
-        return self._buffers[index]
 
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mpsgrad.devices import Device
 from mpsgrad.graph.memory import Lifetime, MemoryPlan, plan_memory
 from mpsgrad.graph.nodes import FilterNode, ImageNode
 from mpsgrad.graph.shapes import Shapes
@@ -15,15 +16,15 @@ from mpsgrad.graph.trainable import TrainableGradientNode
 class Step:
     """One filter's part of an encode.
 
-    ``sources`` are its source images, each with whether its elements are read. ``buffer`` is the number of the buffer
-    that the result lies in; None for a result that is handed out, and one that is never written. With ``passes_on``
-    that image is the result, and nothing runs.
+    ``sources`` are its source images, each with whether its elements are read. ``planned`` is the number of the result
+    in the memory plan; None for a result that is handed out, and one that is never written. With ``passes_on`` that
+    image is the result, and nothing runs.
     """
 
     node: FilterNode
     sources: tuple[tuple[ImageNode, bool], ...]
     makes_state: bool
-    buffer: int | None
+    planned: int | None
     passes_on: ImageNode | None = None
 
 
@@ -36,7 +37,7 @@ class Plan:
     steps: tuple[Step, ...]
 
 
-def make_plan(structure: Structure, shapes: Shapes, fuses_filters: bool) -> Plan:
+def make_plan(structure: Structure, shapes: Shapes, fuses_filters: bool, device: Device) -> Plan:
     """The steps of ``structure``, and buffers for the images that are not handed out."""
     same_as: dict[ImageNode, ImageNode] = {}
     last_read: dict[ImageNode, int] = {}
@@ -47,6 +48,7 @@ def make_plan(structure: Structure, shapes: Shapes, fuses_filters: bool) -> Plan
         for index, image in enumerate(node.source_images):
             if node.reads_values(index):
                 last_read[same_as.get(image, image)] = step
+    alignment = device.part_alignment
     planned: dict[ImageNode, int] = {}
     lifetimes: list[Lifetime] = []
     for step, node in enumerate(structure.filters):
@@ -54,19 +56,17 @@ def make_plan(structure: Structure, shapes: Shapes, fuses_filters: bool) -> Plan
         if image in same_as or _has_an_image_of_its_own(structure, node) or not writes_result(structure, node):
             continue
         planned[image] = len(lifetimes)
-        nbytes = shapes.of[image].nbytes
+        nbytes = -(-shapes.of[image].nbytes // (alignment or 1)) * (alignment or 1)
         lifetimes.append(Lifetime(structure.names[node], nbytes, step, max(last_read.get(image, step), step)))
-    memory = plan_memory(lifetimes)
+    memory = plan_memory(lifetimes, divides_buffers=alignment is not None, largest_buffer=device.largest_buffer)
     steps = []
     for node in structure.filters:
-        place = planned.get(node.result_image)
-        buffer = None if place is None else memory.buffer_of[place]
         sources = tuple(
             (image, node.reads_values(index) or same_as.get(image, image) not in planned)
             for index, image in enumerate(node.source_images)
         )
         makes_state = node.result_state is not None and node.result_state in structure.made_states
-        steps.append(Step(node, sources, makes_state, buffer, same_as.get(node.result_image)))
+        steps.append(Step(node, sources, makes_state, planned.get(node.result_image), same_as.get(node.result_image)))
     return Plan(shapes, memory, tuple(steps))
 
 

@@ -103,6 +103,6 @@ class Run:
         """The image that a step writes, in the memory that is planned for it."""
         graph, plan = self.graph, self.plan
         image = Image(plan.shapes.of[step.node.result_image], graph.device, label=step.node.label)
-        if step.buffer is not None:
-            image._buffer = graph._buffer(plan.memory.buffer_sizes, step.buffer)
+        if step.planned is not None:
+            image._buffer = graph._memory.buffer(plan.memory, step.planned)
         return image

@@ -208,6 +208,22 @@ def test_freed_memory_is_used_again(gpu: Any) -> None:
 
 
 @needs_compiler
+def test_parts_of_a_buffer_keep_its_memory(gpu: Any) -> None:
+    alignment = gpu.part_alignment
+    whole = gpu.allocate(3 * alignment)
+    parts = [whole.part(k * alignment, alignment) for k in range(3)]
+    for number, part in enumerate(parts):
+        part.write(np.full(alignment, number, np.uint8))
+    np.testing.assert_array_equal(whole.read(0, whole.nbytes), np.repeat(np.arange(3, dtype=np.uint8), alignment))
+    with pytest.raises(mg.GeometryError, match="cannot be divided in a buffer of"):
+        whole.part(alignment, 3 * alignment)
+    address = whole.address
+    del whole
+    gc.collect()
+    assert gpu.allocate(3 * alignment).address != address
+    assert [part.read(0, 1)[0] for part in parts] == [0, 1, 2]
+
+
 def test_buffers_do_not_overlap(gpu: Any) -> None:
     sizes = [1, 511, 512, 513, 4096, 100_000, 1 << 20, (1 << 20) + 1, 3 << 20] * 4
     buffers = [gpu.allocate(nbytes) for nbytes in sizes]

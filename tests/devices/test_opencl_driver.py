@@ -42,6 +42,21 @@ def test_a_view_keeps_its_memory(opencl_device: mg.Device) -> None:
     assert len(others) == 3
 
 
+def test_parts_of_a_buffer_keep_its_memory(opencl_device: mg.Device) -> None:
+    alignment = opencl_device.part_alignment
+    assert alignment is not None
+    whole = opencl_device.allocate(4 * alignment)
+    parts = [whole.part(k * alignment, alignment) for k in range(4)]
+    for number, part in enumerate(parts):
+        part.write(np.full(alignment, number, np.uint8))
+    np.testing.assert_array_equal(whole.read(0, whole.nbytes), np.repeat(np.arange(4, dtype=np.uint8), alignment))
+    del whole
+    gc.collect()
+    other = opencl_device.allocate(4 * alignment)
+    other.write(np.full(4 * alignment, 9, np.uint8))
+    assert [part.read(0, 1)[0] for part in parts] == [0, 1, 2, 3]
+
+
 def test_freed_memory_is_used_again(opencl_device: mg.Device) -> None:
     first = opencl_device.allocate(1 << 20)
     address = first.memory.ctypes.data if first.memory is not None else 0
