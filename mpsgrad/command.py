@@ -319,8 +319,8 @@ class Recording:
     A replay runs the same kernels on the same memory. So fill the source images anew (``Image.write``) and read the
     results between replays. What differs from one encode to the next is computed anew for each replay but the first:
     ``learning_rate`` and ``time_step`` of optimizers, the masks of ``Dropout``. Other parameters stay as they were
-    encoded. On NVIDIA GPUs this is a CUDA graph, which the host starts with one call; other devices are given the list
-    of kernels again. Made by ``CommandBuffer.record``.
+    encoded. On NVIDIA GPUs this is a CUDA graph, which the host starts with one call; on CPUs a list of kernels that
+    have their arguments; Metal is given the list of kernels again. Made by ``CommandBuffer.record``.
     """
 
     def __init__(

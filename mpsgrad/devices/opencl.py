@@ -10,8 +10,6 @@ import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
-import itertools
-import math
 import mmap
 import os
 import re
@@ -19,8 +17,7 @@ import sys
 import tempfile
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import cache as once
+from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock, RLock
@@ -34,16 +31,11 @@ from mpsgrad.devices.contract import (
     CompileOptions,
     Device,
     Dispatch,
-    Function,
-    Library,
-    Submission,
-    require_constants,
 )
+from mpsgrad.devices.opencl_launch import OpenCLLibrary, OpenCLRecording, OpenCLSubmission, launches_of, refusal
 from mpsgrad.devices.pool import pooled_size
 from mpsgrad.errors import DeviceError, ShaderError
 from mpsgrad.msl import (
-    SIZES_SUFFIX,
-    KernelSignature,
     Launch,
     Translation,
     parse_compiler_log,
@@ -59,7 +51,6 @@ BUILD_OPTIONS = ("-cl-std=CLC++2021", "-cl-mad-enable", "-cl-no-signed-zeros")
 # although fast math does not promise that they work on Apple GPUs.
 FAST_MATH_OPTIONS = (*BUILD_OPTIONS, "-cl-unsafe-math-optimizations")
 STRICT_MATH_OPTIONS = ("-cl-std=CLC++2021", "-cl-fp32-correctly-rounded-divide-sqrt")
-DEFAULT_THREADGROUP_SIZE = 256
 INSTALL_HINT = "pip install pyopencl intel-opencl-rt intel-cmplr-lib-rt"
 
 _RUNTIME_DISTRIBUTION = "intel-opencl-rt"
@@ -252,100 +243,6 @@ class OpenCLBuffer(Buffer):
             self.device._recycle(memory)
 
 
-class OpenCLFunction(Function):
-    """A kernel with the lock that its argument slots need: OpenCL kernels are not thread safe.
-
-    ``box`` is the same kernel for threadgroups of several rows, where that has to be another one.
-    """
-
-    def __init__(
-        self, kernel: pyopencl.Kernel, signature: KernelSignature, box: Callable[[], OpenCLFunction] | None
-    ) -> None:
-        self.name = signature.name
-        self.signature = signature
-        self.threadgroup_size = signature.threadgroup_size or DEFAULT_THREADGROUP_SIZE
-        self.kernel = kernel
-        self.box = box
-        self.lock = Lock()
-
-
-class OpenCLLibrary(Library):
-    """The kernels of a program. ``box`` compiles it once more, for threadgroups of several rows; the package's own
-    kernels have none, and run in whole threadgroups only."""
-
-    def __init__(
-        self,
-        program: pyopencl.Program,
-        signatures: dict[str, KernelSignature],
-        device: OpenCLDevice,
-        box: Callable[[], OpenCLLibrary] | None,
-    ) -> None:
-        self._program = program
-        self._signatures = signatures
-        self._device = device
-        self._box = once(box) if box is not None else None
-        self._functions: dict[str, OpenCLFunction] = {}
-
-    @property
-    def function_names(self) -> tuple[str, ...]:
-        return tuple(self._signatures)
-
-    def function(self, name: str) -> OpenCLFunction:
-        function = self._functions.get(name)
-        if function is None:
-            import pyopencl as cl
-
-            if name not in self._signatures:
-                raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
-            signature = self._signatures[name]
-            require_constants(signature)
-            box = partial(self._box_function, name) if self._box is not None else None
-            function = OpenCLFunction(cl.Kernel(self._program, signature.entry_point), signature, box)
-            if box is not None:
-                sizes = cl.Kernel(self._program, signature.entry_point + SIZES_SUFFIX)
-                function.pointee_sizes = self._device._pointee_sizes(sizes, len(signature.arguments))
-            self._functions[name] = function
-        return function
-
-    def _box_function(self, name: str) -> OpenCLFunction:
-        assert self._box is not None
-        return self._box().function(name)
-
-
-class OpenCLSubmission(Submission):
-    """Holds the buffers of its dispatches until they have run."""
-
-    def __init__(self, dispatches: Sequence[Dispatch], events: list[pyopencl.Event], label: str | None) -> None:
-        self._held: Sequence[Dispatch] | None = dispatches
-        self._first: pyopencl.Event | None = events[0] if events else None
-        self._last: pyopencl.Event | None = events[-1] if events else None
-        self._label = label
-
-    def wait(self) -> None:
-        if self._last is not None and self._held is not None:
-            import pyopencl as cl
-
-            try:
-                self._last.wait()
-            except cl.Error as error:
-                raise DeviceError(f"{self._label or 'a command buffer'} failed on the device: {error}") from error
-        self._held = None
-
-    @property
-    def is_complete(self) -> bool:
-        if self._last is None or self._held is None:
-            return True
-        import pyopencl as cl
-
-        return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
-
-    @property
-    def gpu_time(self) -> float | None:
-        if self._first is None or self._last is None:
-            return 0.0
-        return (self._last.profile.end - self._first.profile.start) * 1e-9
-
-
 class _WithoutCompilerWarnings:
     """pyopencl warns of every build that logs something. The warnings module's own context manager restores the filters
     of whichever thread left last, so threads that build at the same time share one entry into it."""
@@ -519,7 +416,7 @@ class OpenCLDevice(Device):
             cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
         return program
 
-    def _pointee_sizes(self, kernel: pyopencl.Kernel, count: int) -> tuple[int, ...]:
+    def pointee_sizes(self, kernel: pyopencl.Kernel, count: int) -> tuple[int, ...]:
         """What an entry point that stores the sizes of its ``count`` arguments' types says."""
         if count == 0:
             return ()
@@ -559,69 +456,50 @@ class OpenCLDevice(Device):
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLSubmission:
         import pyopencl as cl
 
-        queue = self._queue
+        queue, enqueue = self._queue, cl.enqueue_nd_range_kernel
         events = []
         for dispatch in dispatches:
-            function = dispatch.function
-            assert isinstance(function, OpenCLFunction)
-            try:
-                if function.box is not None:
-                    events += self._enqueue_parts(function, dispatch)
-                    continue
-                assert isinstance(dispatch.threadgroups, int)
-                size = function.threadgroup_size
-                with function.lock:
-                    function.kernel.set_args(*[buffer.handle for buffer in dispatch.buffers])  # type: ignore[attr-defined]
-                    event = cl.enqueue_nd_range_kernel(queue, function.kernel, (dispatch.threadgroups * size,), (size,))
-            except cl.Error as error:
-                raise DeviceError(f"{function.name}: the device refused the dispatch: {error}") from error
-            events.append(event)
-        queue.flush()
-        submission = OpenCLSubmission(dispatches, events, label)
+            for function, arguments, size, local, offset in launches_of(dispatch):
+                try:
+                    with function.lock:
+                        function.kernel.set_args(*arguments)
+                        events.append(enqueue(queue, function.kernel, size, local, offset))
+                except cl.Error as error:
+                    raise refusal(function, error) from error
+        return self._submitted(dispatches, events[:1] + events[-1:], label)
+
+    def record(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLRecording:
+        return OpenCLRecording(self, dispatches, label)
+
+    def replay(self, recording: OpenCLRecording) -> OpenCLSubmission:
+        """Starts the launches of ``recording``, whose kernels have their arguments."""
+        import pyopencl as cl
+
+        queue, enqueue = self._queue, cl.enqueue_nd_range_kernel
+        ends: list[pyopencl.Event] = []
+        event: pyopencl.Event | None = None
+        position = 0
+        try:
+            for position, (kernel, size, local, offset) in enumerate(recording.launches):  # noqa: B007
+                event = enqueue(queue, kernel, size, local, offset)
+                if not ends:
+                    ends.append(event)
+        except cl.Error as error:
+            raise refusal(recording.functions[position], error) from error
+        if event is not None:
+            ends.append(event)
+        return self._submitted(recording, ends, recording.label)
+
+    def _submitted(self, held: Any, ends: list[pyopencl.Event], label: str | None) -> OpenCLSubmission:
+        """What was put on the queue between the two events ``ends``; there are none if that is nothing."""
+        self._queue.flush()
+        submission = OpenCLSubmission(held, ends, label)
         with self._lock:
             # Kept here until they have run, or their buffers would be recycled if the caller drops a submission early.
             while self._in_flight and self._in_flight[0].is_complete:
                 self._in_flight.popleft()
             self._in_flight.append(submission)
         return submission
-
-    def _enqueue_parts(self, function: OpenCLFunction, dispatch: Dispatch) -> list[pyopencl.Event]:
-        """Starts the parts of a grid that have threadgroups of one size each: OpenCL on CPUs runs no others."""
-        import pyopencl as cl
-
-        threadgroup = dispatch.threadgroup or (function.threadgroup_size, 1, 1)
-        count = dispatch.threadgroups
-        threadgroups = count if isinstance(count, tuple) else (count, 1, 1)
-        grid = dispatch.threads or tuple(count * size for count, size in zip(threadgroups, threadgroup, strict=True))
-        as_row = function.signature.uses_simdgroups and threadgroup[1:] != (1, 1)
-        if as_row and function.box is not None:
-            function = function.box()
-        counts = tuple(-(-size // group) for size, group in zip(grid, threadgroup, strict=True))
-        arguments = [buffer.handle for buffer in dispatch.buffers]  # type: ignore[attr-defined]
-        arguments += [cl.LocalMemory(nbytes) for nbytes in dispatch.threadgroup_memory]
-        events = []
-        axes = [_parts(size, group) for size, group in zip(grid, threadgroup, strict=True)]
-        with function.lock:
-            for part in itertools.product(*reversed(axes)):
-                first, groups, extents = zip(*reversed(part), strict=True)
-                launch = np.array([*grid, *threadgroup, *counts, *first, *extents], np.uint32)
-                local = (math.prod(extents), 1, 1) if as_row else extents
-                function.kernel.set_args(*arguments, launch)
-                event = cl.enqueue_nd_range_kernel(
-                    self._queue,
-                    function.kernel,
-                    tuple(count * size for count, size in zip(groups, local, strict=True)),
-                    local,
-                    None if as_row else tuple(index * size for index, size in zip(first, threadgroup, strict=True)),
-                )
-                events.append(event)
-        return events
-
-
-def _parts(threads: int, threadgroup: int) -> list[tuple[int, int, int]]:
-    """First threadgroup, their number and their extent for the whole threadgroups along an axis, and for the rest."""
-    whole, rest = divmod(threads, threadgroup)
-    return [(0, whole, threadgroup)] * (whole > 0) + [(whole, 1, rest)] * (rest > 0)
 
 
 def _shader_error(log: str, translation: Translation, source: str, name: str) -> ShaderError:

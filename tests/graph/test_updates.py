@@ -51,6 +51,39 @@ def test_the_digits_network_trains_to_the_same_bits_as_by_hand(replays: int) -> 
     np.testing.assert_array_equal(graph.probabilities(batches[0][0]), network.probabilities(batches[0][0]))
 
 
+def test_replays_allocate_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = optimizer()
+    graph = DigitsGraph(Network.for_digits(np.random.default_rng(4)), rates, 16)
+    image = mg.Image.from_array(values(16, 8, 8, 1))
+    targets = mg.LossLabels.from_array(digits.one_hot(RANDOM.integers(0, digits.CLASSES, 16)))
+    commands = mg.CommandBuffer()
+    graph.training.encode(commands, [image], [targets])
+    recording = commands.record()
+    recording.replay().wait_until_completed()
+    device = type(image.device)
+    taken: list[int] = []
+    whole, constant = device.allocate, device.constant_buffer
+
+    def allocate(self: Any, nbytes: int) -> Any:
+        taken.append(nbytes)
+        return whole(self, nbytes)
+
+    def constant_buffer(self: Any, data: bytes) -> Any:
+        taken.append(len(data))
+        return constant(self, data)
+
+    monkeypatch.setattr(device, "allocate", allocate)
+    monkeypatch.setattr(device, "constant_buffer", constant_buffer)
+    before = float(np.asarray(targets.loss_image).sum())
+    for step in range(20):
+        rates.learning_rate = 0.05 / (1 + step)
+        recording.replay()
+    after = float(np.asarray(targets.loss_image).sum())
+    assert taken == [] and after < before
+    graph.training.encode(mg.CommandBuffer(), [image], [targets])
+    assert taken
+
+
 class OnCPU(mg.ConvolutionDataSource):
     """Weights that gradient descent updates on the CPU; counts the calls."""
 

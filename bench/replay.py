@@ -1,0 +1,58 @@
+"""What a replay of a recorded training step costs the host: ``python -m bench.replay --help``.
+
+The network is ResNet-18 for small pictures, whose pictures are tiny here, so that the device is done soon. The time is
+that of the thread that replays, which other work on the machine does not change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import mpsgrad as mg
+from mpsgrad.training.graph_network import GraphNetwork
+from mpsgrad.training.models import MODELS
+from mpsgrad.training.optimizers import OPTIMIZERS
+
+CLASSES, BATCH_SIZE, SIDE = 10, 2, 8
+REPLAYS = 60
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.replay", description=__doc__)
+    parser.add_argument("--device", help="as MPSGRAD_DEVICE takes it")
+    parser.add_argument("--model", choices=MODELS, default="resnet18")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
+    options = parser.parse_args()
+    device = mg.find_device(options.device) if options.device else mg.default_device()
+    network = GraphNetwork(
+        options.model,
+        MODELS[options.model],
+        shape=(SIDE, SIDE, 3),
+        classes=CLASSES,
+        batch_size=BATCH_SIZE,
+        optimizer=OPTIMIZERS[options.optimizer],
+        seed=0,
+        device=device,
+    )
+    commands = mg.CommandBuffer(device)
+    network._training.encode(commands, [network._pictures], [network._labels])
+    dispatches = len(commands._dispatches)
+    recording = commands.record()
+    seconds = []
+    for _ in range(REPLAYS):
+        started = time.thread_time()
+        recording.replay()
+        seconds.append(time.thread_time() - started)
+        commands.wait_until_completed()
+    nodes = len(network._training.filters)
+    for name, taken in (("median", statistics.median(seconds)), ("fastest", min(seconds))):
+        print(
+            f"{device.name}: {options.model}, {nodes} nodes, {dispatches} dispatches: {name} replay {1e6 * taken:.0f} us,"
+            f" {1e6 * taken / nodes:.2f} us a node, {1e6 * taken / dispatches:.2f} us a dispatch"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Kernels of OpenCL devices: functions, libraries, launches, submissions that can be waited for, and recorded ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import cache as once
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpsgrad.devices.contract import Dispatch, Function, Library, RecordedWork, Submission, require_constants
+from mpsgrad.errors import DeviceError
+from mpsgrad.msl import SIZES_SUFFIX, KernelSignature
+
+if TYPE_CHECKING:
+    import pyopencl
+
+    from mpsgrad.devices.opencl import OpenCLDevice
+
+DEFAULT_THREADGROUP_SIZE = 256
+
+Threads = tuple[int, ...]
+KernelLaunch = tuple["OpenCLFunction", list[Any], Threads, Threads, "Threads | None"]
+
+
+class OpenCLFunction(Function):
+    """A kernel with the lock that its argument slots need: OpenCL kernels are not thread safe.
+
+    ``box`` is the same kernel for threadgroups of several rows, where that has to be another one.
+    """
+
+    def __init__(
+        self, kernel: pyopencl.Kernel, signature: KernelSignature, box: Callable[[], OpenCLFunction] | None
+    ) -> None:
+        self.name = signature.name
+        self.signature = signature
+        self.threadgroup_size = signature.threadgroup_size or DEFAULT_THREADGROUP_SIZE
+        self.kernel = kernel
+        self.box = box
+        self.lock = Lock()
+
+
+class OpenCLLibrary(Library):
+    """The kernels of a program. ``box`` compiles it once more, for threadgroups of several rows; the package's own
+    kernels have none, and run in whole threadgroups only."""
+
+    def __init__(
+        self,
+        program: pyopencl.Program,
+        signatures: dict[str, KernelSignature],
+        device: OpenCLDevice,
+        box: Callable[[], OpenCLLibrary] | None,
+    ) -> None:
+        self._program = program
+        self._signatures = signatures
+        self._device = device
+        self._box = once(box) if box is not None else None
+        self._functions: dict[str, OpenCLFunction] = {}
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        return tuple(self._signatures)
+
+    def function(self, name: str) -> OpenCLFunction:
+        function = self._functions.get(name)
+        if function is None:
+            import pyopencl as cl
+
+            if name not in self._signatures:
+                raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
+            signature = self._signatures[name]
+            require_constants(signature)
+            box = partial(self._box_function, name) if self._box is not None else None
+            function = OpenCLFunction(cl.Kernel(self._program, signature.entry_point), signature, box)
+            if box is not None:
+                sizes = cl.Kernel(self._program, signature.entry_point + SIZES_SUFFIX)
+                function.pointee_sizes = self._device.pointee_sizes(sizes, len(signature.arguments))
+            self._functions[name] = function
+        return function
+
+    def _box_function(self, name: str) -> OpenCLFunction:
+        assert self._box is not None
+        return self._box().function(name)
+
+
+class OpenCLSubmission(Submission):
+    """Work between the first and the last of ``events``. ``held`` is what keeps its buffers until it has run."""
+
+    def __init__(self, held: Any, events: list[pyopencl.Event], label: str | None) -> None:
+        self._held = held
+        self._first: pyopencl.Event | None = events[0] if events else None
+        self._last: pyopencl.Event | None = events[-1] if events else None
+        self._label = label
+
+    def wait(self) -> None:
+        if self._last is not None and self._held is not None:
+            import pyopencl as cl
+
+            try:
+                self._last.wait()
+            except cl.Error as error:
+                raise DeviceError(f"{self._label or 'a command buffer'} failed on the device: {error}") from error
+        self._held = None
+
+    @property
+    def is_complete(self) -> bool:
+        if self._last is None or self._held is None:
+            return True
+        import pyopencl as cl
+
+        return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
+
+    @property
+    def gpu_time(self) -> float | None:
+        if self._first is None or self._last is None:
+            return 0.0
+        return (self._last.profile.end - self._first.profile.start) * 1e-9
+
+
+class OpenCLRecording(RecordedWork):
+    """Launches that need nothing but a place on the queue: each has a kernel of its own, with its arguments set.
+
+    ``functions`` are what they run, for messages.
+    """
+
+    def __init__(self, device: OpenCLDevice, dispatches: Sequence[Dispatch], label: str | None) -> None:
+        import pyopencl as cl
+
+        self._device = device
+        self._dispatches = dispatches
+        self.label = label
+        self.launches: list[tuple[pyopencl.Kernel, Threads, Threads, Threads | None]] = []
+        self.functions: list[OpenCLFunction] = []
+        for dispatch in dispatches:
+            for function, arguments, size, local, offset in launches_of(dispatch):
+                try:
+                    kernel = function.kernel.clone()
+                    kernel.set_args(*arguments)
+                except cl.Error as error:
+                    raise refusal(function, error) from error
+                self.launches.append((kernel, size, local, offset))
+                self.functions.append(function)
+
+    def submit(self) -> OpenCLSubmission:
+        return self._device.replay(self)
+
+
+def launches_of(dispatch: Dispatch) -> list[KernelLaunch]:
+    """The function, arguments, grid, threadgroup and first thread of each launch that a dispatch takes."""
+    function = dispatch.function
+    assert isinstance(function, OpenCLFunction)
+    arguments = [buffer.handle for buffer in dispatch.buffers]  # type: ignore[attr-defined]
+    if function.box is not None:
+        return _parts_of_grid(function, dispatch, arguments)
+    assert isinstance(dispatch.threadgroups, int)
+    size = function.threadgroup_size
+    return [(function, arguments, (dispatch.threadgroups * size,), (size,), None)]
+
+
+def _parts_of_grid(function: OpenCLFunction, dispatch: Dispatch, arguments: list[Any]) -> list[KernelLaunch]:
+    """The parts of a grid that have threadgroups of one size each: OpenCL on CPUs runs no others."""
+    import pyopencl as cl
+
+    threadgroup = dispatch.threadgroup or (function.threadgroup_size, 1, 1)
+    count = dispatch.threadgroups
+    threadgroups = count if isinstance(count, tuple) else (count, 1, 1)
+    grid = dispatch.threads or tuple(count * size for count, size in zip(threadgroups, threadgroup, strict=True))
+    as_row = function.signature.uses_simdgroups and threadgroup[1:] != (1, 1)
+    if as_row and function.box is not None:
+        function = function.box()
+    counts = tuple(-(-size // group) for size, group in zip(grid, threadgroup, strict=True))
+    arguments = [*arguments, *(cl.LocalMemory(nbytes) for nbytes in dispatch.threadgroup_memory)]
+    launches: list[Any] = []
+    axes = [_parts(size, group) for size, group in zip(grid, threadgroup, strict=True)]
+    for part in itertools.product(*reversed(axes)):
+        first, groups, extents = zip(*reversed(part), strict=True)
+        launch = np.array([*grid, *threadgroup, *counts, *first, *extents], np.uint32)
+        local = (math.prod(extents), 1, 1) if as_row else extents
+        size = tuple(count * size for count, size in zip(groups, local, strict=True))
+        offset = None if as_row else tuple(index * size for index, size in zip(first, threadgroup, strict=True))
+        launches.append((function, [*arguments, launch], size, local, offset))
+    return launches
+
+
+def refusal(function: OpenCLFunction, error: Exception) -> DeviceError:
+    return DeviceError(f"{function.name}: the device refused the dispatch: {error}")
+
+
+def _parts(threads: int, threadgroup: int) -> list[tuple[int, int, int]]:
+    """First threadgroup, their number and their extent for the whole threadgroups along an axis, and for the rest."""
+    whole, rest = divmod(threads, threadgroup)
+    return [(0, whole, threadgroup)] * (whole > 0) + [(whole, 1, rest)] * (rest > 0)
