@@ -47,10 +47,12 @@ def main() -> None:
         seconds.append(time.thread_time() - started)
         commands.wait_until_completed()
     nodes = len(network._training.filters)
+    print(f"{device.name}: {options.model}, {nodes} nodes, {dispatches} dispatches")
     for name, taken in (("median", statistics.median(seconds)), ("fastest", min(seconds))):
+        microseconds = 1e6 * taken
         print(
-            f"{device.name}: {options.model}, {nodes} nodes, {dispatches} dispatches: {name} replay {1e6 * taken:.0f} us,"
-            f" {1e6 * taken / nodes:.2f} us a node, {1e6 * taken / dispatches:.2f} us a dispatch"
+            f"{name}: {microseconds:.0f} us a replay, {microseconds / nodes:.2f} us a node, "
+            f"{microseconds / dispatches:.2f} us a dispatch"
         )
 
 
