@@ -174,6 +174,8 @@ class StandIn(ModuleType):
     CUstream_flags = SimpleNamespace(CU_STREAM_DEFAULT=0, CU_STREAM_NON_BLOCKING=1)
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6)
+    CUlaunchConfig = SimpleNamespace
 
     def __init__(self) -> None:
         super().__init__("cuda_stand_in_driver")
@@ -422,6 +424,18 @@ class StandIn(ModuleType):
             raise CUDAStandInError(CUresult.CUDA_ERROR_INVALID_VALUE)
         values = [packed[offset : offset + length] for offset, length in function.parameters]
         stream.put(lambda: self._run(function, gx, bx, shared, values))
+
+    def CUlaunchAttribute(self) -> SimpleNamespace:
+        return SimpleNamespace(id=None, value=SimpleNamespace())
+
+    @counted
+    def cuLaunchKernelEx(self, config: SimpleNamespace, function: Function, parameters: None, extra: int) -> None:
+        (attribute,) = config.attrs
+        assert (config.numAttrs, attribute.id, attribute.value.programmaticStreamSerializationAllowed) == (1, 6, 1)
+        StandIn.cuLaunchKernel.__wrapped__(
+            self, function, config.gridDimX, config.gridDimY, config.gridDimZ, config.blockDimX, config.blockDimY,
+            config.blockDimZ, config.sharedMemBytes, config.hStream, parameters, extra,
+        )  # fmt: skip
 
     def _run(self, function: Function, blocks: int, threads: int, shared: int, values: list[bytes]) -> None:
         if self.fault is not None:

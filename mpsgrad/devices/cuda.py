@@ -208,6 +208,7 @@ class CUDADevice(Device):
         self._events: list[tuple[Any, Any]] = []
         self._in_flight: deque[CUDASubmission] = deque()
         self._first_fault: str | None = None
+        self._launches: dict[Any, Any] = {}
 
     __hash__ = Device.__hash__
 
@@ -440,6 +441,22 @@ class CUDADevice(Device):
                 in_flight = [each for submission in self._in_flight for each in submission.functions]
                 waits = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
                 raise self.fault([function] if waits else in_flight + before, error) from error
+
+    def overlapping_launch(self, stream: Any) -> Any:
+        """What CUDA is told of a launch on ``stream`` that may overlap the one before it; the grid is set for each.
+
+        The blocks of the two overlap, not their work: a kernel that is launched so has to begin by waiting.
+        """
+        launch = self._launches.get(stream)
+        if launch is None:
+            attribute = api().CUlaunchAttribute()
+            attribute.id = api().CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            launch = self._launches[stream] = api().CUlaunchConfig()
+            launch.gridDimY = launch.gridDimZ = launch.blockDimY = launch.blockDimZ = 1
+            launch.hStream = stream
+            launch.attrs, launch.numAttrs = [attribute], 1
+        return launch
 
     def graph(self, dispatches: Sequence[Dispatch]) -> Any:
         """The dispatches as an executable CUDA graph."""

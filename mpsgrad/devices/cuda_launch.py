@@ -16,7 +16,7 @@ from mpsgrad.devices.cuda_api import NOT_READY, CUDAError, api, checked
 from mpsgrad.devices.cuda_memory import CUDAConstant
 from mpsgrad.errors import DeviceError, GeometryError
 from mpsgrad.msl import SIZES_SUFFIX, KernelSignature, Launch
-from mpsgrad.msl.cuda import is_passed_by_value
+from mpsgrad.msl.cuda import OVERLAPPING_CAPABILITY, is_passed_by_value
 
 if TYPE_CHECKING:
     from mpsgrad.devices.cuda import CUDADevice
@@ -66,6 +66,8 @@ class CUDAFunction(Function):
         self._handle = checked(api().cuModuleGetFunction(module, signature.entry_point.encode()))
         self._stream = device.stream
         self._launch_kernel = api().cuLaunchKernel
+        self._launch_with = api().cuLaunchKernelEx
+        self._may_overlap = launch == "whole" and device.capability >= OVERLAPPING_CAPABILITY
         self._any_grid = launch != "whole"
         buffers = [argument for argument in signature.arguments if argument.address_space != "threadgroup"]
         self._by_value = tuple(is_passed_by_value(argument, launch) for argument in buffers)
@@ -103,9 +105,14 @@ class CUDAFunction(Function):
             if self._threadgroup_memory:
                 shared = _add_offsets(dispatch.threadgroup_memory, values)
         self._parameters.fill(values)
-        result = self._launch_kernel(
-            self._handle, blocks, 1, 1, threads, 1, 1, shared, stream, None, self._parameters.address
-        )
+        if self._may_overlap:
+            config = device.overlapping_launch(stream)
+            config.gridDimX, config.blockDimX, config.sharedMemBytes = blocks, threads, shared
+            result = self._launch_with(config, self._handle, None, self._parameters.address)
+        else:
+            result = self._launch_kernel(
+                self._handle, blocks, 1, 1, threads, 1, 1, shared, stream, None, self._parameters.address
+            )
         if result[0]:
             raise CUDAError(result[0])
 

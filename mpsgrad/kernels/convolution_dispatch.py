@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpsgrad.command import CommandBuffer
@@ -116,13 +117,26 @@ def _add_gather(
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:
         operands = [numbers.weights] if is_gradient else [numbers.weights, numbers.biases]
-    function = plan.family.function(device, plan.kernel, numbers.metal_type)
+    add_planned_gather(command_buffer, plan, numbers.metal_type, source, destination, operands)
+
+
+def add_planned_gather(
+    command_buffer: CommandBuffer,
+    plan: gather.Plan,
+    metal_type: str,
+    source: ImagePart,
+    destination: ImagePart,
+    weights: Sequence[Buffer],
+) -> None:
+    """Adds the dispatches of ``plan``, which takes ``weights``, packed unless it reads those of the user."""
+    device = command_buffer.device
+    function = plan.family.function(device, plan.kernel, metal_type)
     constants, sums = device.constant_buffer(plan.parameters), plan.sums
     result = destination.buffer if sums is None else command_buffer.scratch(sums.partial_bytes)
-    command_buffer.add_dispatch(function, plan.threadgroups, source.buffer, *operands, result, constants)
+    command_buffer.add_dispatch(function, plan.threadgroups, source.buffer, *weights, result, constants)
     if sums is not None:
-        function = sums.family.function(device, sums.kernel, numbers.metal_type)
-        command_buffer.add_dispatch(function, sums.threadgroups, result, *operands, destination.buffer, constants)
+        function = sums.family.function(device, sums.kernel, metal_type)
+        command_buffer.add_dispatch(function, sums.threadgroups, result, *weights, destination.buffer, constants)
 
 
 def add_forward(command_buffer: CommandBuffer, numbers: Weights, source: ImagePart, destination: ImagePart) -> None:

@@ -9,7 +9,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_depthwise
-from mpsgrad.kernels.convolution_gather import AXIS, Layout, as_long_pixels, gather, is_fully_connected
+from mpsgrad.kernels.convolution_gather import AXIS, Gather, Layout, as_long_pixels, gather, is_fully_connected
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, half_packing
@@ -28,6 +28,8 @@ GATHER_PARAMETERS = ParameterStruct(
     lanes="int",
     fold_channels="int",
     groups="int",
+    source_group_stride="int",
+    destination_group_stride="int",
     blocks_per_group="int",
     row_tiles="int",
     column_tiles="int",
@@ -52,8 +54,9 @@ WEIGHTS_PARAMETERS = ParameterStruct(
     chunk_x="int",
     chunk_y="int",
     chunk_n="int",
-    pixels="int",
+    pixels_per_part="int",
     pixels_per_split="int",
+    splits_per_part="int",
     splits="int",
     split_stride="int",
     weights="int",
@@ -67,6 +70,7 @@ _TEMPLATES = {
     ("weights", "half"): "convolution_weights_matrices",
 }
 SUM_THREADS = 128
+_ONE_PIXEL: Layout = (1, 1, 1, 1, 1, 1, 0, 0)
 _STRUCTS = {"gather": (IMAGE_LAYOUT, AXIS, GATHER_PARAMETERS), "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS)}
 
 FAMILIES = {
@@ -119,9 +123,32 @@ def plan_gather(
         if 2 * math.prod(source_image[4:7]) * result[6] > LARGEST_ELEMENT_COUNT:
             return None
     gathered = gather(is_gradient, source, destination, window, groups, replicates, packs_all=True)
-    assert gathered.packing is not None
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)
+    strides = gathered.channels, gathered.fold_channels
+    return _plan_of_gather(gathered, strides, metal_type, device_family, compute_units)
+
+
+@lru_cache(maxsize=512)
+def plan_products_with_matrices(
+    source: Layout, destination: Layout, metal_type: str, device_family: str, compute_units: int
+) -> GatherPlan:
+    """What multiplies the pixels of each image by a matrix of its own, [image][channel of source][channel], float32.
+
+    Images have more than ``LANES // 2`` channels, and pixels at even distances.
+    """
+    of_source, of_destination = (
+        (*layout[:4], layout[4] * layout[5], 1, layout[6] * layout[7], 1) for layout in (source, destination)
+    )
+    gathered = gather(True, of_source, of_destination, _ONE_PIXEL, source[7], False, packs_all=True)
+    return _plan_of_gather(gathered, (source[3], destination[3]), metal_type, device_family, compute_units)
+
+
+def _plan_of_gather(
+    gathered: Gather, group_strides: tuple[int, int], metal_type: str, device_family: str, compute_units: int
+) -> GatherPlan:
+    """``group_strides`` are from one group's first channel to the next one's, of source and destination."""
+    assert gathered.packing is not None
     of_device = tiling(device_family)
     rows = gathered.destination[7] * gathered.y.size * gathered.x.size
     matrices = gathered.groups * gathered.x.divisor * gathered.y.divisor
@@ -159,6 +186,8 @@ def plan_gather(
         lanes=gathered.lanes,
         fold_channels=gathered.fold_channels,
         groups=gathered.groups,
+        source_group_stride=group_strides[0],
+        destination_group_stride=group_strides[1],
         blocks_per_group=gathered.blocks_per_group,
         row_tiles=row_tiles,
         column_tiles=column_tiles,
@@ -200,19 +229,47 @@ def plan_weights(
     """What computes the gradients for weights and biases; None where there are no pixels."""
     if not gradient[4] * gradient[5] * gradient[7]:
         return None
-    of_device = tiling(device_family)
-    units = compute_units or of_device.units_unless_known
+    units = compute_units or tiling(device_family).units_unless_known
     if groups == source[6] == gradient[6] > 1:
         return convolution_depthwise.plan_weights(gradient, source, window, replicates, accumulates, units)
     if is_fully_connected(window, source, gradient, groups):
         long_pixels = as_long_pixels(source)
         if long_pixels is not None:
-            source, window = long_pixels, (1, 1, 1, 1, 1, 1, 0, 0)
+            source, window = long_pixels, _ONE_PIXEL
+    return _plan_of_weights(
+        gradient, source, window, groups, replicates, accumulates, metal_type, device_family, units, parts=1
+    )
+
+
+@lru_cache(maxsize=512)
+def plan_products_of_channels(image: Layout, metal_type: str, device_family: str, compute_units: int) -> WeightsPlan:
+    """What adds up the products of each two channels over the pixels of each image, which has some.
+
+    Each image has as many splits, one after the other.
+    """
+    units = compute_units or tiling(device_family).units_unless_known
+    return _plan_of_weights(
+        image, image, _ONE_PIXEL, 1, False, False, metal_type, device_family, units, parts=image[7]
+    )
+
+
+def _plan_of_weights(
+    gradient: Layout,
+    source: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    accumulates: bool,
+    metal_type: str,
+    device_family: str,
+    units: int,
+    parts: int,
+) -> WeightsPlan:
+    """``parts`` of the images have sums of their own, with as many splits each."""
     channels, group_outputs = source[6] // groups, gradient[6] // groups
     columns = window[0] * window[1] * channels
     width, height = gradient[4:6]
-    pixels = width * height * gradient[7]
-
+    pixels = width * height * gradient[7] // parts
     weights = gradient[6] * columns
     values = values_of_vector(metal_type)
     row_width = values if _is_aligned(gradient, group_outputs, values) else 1
@@ -221,17 +278,18 @@ def plan_weights(
     def counts(tile: Tile) -> tuple[int, int]:
         return ceiling_divide(group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
 
-    tile, splits = of_device.divided(
+    tile, splits = tiling(device_family).divided(
         "weights",
         metal_type,
-        lambda tile: math.prod(counts(tile)) * groups,
+        lambda tile: math.prod(counts(tile)) * groups * parts,
         pixels,
-        weights,
+        weights * parts,
         units,
         is_aligned=column_width > 1,
     )
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
-    splits = ceiling_divide(pixels, pixels_per_split)
+    splits_per_part = ceiling_divide(pixels, pixels_per_split)
+    splits = parts * splits_per_part
     row_tiles, column_tiles = counts(tile)
     split_stride = weights + gradient[6]
     parameters = WEIGHTS_PARAMETERS.pack(
@@ -246,8 +304,9 @@ def plan_weights(
         chunk_x=tile.depth % width,
         chunk_y=tile.depth // width % height,
         chunk_n=tile.depth // width // height,
-        pixels=pixels,
+        pixels_per_part=pixels,
         pixels_per_split=pixels_per_split,
+        splits_per_part=splits_per_part,
         splits=splits,
         split_stride=split_stride,
         weights=weights,

@@ -11,23 +11,9 @@ from mpsgrad.devices import Device
 from mpsgrad.geometry import NO_CLIP, Offset, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, RealProperty, Regions
-from mpsgrad.kernels.strides import EXTENTS, REDUCED, STRIDES, View, add_elementwise, add_reduction, strided_family
-from mpsgrad.shader import ParameterStruct
+from mpsgrad.kernels import gram_matrix_dispatch
+from mpsgrad.kernels.convolution_dispatch import ImagePart
 from mpsgrad.state import ForwardSnapshot, GradientState
-
-PARAMETERS = ParameterStruct(
-    "GramMatrixParameters",
-    source=STRIDES,
-    other=STRIDES,
-    parts=STRIDES,
-    destination=STRIDES,
-    extents=EXTENTS,
-    reduced=REDUCED,
-    scale="float",
-)
-TILE = 4, 16
-"""Rows and columns that a thread of a CPU has in registers: with eights twelve of sixteen are in use."""
-FAMILY = strided_family("gram_matrix", (PARAMETERS,), tile_rows=TILE[0], tile_columns=TILE[1])
 
 
 def _require_whole_images(kernel: Any, source: Image) -> None:
@@ -94,24 +80,12 @@ class GramMatrixCalculation(Kernel):
     def _dispatch(  # type: ignore[override]
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
-        (start, pixel, _, image, width, height, channels, images), = regions.sources
-        first, column, _, step, *_ = regions.destination
-        add_reduction(
+        gram_matrix_dispatch.add_products(
             command_buffer,
-            FAMILY,
-            PARAMETERS,
-            "product",
+            self.alpha,
             destination.channel_format.metal_type,
-            {
-                "source": (source.buffer, View(start, (1, 0, pixel, image))),
-                "other": (source.buffer, View(start, (0, 1, pixel, image))),
-                "destination": (destination.buffer, View(first, (1, column, 0, step))),
-            },
-            (channels, channels, width * height, images),
-            (True, True, False, True),
-            merge="sum_parts",
-            tile=TILE,
-            scale=self.alpha,
+            ImagePart(source.buffer, regions.sources[0]),
+            ImagePart(destination.buffer, regions.destination),
         )
 
 
@@ -153,33 +127,11 @@ class GramMatrixCalculationGradient(GradientKernel):
         regions: Regions,
         state: Any,
     ) -> None:
-        (first, column, _, step, *_), (start, pixel, _, image, width, height, channels, images) = regions.sources
-        metal_type = destination.channel_format.metal_type
-        square = (channels, channels, 1, images)
-        sums = command_buffer.scratch(4 * channels * channels * images)
-        # The transposed one is read column by column.
-        operands = {
-            "source": (source_gradient.buffer, View(first, (1, column, 0, step))),
-            "other": (source_gradient.buffer, View(first, (column, 1, 0, step))),
-            "parts": (sums, View(0, (1, channels, 0, channels * channels))),
-        }
-        add_elementwise(command_buffer, FAMILY, PARAMETERS, "symmetric", metal_type, operands, square)
-        at, across, _, far, *_ = regions.destination
-        # Channels that the forward kernel read, pixels, and the channels f that are added up.
-        add_reduction(
+        gram_matrix_dispatch.add_gradient(
             command_buffer,
-            FAMILY,
-            PARAMETERS,
-            "product_of_sums",
-            metal_type,
-            {
-                "source": (source_image.buffer, View(start, (0, pixel, 1, image))),
-                "other": (sums, View(0, (1, 0, channels, channels * channels))),
-                "destination": (destination.buffer, View(at, (1, across, 0, far))),
-            },
-            (channels, width * height, channels, images),
-            (True, True, False, True),
-            merge="sum_parts",
-            tile=TILE,
-            scale=self.alpha,
+            self.alpha,
+            destination.channel_format.metal_type,
+            ImagePart(source_gradient.buffer, regions.sources[0]),
+            ImagePart(source_image.buffer, regions.sources[1]),
+            ImagePart(destination.buffer, regions.destination),
         )

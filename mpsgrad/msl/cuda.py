@@ -126,6 +126,10 @@ def is_passed_by_value(argument: Argument, launch: Launch) -> bool:
     return launch == "whole" and argument.address_space == "constant" and argument.is_reference
 
 
+OVERLAPPING_CAPABILITY = (9, 0)
+"""The oldest GPUs whose launches may overlap: entry points of launch "whole" begin by waiting for earlier work."""
+
+
 class CUDABackend(Backend):
     target = "cuda"
     address_spaces = {"device": "", "constant": "const", "threadgroup": "", "thread": ""}
@@ -178,7 +182,7 @@ class CUDABackend(Backend):
 
     def launch_prologue(self, launch: Launch) -> str:
         if launch == "whole":
-            return ""
+            return f"begin_launch{RENAMED_SUFFIX}();"
         return "const place_mtl_t place_mtl = place_of_mtl(launch_mtl); if (threadIdx.x >= place_mtl.count) return;"
 
     def sizes(self, entry_point: str, type_names: Sequence[str]) -> str:

@@ -1,0 +1,143 @@
+"""Adds the work of a Gram matrix: products of channels, summed over the pixels of each image, and their gradient.
+
+GPUs multiply in the tiles of convolutions: the sums are those of the gradient for the weights of a 1 x 1 convolution,
+and their gradient is that convolution's data gradient, but for each image by itself.
+"""
+
+from __future__ import annotations
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer
+from mpsgrad.kernels import convolution_tiles as tiles
+from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
+from mpsgrad.kernels.convolution_packing import LANES
+from mpsgrad.kernels.strides import EXTENTS, REDUCED, STRIDES, View, add_elementwise, add_reduction, strided_family
+from mpsgrad.shader import ParameterStruct
+
+FEW_CHANNELS = LANES // 2
+"""So few channels are not worth a tile."""
+
+PARAMETERS = ParameterStruct(
+    "GramMatrixParameters",
+    source=STRIDES,
+    other=STRIDES,
+    parts=STRIDES,
+    destination=STRIDES,
+    extents=EXTENTS,
+    reduced=REDUCED,
+    scale="float",
+)
+TILE = 4, 16
+"""Rows and columns that a thread of a CPU has in registers: with eights twelve of sixteen are in use."""
+FAMILY = strided_family("gram_matrix", (PARAMETERS,), tile_rows=TILE[0], tile_columns=TILE[1])
+_KEPT = (True, True, False, True)
+
+
+def add_products(
+    command_buffer: CommandBuffer, alpha: float, metal_type: str, source: ImagePart, destination: ImagePart
+) -> None:
+    """Adds ``destination[f][c] = alpha * sum of source[p][f] * source[p][c]`` over the pixels ``p`` of each image."""
+    start, pixel, _, image, width, height, channels, images = source.layout
+    first, column, _, step, *_ = destination.layout
+    pixels = width * height
+    view = destination.buffer, View(first, (1, column, 0, step))
+    if channels > FEW_CHANNELS and pixels and algorithm_for(command_buffer.device) is Algorithm.TILES:
+        each = start, pixel, pixels * pixel, image, pixels, 1, channels, images
+        parts, count, stride = _add_parts(command_buffer, metal_type, ImagePart(source.buffer, each))
+        operands = {"parts": (parts, View(0, (1, channels, stride, count * stride))), "destination": view}
+        extents, name = (channels, channels, count, images), "sum_parts"
+    else:
+        operands = {
+            "source": (source.buffer, View(start, (1, 0, pixel, image))),
+            "other": (source.buffer, View(start, (0, 1, pixel, image))),
+            "destination": view,
+        }
+        extents, name = (channels, channels, pixels, images), "product"
+    add_reduction(
+        command_buffer,
+        FAMILY,
+        PARAMETERS,
+        name,
+        metal_type,
+        operands,
+        extents,
+        _KEPT,
+        merge="sum_parts",
+        tile=TILE,
+        scale=alpha,
+    )
+
+
+def _add_parts(command_buffer: CommandBuffer, metal_type: str, source: ImagePart) -> tuple[Buffer, int, int]:
+    """Partial sums: their buffer, how many there are of each image, and the floats from one to the next."""
+    device = command_buffer.device
+    plan = tiles.plan_products_of_channels(source.layout, metal_type, device.family, device.compute_units)
+    parts, unused = (command_buffer.scratch(4 * count * plan.split_stride) for count in (plan.splits, 1))
+    command_buffer.add_dispatch(
+        plan.family.function(device, plan.kernel, metal_type),
+        plan.threadgroups,
+        source.buffer,
+        source.buffer,
+        parts,
+        unused,
+        device.constant_buffer(plan.parameters),
+    )
+    return parts, plan.splits // source.layout[7], plan.split_stride
+
+
+def add_gradient(
+    command_buffer: CommandBuffer,
+    alpha: float,
+    metal_type: str,
+    gradient: ImagePart,
+    source: ImagePart,
+    destination: ImagePart,
+) -> None:
+    """Adds ``destination[p][c] = alpha * sum of source[p][f] * (gradient[f][c] + gradient[c][f])`` over ``f``."""
+    first, column, _, step, *_ = gradient.layout
+    start, pixel, _, image, width, height, channels, images = source.layout
+    matrices = command_buffer.scratch(4 * channels * channels * images)
+    view = matrices, View(0, (1, channels, 0, channels * channels))
+    # The transposed one is read column by column.
+    operands = {
+        "source": (gradient.buffer, View(first, (1, column, 0, step))),
+        "other": (gradient.buffer, View(first, (column, 1, 0, step))),
+        "parts": view,
+    }
+    square = channels, channels, 1, images
+    add_elementwise(command_buffer, FAMILY, PARAMETERS, "symmetric", metal_type, operands, square, scale=alpha)
+    device = command_buffer.device
+    if channels > FEW_CHANNELS and algorithm_for(device) is Algorithm.TILES:
+        where = metal_type, device.family, device.compute_units
+        plan = tiles.plan_products_with_matrices(source.layout, destination.layout, *where)
+        assert plan.packing is not None
+        packed = command_buffer.scratch(4 * plan.packing.count)
+        command_buffer.add_dispatch(
+            plan.packing.family.function(device, plan.packing.kernel, "float"),
+            plan.packing.threadgroups,
+            matrices,
+            matrices,
+            packed,
+            device.constant_buffer(plan.packing.parameters),
+        )
+        add_planned_gather(command_buffer, plan, metal_type, source, destination, [packed])
+        return
+    at, across, _, far, *_ = destination.layout
+    # Channels that the forward kernel read, pixels, and the channels f that are added up.
+    add_reduction(
+        command_buffer,
+        FAMILY,
+        PARAMETERS,
+        "product_of_sums",
+        metal_type,
+        {
+            "source": (source.buffer, View(start, (0, pixel, 1, image))),
+            "other": (matrices, View(0, (1, 0, channels, channels * channels))),
+            "destination": (destination.buffer, View(at, (1, across, 0, far))),
+        },
+        (channels, width * height, channels, images),
+        _KEPT,
+        merge="sum_parts",
+        tile=TILE,
+        scale=1.0,
+    )
