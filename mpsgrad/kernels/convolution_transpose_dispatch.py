@@ -14,11 +14,27 @@ from mpsgrad.devices import Buffer
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_gradient_weights
 from mpsgrad.kernels.convolution_packing import PackedWeights
-from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_elementwise, strided_family, zeros
+from mpsgrad.kernels.strides import (
+    EXTENTS,
+    REDUCED,
+    STRIDES,
+    View,
+    add_elementwise,
+    add_reduction,
+    strided_family,
+    zeros,
+)
 from mpsgrad.shader import ParameterStruct
 
 PARAMETERS = ParameterStruct(
-    "AdditionParameters", source=STRIDES, addend=STRIDES, destination=STRIDES, extents=EXTENTS
+    "AdditionParameters",
+    source=STRIDES,
+    addend=STRIDES,
+    parts=STRIDES,
+    destination=STRIDES,
+    extents=EXTENTS,
+    reduced=REDUCED,
+    scale="float",
 )
 FAMILY = strided_family("convolution_transpose", (PARAMETERS,))
 
@@ -108,8 +124,20 @@ def _count(descriptor: ConvolutionDescriptor) -> int:
 def _add_sums(
     command_buffer: CommandBuffer, numbers: Weights, gradient: ImagePart, sums: Buffer, accumulates: bool
 ) -> None:
-    """The sum of each channel of ``gradient``: what a 1 x 1 convolution of its first channel has for its biases."""
-    channels = gradient.layout[6]
+    """The sum of each channel of ``gradient``: on CPUs the biases of a 1 x 1 convolution of its first channel."""
+    *_, width, height, channels, images = gradient.layout
+    view = View(0, (1, 0, 0, 0))
+    if command_buffer.device.family != "cpu":
+        found = command_buffer.scratch(4 * channels) if accumulates else sums
+        operands = {"source": (gradient.buffer, View.of(gradient.layout)), "destination": (found, view)}
+        extents, kept = (channels, width, height, images), (True, False, False, False)
+        add_reduction(
+            command_buffer, FAMILY, PARAMETERS, "sum", numbers.metal_type, operands, extents, kept, merge="sum_parts",
+            scale=1.0,
+        )  # fmt: skip
+        if accumulates:
+            add_sum(command_buffer, "float", (found, view), (sums, view), (sums, view), (channels, 1, 1, 1))
+        return
     one_channel = ImagePart(gradient.buffer, (*gradient.layout[:6], 1, gradient.layout[7]))
     unused, found = (command_buffer.scratch(4 * channels) for _ in range(2))
     pointwise = Weights(
@@ -119,6 +147,5 @@ def _add_sums(
     add_gradient_weights(
         command_buffer, pointwise, gradient, one_channel, for_weights=unused, for_biases=found, accumulates=False
     )
-    view = View(0, (1, 0, 0, 0))
     addend = (sums, view) if accumulates else zeros(command_buffer.device)
     add_sum(command_buffer, "float", (found, view), addend, (sums, view), (channels, 1, 1, 1))

@@ -13,6 +13,7 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, Offset, Origin, integer
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, IntegerProperty, Kernel, Regions
+from mpsgrad.kernels.pad import add_surrounded
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_elementwise, strided_family, zeros
 from mpsgrad.shader import ParameterStruct
@@ -49,7 +50,13 @@ def add_pieces(
     command_buffer: CommandBuffer, destination: Image, layout: Layout, source: Image, part: Operand
 ) -> None:
     """Copies ``part`` of ``source`` to ``layout`` of ``destination``, and zeros to what lies outside it."""
-    for piece in pieces(layout, (part,)):
+    found_pieces = pieces(layout, (part,))
+    if len(found_pieces) > 1 and command_buffer.device.family != "cpu":
+        add_surrounded(
+            command_buffer, source, part.layout, destination, layout, first_pixel=(part.dx, part.dy)
+        )
+        return
+    for piece in found_pieces:
         (found,) = piece.operands
         read = zeros(command_buffer.device) if found is None else (source.buffer, View.of(found))
         _, _, _, _, width, height, channels, images = piece.destination

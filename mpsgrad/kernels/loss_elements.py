@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.loss_descriptor import LossType
 from mpsgrad.kernels.loss_soft_max import add_reduction
 from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
-from mpsgrad.kernels.pointwise import Layout, merge_channels
+from mpsgrad.kernels.pointwise import ASSUMED_COMPUTE_UNITS, Layout, merge_channels, values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
 THREADS = 256
+SIMDGROUPS_PER_UNIT = 64
+"""As many as a compute unit of a large GPU runs at a time: more would leave more sums for one threadgroup to add up."""
 
 PARAMETERS = ParameterStruct(
     "LossElementParameters",
@@ -32,6 +34,7 @@ PARAMETERS = ParameterStruct(
     chunks="int",
     pixels_per_simdgroup="int",
     shares_per_image="int",
+    elements_per_share="int",
     has_weights="int",
     writes_elements="int",
     has_gradient_per_element="int",
@@ -51,8 +54,9 @@ FAMILY = ShaderFamily(
         "types": {kind.name.lower(): int(kind) for kind in LossType},
         "neuron_types": (),
         "calls_functions": False,
+        "by_vectors": True,
     },
-    measured=lambda numbers: {"elements": numbers.neuron_elements_per_simdgroup},
+    {"cpu": {"by_vectors": False}},
     ahead_of_time=False,
 )
 
@@ -71,8 +75,15 @@ class _Shares:
         present = {"source": terms.source, "labels": terms.labels, "weights": terms.weights, **images}
         given = {name: image.layout for name, image in present.items() if image is not None}
         self._layouts = dict(zip(given, _joined(list(given.values()), joins_images), strict=True))
-        self._chunk = tunables(command_buffer.device.tuning).neuron_elements_per_simdgroup
+        device = command_buffer.device
         _, _, _, _, width, height, run, self.images = self._layouts["source"]
+        values = values_of_vector(terms.source.channel_format.metal_type)
+        self._by_vectors = device.family != "cpu" and _are_whole_vectors(self._layouts.values(), values)
+        if self._by_vectors:
+            wanted = SIMDGROUPS_PER_UNIT * (device.compute_units or ASSUMED_COMPUTE_UNITS)
+            self._chunk = 32 * values * -(-run * self.images // (wanted * 32 * values))
+        else:
+            self._chunk = tunables(device.tuning).neuron_elements_per_simdgroup
         self._chunks = -(-run // self._chunk)
         self._pixels = max(1, self._chunk // run)
         self.per_image = self._chunks * -(-(width * height) // self._pixels)
@@ -90,6 +101,7 @@ class _Shares:
             "chunks": self._chunks,
             "pixels_per_simdgroup": self._pixels,
             "shares_per_image": self.per_image,
+            "elements_per_share": self._chunk,
             "has_weights": int(terms.weights is not None),
             "writes_elements": 0,
             "has_gradient_per_element": 0,
@@ -104,7 +116,9 @@ class _Shares:
         for image in ("source", "labels", "weights", "elements", "loss_gradients", "destination"):
             everything[image] = self._layouts.get(image, NOWHERE)
         self._command_buffer.add_dispatch(
-            FAMILY.function(device, name, terms.source.channel_format.metal_type),
+            FAMILY.function(
+                device, name + "_of_vectors" * self._by_vectors, terms.source.channel_format.metal_type
+            ),
             -(-self.count // (THREADS // 32)),
             terms.source.buffer,
             terms.labels.buffer,
@@ -112,6 +126,14 @@ class _Shares:
             *buffers,
             device.constant_buffer(PARAMETERS.pack(**everything | values)),
         )
+
+
+def _are_whole_vectors(layouts: Iterable[Layout], values: int) -> bool:
+    """Whether each image is one run of vectors of so many ``values``, all of them aligned."""
+    return all(
+        width == height == 1 and not any(number % values for number in (start, step, channels))
+        for start, _, _, step, width, height, channels, _ in layouts
+    )
 
 
 def _joined(layouts: Sequence[Layout], joins_images: bool) -> list[Layout]:

@@ -78,6 +78,26 @@ def _add_dispatch(
     )
 
 
+def add_surrounded(
+    command_buffer: CommandBuffer,
+    source: Image,
+    read: Layout,
+    destination: Image,
+    written: Layout,
+    *,
+    first_pixel: tuple[int, int],
+) -> None:
+    """Adds a copy of ``read`` to ``written``, with zeros outside the source. Channels are as many.
+
+    Pixel 0 of ``written`` takes ``first_pixel`` (x, y) of ``read``.
+    """
+    zeros = command_buffer.device.constant_buffer(bytes(4 * written[6]))
+    axes = (first_pixel[0], read[4], 0), (first_pixel[1], read[5], 0), (0, written[6], 0)
+    buffers = source.buffer, zeros, destination.buffer
+    metal_type = destination.channel_format.metal_type
+    _add_dispatch(command_buffer, "", metal_type, buffers, read, written, axes, EdgeMode.ZERO)
+
+
 class PadGradientState(GradientState):
     """The state of a ``Pad``, which remembers how many channels were put before and behind those of the source."""
 
