@@ -165,6 +165,50 @@ def test_the_default_device_is_a_gpu_where_there_is_one(gpu: Any, monkeypatch: p
     assert "compute capability" in gpu.driver_version and gpu.compute_units > 0 and gpu.memory_bytes > 0
 
 
+# Launches that overlap.
+
+
+def test_kernels_that_may_overlap_begin_by_waiting() -> None:
+    for launch, begins in (("whole", True), ("box", False)):
+        text = translate(SCALE, "cuda", filename="scale.metal", launch=launch).source
+        bodies = [part.partition("{")[2] for part in text.partition("#line 1 ")[2].split("__global__")[1:]]
+        starts = [body.startswith(" begin_launch_mtl();") for body in bodies if "sizes_mtl[0] =" not in body]
+        assert starts == [begins] * 2
+
+
+@needs_compiler
+@pytest.mark.parametrize(("capability", "overlaps"), [((9, 0), True), ((8, 9), False)])
+def test_launches_overlap_where_the_gpu_can(stand_in: Any, capability: tuple[int, int], overlaps: bool) -> None:
+    stand_in.device_capabilities = [capability]
+    devices._devices_of.cache_clear()
+    (gpu,) = cuda.devices()
+    x = floats(gpu, [1, 2])
+    work = [Dispatch(function(gpu), 1, (floats(gpu, np.ones(64)), constant(gpu, 3)))] * 2
+    gpu.submit(work).wait()
+    assert (stand_in.calls["cuLaunchKernelEx"], stand_in.calls["cuLaunchKernel"]) == ((2, 0) if overlaps else (0, 2))
+    library = gpu.compile(SCALE, name="scale.metal", options=CompileOptions())
+    before = stand_in.calls["cuLaunchKernelEx"]
+    gpu.submit([Dispatch(library.function("scale"), (1, 1, 1), (x, constant(gpu, 3)), (2, 1, 1), (2, 1, 1))]).wait()
+    assert stand_in.calls["cuLaunchKernelEx"] == before, "nothing says that the user's kernels wait"
+
+
+@needs_compiler
+def test_each_kernel_sees_what_those_before_it_wrote(gpu: Any) -> None:
+    x, y = floats(gpu, np.zeros(64 * 500)), floats(gpu, np.ones(64 * 500))
+    add = function(gpu, "add")
+    work = [Dispatch(add, 500, pair) for pair in ((x, y), (y, x)) * 15]
+    recording = gpu.record(work)
+    gpu.submit(work).wait()
+    np.testing.assert_array_equal(read(x), 832040)
+    recording.submit().wait()
+    # Fibonacci's numbers, in which float32 rounds from the 36th on: in the order of the kernels.
+    expected = [np.float32(832040), np.float32(1346269)]
+    for step in range(30):
+        expected[step % 2] += expected[1 - step % 2]
+    np.testing.assert_array_equal([read(x)[0], read(y)[0]], expected)
+    assert np.ptp(read(x)) == np.ptp(read(y)) == 0
+
+
 # Memory.
 
 
