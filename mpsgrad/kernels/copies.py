@@ -13,7 +13,7 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, Offset, Origin, integer
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, IntegerProperty, Kernel, Regions
-from mpsgrad.kernels.pad import add_surrounded
+from mpsgrad.kernels.pad_dispatch import add_surrounded
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_elementwise, strided_family, zeros
 from mpsgrad.shader import ParameterStruct

@@ -14,7 +14,6 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, ImageCoordinate, Offset, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import (
-    IMAGE_LAYOUT,
     BaseKernel,
     CoordinateProperty,
     GradientKernel,
@@ -23,79 +22,10 @@ from mpsgrad.kernel import (
     RealProperty,
     Regions,
 )
+from mpsgrad.kernels import pad_dispatch
 from mpsgrad.kernels.copies import add_pieces
 from mpsgrad.kernels.pointwise import Operand
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
-from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
-
-AXIS = ParameterStruct("PadAxis", start="int", size="int", first="int")
-"""Output 0 lies at ``start`` in a source of ``size`` elements; a gradient kernel writes from element ``first`` on."""
-PARAMETERS = ParameterStruct(
-    "PadParameters",
-    source=IMAGE_LAYOUT,
-    destination=IMAGE_LAYOUT,
-    x=AXIS,
-    y=AXIS,
-    channels=AXIS,
-    edge_mode="int",
-)
-"""A gradient's ``source`` is the incoming gradient."""
-FAMILY = ShaderFamily(
-    "pad",
-    (IMAGE_LAYOUT, AXIS, PARAMETERS),
-    {**CONSTANTS, "modes": {mode.name.lower(): int(mode) for mode in EdgeMode}},
-    {"cpu": CPU_CONSTANTS},
-    ahead_of_time=False,
-)
-
-
-def _add_dispatch(
-    command_buffer: CommandBuffer,
-    name: str,
-    metal_type: str,
-    buffers: Sequence[Buffer],
-    source: Layout,
-    destination: Layout,
-    axes: tuple[tuple[int, int, int], ...],
-    edge_mode: EdgeMode,
-) -> None:
-    """One run of ``name``; ``axes`` are the values of ``AXIS`` for x, y and the channels."""
-    device = command_buffer.device
-    start, size, _ = axes[2]
-    pads_channels = start != 0 or size != max(source[6], destination[6])
-    walk = walk_of(device, (destination, source), has_element4=not pads_channels)
-    middle = "_channels" if pads_channels else ""
-    function = FAMILY.function(device, f"pad{middle}{name}_by_{walk}", metal_type)
-    parameters = PARAMETERS.pack(
-        source=source, destination=destination, x=axes[0], y=axes[1], channels=axes[2], edge_mode=int(edge_mode)
-    )
-    command_buffer.add_dispatch(
-        function,
-        -(-threads_of(walk, destination) // function.threadgroup_size),
-        *buffers,
-        device.constant_buffer(parameters),
-    )
-
-
-def add_surrounded(
-    command_buffer: CommandBuffer,
-    source: Image,
-    read: Layout,
-    destination: Image,
-    written: Layout,
-    *,
-    first_pixel: tuple[int, int],
-) -> None:
-    """Adds a copy of ``read`` to ``written``, with zeros outside the source. Channels are as many.
-
-    Pixel 0 of ``written`` takes ``first_pixel`` (x, y) of ``read``.
-    """
-    zeros = command_buffer.device.constant_buffer(bytes(4 * written[6]))
-    axes = (first_pixel[0], read[4], 0), (first_pixel[1], read[5], 0), (0, written[6], 0)
-    buffers = source.buffer, zeros, destination.buffer
-    metal_type = destination.channel_format.metal_type
-    _add_dispatch(command_buffer, "", metal_type, buffers, read, written, axes, EdgeMode.ZERO)
 
 
 class PadGradientState(GradientState):
@@ -219,7 +149,7 @@ class Pad(Kernel):
         )
         buffers = (source.buffer, self._fills(written[6]), destination.buffer)
         metal_type = source.channel_format.metal_type
-        _add_dispatch(command_buffer, "", metal_type, buffers, read, written, axes, self.edge_mode)
+        pad_dispatch.add_dispatch(command_buffer, "", metal_type, buffers, read, written, axes, self.edge_mode)
 
 
 class PadGradient(GradientKernel):
@@ -260,7 +190,7 @@ class PadGradient(GradientKernel):
             (first.y - down, source_image.height, first.y),
             (-state.channels[0], regions.destination[6], 0),
         )
-        _add_dispatch(
+        pad_dispatch.add_dispatch(
             command_buffer,
             "_gradient",
             destination.channel_format.metal_type,
