@@ -9,11 +9,12 @@ typedef unsigned int uint;
 typedef unsigned long ulong;
 // Blocks are rows of threads.
 inline uint lane_index_mtl() { return threadIdx.x & 31; }
-// A launch that may overlap the one before it begins here: the next one's blocks may come as soon as all of this one's are
-// there, and nothing is read or written before all earlier work has ended and can be seen.
+// A launch that may overlap the end of the one before it begins here: nothing is read or written before all earlier work has
+// ended and can be seen. It does not let the next one come before its blocks end: early ones would crowd on the
+// multiprocessors that have room first.
 inline void begin_launch_mtl() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
