@@ -65,6 +65,8 @@ COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
 
 THREADS = 256
 MERGING_THREADS = 128
+ROWS_OF_EIGHTS = 4
+"""How many rows a thread of a CPU adds up at a time."""
 STATISTICS_ROWS, STREAM_ROWS, SUMS_ROWS, GRADIENT_ROWS = 8, 4, 4, 4
 """How many rows a thread of a GPU has on the way at a time in each kernel."""
 NARROWEST_TILE, WIDEST_TILE = 32, 256
@@ -83,6 +85,7 @@ def _family(name: str) -> ShaderFamily:
             "by_vectors": True,
             "by_eights": False,
             "threads_of_eights": THREADS_OF_EIGHTS,
+            "rows_of_eights": ROWS_OF_EIGHTS,
             "threads": THREADS,
             "merging_threads": MERGING_THREADS,
             "statistics_rows": STATISTICS_ROWS,
@@ -232,6 +235,13 @@ class _SimdgroupEncoder(Encoder):
             )
         )
 
+    @property
+    def _is_plain(self) -> bool:
+        return self.neuron.neuron_type is NeuronType.NONE and self.metal_type == "float"
+
+    def _sums_by_eights(self, work: ChunkedRows) -> bool:
+        return self._is_plain and self.channels % 8 == 0 and work.parameters["tail"] == 0
+
     def _add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
         function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
         self.add(function_name, -(-threads // function.threadgroup_size), *buffers)
@@ -241,7 +251,10 @@ class _SimdgroupEncoder(Encoder):
         _, _, _, _, width, height, _, images = layout
         partial = [self.scratch(work.chunks * work.columns) for _ in range(2)]
         parameters = self._parameters(work, pixels=width * height * images, previous=previous)
-        self._add("batch_statistics", work.threads, source.buffer, *partial, parameters)
+        if self._sums_by_eights(work):
+            self._add("batch_statistics_of_eights", work.chunks, source.buffer, *partial, parameters)
+        else:
+            self._add("batch_statistics", work.threads, source.buffer, *partial, parameters)
         totals = self.mean, self.variance
         self._add("merge_batch_statistics", self.channels, source.buffer, *partial, *totals, parameters)
 
@@ -255,15 +268,13 @@ class _SimdgroupEncoder(Encoder):
         work = self._work(("gradient", "source"), layouts)
         partial = [self.scratch(work.chunks * work.columns) for _ in range(2)]
         parameters = self._parameters(work, previous=previous)
-        self._add(
-            "normalization_gradient_sums",
-            work.threads,
-            *(image.buffer for image in images),
-            *self.numbers_of_channels,
-            *self.slopes,
-            *partial,
-            parameters,
-        )
+        sources = [image.buffer for image in images]
+        sums = "normalization_gradient_sums"
+        if self._sums_by_eights(work):
+            self._add(f"{sums}_of_eights", work.chunks, *sources, self.mean, *partial, parameters)
+        else:
+            numbers = *self.numbers_of_channels, *self.slopes
+            self._add(sums, work.threads, *sources, *numbers, *partial, parameters)
         merge = "merge_normalization_gradient_sums"
         self._add(merge, self.channels, *partial, self.variance, *gradients, parameters)
 
@@ -291,8 +302,7 @@ class _SimdgroupEncoder(Encoder):
             parameters,
         )
         *sources, destination = buffers
-        is_plain = self.neuron.neuron_type is NeuronType.NONE and self.metal_type == "float"
-        if is_plain and work.columns % 8 == 0 and work.parameters["tail"] == 0:
+        if self._is_plain and work.columns % 8 == 0 and work.parameters["tail"] == 0:
             function_name += "_of_eights"
         self._add(function_name, work.threads, *sources, table, destination, parameters)
 

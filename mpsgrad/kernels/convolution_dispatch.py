@@ -112,7 +112,7 @@ def _add_gather(
             return
         plan = tiles.plan_gather(*geometry, *where)
     if plan is None:
-        plan = gather.plan(*geometry, tunables(device.tuning))
+        plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning))
     if plan.packing is not None:
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:

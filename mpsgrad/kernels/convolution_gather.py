@@ -25,6 +25,10 @@ TILES_PER_SIMDGROUP = 8
 SIMDGROUPS_WANTED = 64
 """So many simdgroups keep every core busy; only above that one goes on to a second tile."""
 
+EIGHTS_CHANNELS, EIGHTS_PIXELS = 16, 6
+"""Of a tile of a thread that works on eights of channels."""
+KERNELS_OF_EIGHTS = ("convolution_dense", "convolution_fold", "convolution_point")
+
 UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
 
@@ -76,12 +80,16 @@ FAMILY = ShaderFamily(
     {
         "threads": THREADS,
         "unroll": 4,
+        "eight_pixels": EIGHTS_PIXELS,
         "depthwise_pixels_at_once": DEPTHWISE_PIXELS,
         "depthwise_blocks": DEPTHWISE_BLOCKS,
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
     },
-    measured=lambda numbers: {"pixels": numbers.convolution_pixels_per_tile},
+    measured=lambda numbers: {
+        "pixels": numbers.convolution_pixels_per_tile,
+        "by_eights": bool(numbers.convolution_by_eights),
+    },
 )
 
 
@@ -434,18 +442,24 @@ def plan(
     window: Layout,
     groups: int,
     replicates: bool,
+    metal_type: str,
     numbers: Tunables,
 ) -> Plan:
-    """The dispatch of a kernel that gives each simdgroup its own destination pixels and channels."""
+    """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
     gathered = gather(is_gradient, source, destination, window, groups, replicates)
-    axis_x, axis_y, blocks = gathered.x, gathered.y, gathered.groups * gathered.blocks_per_group
+    axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
+    kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
+    if numbers.convolution_by_eights and metal_type == "float" and kernel in KERNELS_OF_EIGHTS:
+        kernel, pixels = f"{kernel}_of_eights", EIGHTS_PIXELS
+        blocks_per_group = ceiling_divide(gathered.lanes, EIGHTS_CHANNELS)
+    elif kernel == "convolution_rows":
+        pixels = ROW_IMAGES
+    blocks = gathered.groups * blocks_per_group
     rows = gathered.destination[7] * axis_y.size
-    if gathered.kernel == "convolution_depthwise":
+    tiles = ceiling_divide(rows * axis_x.size, pixels)
+    if kernel == "convolution_depthwise":
         tiles = rows
         blocks //= DEPTHWISE_BLOCKS
-    else:
-        pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else numbers.convolution_pixels_per_tile
-        tiles = ceiling_divide(rows * axis_x.size, pixels)
     phases = axis_x.divisor * axis_y.divisor
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))
     parts = ceiling_divide(tiles, tiles_per_simdgroup)
@@ -458,7 +472,7 @@ def plan(
         outputs=gathered.lanes,
         fold_channels=gathered.fold_channels,
         blocks=blocks,
-        blocks_per_group=gathered.blocks_per_group,
+        blocks_per_group=blocks_per_group,
         tiles=tiles,
         tiles_per_simdgroup=tiles_per_simdgroup,
         parts=parts,
@@ -467,4 +481,4 @@ def plan(
         joins_columns=int(gathered.joins_columns),
         replicates=int(gathered.replicates),
     )
-    return Plan(FAMILY, gathered.kernel, blocks * parts * phases, parameters, gathered.packing)
+    return Plan(FAMILY, kernel, blocks * parts * phases, parameters, gathered.packing)

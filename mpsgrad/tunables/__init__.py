@@ -32,7 +32,8 @@ class Tunables:
     ``stream_elements`` are the same for the kernels on CPUs that add up nothing. The neurons' numbers are those of
     images that are not one run of elements, which is taken by vectors. ``normalization_sums_per_lane``,
     ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how many sums a lane has in registers
-    where simdgroups work on their own. If the images of a kernel have more than ``cached_bytes`` together, CPUs write
+    where simdgroups work on their own; with ``convolution_by_eights`` the threads of a CPU with 16 registers of eight
+    floats do that instead. If the images of a kernel have more than ``cached_bytes`` together, CPUs write
     results past their caches.
     """
 
@@ -46,6 +47,7 @@ class Tunables:
     normalization_sums_per_lane: int = _number(4, 2, 4)
     convolution_pixels_per_tile: int = _number(8, 2, 4, 8)
     convolution_weights_rows_at_once: int = _number(8, 2, 4, 8)
+    convolution_by_eights: int = _number(0, 0, 1)
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
     stream_elements: int = _number(2048, 512, 1024, 2048, 4096, 8192, 32768, 65536)
     most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)

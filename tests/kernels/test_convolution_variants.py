@@ -121,7 +121,8 @@ IDS = [variant[0] for variant in VARIANTS]
 
 
 def names(layer: Layer) -> tuple[str, str, str]:
-    """The variants that the forward kernel, the data gradient and the weight gradient of ``layer`` run."""
+    """The variants that the forward kernel, the data gradient and the weight gradient of ``layer`` run, whether by lanes
+    or by eights."""
     kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
     source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
     state = kernel.result_state(source, destination_image=gradient)
@@ -136,7 +137,7 @@ def names(layer: Layer) -> tuple[str, str, str]:
         ran = [dispatch.function.name for dispatch in commands._dispatches]
         (chosen,) = (name for name in ran if name.startswith("convolution"))
         prefix = {1: "convolution_gradient_data_", 2: "convolution_gradient_weights_"}.get(int(option), "convolution_")
-        found.append(chosen.removeprefix(prefix).removeprefix("convolution_"))
+        found.append(chosen.removesuffix("_of_eights").removeprefix(prefix).removeprefix("convolution_"))
     return found[0], found[1], found[2]
 
 
@@ -293,7 +294,7 @@ def test_weights_that_do_not_fit_when_packed_are_refused():
     row = (0, inputs, inputs, inputs, 1, 1, inputs, 1)
     layout = (0, outputs * 3, outputs * 6, outputs * 12, 2, 2, outputs, 1)
     with pytest.raises(NotImplementedError, match="largest array"):
-        convolution_gather.plan(False, row, layout, (2, 2, 1, 1, 1, 1, -1, -1), 1, False, Tunables())
+        convolution_gather.plan(False, row, layout, (2, 2, 1, 1, 1, 1, -1, -1), 1, False, "float", Tunables())
 
 
 class Reloading:
