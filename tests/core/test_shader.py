@@ -200,7 +200,8 @@ CASES = [(name, dtype) for name in sorted(FAMILIES) for dtype in FAMILIES[name].
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=["-".join(case) for case in CASES])
 def test_every_family_renders_to_tidy_text(name, dtype):
     """For every family of devices; most render the same for all."""
-    for source in {FAMILIES[name].render(dtype, device).source for device in ("cpu", "apple", "nvidia")}:
+    devices = ("cpu", None), ("cpu", "cpu-avx2"), ("apple", None), ("nvidia", None)
+    for source in {FAMILIES[name].render(dtype, *device).source for device in devices}:
         assert "{{" not in source and "{%" not in source
         assert not re.search(r"[ \t]$", source, re.MULTILINE), "trailing blanks"
         assert "\n\n\n" not in source, "two empty lines"

@@ -121,8 +121,8 @@ IDS = [variant[0] for variant in VARIANTS]
 
 
 def names(layer: Layer) -> tuple[str, str, str]:
-    """The variants that the forward kernel, the data gradient and the weight gradient of ``layer`` run, whether by lanes
-    or by eights."""
+    """The variants that the forward kernel, the data gradient and the weight gradient of ``layer`` run, by lanes or by
+    eights."""
     kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
     source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
     state = kernel.result_state(source, destination_image=gradient)
