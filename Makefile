@@ -3,7 +3,8 @@
 # make tune      finds the numbers in mpsgrad/tunables for this machine's default device
 # make sanitize  every kernel on an NVIDIA GPU under compute-sanitizer, which comes with NVIDIA's CUDA toolkit
 # make bench     every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
-# make docs      docs/metal-stdlib.md from the tests on this machine's devices, COVERAGE.md and docs/porting.md from Apple's names
+# make docs      docs/metal-stdlib.md from the tests on this machine's devices, COVERAGE.md and docs/porting.md from Apple's names,
+#                and of all pages a static site: site/index.html
 # make nightly   the long runs: random programs, malformed source, all widths, float16 of GPUs on CPUs
 # Each makes its own virtual environment in .venv; PYTHON names the interpreter, VENV an environment to use instead.
 
@@ -29,6 +30,7 @@ docs: $(VENV)/.installed
 	$(BIN)/python tests/msl/metal_table.py
 	$(BIN)/python tests/mps/apple_pages.py
 	$(BIN)/python docs/draw_families.py
+	$(BIN)/python docs/build_site.py site
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench
@@ -53,4 +55,4 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 clean:
-	rm -rf .venv build dist runs
+	rm -rf .venv build dist runs site
