@@ -61,7 +61,9 @@ def _family(name: str, steps: Mapping[str, tuple[str, ...]], ahead_of_time: bool
             "l1": int(RegularizationType.L1),
             "l2": int(RegularizationType.L2),
             "steps": steps,
+            "by_vectors": True,
         },
+        {"cpu": {"by_vectors": False}},
         dtypes=("float",),
         measured=lambda numbers: {"elements": numbers.optimizer_elements_per_simdgroup},
         template="optimizer",
@@ -312,7 +314,10 @@ class Optimizer(BaseKernel):
                 "regularization": int(descriptor.regularization_type),
                 "regularization_scale": descriptor.regularization_scale,
             }
-            elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
+            if self.device.family == "cpu":
+                elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
+            else:
+                elements = 4 * THREADS
             constant = self.device.constant_buffer(PARAMETERS.pack(**parameters | numbers))
             found = self._steps[slots, count] = function, -(-count // elements), constant
         return found
