@@ -207,7 +207,7 @@ def add_gradient_weights(
             return
         plan = tiles.plan_weights(*geometry, *where)
     if plan is None:
-        plan = weights_gradient.plan(*geometry)
+        plan = weights_gradient.plan(*geometry, numbers.metal_type, tunables(device.tuning))
     function = plan.family.function(device, plan.kernel, numbers.metal_type)
     constants = device.constant_buffer(plan.parameters)
     partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)

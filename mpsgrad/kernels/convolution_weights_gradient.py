@@ -10,11 +10,17 @@ from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_gather import Layout, as_long_pixels, in_one_row, is_fully_connected
 from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import Tunables
 
 ROWS = 8
 DEPTHWISE_TAPS = 3
 SPLIT_BYTES = 800_000
 """The image rows of one split, which all its simdgroups read, should stay in a core's cache."""
+
+EIGHTS_CHANNELS, EIGHTS_OUTPUTS, EIGHTS_PIXELS, EIGHTS_RUNS = 16, 6, 112, 16
+"""Of a thread that works on eights of channels: what it owns at a time, and how many pixels in how many rows."""
+EIGHTS_THREADS_WANTED = 256
+"""So many keep every core busy; more splits would only make more partial sums."""
 
 FEW_CHANNELS = 16
 SHORT_ROW = 256
@@ -41,8 +47,17 @@ PARAMETERS = ParameterStruct(
 FAMILY = ShaderFamily(
     "convolution_weights",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS),
-    {"rows": ROWS, "depthwise_taps": DEPTHWISE_TAPS},
-    measured=lambda numbers: {"rows_at_once": numbers.convolution_weights_rows_at_once},
+    {
+        "rows": ROWS,
+        "depthwise_taps": DEPTHWISE_TAPS,
+        "eight_outputs": EIGHTS_OUTPUTS,
+        "eight_pixels": EIGHTS_PIXELS,
+        "eight_runs": EIGHTS_RUNS,
+    },
+    measured=lambda numbers: {
+        "rows_at_once": numbers.convolution_weights_rows_at_once,
+        "by_eights": bool(numbers.convolution_by_eights),
+    },
 )
 
 
@@ -64,7 +79,16 @@ class Plan:
 
 
 @lru_cache(maxsize=4096)
-def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicates: bool, accumulates: bool) -> Plan:
+def plan(
+    gradient: Layout,
+    source: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    accumulates: bool,
+    metal_type: str,
+    numbers: Tunables,
+) -> Plan:
     """What computes the gradients from ``gradient`` and ``source``."""
     if is_fully_connected(window, source, gradient, groups):
         pixels = as_long_pixels(source)
@@ -75,6 +99,7 @@ def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicat
     width, height, _, stride_y, dilation_x, _, _, _ = window
     channels, outputs = source[6] // groups, gradient[6]
     group_outputs, taps = outputs // groups, width * height
+    threads_wanted, result_channels = None, LANES
     if groups == outputs == source[6] > 1 and not replicates:
         kernel = "depthwise"
         row_tiles, lane_tiles = ceiling_divide(width, DEPTHWISE_TAPS), ceiling_divide(outputs, LANES)
@@ -85,6 +110,16 @@ def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicat
         kernel = "few"
         row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
         weight_tiles = height * row_tiles * lane_tiles
+    elif (
+        numbers.convolution_by_eights
+        and metal_type == "float"
+        and groups == 1
+        and min(channels, outputs) >= EIGHTS_CHANNELS
+        and not replicates
+    ):
+        kernel, threads_wanted, result_channels = "dense_of_eights", EIGHTS_THREADS_WANTED, EIGHTS_CHANNELS
+        row_tiles, lane_tiles = 1, ceiling_divide(channels, EIGHTS_CHANNELS)
+        weight_tiles = taps * lane_tiles
     else:
         kernel = "dense"
         row_tiles = ceiling_divide(outputs, ROWS)
@@ -97,8 +132,11 @@ def plan(gradient: Layout, source: Layout, window: Layout, groups: int, replicat
     # At least two splits, but partial sums of no more than twice the bytes of the images.
     rows_per_split = min(SPLIT_BYTES // max(row_bytes, 1), ceiling_divide(image_rows, 2))
     rows_per_split = max(rows_per_split, ceiling_divide(2 * weights, max(row_bytes, 1)), 1)
+    if threads_wanted is not None:
+        splits_wanted = ceiling_divide(threads_wanted, weight_tiles)
+        rows_per_split = max(rows_per_split, ceiling_divide(image_rows, splits_wanted))
     splits = max(ceiling_divide(image_rows, rows_per_split), 1)
-    tiles = weight_tiles + ceiling_divide(outputs, LANES)
+    tiles = weight_tiles + ceiling_divide(outputs, result_channels)
     parameters = PARAMETERS.pack(
         gradient=gradient,
         source=source,

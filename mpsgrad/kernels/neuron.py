@@ -52,6 +52,9 @@ VECTOR_THREADS, VECTORS_AT_ONCE = 128, 2
 """Of the kernels that take elements by vectors, which GPUs have: a thread has so many vectors of all images together on
 the way."""
 
+ELEMENTS_AHEAD = 1024
+"""A page: where the next one begins, processors stop to fetch memory ahead by themselves."""
+
 PARAMETERS = ParameterStruct(
     "NeuronParameters",
     gradient=IMAGE_LAYOUT,
@@ -74,6 +77,7 @@ FAMILY = ShaderFamily(
         "by_vectors": True,
         "by_eights": False,
         "threads_of_eights": THREADS_OF_EIGHTS,
+        "elements_ahead": ELEMENTS_AHEAD,
         "vector_threads": VECTOR_THREADS,
         "vectors_at_once": VECTORS_AT_ONCE,
         "calls_functions": True,
