@@ -16,6 +16,8 @@ from mpsgrad.shader import ParameterStruct
 
 FEW_CHANNELS = LANES // 2
 """So few channels are not worth a tile."""
+FEWEST_PRODUCTS = 1 << 22
+"""With fewer, the dispatches of tiles take longer than the sums."""
 
 PARAMETERS = ParameterStruct(
     "GramMatrixParameters",
@@ -41,7 +43,7 @@ def add_products(
     first, column, _, step, *_ = destination.layout
     pixels = width * height
     view = destination.buffer, View(first, (1, column, 0, step))
-    if channels > FEW_CHANNELS and pixels and algorithm_for(command_buffer.device) is Algorithm.TILES:
+    if _uses_tiles(command_buffer, source):
         each = start, pixel, pixels * pixel, image, pixels, 1, channels, images
         parts, count, stride = _add_parts(command_buffer, metal_type, ImagePart(source.buffer, each))
         operands = {"parts": (parts, View(0, (1, channels, stride, count * stride))), "destination": view}
@@ -65,6 +67,15 @@ def add_products(
         merge="sum_parts",
         tile=TILE,
         scale=alpha,
+    )
+
+
+def _uses_tiles(command_buffer: CommandBuffer, source: ImagePart) -> bool:
+    channels = source.layout[6]
+    return (
+        channels > FEW_CHANNELS
+        and source.size * channels >= FEWEST_PRODUCTS
+        and algorithm_for(command_buffer.device) is Algorithm.TILES
     )
 
 
@@ -107,7 +118,7 @@ def add_gradient(
     square = channels, channels, 1, images
     add_elementwise(command_buffer, FAMILY, PARAMETERS, "symmetric", metal_type, operands, square, scale=alpha)
     device = command_buffer.device
-    if channels > FEW_CHANNELS and algorithm_for(device) is Algorithm.TILES:
+    if _uses_tiles(command_buffer, source):
         where = metal_type, device.family, device.compute_units
         plan = tiles.plan_products_with_matrices(source.layout, destination.layout, *where)
         assert plan.packing is not None
