@@ -29,8 +29,8 @@ PARAMETERS = ParameterStruct(
     reduced=REDUCED,
     scale="float",
 )
-TILE = 4, 16
-"""Rows and columns that a thread of a CPU has in registers: with eights twelve of sixteen are in use."""
+TILE = 6, 16
+"""Rows and columns whose sums a thread of a CPU has in registers: twelve of sixteen."""
 FAMILY = strided_family("gram_matrix", (PARAMETERS,), tile_rows=TILE[0], tile_columns=TILE[1])
 _KEPT = (True, True, False, True)
 

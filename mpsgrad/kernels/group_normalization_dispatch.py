@@ -71,7 +71,7 @@ are the same bits alone and in a batch."""
 FEWEST_TILES, FEW_ROWS_OF_A_THREAD = 4, 8
 """An image of fewer tiles with more rows is cut into narrower ones: it may be the only one."""
 
-COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 32, 128, 256
+COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
 """On CPUs: so many are read twice from a core's nearest cache, unless there are few rows. How an image is cut does not
 depend on how many there are."""
 
@@ -339,8 +339,16 @@ class _EightPasses(_SimdgroupPasses):
         parameters = self._parameters(work, first_image)
         self._add_for_chunks("image_statistics", work, source.buffer, *partial, *totals, parameters)
         if work.chunks > 1:
-            self._add_for_columns("merge_image_statistics", self.channels, source.buffer, *partial, *totals, parameters)
+            self._add_merge("merge_image_statistics", source.buffer, *partial, *totals, parameters)
         return parameters
+
+    def _add_merge(self, function_name: str, *buffers: Buffer) -> None:
+        """Adds a kernel whose threads own eight channels of an image."""
+        threads = self.images * -(-self.channels // 8)
+        self.add(f"{function_name}_of_eights", -(-threads // THREADS_OF_EIGHTS), *buffers)
+
+    def add_for_groups(self, function_name: str, *buffers: Buffer) -> None:
+        self.add(f"{function_name}_of_threads", -(-self.images * self.groups // THREADS_OF_EIGHTS), *buffers)
 
     def _add_sums(
         self,
@@ -356,8 +364,7 @@ class _EightPasses(_SimdgroupPasses):
         parameters = self._parameters(work, first_image)
         self._add_for_chunks("image_gradient_sums", work, *buffers, *statistics, *partial, *gradients, parameters)
         if work.chunks > 1:
-            merge = "merge_image_gradient_sums"
-            self._add_for_columns(merge, self.channels, *partial, variances, *gradients, parameters)
+            self._add_merge("merge_image_gradient_sums", *partial, variances, *gradients, parameters)
         return parameters
 
     def _add_stream(

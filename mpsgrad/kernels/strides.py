@@ -189,7 +189,7 @@ def elementwise(
     run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
     rows = x.extent * y.extent * z.extent
     parts = (1, run.extent, 1, 0)
-    if device_family == "cpu" and _has_eights(run, len(views)):
+    if device_family == "cpu" and run.extent >= 8:
         share = elements_per_thread(run.extent * rows, compute_units, numbers)
         run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
         chunks = -(-run.extent // run_of_thread)
@@ -452,14 +452,9 @@ def _second_pass(left: Sequence[Axis], destination: View, chunks: int, is_cpu: b
     return _pass(walk, threads, names, views, axes, (chunks, 1, 1, 1), shares=shares)
 
 
-def _has_eights(run: Axis, operands: int) -> bool:
-    """Whether the run has eight elements at least, which the first ``operands`` have in a row or only one of."""
-    return run.extent >= 8 and all(step in (0, 1) for step in run.strides[:operands])
-
-
 def _along(run: Axis, rows: int, is_cpu: bool) -> tuple[str, int, tuple[int, int, int]]:
     """The walk of a kernel whose threads own results that follow each other, its threads, and their shares."""
-    if is_cpu and _has_eights(run, len(run.strides) - 1):
+    if is_cpu and run.extent >= 8 and all(step in (0, 1) for step in run.strides[:-1]):
         run_of_thread = 8 * EIGHTS_OF_SUMS
         chunks = -(-run.extent // run_of_thread)
         return "along_by_eights", chunks * rows, (chunks, run_of_thread, 1)
