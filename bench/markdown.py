@@ -57,28 +57,53 @@ def summary(report: Report) -> str:
     return "\n".join(_table(header, 2, lines))
 
 
+SLOWEST = 8
+"""So many filters are shown of a network that PyTorch trains faster."""
+
+
 def training(report: Report) -> str:
-    """What ``bench.training`` measured: its conditions, and a line for each way to train."""
+    """What ``bench.training`` measured: a line for each network, and the slowest filters where PyTorch is faster."""
     versions = report["versions"]
     torch = f"PyTorch {versions['torch']}" if "torch" in versions else "no PyTorch"
-    header = ["", "images/s", "ms a step", "host ms a step", "host µs a dispatch", "GPU ms a step", "GPU idle"]
-    lines = [
-        [
-            row["name"],
-            f"{row['images_per_second']:,.0f}",
-            f"{row['step_ms']:.3f}",
-            f"{row['host_ms']:.3f}",
-            number(row["host_us_per_dispatch"], ".2f"),
-            number(row["gpu_ms"], ".3f"),
-            number(row["gpu_idle_share"], ".0%"),
-        ]
-        for row in report["rows"]
-    ]
+    header = ["network", "batch", "precision", "images/s", "ms a step", "host ms", "GPU idle", "ms encoded"]
+    header += ["PyTorch NCHW ms", "NHWC ms", "PyTorch / ours"]
+    lines, details = [], []
+    for case in report["cases"]:
+        rows = {row["name"]: row for row in case["rows"]}
+        if not rows:
+            continue
+        replayed, encoded = rows["replayed"], rows["encoded"]
+        beside = [rows.get(f"PyTorch eager, {layout}") for layout in ("NCHW", "NHWC")]
+        lines.append(
+            [
+                f"{case['network']}, {'x'.join(map(str, case['shape']))}",
+                str(case["batch_size"]),
+                case["precision"],
+                f"{replayed['images_per_second']:,.0f}",
+                f"{replayed['step_ms']:.3g}",
+                f"{replayed['host_ms']:.2g}",
+                number(replayed["gpu_idle_share"], ".0%"),
+                f"{encoded['step_ms']:.3g}",
+                *("" if row is None else f"{row['step_ms']:.3g}" for row in beside),
+                ratio(case["ratio"]),
+            ]
+        )
+        if case["ratio"] is not None and case["ratio"] < 1:
+            total = sum(each["ms"] for each in case["filters"])
+            slowest = sorted(case["filters"], key=lambda each: -each["ms"])[:SLOWEST]
+            text = ", ".join(f"{each['name']} ({each['kind']}, {each['result']}) {each['ms']:.3g}" for each in slowest)
+            details.append(
+                f"{case['network']}, batches of {case['batch_size']}, {case['precision']}: the {len(case['filters'])} "
+                f"filters one by one take {total:.3g} ms, the slowest are {text}."
+            )
     text = (
-        f"Training (`python -m bench.training`), measured on {report['date']} beside {torch}: batches of "
-        f"{report['batch_size']} pictures of 32 x 32 x 3, float32, {report['dispatches']} dispatches a step."
+        f"Training steps (`python -m bench.training`), measured on {report['date']} beside {torch}, eager: forward, "
+        "backward and an update by gradient descent with momentum; recorded once and replayed."
     )
-    return "\n".join([text, "", *_table(header, 1, lines)])
+    parts = [text, "", *_table(header, 3, lines)]
+    if details:
+        parts += ["", "<details><summary>Where PyTorch is faster</summary>", "", "\n\n".join(details), "", "</details>"]
+    return "\n".join(parts)
 
 
 def full(report: Report, plots: Sequence[str]) -> str:

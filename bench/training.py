@@ -1,12 +1,14 @@
-"""Training on synthetic pictures of CIFAR's shape, beside PyTorch's eager steps: ``python -m bench.training --help``.
+"""Training steps beside PyTorch's eager ones: ``python -m bench.training --help``.
 
-Both train the same network from the same weights on one batch that stays on the device; their losses are compared
-before anything is timed.
+Both train the same network from the same weights on one random batch that stays on the device; their losses are
+compared before anything is timed. Mixed precision is float16 images, float32 parameters and a scaled loss here, and
+``torch.autocast`` with ``GradScaler`` there.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -18,25 +20,49 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import mpsgrad as mg
-from bench import pytorch
+from bench import markdown, pytorch
 from bench.__main__ import versions
 from bench.gpu_timing import GPUTimer
-from bench.screen import number
 from bench.selection import hardware
-from mpsgrad.training import digits
-from mpsgrad.training.layers import BatchNormalizationLayer, PoolingMaxLayer, ReLULayer
-from mpsgrad.training.network import Network
+from bench.training_networks import NETWORKS
+from mpsgrad.graph import Profile
+from mpsgrad.training import models
+from mpsgrad.training.graph_network import GraphNetwork
+from mpsgrad.training.optimizers import MOMENTUM, OPTIMIZERS
 
 DEFAULT_OUTPUT = Path("bench/output/training.json")
-BATCH_SIZE = 256
-LEARNING_RATE, MOMENTUM = 0.05, 0.9
-COMPARED_STEPS = 5
-LARGEST_DIFFERENCE = 0.01
-"""Of the losses after ``COMPARED_STEPS``, as a part of PyTorch's: rounding, which steps make larger."""
-SAMPLES, STEPS = 15, 20
+CLASSES, LEARNING_RATE = 10, 0.01
+COMPARED_STEPS = 3
+LARGEST_DIFFERENCE = {"float32": 0.002, "mixed": 0.02}
+"""Of the losses of the first ``COMPARED_STEPS``, as a part of PyTorch's: rounding, which steps make larger."""
+INITIAL_SCALE = 2.0**8
+"""Of PyTorch's loss, so that no step that is compared is left out: it has the gradients of weights in float16, too."""
+SAMPLES, SECONDS_PER_SAMPLE, SECONDS_PER_CASE = 15, 0.03, 12.0
+FEWEST_SAMPLES = 3
+REPLAYED = "replayed"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network of ``mpsgrad train --model``, pictures of height x width x channels, and how it is trained."""
+
+    network: str
+    shape: tuple[int, int, int]
+    batch_size: int
+    precision: str
+
+
+LENET, RESNET18 = ("lenet", (28, 28, 1)), ("resnet18", (32, 32, 3))
+CASES = {
+    "cpu": (Case(*LENET, 64, "float32"), Case(*RESNET18, 64, "float32"), Case(*LENET, 64, "mixed")),
+    "gpu": tuple(
+        Case(*network, batch_size, precision)
+        for network, batch_size in ((LENET, 64), (RESNET18, 64), (RESNET18, 256))
+        for precision in ("float32", "mixed")
+    ),
+}
 
 
 @dataclass
@@ -76,98 +102,116 @@ class Row:
 class Data:
     """One batch of random pictures and classes."""
 
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self, case: Case) -> None:
         random = np.random.default_rng(1)
-        self.pictures = random.standard_normal((batch_size, 32, 32, 3), dtype=np.float32)
-        self.classes = random.integers(0, digits.CLASSES, batch_size)
+        self.pictures = random.standard_normal((case.batch_size, *case.shape), dtype=np.float32)
+        self.classes = random.integers(0, CLASSES, case.batch_size)
 
 
-def network() -> Network:
-    """The network with the same weights each time."""
-    return Network.for_color_pictures(np.random.default_rng(2))
+class Ours:
+    """Our network, which is trained in one of two ways: steps that are encoded each time, or replays of one."""
 
-
-def ours(device: mg.Device, data: Data) -> list[Steps]:
-    """Steps that are encoded each time, and the same step recorded and replayed, each with a network of its own."""
-    return [_Ours(device, data).steps(recorded) for recorded in (False, True)]
-
-
-class _Ours:
-    def __init__(self, device: mg.Device, data: Data) -> None:
+    def __init__(self, device: mg.Device, case: Case, data: Data) -> None:
         self._device = device
-        self._network = network()
-        descriptor = mg.OptimizerDescriptor(learning_rate=LEARNING_RATE)
-        self._optimizer = mg.OptimizerStochasticGradientDescent(descriptor, momentum_scale=MOMENTUM)
-        self._pictures = mg.Image.from_array(data.pictures, device)
-        self._targets = mg.LossLabels.from_array(digits.one_hot(data.classes))
+        self.network = GraphNetwork(
+            case.network,
+            models.load(case.network),
+            shape=case.shape,
+            classes=CLASSES,
+            batch_size=case.batch_size,
+            optimizer=OPTIMIZERS["sgd"],
+            seed=2,
+            device=device,
+            mixed_precision=case.precision == "mixed",
+        )
+        for trained in self.network.trained.values():
+            trained.optimizer.learning_rate = LEARNING_RATE
+        self.parameters = {name: array.copy() for name, array in self.network.parameters().items()}
+        self._data = data
+        self._pictures, self._labels = self.network.batch(data.pictures, _one_hot(data.classes))
         self._last: mg.CommandBuffer | None = None
 
+    def profile(self) -> Profile:
+        """How long each filter of the training graph takes."""
+        return self.network.training.profile([self._pictures], [self._labels], repeats=3)
+
     def steps(self, recorded: bool) -> Steps:
-        self._encode()
-        commands = self._encoded()
+        """The way to train; nothing is computed yet."""
+        commands = self.network.encode_step(self._pictures, self._labels)
         dispatches = len(commands._dispatches)
-        if not recorded:
-            commands.commit()
-            self._last = commands
-            return Steps("mpsgrad, encoded", self._encode, self._finish, self._loss, lambda: None, dispatches)
-        recording = commands.record()
+        if recorded:
+            recording = commands.record()
+            return Steps(
+                REPLAYED,
+                lambda: self._ran(recording.replay()),
+                self._finish,
+                self._loss,
+                lambda: self._gpu_seconds(recording),
+                dispatches,
+            )
+        waiting = [commands]
 
-        def replay() -> None:
-            self._last = recording.replay()
+        def queue() -> None:
+            step = waiting.pop() if waiting else self.network.encode_step(self._pictures, self._labels)
+            step.commit()
+            self._ran(step)
 
-        def gpu_seconds() -> float | None:
-            # The first of these waits for the host; the others begin when the one before them ends.
-            for _ in range(4):
-                replay()
-            assert self._last is not None
-            return self._last.gpu_time if self._device.identifier.startswith("cuda") else None
+        return Steps("encoded", queue, self._finish, self._loss, lambda: None, dispatches)
 
-        replay()
-        return Steps("mpsgrad, replayed", replay, self._finish, self._loss, gpu_seconds, dispatches)
+    def _ran(self, commands: mg.CommandBuffer) -> None:
+        self._last = commands
 
-    def _encoded(self) -> mg.CommandBuffer:
-        commands = mg.CommandBuffer(self._device)
-        self._network.encode_step(commands, self._pictures, self._targets, self._optimizer)
-        return commands
-
-    def _encode(self) -> None:
-        self._last = self._encoded()
-        self._last.commit()
+    def _gpu_seconds(self, recording: mg.Recording) -> float | None:
+        if not self._device.identifier.startswith("cuda"):
+            return None
+        # The first of these waits for the host; the others begin when the one before them ends.
+        for _ in range(4):
+            self._ran(recording.replay())
+        assert self._last is not None
+        return self._last.gpu_time
 
     def _finish(self) -> None:
         assert self._last is not None
         self._last.wait_until_completed()
 
     def _loss(self) -> float:
-        return float(np.asarray(self._targets.loss_image).sum())
+        return self.network.loss(self._labels)
 
 
-def theirs(where: Any, data: Data, timer: GPUTimer | None) -> list[Steps]:
+def _one_hot(classes: np.ndarray) -> np.ndarray:
+    return np.eye(CLASSES, dtype=np.float32)[classes].reshape(-1, 1, 1, CLASSES)
+
+
+def theirs(where: Any, case: Case, data: Data, parameters: Any, timer: GPUTimer | None) -> list[Steps]:
     """PyTorch's eager steps in both memory formats."""
     import torch
 
     found = []
     for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
-        model = pytorch_model(network()).to(where, memory_format=memory_format)
+        model = NETWORKS[case.network](parameters).to(where, memory_format=memory_format)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
         pictures = torch.from_numpy(data.pictures).permute(0, 3, 1, 2).to(where, memory_format=memory_format)
         classes = torch.from_numpy(data.classes).to(where)
-        found.append(_pytorch_steps(f"PyTorch eager, {layout}", model, optimizer, pictures, classes, where, timer))
+        found.append(_pytorch_steps(layout, case.precision, model, optimizer, pictures, classes, where, timer))
     return found
 
 
 def _pytorch_steps(
-    name: str, model: Any, optimizer: Any, pictures: Any, classes: Any, where: Any, timer: GPUTimer | None
+    name: str, precision: str, model: Any, optimizer: Any, pictures: Any, classes: Any, where: Any, timer: Any
 ) -> Steps:
     import torch
 
     last: list[Any] = [None]
+    is_mixed = precision == "mixed"
+    scaler = torch.amp.GradScaler(where.type, init_scale=INITIAL_SCALE, enabled=is_mixed)
 
     def queue() -> None:
         optimizer.zero_grad(set_to_none=True)
-        last[0] = torch.nn.functional.cross_entropy(model(pictures), classes)
-        last[0].backward()
-        optimizer.step()
+        with torch.autocast(where.type, torch.float16) if is_mixed else contextlib.nullcontext():
+            last[0] = torch.nn.functional.cross_entropy(model(pictures), classes)
+        scaler.scale(last[0]).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
     def finish() -> None:
         if where.type == "cuda":
@@ -188,80 +232,56 @@ def _pytorch_steps(
         end.synchronize()
         return float(start.elapsed_time(end)) * 1e-3
 
-    for _ in range(2):
-        queue()
-    return Steps(name, queue, finish, lambda: float(last[0].detach()), gpu_seconds)
+    return Steps(f"PyTorch eager, {name}", queue, finish, lambda: float(last[0].detach()), gpu_seconds)
 
 
-def pytorch_model(source: Network) -> Any:
-    """The same network in PyTorch, with copies of the weights, for N x C x H x W tensors."""
-    import torch
-
-    layers: list[Any] = []
-    for layer in source.layers:
-        if isinstance(layer, ReLULayer):
-            layers.append(torch.nn.ReLU())
-            continue
-        if isinstance(layer, PoolingMaxLayer):
-            kernel = layer.forward_kernel
-            layers.append(torch.nn.MaxPool2d(kernel.kernel_width, kernel.stride_in_pixels_x))
-            continue
-        if isinstance(layer, BatchNormalizationLayer):
-            layers.append(torch.nn.BatchNorm2d(len(layer.parameters()["gamma"]), eps=layer.epsilon))
-            continue
-        values = layer.parameters()
-        weights = torch.from_numpy(np.ascontiguousarray(values["weights"].transpose(0, 3, 1, 2)))
-        outputs, inputs, height, width = weights.shape
-        if layer is source.layers[-1]:
-            layers += [torch.nn.Flatten(), torch.nn.Linear(inputs * height * width, outputs)]
-            weights = weights.reshape(outputs, -1)
-        else:
-            layers.append(torch.nn.Conv2d(inputs, outputs, height, padding=height // 2))
-        with torch.no_grad():
-            layers[-1].weight.copy_(weights)
-            layers[-1].bias.copy_(torch.from_numpy(values["biases"]))
-    return torch.nn.Sequential(*layers)
-
-
-def losses(ways: list[Steps]) -> dict[str, float]:
-    """The loss after ``COMPARED_STEPS`` of each; two were taken when it was made."""
-    found = {}
+def losses(ways: list[Steps]) -> dict[str, list[float]]:
+    """The losses of the first ``COMPARED_STEPS`` of each."""
+    found: dict[str, list[float]] = {}
     for way in ways:
-        for _ in range(COMPARED_STEPS - 2):
+        found[way.name] = []
+        for _ in range(COMPARED_STEPS):
             way.queue()
-        way.finish()
-        found[way.name] = way.loss()
+            way.finish()
+            found[way.name].append(way.loss())
     return found
 
 
-def measure(ways: list[Steps], batch_size: int, samples: int, steps: int) -> list[Row]:
-    """Times of all ``ways``, taken in turn; each of the ``samples`` is over ``steps``, which wait for nothing."""
+def measure(ways: list[Steps], batch_size: int, samples: int, seconds: float) -> list[Row]:
+    """Times of all ``ways``, taken in turn, up to ``samples`` of each within ``seconds``.
+
+    A sample is over as many steps as take ``SECONDS_PER_SAMPLE``, which wait for nothing.
+    """
     taken: dict[str, list[tuple[float, float, float | None]]] = {way.name: [] for way in ways}
-    for sample in range(samples + 1):
+    counts: dict[str, int] = {}
+    for way in ways:
+        started = time.perf_counter()
+        for _ in range(2):
+            way.queue()
+        way.finish()
+        counts[way.name] = max(1, round(2 * SECONDS_PER_SAMPLE / (time.perf_counter() - started)))
+    deadline = time.perf_counter() + seconds
+    rounds = 0
+    while rounds < samples and (rounds < FEWEST_SAMPLES or time.perf_counter() < deadline):
+        rounds += 1
         for way in ways:
-            way.finish()
             started = time.perf_counter()
             way.queue()
             host = time.perf_counter() - started
-            way.finish()
-            started = time.perf_counter()
-            for _ in range(steps):
+            for _ in range(counts[way.name] - 1):
                 way.queue()
             way.finish()
-            seconds = (time.perf_counter() - started) / steps
+            step = (time.perf_counter() - started) / counts[way.name]
             gpu_seconds = way.gpu_seconds()
             way.finish()
-            if sample:
-                taken[way.name].append((seconds, host, gpu_seconds))
+            taken[way.name].append((step, host, gpu_seconds))
+    # The kernels of an encoded step are those of a replayed one.
+    busy = {name: [each[2] for each in times if each[2] is not None] for name, times in taken.items()}
     rows = []
-    replayed_busy = None
-    for way in reversed(ways):
+    for way in ways:
         times = [each[0] for each in taken[way.name]]
-        busy = [each[2] for each in taken[way.name] if each[2] is not None]
-        gpu = float(np.median(busy)) if busy else None
-        # The kernels of an encoded step are those of a replayed one, which is before it in this order.
-        if way.dispatches is not None:
-            gpu = replayed_busy = gpu if gpu is not None else replayed_busy
+        of_gpu = busy[way.name] or (busy[REPLAYED] if way.dispatches else [])
+        gpu = float(np.median(of_gpu)) if of_gpu else None
         p20, median, p80 = (float(t) for t in np.percentile(times, (20, 50, 80)))
         queued = float(np.median([each[1] for each in taken[way.name]]))
         rows.append(
@@ -277,72 +297,87 @@ def measure(ways: list[Steps], batch_size: int, samples: int, steps: int) -> lis
                 gpu_idle_share=None if gpu is None else max(0.0, 1 - gpu / median),
             )
         )
-    return rows[::-1]
+    return rows
 
 
-def table(report: dict[str, Any]) -> Table:
-    title = f"{report['device']}: batches of {report['batch_size']} pictures of 32 x 32 x 3, float32"
-    found = Table(title=f"{title}; {report['dispatches']} dispatches a step")
-    found.add_column("")
-    for heading in ("images/s", "ms a step", "p20-p80", "host ms", "host us a dispatch", "GPU ms", "GPU idle"):
-        found.add_column(heading, justify="right")
-    for row in report["rows"]:
-        found.add_row(
-            row["name"],
-            f"{row['images_per_second']:,.0f}",
-            f"{row['step_ms']:.3f}",
-            f"{row['step_p20_ms']:.3f}-{row['step_p80_ms']:.3f}",
-            f"{row['host_ms']:.3f}",
-            number(row["host_us_per_dispatch"], ".2f"),
-            number(row["gpu_ms"], ".3f"),
-            number(row["gpu_idle_share"], ".1%"),
-        )
-    return found
+def run(case: Case, device: mg.Device, where: Any, timer: GPUTimer | None, options: Any) -> dict[str, Any]:
+    """The report of one case; no rows if the losses differ."""
+    data = Data(case)
+    networks = [Ours(device, case, data) for _ in range(2)]
+    ways = [network.steps(recorded) for network, recorded in zip(networks, (False, True), strict=True)]
+    dispatches = ways[0].dispatches
+    if where is not None:
+        ways += theirs(where, case, data, networks[0].parameters, timer)
+    found = losses(ways)
+    expected = np.array(list(found.values())[-1])
+    allowed = LARGEST_DIFFERENCE[case.precision] * np.abs(expected)
+    agrees = all((np.abs(np.array(each) - expected) <= allowed).all() for each in found.values())
+    rows = measure(ways, case.batch_size, options.samples, options.seconds) if agrees else []
+    report: dict[str, Any] = {
+        **dataclasses.asdict(case),
+        "dispatches": dispatches,
+        "losses": found,
+        "rows": [dataclasses.asdict(row) for row in rows],
+        "ratio": None,
+        "filters": [],
+    }
+    if rows:
+        ours = {row.name: row.step_ms for row in rows}
+        beside = [step_ms for name, step_ms in ours.items() if name.startswith("PyTorch")]
+        report["ratio"] = min(beside) / ours[REPLAYED] if beside else None
+        report["filters"] = [
+            {"name": each.name, "kind": each.description, "result": each.shape, "ms": 1e3 * each.seconds}
+            for each in networks[1].profile().filters
+        ]
+    return report
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints and writes the report; status 1 if the losses differ."""
+    """Prints and writes the report; status 1 if losses differ."""
     parser = argparse.ArgumentParser(prog="python -m bench.training", description="Times training beside PyTorch.")
     parser.add_argument("--device", help="a device such as cuda:0 (default: the default device)")
-    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE, help=f"pictures in a step (default {BATCH_SIZE})")
+    parser.add_argument("--network", choices=sorted(NETWORKS), help="only this one")
+    parser.add_argument("--precision", choices=sorted(LARGEST_DIFFERENCE), help="only this one")
+    parser.add_argument("--batch-size", type=int, help="pictures in a step, instead of those of each case")
     parser.add_argument("--samples", type=int, default=SAMPLES, help=f"times that are taken (default {SAMPLES})")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"steps for each (default {STEPS})")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS_PER_CASE, help=f"for each case (default {SECONDS_PER_CASE:g})"
+    )
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="the JSON file to write")
     options = parser.parse_args(arguments)
     console = Console(width=None if Console().is_terminal else 160)
     device = mg.find_device(options.device) if options.device else mg.default_device()
     mg.set_default_device(device)
-    data = Data(options.batch_size)
-    ways = ours(device, data)
-    dispatches = ways[0].dispatches
     where = pytorch.counterpart(device)
+    timer = None
     if where is not None:
         pytorch.use_best_settings()
-        ways += theirs(where, data, GPUTimer(device, where) if where.type == "cuda" else None)
+        timer = GPUTimer(device, where) if where.type == "cuda" else None
     else:
         console.print("there is no PyTorch for this device, so there is nothing beside it")
-    found = losses(ways)
+    cases = [
+        dataclasses.replace(case, batch_size=options.batch_size or case.batch_size)
+        for case in CASES[hardware(device)]
+        if options.network in (None, case.network) and options.precision in (None, case.precision)
+    ]
     report: dict[str, Any] = {
         "device": device.name,
         "hardware": hardware(device),
         "driver": device.driver_version,
         "date": datetime.date.today().isoformat(),
         "versions": versions(),
-        "batch_size": options.batch_size,
-        "dispatches": dispatches,
-        "losses": found,
-        "rows": [],
+        "cases": [],
     }
-    expected = list(found.values())[-1]
-    wrong = {name: loss for name, loss in found.items() if abs(loss - expected) > LARGEST_DIFFERENCE * expected}
-    if wrong:
-        console.print(f"[bold red]the losses after {COMPARED_STEPS} steps differ, so nothing is timed: {found}[/]")
-    else:
-        rows = measure(ways, options.batch_size, options.samples, options.steps)
-        report["rows"] = [dataclasses.asdict(row) for row in rows]
-        console.print(table(report))
+    wrong = False
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    for case in dict.fromkeys(cases):
+        found = run(case, device, where, timer, options)
+        report["cases"].append(found)
+        if not found["rows"]:
+            wrong = True
+            console.print(f"[bold red]{case}: losses differ, so nothing is timed: {found['losses']}[/]")
+        options.output.write_text(json.dumps(report, indent=1) + "\n")
+    console.print(markdown.training(report), markup=False, soft_wrap=True)
     return 1 if wrong else 0
 
 

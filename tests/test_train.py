@@ -59,11 +59,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tmp_path: P
 
 def test_replays_of_a_recorded_step_are_steps() -> None:
     random = np.random.default_rng(5)
-    pictures = random.standard_normal((4, 32, 32, 3), dtype=np.float32)
+    pictures = random.standard_normal((4, 8, 8, 1), dtype=np.float32)
     labels = digits.one_hot(random.integers(0, digits.CLASSES, 4))
     parameters, losses = [], []
     for replays in (0, 3):
-        network = Network.for_color_pictures(np.random.default_rng(6))
+        network = Network.for_digits(np.random.default_rng(6))
         optimizer = mg.OptimizerStochasticGradientDescent(
             mg.OptimizerDescriptor(learning_rate=0.05), momentum_scale=0.9
         )

@@ -86,14 +86,14 @@ class GraphNetwork:
         self.trained = self._make_trainable(scores)
         descriptor = LossDescriptor("softmax_cross_entropy", "sum", weight=1.0 / batch_size)
         loss = LossNode(scores, descriptor=descriptor)
-        self._training = self._graph(
+        self.training = self._graph(
             loss.training_graph(), pictures, results_are_needed=False, loss_scale=self.loss_scale
         )
-        self.inference = self._training.inference_graph(SoftMaxNode(scores))
+        self.inference = self.training.inference_graph(SoftMaxNode(scores))
         self._check_scores(ImageDescriptor(self._format, width, height, channels))
-        self._pictures = Image(ImageDescriptor(self._format, width, height, channels, batch_size), device)
-        zeros = np.zeros((batch_size, 1, 1, classes), np.float32)
-        self._labels = LossLabels.from_array(zeros, zeros if mixed_precision else None, device=device)
+        self._pictures, self._labels = self.batch(
+            np.zeros((batch_size, *shape), np.float32), np.zeros((batch_size, 1, 1, classes), np.float32)
+        )
         self._recording: Recording | None = None
         if checkpoint_arrays is not None:
             self._restore(checkpoint_arrays, checkpoint_numbers or {})
@@ -203,14 +203,21 @@ class GraphNetwork:
         if self._recording is None:
             self._recording = self.encode_step(self._pictures, self._labels).record()
         self._recording.replay()
-        loss = float(np.asarray(self._labels.loss_image).sum())
-        if self.loss_scale is None:
-            return loss
-        inverse_scale, is_finite = self.loss_scale.last_step
-        if not is_finite:
+        if self.loss_scale is not None and not self.loss_scale.last_step[1]:
             for trained in self.trained.values():
                 trained.take_step_back()
-        return loss * inverse_scale
+        return self.loss(self._labels)
+
+    def loss(self, labels: LossLabels) -> float:
+        """The mean loss of the last step that was encoded with ``labels``."""
+        loss = float(np.asarray(labels.loss_image).sum())
+        return loss if self.loss_scale is None else loss * self.loss_scale.last_step[0]
+
+    def batch(self, pictures: np.ndarray, labels: np.ndarray) -> tuple[Image, LossLabels]:
+        """An image and labels for ``encode_step`` that hold copies of the arrays."""
+        weights = None if self.loss_scale is None else np.zeros_like(labels)
+        image = Image.from_array(pictures.astype(self._format.dtype, copy=False), self.device)
+        return image, LossLabels.from_array(labels, weights, device=self.device)
 
     def encode_step(self, pictures: Image, labels: LossLabels) -> CommandBuffer:
         """A command buffer with one step."""
@@ -218,7 +225,7 @@ class GraphNetwork:
         if self.loss_scale is not None:
             assert labels.weights_image is not None
             self.loss_scale.encode_weights(commands, labels.weights_image, 1.0 / self._batch_size)
-        self._training.encode(commands, [pictures], [labels])
+        self.training.encode(commands, [pictures], [labels])
         return commands
 
     def probabilities(self, pictures: np.ndarray) -> np.ndarray:
@@ -260,7 +267,7 @@ class GraphNetwork:
         """What the optimizers count, and how many images each dropout has drawn masks for."""
         return {
             "optimizers": {name: trained.optimizer_numbers for name, trained in self.trained.items()},
-            "drawn_images": list(self._training.drawn_images),
+            "drawn_images": list(self.training.drawn_images),
         }
 
     def _restore(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, Any]) -> None:
@@ -271,4 +278,4 @@ class GraphNetwork:
         if self.loss_scale is not None:
             state = taken(arrays, LOSS_SCALE, self.loss_scale.state.shape)
             self.loss_scale.state = state
-        self._training.drawn_images = numbers["drawn_images"]
+        self.training.drawn_images = numbers["drawn_images"]

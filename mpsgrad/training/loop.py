@@ -15,6 +15,7 @@ from mpsgrad.training.network import Network, TrainingStep
 from mpsgrad.training.report import (
     Epoch,
     Verification,
+    can_plot,
     epoch_table,
     progress_bar,
     verification_table,
@@ -36,6 +37,7 @@ def train_digits(
     The learning rate falls from ``LEARNING_RATE`` to 0 along half a cosine. The same seed on the same device gives the
     same weights, bit for bit. Returns the verification of the last step's gradient kernels.
     """
+    plots = can_plot(console)
     data = digits.load()
     generator = np.random.default_rng(seed)
     network = Network.for_digits(generator)
@@ -79,7 +81,8 @@ def train_digits(
     rate = epochs * count / sum(epoch.seconds for epoch in history)
     write_metrics(output, history, history[-1].test_accuracy, rate, device.name)
     write_weights(output, network.parameters())
-    write_loss_plot(output, history)
+    if plots:
+        write_loss_plot(output, history)
     console.print(f"test accuracy {history[-1].test_accuracy:.4f}, {rate:.0f} images/s; files in {output}")
     return verifications
 

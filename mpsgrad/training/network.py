@@ -49,24 +49,6 @@ class Network:
             ]
         )
 
-    @classmethod
-    def for_color_pictures(cls, generator: np.random.Generator) -> Network:
-        """Pictures of 32 x 32 pixels with 3 channels, in ten classes: four blocks of convolution, batch normalization
-        and ReLU, three of them with max pooling, and a fully connected layer; 32 to 128 channels, 262 000 parameters.
-        """
-        layers: list[Layer] = []
-        inputs = 3
-        for number, outputs in enumerate((32, 64, 128, 128), 1):
-            layers += [
-                ConvolutionLayer(f"convolution_{number}", 3, inputs, outputs, generator, is_first=number == 1),
-                BatchNormalizationLayer(f"batch_normalization_{number}", outputs),
-                ReLULayer(f"relu_{number}"),
-            ]
-            if number > 1:
-                layers.append(PoolingMaxLayer(f"pooling_{number}", 2))
-            inputs = outputs
-        return cls([*layers, FullyConnectedLayer("fully_connected", 4, 4, inputs, CLASSES, generator)])
-
     def train_step(
         self, pictures: np.ndarray, labels: np.ndarray, optimizer: OptimizerStochasticGradientDescent
     ) -> TrainingStep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,9 +95,18 @@ def write_metrics(
 
 def write_weights(folder: Path, parameters: dict[str, np.ndarray]) -> None:
     """``weights.safetensors``."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    save_file({name: np.ascontiguousarray(value) for name, value in parameters.items()}, folder / "weights.safetensors")
+    data = save({name: np.ascontiguousarray(value) for name, value in parameters.items()})
+    (folder / "weights.safetensors").write_bytes(data)
+
+
+def can_plot(console: Console) -> bool:
+    """Whether matplotlib is there; says so if it is not."""
+    if importlib.util.find_spec("matplotlib") is not None:
+        return True
+    console.print("no plots: matplotlib is not installed: pip install 'mpsgrad\\[train]'", style="yellow")
+    return False
 
 
 def write_loss_plot(folder: Path, epochs: Sequence[Epoch], title: str = "Handwritten digits") -> None:

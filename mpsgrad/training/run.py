@@ -21,6 +21,7 @@ from mpsgrad.training.optimizers import OPTIMIZERS, SCHEDULES
 from mpsgrad.training.pictures import Pictures, as_floats
 from mpsgrad.training.report import (
     Epoch,
+    can_plot,
     confusion_matrix,
     epoch_table,
     progress_bar,
@@ -90,6 +91,7 @@ def train(
     console.print(
         f"{count} pictures to train with, {len(pictures.test_images)} to test with, seed {settings.seed}"
     )
+    plots = can_plot(console)
     folder = CheckpointFolder(output / "checkpoints")
     last = _last_checkpoint(folder, settings, resumes, console)
     generator = np.random.default_rng([settings.seed, 1])
@@ -162,7 +164,7 @@ def train(
     history = [Epoch(*each) for each in position.history]
     console.print(epoch_table(history))
     try:
-        _write_files(output, settings, history, network, pictures, batches)
+        _write_files(output, settings, history, network, pictures, batches, plots)
     except OSError as error:
         raise MPSGradError(
             f"{output}: cannot write the results: {error.strerror or error}; the checkpoints are whole, and --resume "
@@ -219,6 +221,7 @@ def _write_files(
     network: GraphNetwork,
     pictures: Pictures,
     batches: int,
+    plots: bool,
 ) -> None:
     matrix = confusion_matrix(pictures.test_classes, _predictions(network, pictures), pictures.classes)
     accuracies = [epoch.test_accuracy for epoch in history]
@@ -231,8 +234,10 @@ def _write_files(
         network.device.name,
         test_accuracies=accuracies,
         settings=asdict(settings),
+        confusion_matrix=matrix.tolist(),
         **network.precision_metrics(),
     )
     write_weights(output, network.parameters())
-    write_loss_plot(output, history, f"{Path(settings.model).stem} on {settings.data}")
-    write_confusion_matrix(output, matrix)
+    if plots:
+        write_loss_plot(output, history, f"{Path(settings.model).stem} on {settings.data}")
+        write_confusion_matrix(output, matrix)
