@@ -41,7 +41,7 @@ def key(*parts: str) -> str:
     """The name under which a result that depends on all ``parts`` is kept."""
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode()
+        data = part.encode(errors="surrogatepass")
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
@@ -51,10 +51,10 @@ def key(*parts: str) -> str:
 def processor() -> str:
     """The instruction sets of this machine, which compiled programs for its CPU depend on."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line for line in lines if line.startswith("flags")), "") or platform.processor()
     except OSError:
         return platform.processor()
-    return next((line for line in lines if line.startswith("flags")), platform.processor())
 
 
 def contains(name: str) -> bool:

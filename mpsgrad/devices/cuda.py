@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsgrad.devices import cache
+from mpsgrad.devices import cache, translations
 from mpsgrad.devices.contract import Buffer, CompileOptions, Device, Dispatch, Function
 from mpsgrad.devices.cuda_api import CUDAError, api, checked, missing
 from mpsgrad.devices.cuda_compiler import (
@@ -45,7 +45,7 @@ from mpsgrad.devices.cuda_memory import (
 )
 from mpsgrad.dlpack import CUDA, LEGACY_STREAM, THREAD_STREAM
 from mpsgrad.errors import DeviceError
-from mpsgrad.msl import Launch, translate
+from mpsgrad.msl import Launch, Translation, translate
 
 LEAST_CAPABILITY = (7, 5)
 """The oldest GPUs that NVRTC 13 compiles for."""
@@ -133,6 +133,13 @@ def _driver_version(capability: tuple[int, int]) -> str:
     return ", ".join(
         [text, *([f"driver {driver}"] if driver else []), f"compute capability {'.'.join(map(str, capability))}"]
     )
+
+
+def _arithmetic(options: CompileOptions | None) -> Mapping[str, Any]:
+    """What NVRTC is told of the precision of arithmetic."""
+    if options is None:
+        return OWN_MATH
+    return FAST_MATH if options.fast_math else STRICT_MATH
 
 
 class _Context:
@@ -367,33 +374,42 @@ class CUDADevice(Device):
         return translate(source, "cuda", filename=name).source
 
     def is_compiled(self, source: str, *, name: str) -> bool:
+        kept = translations.load(self._translation_name(source, name, None), None)
+        if kept is not None:
+            return cache.contains(kept.program)
         return cache.contains(cache_name(self.translate(source, name=name), self.architecture, OWN_MATH))
 
     def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> CUDALibrary:
-        launch: Launch
-        if options is None:
-            launch, arithmetic = "whole", OWN_MATH
-            translation = translate(source, "cuda", filename=name)
-        else:
-            launch, arithmetic = "box", FAST_MATH if options.fast_math else STRICT_MATH
-            translation = translate(
-                source,
-                "cuda",
-                filename=name,
-                resolve=options.resolve,
-                definitions=options.definitions(),
-                function_constants=options.function_constants,
-                launch=launch,
-                fast_math=options.fast_math,
-            )
-        stored = cache_name(translation.source, self.architecture, arithmetic)
+        launch: Launch = "whole" if options is None else "box"
+        kept_name = self._translation_name(source, name, options)
+        kept = translations.load(kept_name, options.resolve if options is not None else None)
+        cubin = cache.load(kept.program) if kept is not None else None
+        if kept is None or cubin is None:
+            includes = translations.Includes(options.resolve if options is not None else None)
+            translation = translations.translated(source, "cuda", name, options, launch, includes)
+            stored = cache_name(translation.source, self.architecture, _arithmetic(options))
+            cubin = cache.load(stored) or self._build(translation, source, name, options, stored)
+            kept = translations.KeptTranslation(stored, translation.kernels)
+            translations.store(kept_name, kept, includes)
+        stored = kept.program
 
         def build() -> bytes:
-            cubin, _ = compile_cubin(translation, source, name, self.architecture, arithmetic)
-            cache.store(stored, cubin)
-            return cubin
+            resolve = options.resolve if options is not None else None
+            translation = translations.translated(source, "cuda", name, options, launch, resolve)
+            return self._build(translation, source, name, options, stored)
 
-        return CUDALibrary(self, cache.load(stored) or build(), build, translation.kernels, launch)
+        return CUDALibrary(self, cubin, build, kept.kernels, launch)
+
+    def _translation_name(self, source: str, name: str, options: CompileOptions | None) -> str | None:
+        compiler = cache_name("", self.architecture, _arithmetic(options))
+        return translations.name_of(("cuda", compiler), source, name, options)
+
+    def _build(
+        self, translation: Translation, source: str, name: str, options: CompileOptions | None, stored: str
+    ) -> bytes:
+        cubin, _ = compile_cubin(translation, source, name, self.architecture, _arithmetic(options))
+        cache.store(stored, cubin)
+        return cubin
 
     # Work.
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpsgrad.devices import cache
+from mpsgrad.devices import cache, translations
 from mpsgrad.devices.contract import (
     Buffer,
     CompileOptions,
@@ -36,6 +36,8 @@ from mpsgrad.devices.opencl_launch import OpenCLLibrary, OpenCLRecording, OpenCL
 from mpsgrad.devices.pool import pooled_size
 from mpsgrad.errors import DeviceError, ShaderError
 from mpsgrad.msl import (
+    SIZES_SUFFIX,
+    KernelSignature,
     Launch,
     Translation,
     parse_compiler_log,
@@ -357,36 +359,31 @@ class OpenCLDevice(Device):
         return cache.key("opencl", translated, *build_options, self.name, self.driver_version, cache.processor())
 
     def is_compiled(self, source: str, *, name: str) -> bool:
+        kept = translations.load(self._translation_name(source, name, None, "whole"), None)
+        if kept is not None:
+            return cache.contains(kept.program)
         return cache.contains(self._cache_name(self.translate(source, name=name)))
 
     def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> OpenCLLibrary:
-        if options is not None:
-            return self._compile_for_any_grid(source, name, options, "row")
-        translation = translate(source, "opencl", filename=name)
-        return OpenCLLibrary(self._program(translation, source, name, BUILD_OPTIONS), translation.kernels, self, None)
+        return self._compile(source, name, options, "row" if options is not None else "whole")
 
-    @staticmethod
-    def _translate_for_any_grid(
-        source: str, name: str, options: CompileOptions, launch: Launch, checked: str | None = None
-    ) -> Translation:
-        return translate(
-            source,
-            "opencl",
-            filename=name,
-            resolve=options.resolve,
-            definitions=options.definitions(),
-            function_constants=options.function_constants,
-            launch=launch,
-            fast_math=options.fast_math,
-            checked=checked,
-        )
+    def _translation_name(self, source: str, name: str, options: CompileOptions | None, launch: Launch) -> str | None:
+        device = ("opencl", self.name, self.driver_version, cache.processor(), launch, *_build_options(options))
+        return translations.name_of(device, source, name, options)
 
-    def _compile_for_any_grid(self, source: str, name: str, options: CompileOptions, launch: Launch) -> OpenCLLibrary:
-        translation = self._translate_for_any_grid(source, name, options, launch)
-        build_options = FAST_MATH_OPTIONS if options.fast_math else STRICT_MATH_OPTIONS
-        program = self._program(translation, source, name, build_options)
-        box = partial(self._compile_for_any_grid, source, name, options, "box")
-        return OpenCLLibrary(program, translation.kernels, self, box)
+    def _compile(self, source: str, name: str, options: CompileOptions | None, launch: Launch) -> OpenCLLibrary:
+        kept_name = self._translation_name(source, name, options, launch)
+        kept = translations.load(kept_name, options.resolve if options is not None else None)
+        program = self._from_binary(cache.load(kept.program)) if kept is not None else None
+        if kept is None or program is None:
+            includes = translations.Includes(options.resolve if options is not None else None)
+            translation = translations.translated(source, "opencl", name, options, launch, includes)
+            program, stored = self._program(translation, source, name, _build_options(options))
+            sizes = self._pointee_sizes(program, translation.kernels) if options is not None else {}
+            kept = translations.KeptTranslation(stored, translation.kernels, sizes)
+            translations.store(kept_name, kept, includes)
+        box = partial(self._compile, source, name, options, "box") if options is not None else None
+        return OpenCLLibrary(program, kept.kernels, kept.pointee_sizes, box)
 
     def compile_checked(
         self, source: str, name: str, options: CompileOptions, kernel: str, launch: Launch
@@ -397,16 +394,17 @@ class OpenCLDevice(Device):
         """
         from mpsgrad.devices.opencl_checks import ABREAST_OPTIONS, SCALAR_OPTIONS
 
-        translation = self._translate_for_any_grid(source, name, options, launch, kernel)
+        translation = translations.translated(source, "opencl", name, options, launch, options.resolve, kernel)
         if kernel not in translation.kernels:
-            known = self._translate_for_any_grid(source, name, options, launch).kernels
+            known = translations.translated(source, "opencl", name, options, launch, options.resolve).kernels
             raise KeyError(f"no kernel function {kernel!r}; there are {', '.join(sorted(known))}")
         build_options = ABREAST_OPTIONS if translation.kernels[kernel].uses_simdgroups else SCALAR_OPTIONS
-        return self._program(translation, source, name, build_options), translation
+        return self._program(translation, source, name, build_options)[0], translation
 
     def _program(
         self, translation: Translation, source: str, name: str, build_options: Sequence[str]
-    ) -> pyopencl.Program:
+    ) -> tuple[pyopencl.Program, str]:
+        """The compiled program, and its name in the cache on disk."""
         stored = self._cache_name(translation.source, build_options)
         program = self._from_binary(cache.load(stored))
         if program is None:
@@ -414,18 +412,25 @@ class OpenCLDevice(Device):
             import pyopencl as cl
 
             cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
-        return program
+        return program, stored
 
-    def pointee_sizes(self, kernel: pyopencl.Kernel, count: int) -> tuple[int, ...]:
-        """What an entry point that stores the sizes of its ``count`` arguments' types says."""
-        if count == 0:
-            return ()
+    def _pointee_sizes(
+        self, program: pyopencl.Program, kernels: dict[str, KernelSignature]
+    ) -> dict[str, tuple[int, ...]]:
+        """What the entry points say that store the sizes of the types of each kernel's arguments."""
         import pyopencl as cl
 
-        buffer = self.allocate(4 * count)
-        kernel.set_args(buffer.handle)
-        cl.enqueue_nd_range_kernel(self._queue, kernel, (1,), (1,)).wait()
-        return tuple(buffer.read(0, 4 * count).view(np.uint32).tolist())
+        sizes: dict[str, tuple[int, ...]] = {}
+        for name, signature in kernels.items():
+            count = len(signature.arguments)
+            sizes[name] = ()
+            if count:
+                buffer = self.allocate(4 * count)
+                kernel = cl.Kernel(program, signature.entry_point + SIZES_SUFFIX)
+                kernel.set_args(buffer.handle)
+                cl.enqueue_nd_range_kernel(self._queue, kernel, (1,), (1,)).wait()
+                sizes[name] = tuple(buffer.read(0, 4 * count).view(np.uint32).tolist())
+        return sizes
 
     def _from_binary(self, binary: bytes | None) -> pyopencl.Program | None:
         if binary is None:
@@ -500,6 +505,12 @@ class OpenCLDevice(Device):
                 self._in_flight.popleft()
             self._in_flight.append(submission)
         return submission
+
+
+def _build_options(options: CompileOptions | None) -> Sequence[str]:
+    if options is None:
+        return BUILD_OPTIONS
+    return FAST_MATH_OPTIONS if options.fast_math else STRICT_MATH_OPTIONS
 
 
 def _shader_error(log: str, translation: Translation, source: str, name: str) -> ShaderError:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpsgrad.devices.contract import Dispatch, Function, Library, RecordedWork, Submission, require_constants
 from mpsgrad.errors import DeviceError
-from mpsgrad.msl import SIZES_SUFFIX, KernelSignature
+from mpsgrad.msl import KernelSignature
 
 if TYPE_CHECKING:
     import pyopencl
@@ -52,12 +52,12 @@ class OpenCLLibrary(Library):
         self,
         program: pyopencl.Program,
         signatures: dict[str, KernelSignature],
-        device: OpenCLDevice,
+        pointee_sizes: dict[str, tuple[int, ...]],
         box: Callable[[], OpenCLLibrary] | None,
     ) -> None:
         self._program = program
         self._signatures = signatures
-        self._device = device
+        self._pointee_sizes = pointee_sizes
         self._box = once(box) if box is not None else None
         self._functions: dict[str, OpenCLFunction] = {}
 
@@ -76,9 +76,7 @@ class OpenCLLibrary(Library):
             require_constants(signature)
             box = partial(self._box_function, name) if self._box is not None else None
             function = OpenCLFunction(cl.Kernel(self._program, signature.entry_point), signature, box)
-            if box is not None:
-                sizes = cl.Kernel(self._program, signature.entry_point + SIZES_SUFFIX)
-                function.pointee_sizes = self._device.pointee_sizes(sizes, len(signature.arguments))
+            function.pointee_sizes = self._pointee_sizes.get(name)
             self._functions[name] = function
         return function
 

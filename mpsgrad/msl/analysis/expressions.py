@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from mpsgrad.msl.analysis.source import Source, Variable
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
@@ -261,14 +262,16 @@ class Expressions:
         place = self._index - 1
         if token.text in ("static_cast", "as_type", "reinterpret_cast", "const_cast") and self._text() == "<":
             return self._named_cast()
-        read = read_type(self._tokens, place, self._end, source.aliases, source.members)
-        if (
-            read is not None
-            and read[0].known
-            and not read[0].pointers
-            and self._text(read[1] - self._index) in ("(", "{")
-        ):
-            if read[0].base in SIZES and source.variable(token.text, place) is None:
+        variable = source.variable(token.text, place)
+        if variable is None:
+            read = read_type(self._tokens, place, self._end, source.aliases, source.members)
+            if (
+                read is not None
+                and read[0].known
+                and not read[0].pointers
+                and self._text(read[1] - self._index) in ("(", "{")
+                and read[0].base in SIZES
+            ):
                 self._index = read[1]
                 self._arguments()
                 return read[0].value
@@ -280,7 +283,6 @@ class Expressions:
             return self._call(token.text, kinds, qualified)
         if self._text() == "{":
             raise _NotUnderstood
-        variable = source.variable(token.text, place)
         if variable is None:
             return Type("float") if re.match(r"(?:INFINITY|NAN|M_\w+_F|FLT_MAX|FLT_MIN)$", token.text) else None
         return self.variable_type(variable)
@@ -410,6 +412,7 @@ class Expressions:
         return replace(entry[0], space=space, const=entry[0].const or kind.const)
 
 
+@lru_cache(4096)
 def literal_type(text: str) -> Type | None:
     """The type of a numeric literal."""
     floating = floating_literal(text)

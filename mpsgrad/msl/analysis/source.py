@@ -22,6 +22,8 @@ _STATEMENT_WORDS = frozenset(
     " struct class union enum operator sizeof public private protected namespace default static_assert".split()
 )
 
+_BEFORE_STATEMENTS = frozenset({";", "{", "}", ":", ")", "else", "do"})
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
@@ -73,7 +75,11 @@ class Source:
         self.metalcompute = metalcompute
         self.written = text
         self.filename = filename
-        self.partners = _partners(tokens)
+
+    @cached_property
+    def partners(self) -> list[int]:
+        """For each bracket the index of its partner, -1 for one without and for every other token."""
+        return _partners(self.tokens)
 
     @property
     def is_header(self) -> bool:
@@ -414,9 +420,10 @@ class Source:
         """The variables declared between two braces; with ``depth_limit`` none in inner ones."""
         scopes = [(start, end)]
         index = start + 1
+        tokens = self.tokens
         while index < end:
-            text = self.text(index)
-            before = self.text(index - 1)
+            token = tokens[index]
+            text = token.text
             if text == "{":
                 if depth_limit:
                     index = max(self.close(index), index) + 1
@@ -425,11 +432,14 @@ class Source:
             elif text == "}":
                 if len(scopes) > 1:
                     scopes.pop()
-            begins = before in (";", "{", "}", ":") or self.kind(index - 1) == "pragma" or before in (")", "else", "do")
+            if token.kind != IDENTIFIER or text in _STATEMENT_WORDS:
+                index += 1
+                continue
+            before = tokens[index - 1].text
+            begins = before in _BEFORE_STATEMENTS or tokens[index - 1].kind == "pragma"
             begins = begins or (before == "(" and self.text(index - 2) in ("for", "if", "while", "switch"))
             begins = begins or before == "]" and self.text(index - 2) == "]"
-            token = self.tokens[index]
-            if begins and token.kind == IDENTIFIER and text not in _STATEMENT_WORDS:
+            if begins:
                 last = scopes[-1][1]
                 if before == "(":
                     last = self._statement_end(self.close(index - 1) + 1, last)
@@ -542,7 +552,6 @@ def element_of(kind: Type | None, extents: Sequence[int | None]) -> Type | None:
 
 
 def _partners(tokens: Sequence[Token]) -> list[int]:
-    """For each bracket the index of its partner, -1 for one without and for every other token."""
     partners = [-1] * len(tokens)
     stack: list[int] = []
     for index, token in enumerate(tokens):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from mpsgrad.msl.declarations import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching_angle, split_commas
@@ -23,6 +24,7 @@ _ALIASES = {
 _QUALIFIERS = frozenset(
     {"const", "volatile", "constexpr", "static", "inline", "extern", "typename", "struct", "restrict", "__restrict"}
 )
+_BEHIND_TYPES = frozenset({"*", "&", "const", "volatile", "restrict", "__restrict", *ADDRESS_SPACES})
 _VECTOR = re.compile(r"(packed_)?(bool|u?char|u?short|u?int|u?long|half|bfloat|float)([234])?$")
 _MATRIX = re.compile(r"(half|float)([234])x([234])$")
 
@@ -55,7 +57,9 @@ class Type:
     @property
     def value(self) -> Type:
         """The type of a copy of the object."""
-        return replace(self, space=None, const=False, packed=False) if not self.pointers else self
+        if self.pointers or (self.space is None and not self.const and not self.packed):
+            return self
+        return replace(self, space=None, const=False, packed=False)
 
     def __str__(self) -> str:
         name = ("packed_" if self.packed else "") + self.base + (str(self.width) if self.width > 1 else "")
@@ -66,6 +70,7 @@ class Type:
         return name
 
 
+@lru_cache(4096)
 def built_in(name: str) -> Type | None:
     """The scalar, vector or matrix type called ``name``."""
     name = _ALIASES.get(name, name)
@@ -154,16 +159,12 @@ def read_type(
         return None
     if "unsigned" in signed and base.base in ("char", "short", "int", "long"):
         base = replace(base, base="u" + base.base)
+    if index == end or tokens[index].text not in _BEHIND_TYPES:
+        if space is None and not const:
+            return base if base.space is None else replace(base, space=None), index
+        return replace(base, space=space, const=const or base.const), index
     pointers = 0
-    while index < end and tokens[index].text in (
-        "*",
-        "&",
-        "const",
-        "volatile",
-        "restrict",
-        "__restrict",
-        *ADDRESS_SPACES,
-    ):
+    while index < end and tokens[index].text in _BEHIND_TYPES:
         pointers += tokens[index].text == "*"
         if tokens[index].text == "const" and not pointers:
             const = True
