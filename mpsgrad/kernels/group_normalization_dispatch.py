@@ -71,7 +71,7 @@ are the same bits alone and in a batch."""
 FEWEST_TILES, FEW_ROWS_OF_A_THREAD = 4, 8
 """An image of fewer tiles with more rows is cut into narrower ones: it may be the only one."""
 
-COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
+COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 128
 """On CPUs: so many are read twice from a core's nearest cache, unless there are few rows. How an image is cut does not
 depend on how many there are."""
 
@@ -312,7 +312,8 @@ class _EightPasses(_SimdgroupPasses):
     def _work(self, names: tuple[str, ...], layouts: Sequence[Layout], adds_up: bool = True) -> ChunkedRows:
         merged = merge_pixels(single(layouts))
         rows = rows_of(merged[0])
-        rows_per_chunk = rows if rows < FEWEST_ROWS_OF_THREADS else ROWS_OF_THREAD
+        chunks = 1 if rows < FEWEST_ROWS_OF_THREADS else -(-rows // ROWS_OF_THREAD)
+        rows_per_chunk = -(-rows // chunks)
         named = dict(zip(names, merged, strict=True))
         parameters: dict[str, Any] = {"rows": rows, "rows_per_chunk": rows_per_chunk, "tail": 0}
         parameters["chunks"] = -(-rows // rows_per_chunk)
