@@ -33,7 +33,7 @@ DATA is
 
 LARGEST_FLOAT = (2.0 - 2.0**-23) * 2.0**127
 
-_OF_MODELS = ("optimizer", "learning_rate", "schedule", "precision", "resume", "checkpoint_steps")
+_OF_MODELS = ("optimizer", "learning_rate", "schedule", "precision", "resume", "checkpoint_steps", "tensorboard")
 """The options that ``mpsgrad train digits`` does not take."""
 
 
@@ -77,6 +77,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     )
     parser.add_argument(
         "--checkpoint-steps", type=_positive, metavar="N", help="a checkpoint each N steps, not only after each epoch"
+    )
+    parser.add_argument(
+        "--tensorboard", action="store_true", default=None, help="log to --output/tensorboard (needs tensorboardX)"
     )
     parser.set_defaults(usage_error=parser.error)
     return parser
@@ -142,6 +145,7 @@ def _train_model(arguments: argparse.Namespace, device: Device) -> int:
         console=Console(),
         resumes=bool(arguments.resume),
         checkpoint_steps=arguments.checkpoint_steps,
+        tensorboard=bool(arguments.tensorboard),
     )
     return 0
 

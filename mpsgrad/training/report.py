@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def write_weights(folder: Path, parameters: dict[str, np.ndarray]) -> None:
 
 def can_plot(console: Console) -> bool:
     """Whether matplotlib is there; says so if it is not."""
-    if importlib.util.find_spec("matplotlib") is not None:
+    if find_spec("matplotlib") is not None:
         return True
     console.print("no plots: matplotlib is not installed: pip install 'mpsgrad\\[train]'", style="yellow")
     return False

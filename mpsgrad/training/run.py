@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import time
@@ -30,6 +31,7 @@ from mpsgrad.training.report import (
     write_metrics,
     write_weights,
 )
+from mpsgrad.training.tensorboard import TensorBoardLog
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,15 @@ def train(
     console: Console,
     resumes: bool = False,
     checkpoint_steps: int | None = None,
+    tensorboard: bool = False,
 ) -> None:
     """Trains as ``settings`` say, shows what happens and writes the files to ``output``.
 
     Each epoch goes through the pictures in a new order, in whole batches; the rest of fewer pictures is left out. The
     first step is recorded and replayed. A checkpoint is written to ``output/checkpoints`` at the beginning, at the end
     of each epoch, and with ``checkpoint_steps`` after so many steps, too. With ``resumes`` the run goes on from the
-    last one that is whole, if there is any, to the same bits as a run that was not interrupted.
+    last one that is whole, if there is any, to the same bits as a run that was not interrupted. With ``tensorboard``
+    the numbers of each step and epoch are logged to ``output/tensorboard``.
 
     Raises ``DataError``, ``ModelError`` and ``CheckpointError``, the last also if ``output`` has checkpoints of a run
     that has not come to its end and ``resumes`` is false; and ``MPSGradError`` if the loss is no longer finite.
@@ -120,13 +124,15 @@ def train(
         made["network"] = network.checkpoint_numbers()
         folder.save(Checkpoint(step, network.checkpoint_arrays(), made))
 
+    begun = position.epoch * batches + position.batch
+    log = TensorBoardLog(output / "tensorboard", begun) if tensorboard else None
     if last is None:
         save()  # A folder that cannot be written is found before anything is computed.
-    with progress_bar(console) as progress:
+    with progress_bar(console) as progress, log or contextlib.nullcontext():
         task = progress.add_task(
             "",
             total=settings.epochs * batches,
-            completed=position.epoch * batches + position.batch,
+            completed=begun,
             epoch=min(position.epoch + 1, settings.epochs),
             loss=float("nan"),
             rate=0.0,
@@ -138,11 +144,15 @@ def train(
             while position.batch < batches:
                 step = position.epoch * batches + position.batch
                 chosen = order[position.batch * settings.batch_size :][: settings.batch_size]
+                part_of_run = step / (settings.epochs * batches)
+                learning_rate = settings.learning_rate * SCHEDULES[settings.schedule](part_of_run)
                 loss = network.train_step(
                     as_floats(pictures.train_images[chosen]),
                     pictures.one_hot(pictures.train_classes[chosen]),
-                    settings.learning_rate * SCHEDULES[settings.schedule](step / (settings.epochs * batches)),
+                    learning_rate,
                 )
+                if log is not None:
+                    log.write(step + 1, loss=loss, learning_rate=learning_rate, **network.precision_metrics())
                 if not math.isfinite(loss):
                     raise MPSGradError(
                         f"the loss of step {step + 1} is {loss}; begin anew with a learning rate below "
@@ -156,6 +166,13 @@ def train(
                 if checkpoint_steps and (step + 1) % checkpoint_steps == 0 and position.batch < batches:
                     save()
             accuracy = float((_predictions(network, pictures) == pictures.test_classes).mean())
+            if log is not None:
+                log.write(
+                    (position.epoch + 1) * batches,
+                    train_loss=position.loss_sum / batches,
+                    test_accuracy=accuracy,
+                    images_per_second=batches * settings.batch_size / position.seconds,
+                )
             position.history.append([position.loss_sum / batches, accuracy, position.seconds])
             position = Position(
                 dict(generator.bit_generator.state), position.epoch + 1, history=position.history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from safetensors.numpy import load_file
 
 import mpsgrad as mg
 from mpsgrad import cli
-from mpsgrad.training import graph_network, initial, models, run
+from mpsgrad.training import graph_network, initial, models, report, run
 from mpsgrad.training.checkpoint import CheckpointFolder
 from mpsgrad.training.optimizers import OPTIMIZERS
 from mpsgrad.training.report import confusion_matrix
@@ -250,6 +252,90 @@ def test_resnet18_has_its_shapes_and_learns_a_batch(device: mg.Device) -> None:
     labels = np.eye(100, dtype=np.float32)[[3, 50, 7, 99]].reshape(4, 1, 1, 100)
     losses = [network.train_step(pictures, labels, 0.05) for _ in range(4)]
     assert losses[0] == pytest.approx(np.log(100), rel=0.3) and losses[-1] < 0.5 * losses[0]
+
+
+def test_what_tensorboard_is_told(
+    tmp_path: Path,
+    stripes: Path,
+    small_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With a stand-in for tensorboardX."""
+    told: list[tuple[Any, ...]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            told.append((folder, purge_step))
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            told.append((name, value, step))
+
+        def close(self) -> None:
+            told.append(("close",))
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", SimpleNamespace(SummaryWriter=SummaryWriter))
+    arguments = command(tmp_path, small_model, stripes, "--tensorboard", "--checkpoint-steps", "2")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(Stopped):
+            cli.main(arguments)
+    assert told.pop() == ("close",)
+    folder = str(tmp_path / "tensorboard")
+    assert told[0] == (folder, 0) and told[-1][::2] == ("learning_rate", 7)
+    told.clear()
+    assert cli.main([*arguments, "--resume"]) == 0
+    assert told[0] == (folder, 6) and told[-1] == ("close",)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    scalars = {(name, step): value for name, value, step in told[1:-1]}
+    assert [step for name, step in scalars if name == "loss"] == list(range(7, 16))
+    assert scalars["test_accuracy", 15] == metrics["test_accuracy"]
+    assert scalars["train_loss", 15] == metrics["train_loss"][-1]
+    assert scalars["train_loss", 15] == pytest.approx(np.mean([scalars["loss", step] for step in range(11, 16)]))
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    assert cli.main([*arguments, "--resume"]) == 1
+    assert "--tensorboard needs tensorboardX: pip install 'mpsgrad[tensorboard]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("failing", ["weights.safetensors", "metrics.json"])
+def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_results_can_be_written_later(
+    tmp_path: Path,
+    stripes: Path,
+    small_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failing: str,
+) -> None:
+    arguments = command(tmp_path, small_model, stripes)
+    write_bytes, write_text = Path.write_bytes, Path.write_text
+
+    def full(write: Any, path: Path, data: Any) -> Any:
+        if path.name == failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", lambda path, data: full(write_bytes, path, data))
+        patch.setattr(Path, "write_text", lambda path, data: full(write_text, path, data))
+        assert cli.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert f"cannot write the results: {os.strerror(errno.ENOSPC)}" in said and "--resume writes them again" in said
+    assert cli.main([*arguments, "--resume"]) == 0
+    assert result(tmp_path)[0]
+
+
+def test_a_run_without_matplotlib_has_no_plots(
+    tmp_path: Path,
+    stripes: Path,
+    small_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    monkeypatch.setattr(run, "write_loss_plot", lambda *_: pytest.fail("a plot without matplotlib"))
+    assert cli.main(command(tmp_path, small_model, stripes, "--epochs", "1")) == 0
+    assert "no plots: matplotlib is not installed: pip install 'mpsgrad[train]'" in capsys.readouterr().out
+    assert result(tmp_path)[0]
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
