@@ -10,6 +10,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.kernels import convolution_gather as gather
 from mpsgrad.kernels import convolution_packing as packing
+from mpsgrad.kernels import convolution_sums
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
 from mpsgrad.kernels import convolution_winograd as winograd
@@ -199,6 +200,15 @@ def add_gradient_weights(
     geometry = gradient.layout, source.layout, numbers.window, numbers.groups, replicates, accumulates
     plan: weights_gradient.Plan | None = None
     if numbers.algorithm is Algorithm.TILES:
+        if device.family != "cpu" and convolution_sums.has_few_outputs(*geometry[:4]):
+            of_images = (gradient.buffer, gradient.layout), (source.buffer, source.layout)
+            convolution_sums.add_products_of_pixels(
+                command_buffer, numbers.metal_type, *of_images, for_weights, accumulates
+            )
+            convolution_sums.add_sums_of_pixels(
+                command_buffer, numbers.metal_type, of_images[0], for_biases, accumulates
+            )
+            return
         where = numbers.metal_type, device.family, device.compute_units
         by_winograd = winograd.plan_weights(*geometry, *where)
         if by_winograd is not None:

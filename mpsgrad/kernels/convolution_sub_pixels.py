@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.kernels.convolution_dispatch import ImagePart
-from mpsgrad.kernels.convolution_transpose_dispatch import add_sum
+from mpsgrad.kernels.convolution_sums import add_sum
 from mpsgrad.kernels.strides import View, zeros
 
 

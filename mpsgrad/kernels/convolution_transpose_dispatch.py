@@ -14,29 +14,8 @@ from mpsgrad.devices import Buffer
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_gradient_weights
 from mpsgrad.kernels.convolution_packing import PackedWeights
-from mpsgrad.kernels.strides import (
-    EXTENTS,
-    REDUCED,
-    STRIDES,
-    View,
-    add_elementwise,
-    add_reduction,
-    strided_family,
-    zeros,
-)
-from mpsgrad.shader import ParameterStruct
-
-PARAMETERS = ParameterStruct(
-    "AdditionParameters",
-    source=STRIDES,
-    addend=STRIDES,
-    parts=STRIDES,
-    destination=STRIDES,
-    extents=EXTENTS,
-    reduced=REDUCED,
-    scale="float",
-)
-FAMILY = strided_family("convolution_transpose", (PARAMETERS,))
+from mpsgrad.kernels.convolution_sums import add_sum, add_sums_of_pixels
+from mpsgrad.kernels.strides import View, zeros
 
 
 def _axes(descriptor: ConvolutionDescriptor) -> tuple[int, int, int, int]:
@@ -51,19 +30,6 @@ def _axes(descriptor: ConvolutionDescriptor) -> tuple[int, int, int, int]:
 def turned(descriptor: ConvolutionDescriptor, weights: np.ndarray) -> np.ndarray:
     """``weights`` [group][output][tap][input] as [group][input][opposite tap][output], one row."""
     return np.ascontiguousarray(weights.reshape(_axes(descriptor))[:, :, ::-1].transpose(0, 3, 2, 1)).reshape(-1)
-
-
-def add_sum(
-    command_buffer: CommandBuffer,
-    metal_type: str,
-    source: tuple[Buffer, View],
-    addend: tuple[Buffer, View],
-    destination: tuple[Buffer, View],
-    extents: tuple[int, int, int, int],
-) -> None:
-    """Writes ``source + addend``, numbers of ``metal_type`` and float32, over the axes of ``extents``."""
-    operands = {"source": source, "addend": addend, "destination": destination}
-    add_elementwise(command_buffer, FAMILY, PARAMETERS, "add", metal_type, operands, extents)
 
 
 def add_turning(
@@ -125,19 +91,11 @@ def _add_sums(
     command_buffer: CommandBuffer, numbers: Weights, gradient: ImagePart, sums: Buffer, accumulates: bool
 ) -> None:
     """The sum of each channel of ``gradient``: on CPUs the biases of a 1 x 1 convolution of its first channel."""
-    *_, width, height, channels, images = gradient.layout
-    view = View(0, (1, 0, 0, 0))
     if command_buffer.device.family != "cpu":
-        found = command_buffer.scratch(4 * channels) if accumulates else sums
-        operands = {"source": (gradient.buffer, View.of(gradient.layout)), "destination": (found, view)}
-        extents, kept = (channels, width, height, images), (True, False, False, False)
-        add_reduction(
-            command_buffer, FAMILY, PARAMETERS, "sum", numbers.metal_type, operands, extents, kept, merge="sum_parts",
-            scale=1.0,
-        )  # fmt: skip
-        if accumulates:
-            add_sum(command_buffer, "float", (found, view), (sums, view), (sums, view), (channels, 1, 1, 1))
+        of_image = gradient.buffer, gradient.layout
+        add_sums_of_pixels(command_buffer, numbers.metal_type, of_image, sums, accumulates)
         return
+    channels, view = gradient.layout[6], View(0, (1, 0, 0, 0))
     one_channel = ImagePart(gradient.buffer, (*gradient.layout[:6], 1, gradient.layout[7]))
     unused, found = (command_buffer.scratch(4 * channels) for _ in range(2))
     pointwise = Weights(
