@@ -4,9 +4,9 @@ A device has one stream, so work runs in the order in which it was submitted, an
 again at once. The host sees no memory of the GPU, so arrays are copied in and out, but for buffers that
 both share because somebody asked for that.
 
-What is different from other devices: ``constant T&`` arguments of the package's own kernels are passed by value; on GPUs
-of compute capability 9.0 or later these kernels are launched while the one before them ends, and wait for it as they
-begin; a kernel that reads or writes memory that is not its own ends the process's use of the GPU, which every later
+What is different from other devices: ``constant T&`` arguments of the package's own kernels are passed by value; on
+GPUs of compute capability 9.0 or later these kernels are launched while the one before them ends, and wait for it as
+they begin; a kernel that reads or writes memory that is not its own ends the process's use of the GPU, which every later
 call says.
 """
 

@@ -105,9 +105,10 @@ def add_products_of_pixels(
     accumulates: bool,
 ) -> None:
     """``sums[o][c]``: the products of two channels over all pixels, which are evenly spaced. Only for GPUs."""
-    rows = in_one_row(gradient[1]), in_one_row(source[1])
-    assert rows[0] is not None and rows[1] is not None
-    (first, step, *_, outputs, _), (start, pixel, _, _, pixels, _, channels, _) = rows
+    row_of_gradients, row_of_sources = in_one_row(gradient[1]), in_one_row(source[1])
+    assert row_of_gradients is not None and row_of_sources is not None
+    first, step, *_, outputs, _ = row_of_gradients
+    start, pixel, _, _, pixels, _, channels, _ = row_of_sources
     sources = {
         "source": (source[0], View(start, (1, 0, pixel, 0))),
         "addend": (gradient[0], View(first, (0, 1, step, 0))),
