@@ -15,6 +15,7 @@ from mpsgrad.geometry import integer, integers, member
 from mpsgrad.graph.batches import BatchJoiner
 from mpsgrad.graph.drawing import mermaid, svg
 from mpsgrad.graph.dropout import DropoutNode
+from mpsgrad.graph.fusion import Fusion, find_fusion
 from mpsgrad.graph.inference import inference_images, predictions
 from mpsgrad.graph.memory import MemoryPlan
 from mpsgrad.graph.nodes import FilterNode, GradientFilterNode, ImageNode, StateNode
@@ -59,7 +60,9 @@ class Graph:
     With ``loss_scale`` the gradients of all trained parameters are checked by it before the updates.
 
     With ``fuses_filters`` a filter whose result has every bit of a source image does not run: the gradients of an
-    addition are the incoming one.
+    addition are the incoming one. A neuron behind a batch normalization whose result nothing else reads runs as part of
+    it, and so do their gradients: to the same bits in FLOAT32 where the neuron's derivative is 0 or 1, as that of ReLU,
+    and without the rounding of what lies in between elsewhere.
 
     Images between filters lie in memory that the graph keeps and shares out by their lifetimes; it is found anew for
     source images of other extents. Results and exported images are new images in each encode. An encode may be recorded
@@ -90,6 +93,7 @@ class Graph:
         self._loss_scale = loss_scale
         self._fuses_filters = bool(fuses_filters)
         self._structure = structure = Structure(results, results_are_needed)
+        self._fusion = find_fusion(structure) if self._fuses_filters else Fusion()
         self._kernels: dict[FilterNode, Sequence[Any]] = {}
         self._allocators: dict[FilterNode, HandedImageAllocator] = {}
         for node in structure.filters:
@@ -113,6 +117,10 @@ class Graph:
             forward = self._kernels[node.inference_node]
         try:
             kernels = node.make_kernels(self.device, forward)
+            neuron = self._fusion.neurons.get(node)
+            if neuron is not None:
+                (applied,) = neuron.make_kernels(self.device, ())
+                kernels = node.make_fused_kernels(self.device, applied.neuron_descriptor)  # type: ignore[attr-defined]
         except _ERRORS as error:
             raise type(error)(f"Graph: {self._structure.names[node]}: {error}") from error
         if isinstance(node, TrainableGradientNode):
@@ -335,7 +343,9 @@ class Graph:
         plan = self._plans.get(descriptors)
         if plan is None:
             shapes = infer_shapes(self._structure, self._kernels, descriptors, self.device, self._format)
-            plan = self._plans[descriptors] = make_plan(self._structure, shapes, self._fuses_filters, self.device)
+            plan = self._plans[descriptors] = make_plan(
+                self._structure, shapes, self._fusion, self._fuses_filters, self.device
+            )
             for image in shapes.stand_ins.values():
                 image._buffer = self._nothing
             if len(self._plans) > _PLANS_KEPT:

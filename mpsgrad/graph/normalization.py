@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from mpsgrad.kernels.group_normalization import (
     InstanceNormalization,
     InstanceNormalizationGradient,
 )
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
 from mpsgrad.state import State
 
 
@@ -106,6 +108,12 @@ class BatchNormalizationNode(NormalizationNodeWithData):
     def make_kernels(self, device: Device, forward: Sequence[Any]) -> list[Any]:
         statistics = BatchNormalizationStatistics(device=device, label=self.label)
         return [*super().make_kernels(device, forward), statistics]
+
+    def make_fused_kernels(self, device: Device, neuron_descriptor: NeuronDescriptor) -> list[Any]:
+        """``make_kernels`` of kernels that apply a neuron to the result."""
+        fused = copy.copy(self)
+        fused.fused_neuron_descriptor = neuron_descriptor
+        return fused.make_kernels(device, ())
 
     def encode(
         self,

@@ -14,9 +14,10 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.graph.drawing import Picture
 from mpsgrad.graph.memory import bytes_text
-from mpsgrad.graph.plan import Plan, Step
+from mpsgrad.graph.plan import Plan, Step, writes_result
 from mpsgrad.graph.run import Run
 from mpsgrad.graph.summary import parameter_count, table
+from mpsgrad.graph.trainable import TrainableGradientNode
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 from mpsgrad.kernels.copies import Slice
 from mpsgrad.state import State
@@ -104,7 +105,8 @@ class Profile:
                 }
             )
             start += each.seconds
-        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
+        trace = {"traceEvents": events, "displayTimeUnit": "ms"}
+        Path(path).write_text(json.dumps(trace, allow_nan=False), encoding="utf-8")
 
 
 class _ProfiledRun(Run):
@@ -113,65 +115,72 @@ class _ProfiledRun(Run):
     def _destination(self, step: Step, kernel: Any) -> Image:
         return self._planned_image(step)
 
-    def timed(self, step: Step) -> float:
-        """Encodes and runs one filter; the seconds that it took."""
+    def timed(self, step: Step, repeats: int) -> float:
+        """Encodes and runs one filter; the seconds that it takes."""
         if step.passes_on is not None:
             self.encode_step(step)
             return 0.0
         self.command_buffer = CommandBuffer(self.graph.device)
         self.encode_step(step)
-        return seconds_of(self.command_buffer)
+        return median_seconds(self.command_buffer, repeats)
 
 
-def seconds_of(command_buffer: CommandBuffer) -> float:
-    """Commits and waits; the seconds by the device's clock, or where it has none by the host's."""
-    started = time.perf_counter()
-    command_buffer.commit()
-    command_buffer.wait_until_completed()
-    measured = command_buffer.gpu_time
-    return time.perf_counter() - started if measured is None else measured
+def median_seconds(command_buffer: CommandBuffer, repeats: int) -> float:
+    """The median of ``repeats`` runs by the device's clock, or where it has none by the host's.
+
+    The device is kept busy while the host starts the run that is timed, so that the pauses between kernels are the
+    device's own.
+    """
+    recording = command_buffer.record()
+    recording.replay()
+    has_clock = command_buffer.gpu_time is not None
+    found = []
+    for _ in range(repeats):
+        if has_clock:
+            recording.replay()
+        started = time.perf_counter()
+        measured = recording.replay().gpu_time
+        found.append(time.perf_counter() - started if measured is None else measured)
+    return statistics.median(found)
 
 
 def measure(
     graph: Graph, plan: Plan, source_images: Sequence[Image], source_states: Sequence[State], repeats: int
 ) -> Profile:
-    """The medians of ``repeats`` runs, after one that compiles and allocates what is needed."""
-    times: list[list[float]] = [[] for _ in plan.steps]
-    for repeat in range(repeats + 1):
-        run = _ProfiledRun(graph, CommandBuffer(graph.device), plan, source_images, source_states)
-        for index, step in enumerate(plan.steps):
-            seconds = run.timed(step)
-            if repeat:
-                times[index].append(seconds)
+    """Runs each filter in its turn, one time more than ``repeats``."""
+    run = _ProfiledRun(graph, CommandBuffer(graph.device), plan, source_images, source_states)
     backward = Picture(graph).backward
     filters = tuple(
         FilterProfile(
-            graph._structure.names[step.node],
+            " + ".join(graph._structure.names[node] for node in (step.node, *step.fused)),
             step.node.description,
-            plan.shapes.of[step.node.result_image].shape_text,
+            plan.shapes.of[step.result].shape_text,
             step.node in backward,
-            statistics.median(seconds),
+            run.timed(step, repeats),
             _bytes_of(graph, plan, step),
         )
-        for step, seconds in zip(plan.steps, times, strict=True)
+        for step in plan.steps
     )
     return Profile(graph.device.name, filters, _copied_bytes_per_second(graph.device, repeats))
 
 
 def _bytes_of(graph: Graph, plan: Plan, step: Step) -> int:
-    shapes = plan.shapes.of
+    """Each image that is read or written, and the parameters: those read, and the gradients written for them."""
+    shapes, structure, node = plan.shapes.of, graph._structure, step.node
     if step.passes_on is not None:
         return 0
-    read = sum(shapes[image].nbytes for image, reads in step.sources if reads)
-    return read + shapes[step.node.result_image].nbytes + 4 * parameter_count(graph._kernels[step.node])
+    nbytes = sum(shapes[image].nbytes for index, (image, _) in enumerate(step.sources) if node.reads_values(index))
+    writes = writes_result(structure, node)
+    nbytes += shapes[step.result].nbytes if writes else 0
+    if not isinstance(node, TrainableGradientNode):
+        return nbytes + 4 * parameter_count(graph._kernels[node])
+    times = int(writes) + int(structure.needs_parameter_gradients(node))
+    return nbytes + 4 * times * parameter_count(graph._kernels[node.inference_node])
 
 
 def _copied_bytes_per_second(device: Device, repeats: int) -> float:
     descriptor = ImageDescriptor(FeatureChannelFormat.FLOAT32, COPIED_ELEMENTS // 64, 1, 64)
     source, destination, kernel = Image(descriptor, device), Image(descriptor, device), Slice(device=device)
-    found = []
-    for _ in range(repeats + 1):
-        commands = CommandBuffer(device)
-        kernel.encode(commands, source, destination_image=destination)
-        found.append(seconds_of(commands))
-    return 2 * descriptor.nbytes / statistics.median(found[1:])
+    commands = CommandBuffer(device)
+    kernel.encode(commands, source, destination_image=destination)
+    return 2 * descriptor.nbytes / median_seconds(commands, repeats)

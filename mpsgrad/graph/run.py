@@ -65,7 +65,7 @@ class Run:
         """Adds the work of one filter."""
         graph, node = self.graph, step.node
         if step.passes_on is not None:
-            self.images[node.result_image] = self.images[step.passes_on]
+            self.images[step.result] = self.images[step.passes_on]
             return
         kernels = graph._kernels[node]
         stand_ins = self.plan.shapes.stand_ins
@@ -74,13 +74,13 @@ class Run:
         graph._allocators[node].handed = self._destination(step, kernels[0])
         made, state = node.encode(self.command_buffer, kernels, images, states, step.makes_state)
         if made is not None:
-            self.images[node.result_image] = made
+            self.images[step.result] = made
         if state is not None:
             assert node.result_state is not None
             self.states[node.result_state] = state
 
     def _destination(self, step: Step, kernel: Any) -> Image:
-        graph, image = self.graph, step.node.result_image
+        graph, image = self.graph, step.result
         is_handed_out = graph._structure.is_handed_out(image)
         is_result = is_handed_out and image in graph._structure.results
         allocator = graph.destination_image_allocator if is_result else image.image_allocator
@@ -102,7 +102,7 @@ class Run:
     def _planned_image(self, step: Step) -> Image:
         """The image that a step writes, in the memory that is planned for it."""
         graph, plan = self.graph, self.plan
-        image = Image(plan.shapes.of[step.node.result_image], graph.device, label=step.node.label)
+        image = Image(plan.shapes.of[step.result], graph.device, label=step.node.label)
         if step.planned is not None:
             image._buffer = graph._memory.buffer(plan.memory, step.planned)
         return image

@@ -235,12 +235,8 @@ class _SimdgroupEncoder(Encoder):
             )
         )
 
-    @property
-    def _is_plain(self) -> bool:
-        return self.neuron.neuron_type is NeuronType.NONE and self.metal_type == "float"
-
     def _sums_by_eights(self, work: ChunkedRows) -> bool:
-        return self._is_plain and self.channels % 8 == 0 and work.parameters["tail"] == 0
+        return self.metal_type == "float" and self.channels % 8 == 0 and work.parameters["tail"] == 0
 
     def _add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
         function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
@@ -271,26 +267,17 @@ class _SimdgroupEncoder(Encoder):
         sources = [image.buffer for image in images]
         sums = "normalization_gradient_sums"
         if self._sums_by_eights(work):
-            self._add(f"{sums}_of_eights", work.chunks, *sources, self.mean, *partial, parameters)
+            is_plain = self.neuron.neuron_type is NeuronType.NONE
+            coefficients = self.mean if is_plain else self._coefficients(work, parameters)
+            self._add(f"{sums}_of_eights", work.chunks, *sources, coefficients, *partial, parameters)
         else:
             numbers = *self.numbers_of_channels, *self.slopes
             self._add(sums, work.threads, *sources, *numbers, *partial, parameters)
         merge = "merge_normalization_gradient_sums"
         self._add(merge, self.channels, *partial, self.variance, *gradients, parameters)
 
-    def _add_stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        layouts: tuple[Layout, ...],
-        buffers: tuple[Buffer, ...],
-        gradients: tuple[Buffer, ...],
-        pixels: int,
-    ) -> None:
-        """Before it the table of coefficients for the columns is made."""
-        work = self._work(names, layouts, adds_up=False)
-        exceeds = exceeds_caches(layouts[-1], len(buffers), tunables(self.device.tuning))
-        parameters = self._parameters(work, pixels=pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds)
+    def _coefficients(self, work: ChunkedRows, parameters: Buffer, gradients: tuple[Buffer, ...] = ()) -> Buffer:
+        """The table of coefficients for the columns."""
         table = self.scratch((5 + len(self.slopes)) * work.columns)
         self._add(
             "normalization_coefficients",
@@ -301,8 +288,23 @@ class _SimdgroupEncoder(Encoder):
             table,
             parameters,
         )
+        return table
+
+    def _add_stream(
+        self,
+        function_name: str,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: tuple[Buffer, ...],
+        gradients: tuple[Buffer, ...],
+        pixels: int,
+    ) -> None:
+        work = self._work(names, layouts, adds_up=False)
+        exceeds = exceeds_caches(layouts[-1], len(buffers), tunables(self.device.tuning))
+        parameters = self._parameters(work, pixels=pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds)
+        table = self._coefficients(work, parameters, gradients)
         *sources, destination = buffers
-        if self._is_plain and work.columns % 8 == 0 and work.parameters["tail"] == 0:
+        if self.metal_type == "float" and work.columns % 8 == 0 and work.parameters["tail"] == 0:
             function_name += "_of_eights"
         self._add(function_name, work.threads, *sources, table, destination, parameters)
 

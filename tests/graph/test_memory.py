@@ -22,10 +22,10 @@ def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> MemoryPlan:
     renamed: dict[mg.ImageNode, mg.ImageNode] = {}
     for step in plan.steps:
         if step.passes_on is not None:
-            renamed[step.node.result_image] = step.passes_on
+            renamed[step.result] = step.passes_on
             continue
         images = [(renamed.get(image, image), reads) for image, reads in step.sources]
-        made = step.node.result_image
+        made = step.result
         for image, reads in images:
             if reads and (producer := image.producer) is not None and has_planned_memory(plan, image):
                 assert image in written, f"{step.node} reads what {producer} wrote, but it was overwritten"
@@ -43,7 +43,7 @@ def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> MemoryPlan:
 
 
 def has_planned_memory(plan: Any, image: mg.ImageNode) -> bool:
-    return any(step.planned is not None and step.node.result_image is image for step in plan.steps)
+    return any(step.planned is not None and step.result is image for step in plan.steps)
 
 
 def random_graph(seed: int, count: int) -> mg.Graph:
