@@ -71,7 +71,7 @@ are the same bits alone and in a batch."""
 FEWEST_TILES, FEW_ROWS_OF_A_THREAD = 4, 8
 """An image of fewer tiles with more rows is cut into narrower ones: it may be the only one."""
 
-COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 128
+COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
 """On CPUs: so many are read twice from a core's nearest cache, unless there are few rows. How an image is cut does not
 depend on how many there are."""
 

@@ -51,7 +51,8 @@ EXTENTS = ParameterStruct(
     rows_of_thread="int",
     exceeds_caches="int",
 )
-"""The axes of the result. ``chunks`` are the parts of a run that simdgroups or, if they take eights, threads share."""
+"""The axes of the result, and what a thread of a CPU has of them: one of the ``chunks`` of a run, of ``run_of_thread``
+elements, in ``rows_of_thread`` rows."""
 REDUCED = ParameterStruct(
     "Reduced",
     inner="int",
