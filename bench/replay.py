@@ -1,7 +1,7 @@
 """What a replay of a recorded training step costs the host: ``python -m bench.replay --help``.
 
-The network is ResNet-18 for small pictures, whose pictures are tiny here, so that the device is done soon. The time is
-that of the thread that replays, which other work on the machine does not change.
+The pictures are tiny, so that the device is done soon. The time is the processor's for the thread that replays; work of
+others on the machine still makes it longer, as it empties the caches.
 """
 
 from __future__ import annotations
