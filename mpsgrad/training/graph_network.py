@@ -29,7 +29,7 @@ from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 from mpsgrad.kernels.batch_normalization_data_source import load_normalization
 from mpsgrad.kernels.loss_descriptor import LossDescriptor
 from mpsgrad.kernels.loss_labels import LossLabels
-from mpsgrad.kernels.loss_scale import LossScale
+from mpsgrad.kernels.loss_scale import SMALLEST_SCALE, LossScale
 from mpsgrad.training.models import Build
 from mpsgrad.training.optimizers import OptimizerKind
 from mpsgrad.training.parameters import (
@@ -195,7 +195,10 @@ class GraphNetwork:
             )
 
     def train_step(self, pictures: np.ndarray, labels: np.ndarray, learning_rate: float) -> float:
-        """One step on a batch; returns its mean loss. The first one is recorded, the others are its replays."""
+        """One step on a batch; returns its mean loss. The first one is recorded, the others are its replays.
+
+        Raises ``MPSGradError`` if gradients overflow in mixed precision even with the smallest scale of the loss.
+        """
         for trained in self.trained.values():
             trained.optimizer.learning_rate = learning_rate
         self._pictures.write(pictures.astype(self._format.dtype, copy=False))
@@ -204,6 +207,8 @@ class GraphNetwork:
             self._recording = self.encode_step(self._pictures, self._labels).record()
         self._recording.replay()
         if self.loss_scale is not None and not self.loss_scale.last_step[1]:
+            if self.loss_scale.scale <= SMALLEST_SCALE:
+                raise MPSGradError(f"{self.model}: gradients overflow in float16 whatever the scale of the loss")
             for trained in self.trained.values():
                 trained.take_step_back()
         return self.loss(self._labels)

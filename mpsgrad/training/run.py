@@ -33,6 +33,8 @@ from mpsgrad.training.report import (
 )
 from mpsgrad.training.tensorboard import TensorBoardLog
 
+LARGEST_HALF = 65504.0
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -91,6 +93,8 @@ def train(
     batches = count // settings.batch_size
     if batches == 0:
         raise DataError(f"batches of {settings.batch_size} pictures, but there are {count} to train with")
+    if settings.precision == "mixed":
+        _require_float16(settings.data, pictures)
     console.print(f"device: {device.name} ({device.identifier}, {device.driver})")
     console.print(
         f"{count} pictures to train with, {len(pictures.test_images)} to test with, seed {settings.seed}"
@@ -188,6 +192,16 @@ def train(
             "writes them again"
         ) from error
     console.print(f"test accuracy {history[-1].test_accuracy:.4f}; files in {output}")
+
+
+def _require_float16(name: str, pictures: Pictures) -> None:
+    """Raises ``DataError`` if float16 has no room for a value of ``pictures``."""
+    largest = max(float(np.abs(as_floats(images)).max()) for images in (pictures.train_images, pictures.test_images))
+    if largest > LARGEST_HALF:
+        raise DataError(
+            f"{name}: has pictures with values up to {largest:g}, but mixed precision holds them in float16, up to "
+            f"{LARGEST_HALF:g}; scale them, or use --precision float32"
+        )
 
 
 def _last_checkpoint(

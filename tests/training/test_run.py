@@ -254,6 +254,21 @@ def test_resnet18_has_its_shapes_and_learns_a_batch(device: mg.Device) -> None:
     assert losses[0] == pytest.approx(np.log(100), rel=0.3) and losses[-1] < 0.5 * losses[0]
 
 
+def test_what_float16_cannot_hold_is_said(
+    tmp_path: Path, stripes: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(stripes) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    np.savez(tmp_path / "bright.npz", **{**arrays, "x_test": arrays["x_test"] * np.float32(1e5)})
+    assert cli.main(command(tmp_path, small_model, tmp_path / "bright.npz", "--precision", "mixed")) == 1
+    assert "but mixed precision holds them in float16, up to 65504" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_network, "SMALLEST_SCALE", 2.0**30)
+        patch.setattr(graph_network, "LossScale", partial(mg.LossScale, 2.0**24))
+        assert cli.main(command(tmp_path, small_model, stripes, "--precision", "mixed")) == 1
+    assert "gradients overflow in float16 whatever the scale of the loss" in capsys.readouterr().err
+
+
 def test_what_tensorboard_is_told(
     tmp_path: Path,
     stripes: Path,
