@@ -27,7 +27,7 @@ SIMDGROUPS_WANTED = 64
 
 EIGHTS_CHANNELS, EIGHTS_PIXELS = 16, 6
 """Of a tile of a thread that works on eights of channels."""
-KERNELS_OF_EIGHTS = ("convolution_dense", "convolution_fold", "convolution_point")
+KERNELS_OF_EIGHTS = tuple(f"convolution_{variant}" for variant in ("dense", "fold", "point", "point_unpacked"))
 
 UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
