@@ -149,6 +149,9 @@ class OpenCLBackend(Backend):
             head += f"__attribute__((intel_reqd_sub_group_size({SIMD_WIDTH}))) "
         if is_exact:
             head += f"__attribute__((reqd_work_group_size({threadgroup_size}, 1, 1))) "
+            if threadgroup_size == 1 and not uses_simdgroups:
+                # Intel's compiler would also make a form for several threads at once, which is never run.
+                head += "__attribute__((intel_vec_len_hint(1))) "
         return f"{head}__kernel void {entry_point}"
 
     def launch_parameter(self, launch: Launch) -> tuple[str, str]:
