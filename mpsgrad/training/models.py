@@ -54,15 +54,20 @@ def lenet(
 
 
 def resnet18(
-    pictures: ImageNode, shape: tuple[int, int, int], classes: int, generator: np.random.Generator
+    pictures: ImageNode,
+    shape: tuple[int, int, int],
+    classes: int,
+    generator: np.random.Generator,
+    *,
+    width: int = 64,
 ) -> FullyConnectedNode:
     """ResNet-18 (He et al., 2016) for small pictures: a first convolution of 3 x 3 pixels and no pooling behind it.
 
-    Four stages of two blocks with 64, 128, 256 and 512 channels; each but the first halves width and height.
+    Four stages of two blocks with 1, 2, 4 and 8 times ``width`` channels; each but the first halves width and height.
     """
-    image = _normalized(pictures, "stem", 64, 3, shape[2], 1, generator, has_relu=True)
-    channels = 64
-    for stage, outputs in enumerate((64, 128, 256, 512), 1):
+    image = _normalized(pictures, "stem", width, 3, shape[2], 1, generator, has_relu=True)
+    channels = width
+    for stage, outputs in enumerate((width, 2 * width, 4 * width, 8 * width), 1):
         for block in (1, 2):
             stride = 2 if stage > 1 and block == 1 else 1
             name = f"stage_{stage}_block_{block}"
