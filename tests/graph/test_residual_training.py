@@ -137,4 +137,4 @@ def test_a_narrow_residual_network_follows_float64() -> None:
 
 @pytest.mark.nightly
 def test_the_whole_residual_network_follows_float64() -> None:
-    require(width=64, size=32, batch=8)
+    require(width=64, size=32, batch=4)
