@@ -17,6 +17,15 @@ FLOATS_MTL(FLOATING_ABS_MTL)
 SIGNED_MTL(SIGNED_ABS_MTL)
 UNSIGNED_MTL(UNSIGNED_ABS_MTL)
 
+//@ floor ceil trunc rint : overloads_mtl
+// Operations of the compiler: under a condition it would call OpenCL's functions of vectors for one lane after another.
+#define ROUNDING_MTL(V) \
+  inline V floor_mtl(V x) { return __builtin_elementwise_floor(x); } \
+  inline V ceil_mtl(V x) { return __builtin_elementwise_ceil(x); } \
+  inline V trunc_mtl(V x) { return __builtin_elementwise_trunc(x); } \
+  inline V rint_mtl(V x) { return __builtin_elementwise_rint(x); }
+FLOATS_MTL(ROUNDING_MTL)
+
 //@ saturate : overloads_mtl
 #define SATURATE_MTL(V) inline V saturate(V x) { return clamp(x, (V)0, (V)1); }
 FLOATS_MTL(SATURATE_MTL)
@@ -177,26 +186,36 @@ VECTORS_MTL(EXTRACT_BITS_MTL, int) VECTORS_MTL(EXTRACT_BITS_MTL, uint) VECTORS_M
 INSERT_BITS_MTL(char) INSERT_BITS_MTL(uchar) INSERT_BITS_MTL(short) INSERT_BITS_MTL(ushort)
 INSERT_BITS_MTL(int) INSERT_BITS_MTL(uint) INSERT_BITS_MTL(long) INSERT_BITS_MTL(ulong)
 
-//@ length distance normalize : overloads_mtl
-// Intel's functions of halves lose themselves in infinity.
+//@ dot : overloads_mtl
+// Intel's functions of vectors take one lane after another, most in double precision, and lose halves in infinity.
+inline float dot_mtl(float2 x, float2 y) { return x.x * y.x + x.y * y.y; }
+inline float dot_mtl(float3 x, float3 y) { return x.x * y.x + x.y * y.y + x.z * y.z; }
+inline float dot_mtl(float4 x, float4 y) { return x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w; }
+#define HALF_DOT_MTL(t, n) inline t dot_mtl(t##n x, t##n y) { return (t)dot_mtl(__builtin_convertvector(x, float##n), __builtin_convertvector(y, float##n)); }
+VECTORS_MTL(HALF_DOT_MTL, half)
+//@ cross : overloads_mtl
+#define CROSS_MTL(t) inline t##3 cross_mtl(t##3 x, t##3 y) { return (t##3)(x.y * y.z - x.z * y.y, x.z * y.x - x.x * y.z, x.x * y.y - x.y * y.x); }
+CROSS_MTL(float)
+CROSS_MTL(half)
+//@ length distance normalize : overloads_mtl dot
 #define LENGTH_MTL(t, n) \
-  inline t length_mtl(t##n x) { return (t)length(__builtin_convertvector(x, float##n)); } \
-  inline t distance_mtl(t##n x, t##n y) { return (t)length(__builtin_convertvector(x, float##n) - __builtin_convertvector(y, float##n)); } \
-  inline t##n normalize_mtl(t##n x) { return __builtin_convertvector(normalize(__builtin_convertvector(x, float##n)), t##n); }
+  inline t length_mtl(t##n x) { float##n v = __builtin_convertvector(x, float##n); return (t)sqrt(dot_mtl(v, v)); } \
+  inline t distance_mtl(t##n x, t##n y) { float##n v = __builtin_convertvector(x, float##n) - __builtin_convertvector(y, float##n); return (t)sqrt(dot_mtl(v, v)); } \
+  inline t##n normalize_mtl(t##n x) { float##n v = __builtin_convertvector(x, float##n); return __builtin_convertvector(v * rsqrt(dot_mtl(v, v)), t##n); }
 VECTORS_MTL(LENGTH_MTL, float)
 VECTORS_MTL(LENGTH_MTL, half)
-//@ length_squared distance_squared : overloads_mtl
+//@ length_squared distance_squared : overloads_mtl dot
 #define LENGTH_SQUARED_MTL(t, n) \
-  inline t length_squared(t##n x) { return dot(x, x); } \
-  inline t distance_squared(t##n x, t##n y) { return dot(x - y, x - y); }
+  inline t length_squared(t##n x) { return dot_mtl(x, x); } \
+  inline t distance_squared(t##n x, t##n y) { return dot_mtl(x - y, x - y); }
 VECTORS_MTL(LENGTH_SQUARED_MTL, float)
 VECTORS_MTL(LENGTH_SQUARED_MTL, half)
-//@ faceforward reflect refract : overloads_mtl
+//@ faceforward reflect refract : overloads_mtl dot
 #define REFLECT_MTL(t, n) \
-  inline t##n faceforward(t##n x, t##n i, t##n nref) { return dot(nref, i) < (t)0 ? x : -x; } \
-  inline t##n reflect(t##n i, t##n x) { return i - x * ((t)2 * dot(x, i)); } \
+  inline t##n faceforward(t##n x, t##n i, t##n nref) { return dot_mtl(nref, i) < (t)0 ? x : -x; } \
+  inline t##n reflect(t##n i, t##n x) { return i - x * ((t)2 * dot_mtl(x, i)); } \
   inline t##n refract(t##n i, t##n x, t eta) { \
-    t d = dot(x, i), k = (t)1 - eta * eta * ((t)1 - d * d); \
+    t d = dot_mtl(x, i), k = (t)1 - eta * eta * ((t)1 - d * d); \
     return k < (t)0 ? (t##n)((t)0) : i * eta - x * (eta * d + sqrt(k)); \
   }
 VECTORS_MTL(REFLECT_MTL, float)
