@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 import test_convolution_variants
@@ -16,7 +17,7 @@ from test_convolution_variants import IDS, SINGLE, VARIANTS, make, names, shaped
 import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm
-from mpsgrad.kernels.convolution_tile import Tile, Tiling, all_tiles, tiling
+from mpsgrad.kernels.convolution_tile import Kind, Tile, Tiling, all_tiles, tiling
 from mpsgrad.testing import assert_within
 
 UNITS = 132
@@ -33,6 +34,11 @@ def only_tiles() -> Iterator[None]:
 # Once more, for this algorithm.
 test_each_variant_adds_to_what_a_state_holds = test_convolution_variants.test_each_variant_adds_to_what_a_state_holds
 test_each_variant_in_a_part_of_larger_images = test_convolution_variants.test_each_variant_in_a_part_of_larger_images
+
+
+def forget_plans() -> None:
+    convolution_tiles.plan_gather.cache_clear()
+    convolution_tiles.plan_weights.cache_clear()
 
 
 def check(layer: Any) -> None:
@@ -117,6 +123,39 @@ def test_an_offset_or_a_stride_of_channels_may_break_the_alignment(offset, extra
     assert np.array_equal(after, background), "channels beside the result changed"
 
 
+EACH_TILE = [
+    pytest.param(key, id=f"{key[0]}-{key[1]}-{key[2].name}", marks=() if gpu_forms.HALVES else pytest.mark.nightly)
+    for key in convolution_tiles.FAMILIES
+]
+"""The tiles of GPUs run on GPUs, and on CPUs nightly: each compiles for seconds there."""
+
+
+@pytest.fixture
+def one_tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Kind, str, Tile]]:
+    """The only one that there is for its kind and Metal type."""
+    kind, metal_type, tile = request.param
+
+    def of_one(family: str) -> Tiling:
+        return replace(tiling(family), tiles={**tiling(family).tiles, (kind, metal_type): (tile,)})
+
+    monkeypatch.setattr(convolution_tiles, "tiling", of_one)
+    forget_plans()
+    yield kind, metal_type, tile
+    forget_plans()
+
+
+@pytest.mark.parametrize("one_tile", EACH_TILE, indirect=True)
+@pytest.mark.parametrize(("arguments", "options", "of_floats", "of_halves"), WIDTHS)
+def test_each_tile_for_each_width(arguments, options, of_floats, of_halves, one_tile):
+    kind, metal_type, tile = one_tile
+    layer = make(*arguments, **options, dtype=np.float32 if metal_type == "float" else np.float16)
+    of_kind = slice(2, 3) if kind == "weights" else slice(0, 2)
+    expected = of_floats if metal_type == "float" else of_halves
+    for name, width in zip(names(layer)[of_kind], expected[of_kind], strict=True):
+        assert name == width or name.endswith(f"{tile.name}_by_{width}")
+    check(layer)
+
+
 @given(layers(more_channels=False))
 @settings(max_examples=40)
 def test_random_layers_against_the_references(layer):
@@ -168,9 +207,9 @@ def splits_wherever_possible(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return replace(tiling(family), products={"float": 1e9, "half": 1e9}, sum_time=0.0, value_time=0.0)
 
     monkeypatch.setattr(convolution_tiles, "tiling", eager)
-    convolution_tiles.plan_gather.cache_clear()
+    forget_plans()
     yield
-    convolution_tiles.plan_gather.cache_clear()
+    forget_plans()
 
 
 @pytest.mark.usefixtures("splits_wherever_possible")
