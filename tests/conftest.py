@@ -13,8 +13,8 @@ settings.register_profile(
     "default", deadline=None, max_examples=12, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", parent=settings.get_profile("default"), max_examples=1000, derandomize=False)
-# For runs under compute-sanitizer, in which each kernel takes many times as long.
-settings.register_profile("sanitizer", parent=settings.get_profile("default"), max_examples=8)
+# For runs under compute-sanitizer: more examples reach more kernels.
+settings.register_profile("sanitizer", parent=settings.get_profile("default"), max_examples=16)
 settings.load_profile(os.environ.get("MPSGRAD_HYPOTHESIS_PROFILE", "default"))
 
 
