@@ -246,6 +246,8 @@ class BaseKernel:
                     f"{owner}: {name} is {image.channel_format.name} but {first_name} is {first.channel_format.name}"
                 )
             self._require_usable(command_buffer, name, image)
+            if image is not written:
+                command_buffer._reads(f"{owner}: {name}", image._root._writer)
         if written is not None:
             *sources, _ = images.items()
             for name, image in sources:
@@ -427,6 +429,10 @@ class BaseKernel:
         It is made first if it is None.
         """
         assert remembered.descriptor is not None and remembered.regions is not None
+        for source in sources:
+            writer = source._root._writer
+            if writer is not None and writer is not command_buffer:
+                command_buffer._reads(f"{type(self).__name__}: a source image", writer)
         if destination is None:
             destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
         self._begin_encode(command_buffer, state)

@@ -42,6 +42,7 @@ class CommandBuffer:
         self._discarded = False
         self._recorded = False
         self._written: list[Any] = []
+        self._read_from: dict[CommandBuffer, str] = {}
         self._free_buffers: dict[int, list[Buffer]] = {}
         self._undo: list[Callable[[], Any]] | None = None
 
@@ -111,8 +112,13 @@ class CommandBuffer:
         self._handlers.append(handler)
 
     def commit(self) -> None:
-        """Hands the work to the device and returns at once. Raises ``StateError`` if it was committed before."""
+        """Hands the work to the device and returns at once.
+
+        Raises ``StateError`` if it was committed before, or reads what a command buffer writes that has not been
+        committed: commit that one first.
+        """
         self._require_open("commit")
+        self._require_sources_written()
         dispatches, self._dispatches = self._dispatches, []
         try:
             self._submission = self.device.submit(dispatches, self.label)
@@ -248,6 +254,7 @@ class CommandBuffer:
 
     def _run_again(self, work: RecordedWork, written: Sequence[Any]) -> None:
         """Starts recorded work that writes ``written``."""
+        self._require_sources_written()
         self._error = None
         self._finished = False
         try:
@@ -258,6 +265,27 @@ class CommandBuffer:
             raise
         for target in written:
             target._writer = self
+
+    def _reads(self, name: str, writer: CommandBuffer | None) -> None:
+        """Notes that the work reads what ``writer`` wrote last, the argument ``name`` of a kernel.
+
+        Raises ``StateError`` if that was discarded or failed, so that there is nothing to read.
+        """
+        if writer is None or writer is self:
+            return
+        if not writer._takes_effect:
+            how = "was discarded after an exception" if writer._discarded else f"failed with {writer._error}"
+            raise StateError(f"{name} was to be written by {writer}, which {how}, so what it was to be does not exist")
+        if writer.is_open:
+            self._read_from[writer] = name
+
+    def _require_sources_written(self) -> None:
+        """Raises ``StateError`` if another command buffer writes what this one reads and was not committed before."""
+        for writer, name in self._read_from.items():
+            if writer.is_open:
+                raise StateError(f"{self}: {name} is written by {writer}, which is not committed; commit it first")
+            self._reads(name, writer)
+        self._read_from.clear()
 
     def _reuse_buffer(self, nbytes: int) -> Buffer | None:
         """Memory of a temporary image or state of this command buffer whose read count reached 0, or None."""
@@ -281,6 +309,7 @@ class CommandBuffer:
                 self._workspaces.clear()
                 self._varying.clear()
                 self._written.clear()
+                self._read_from.clear()
                 self._discarded = True
             return
         if self.is_open:

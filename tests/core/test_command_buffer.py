@@ -208,3 +208,61 @@ def test_many_command_buffers_in_flight():
     np.testing.assert_allclose(np.asarray(image), expected, atol=1e-4)
     for commands in pending:
         commands.wait_until_completed()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_work_is_not_committed_before_what_it_reads(times):
+    kernel = mg.NeuronReLU()
+    for _ in range(times):
+        first, second = mg.CommandBuffer(label="first"), mg.CommandBuffer(label="second")
+        image = mg.NeuronReLU().encode(first, mg.Image.from_array(np.full((1, 1, 1, 2), 3, np.float32)))
+        result = kernel.encode(second, image)
+        with pytest.raises(mg.StateError, match="'second'.*NeuronReLU: .*source.*'first'.*commit it first"):
+            second.commit()
+        first.commit()
+        second.commit()
+        np.testing.assert_array_equal(result, np.full((1, 1, 1, 2), 3, np.float32))
+
+
+def test_gradients_are_not_committed_before_the_forward_work():
+    first, second = mg.CommandBuffer(), mg.CommandBuffer()
+    source = mg.Image.from_array(np.array([[[[-1.0, 2.0]]]], np.float32))
+    result, state = mg.NeuronReLU().encode(first, source, return_state=True)
+    gradient = mg.NeuronGradient(mg.NeuronDescriptor(mg.NeuronType.RELU)).encode(second, result, source, state)
+    with pytest.raises(mg.StateError, match="NeuronGradient: .*commit it first"):
+        second.commit()
+    first.commit()
+    second.commit()
+    np.testing.assert_array_equal(gradient, [[[[0, 2]]]])
+
+
+def test_replays_come_after_what_they_read():
+    first, second = mg.CommandBuffer(), mg.CommandBuffer()
+    image = mg.NeuronReLU().encode(first, mg.Image.from_array(np.full((1, 1, 1, 2), 3, np.float32)))
+    result = mg.NeuronReLU().encode(second, image)
+    recording = second.record()
+    with pytest.raises(mg.StateError, match="commit it first"):
+        recording.replay()
+    first.commit()
+    recording.replay()
+    np.testing.assert_array_equal(result, np.full((1, 1, 1, 2), 3, np.float32))
+
+
+@pytest.mark.parametrize("kernel", [mg.NeuronReLU(), mg.SoftMax()])
+def test_what_was_discarded_cannot_be_read(kernel):
+    image = mg.Image.from_array(np.ones((1, 1, 1, 2), np.float32))
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, image)
+    with pytest.raises(ZeroDivisionError), mg.CommandBuffer() as discarded:
+        lost = mg.NeuronReLU().encode(discarded, image)
+        raise ZeroDivisionError
+    with pytest.raises(mg.StateError, match="source.*was discarded"):
+        kernel.encode(mg.CommandBuffer(), lost)
+    lost.write(np.ones((1, 1, 1, 2), np.float32))
+    kernel.encode(mg.CommandBuffer(), lost)
+    late = mg.CommandBuffer()
+    with pytest.raises(ZeroDivisionError), mg.CommandBuffer() as discarded:
+        kernel.encode(late, mg.NeuronReLU().encode(discarded, image))
+        raise ZeroDivisionError
+    with pytest.raises(mg.StateError, match="was discarded"):
+        late.commit()
