@@ -246,7 +246,7 @@ class BaseKernel:
                     f"{owner}: {name} is {image.channel_format.name} but {first_name} is {first.channel_format.name}"
                 )
             self._require_usable(command_buffer, name, image)
-            if image is not written:
+            if not name.startswith("destination"):
                 command_buffer._reads(f"{owner}: {name}", image._root._writer)
         if written is not None:
             *sources, _ = images.items()
@@ -423,15 +423,16 @@ class BaseKernel:
         sources: Sequence[Image],
         destination: Image | None,
         state: Any,
+        written: Image | None = None,
     ) -> Image:
         """Adds the dispatches of an encode whose key is that of ``remembered``; returns the destination.
 
-        It is made first if it is None.
+        It is made first if it is None. ``written`` is the one of ``sources`` that is a result too, if any.
         """
         assert remembered.descriptor is not None and remembered.regions is not None
         for source in sources:
             writer = source._root._writer
-            if writer is not None and writer is not command_buffer:
+            if writer is not None and writer is not command_buffer and source is not written:
                 command_buffer._reads(f"{type(self).__name__}: a source image", writer)
         if destination is None:
             destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)

@@ -59,7 +59,8 @@ class LossKernel(Kernel):
             key = self._encode_key(command_buffer, sources, destination_image, None)
         remembered = self._recall(key)
         if remembered is not None:
-            made = self._encode_again(remembered, command_buffer, sources, destination_image, labels)
+            written = labels.loss_image
+            made = self._encode_again(remembered, command_buffer, sources, destination_image, labels, written)
             source_image._read_once()
             return made if destination_image is None else None
         start = command_buffer._position()

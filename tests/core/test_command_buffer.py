@@ -266,3 +266,28 @@ def test_what_was_discarded_cannot_be_read(kernel):
         raise ZeroDivisionError
     with pytest.raises(mg.StateError, match="was discarded"):
         late.commit()
+
+
+def test_an_image_of_losses_is_a_result():
+    source = mg.Image.from_array(np.array([[[[1.0, 2.0]]]], np.float32))
+    labels = mg.LossLabels.from_array(np.array([[[[1.0, 0.0]]]], np.float32))
+    kernel = mg.Loss(mg.LossDescriptor("mean_squared_error", "sum"))
+    first, *others = (mg.CommandBuffer() for _ in range(3))
+    for commands in (first, *others):
+        kernel.encode(commands, source, labels)
+    for commands in (*others, first):
+        commands.commit()
+    assert np.asarray(labels.loss_image).item() == 4
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_two_command_buffers_write_one_image_in_any_order(times):
+    kernel, source = mg.NeuronReLU(), mg.Image.from_array(np.full((1, 1, 1, 2), 3, np.float32))
+    result = mg.Image(source.descriptor)
+    for _ in range(times):
+        first, second = mg.CommandBuffer(), mg.CommandBuffer()
+        for commands in (first, second):
+            kernel.encode(commands, source, destination_image=result)
+        for commands in (second, first):
+            commands.commit()
+    np.testing.assert_array_equal(result, source)
