@@ -101,6 +101,24 @@ class DropoutGradientState(GradientState):
         self._settings = kernel.settings
         self._drawn_by: dict[int, CommandBuffer] = {}
 
+    def resource(self, index: int) -> Buffer:
+        is_new = self._buffers[index] is None
+        buffer = super().resource(index)
+        if is_new and not self.is_temporary and not self._is_whole():
+            buffer.write(np.zeros(self.buffer_size(index), np.uint8))
+        return buffer
+
+    def _is_whole(self) -> bool:
+        """Whether the forward kernel writes all of its result, and with it the mask."""
+        result, (origin, size) = self.snapshot.destination, self.snapshot.clip_rect
+        return (
+            origin == (0, 0, 0)
+            and size.width >= result.width
+            and size.height >= result.height
+            and self.snapshot.images >= result.number_of_images
+            and self.snapshot.source_channels >= result.feature_channels
+        )
+
     @property
     def _images(self) -> range:
         """The images of the result that the forward kernel writes, among those of the state's buffer."""
@@ -126,7 +144,7 @@ class DropoutGradientState(GradientState):
     def mask_data(self) -> np.ndarray | None:
         """The mask as uint8 of the shape of the forward result, a copy; None before the forward encode.
 
-        Waits for the work that writes it; what the kernel does not write is undefined. Raises ``StateError`` for a
+        Waits for the work that writes it; 0 where the kernel writes nothing. Raises ``StateError`` for a
         temporary state and before ``commit``.
         """
         if any(image not in self._drawn_by for image in self._images):
