@@ -8,7 +8,14 @@ from typing import Any, ClassVar
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import LARGEST_FLOAT
-from mpsgrad.graph.nodes import BinaryGradientStateNode, FilterNode, GradientFilterNode, ImageNode, StateNode
+from mpsgrad.graph.nodes import (
+    BinaryGradientStateNode,
+    FilterNode,
+    GradientFilterNode,
+    GradientOfOneImageNode,
+    ImageNode,
+    StateNode,
+)
 from mpsgrad.graph.setting import Setting
 from mpsgrad.image import ImageDescriptor
 from mpsgrad.kernels import arithmetic
@@ -19,29 +26,11 @@ class ArithmeticGradientStateNode(BinaryGradientStateNode):
     """The state of arithmetic. Source: ``MPSNNArithmeticGradientStateNode``."""
 
 
-class ArithmeticGradientNode(GradientFilterNode):
+class ArithmeticGradientNode(GradientOfOneImageNode):
     """The base of the gradients of arithmetic. Source: ``MPSNNArithmeticGradientNode``.
 
-    ``is_secondary_source_filter`` says whether the gradient is that of the secondary image. Its scales are the forward
-    node's.
+    Its scales are the forward node's.
     """
-
-    # objc: -initWithSourceGradient:sourceImage:gradientState:isSecondarySourceFilter:
-    def __init__(
-        self,
-        source_gradient: ImageNode,
-        source_image: ImageNode,
-        gradient_state: StateNode,
-        *,
-        is_secondary_source_filter: bool,
-        label: str | None = None,
-    ) -> None:
-        super().__init__(source_gradient, source_image, gradient_state, label=label)
-        self.is_secondary_source_filter = bool(is_secondary_source_filter)
-
-    @property
-    def inference_source(self) -> ImageNode:
-        return self.inference_node.source_images[self.is_secondary_source_filter]
 
     def _passes_gradient_on(self, shapes: Mapping[ImageNode, ImageDescriptor]) -> ImageNode | None:
         """The incoming gradient if it is the result: the forward filter neither scales nor spreads nor clamps."""

@@ -385,3 +385,27 @@ class GradientFilterNode(FilterNode):
 
     def reads_values(self, index: int) -> bool:
         return index == 0 or self.reads_source_image
+
+
+class GradientOfOneImageNode(GradientFilterNode):
+    """The base of gradients of filters of two images, for one of them.
+
+    ``is_secondary_source_filter`` says whether the gradient is that of the secondary image.
+    """
+
+    # objc: -initWithSourceGradient:sourceImage:gradientState:isSecondarySourceFilter:
+    def __init__(
+        self,
+        source_gradient: ImageNode,
+        source_image: ImageNode,
+        gradient_state: StateNode,
+        *,
+        is_secondary_source_filter: bool,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(source_gradient, source_image, gradient_state, label=label)
+        self.is_secondary_source_filter = bool(is_secondary_source_filter)
+
+    @property
+    def inference_source(self) -> ImageNode:
+        return self.inference_node.source_images[self.is_secondary_source_filter]

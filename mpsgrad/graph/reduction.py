@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 
 from mpsgrad.devices import Device
 from mpsgrad.geometry import NO_CLIP
-from mpsgrad.graph.nodes import BinaryGradientStateNode, FilterNode, GradientFilterNode, ImageNode, StateNode, UnaryNode
+from mpsgrad.graph.nodes import (
+    BinaryGradientStateNode,
+    FilterNode,
+    GradientFilterNode,
+    GradientOfOneImageNode,
+    ImageNode,
+    UnaryNode,
+)
 from mpsgrad.graph.setting import Setting
 from mpsgrad.kernels import reduction, weighted_reduction
 from mpsgrad.padding import Padding
@@ -137,29 +144,13 @@ class ReductionFeatureChannelsArgumentMaxNode(ReductionNode):
     state_class = None
 
 
-class ReductionFeatureChannelsAndWeightsGradientNode(GradientFilterNode):
+class ReductionFeatureChannelsAndWeightsGradientNode(GradientOfOneImageNode):
     """``ReduceFeatureChannelsAndWeightsGradient``; MPS has none.
 
     ``is_secondary_source_filter`` says whether the gradient is that of the weights.
     """
 
     kernel_class = weighted_reduction.ReduceFeatureChannelsAndWeightsGradient
-
-    def __init__(
-        self,
-        source_gradient: ImageNode,
-        source_image: ImageNode,
-        gradient_state: StateNode,
-        *,
-        is_secondary_source_filter: bool,
-        label: str | None = None,
-    ) -> None:
-        super().__init__(source_gradient, source_image, gradient_state, label=label)
-        self.is_secondary_source_filter = bool(is_secondary_source_filter)
-
-    @property
-    def inference_source(self) -> ImageNode:
-        return self.inference_node.source_images[self.is_secondary_source_filter]
 
     def make_kernels(self, device: Device, forward: Sequence[Any]) -> list[Any]:
         which = self.is_secondary_source_filter
