@@ -12,7 +12,7 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError, StateError
-from mpsgrad.geometry import EdgeMode, Size, integer, integers, real
+from mpsgrad.geometry import NO_CLIP, EdgeMode, Size, integer, integers, real
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions, clip_layout
 from mpsgrad.kernels.neuron import require_no_clamped_reads
@@ -110,14 +110,8 @@ class DropoutGradientState(GradientState):
 
     def _is_whole(self) -> bool:
         """Whether the forward kernel writes all of its result, and with it the mask."""
-        result, (origin, size) = self.snapshot.destination, self.snapshot.clip_rect
-        return (
-            origin == (0, 0, 0)
-            and size.width >= result.width
-            and size.height >= result.height
-            and self.snapshot.images >= result.number_of_images
-            and self.snapshot.source_channels >= result.feature_channels
-        )
+        snapshot = self.snapshot
+        return snapshot.clip_rect == NO_CLIP and snapshot.source_channels >= snapshot.destination.feature_channels
 
     @property
     def _images(self) -> range:
