@@ -247,7 +247,7 @@ class BaseKernel:
                 )
             self._require_usable(command_buffer, name, image)
             if not name.startswith("destination"):
-                command_buffer._reads(f"{owner}: {name}", image._root._writer)
+                command_buffer._reads(owner, name, image._root._writer)
         if written is not None:
             *sources, _ = images.items()
             for name, image in sources:
@@ -431,9 +431,8 @@ class BaseKernel:
         """
         assert remembered.descriptor is not None and remembered.regions is not None
         for source in sources:
-            writer = source._root._writer
-            if writer is not None and writer is not command_buffer and source is not written:
-                command_buffer._reads(f"{type(self).__name__}: a source image", writer)
+            if source is not written:
+                command_buffer._reads(type(self).__name__, "a source image", source._root._writer)
         if destination is None:
             destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
         self._begin_encode(command_buffer, state)

@@ -42,7 +42,7 @@ class CommandBuffer:
         self._discarded = False
         self._recorded = False
         self._written: list[Any] = []
-        self._read_from: dict[CommandBuffer, str] = {}
+        self._read_from: dict[CommandBuffer, tuple[str, str]] = {}
         self._free_buffers: dict[int, list[Buffer]] = {}
         self._undo: list[Callable[[], Any]] | None = None
 
@@ -266,8 +266,8 @@ class CommandBuffer:
         for target in written:
             target._writer = self
 
-    def _reads(self, name: str, writer: CommandBuffer | None) -> None:
-        """Notes that the work reads what ``writer`` wrote last, the argument ``name`` of a kernel.
+    def _reads(self, owner: str, name: str, writer: CommandBuffer | None) -> None:
+        """Notes that the work reads what ``writer`` wrote last, the argument ``name`` of the kernel ``owner``.
 
         Raises ``StateError`` if that was discarded or failed, so that there is nothing to read.
         """
@@ -275,16 +275,20 @@ class CommandBuffer:
             return
         if not writer._takes_effect:
             how = "was discarded after an exception" if writer._discarded else f"failed with {writer._error}"
-            raise StateError(f"{name} was to be written by {writer}, which {how}, so what it was to be does not exist")
+            raise StateError(
+                f"{owner}: {name} was to be written by {writer}, which {how}, so what it was to be does not exist"
+            )
         if writer.is_open:
-            self._read_from[writer] = name
+            self._read_from[writer] = owner, name
 
     def _require_sources_written(self) -> None:
         """Raises ``StateError`` if another command buffer writes what this one reads and was not committed before."""
-        for writer, name in self._read_from.items():
+        for writer, (owner, name) in self._read_from.items():
             if writer.is_open:
-                raise StateError(f"{self}: {name} is written by {writer}, which is not committed; commit it first")
-            self._reads(name, writer)
+                raise StateError(
+                    f"{self}: {owner}: {name} is written by {writer}, which is not committed; commit it first"
+                )
+            self._reads(owner, name, writer)
         self._read_from.clear()
 
     def _reuse_buffer(self, nbytes: int) -> Buffer | None:
