@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
@@ -216,6 +216,11 @@ class CommandBuffer:
         return self._recorded
 
     @property
+    def _has_run(self) -> bool:
+        """Whether the work was handed to the device, or was lost."""
+        return self._submission is not None or not self._takes_effect
+
+    @property
     def _takes_effect(self) -> bool:
         """Whether the work has run or can still run."""
         return (self._error is None or self._recorded) and not self._discarded
@@ -278,16 +283,20 @@ class CommandBuffer:
             raise StateError(
                 f"{owner}: {name} was to be written by {writer}, which {how}, so what it was to be does not exist"
             )
-        if writer.is_open:
+        if not writer._has_run:
             self._read_from[writer] = owner, name
+
+    def _reads_from(self, owner: str, name: str, writers: Iterable[CommandBuffer]) -> None:
+        """``_reads`` of what several command buffers wrote."""
+        for writer in writers:
+            self._reads(owner, name, writer)
 
     def _require_sources_written(self) -> None:
         """Raises ``StateError`` if another command buffer writes what this one reads and was not committed before."""
         for writer, (owner, name) in self._read_from.items():
-            if writer.is_open:
-                raise StateError(
-                    f"{self}: {owner}: {name} is written by {writer}, which is not committed; commit it first"
-                )
+            if not writer._has_run:
+                how = "recorded but not replayed; replay" if writer.is_recorded else "not committed; commit"
+                raise StateError(f"{self}: {owner}: {name} is written by {writer}, which is {how} it first")
             self._reads(owner, name, writer)
         self._read_from.clear()
 

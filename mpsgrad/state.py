@@ -121,6 +121,9 @@ class State:
     def _written_by(self, command_buffer: CommandBuffer) -> None:
         command_buffer._writes(self)
 
+    def _require_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:
+        """Raises ``StateError`` if ``command_buffer`` would read gradients for parameters before they are written."""
+
     # objc: -synchronizeOnCommandBuffer:
     def synchronize(self, command_buffer: CommandBuffer) -> None:
         """Makes what kernels write visible to the CPU once ``command_buffer`` has completed.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from mpsgrad.archive import archivable
@@ -35,6 +34,7 @@ from mpsgrad.kernels.strides import (
     strided_family,
     zeros,
 )
+from mpsgrad.kernels.written_images import WrittenImages
 from mpsgrad.shader import ParameterStruct
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot
 
@@ -143,11 +143,10 @@ class ArithmeticGradientState(BinaryGradientState):
         self.channel_strides = channel_strides
         self.channels = channels
         self.records_clamp = records_clamp
-        self._recorded_images: set[int] = set()
+        self._recorded = WrittenImages()
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
-        recorded = self._recorded_images
-        images = len(recorded) if len(recorded) == self.number_of_images else frozenset(recorded)
+        images = self._recorded.key(self.number_of_images)
         own = (self.channel_strides, self.channels, self.records_clamp, self._index, images)
         return (super()._encode_key(kernel), own)
 
@@ -313,9 +312,7 @@ class Arithmetic(BinaryKernel):
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         if state is not None and state._is_recorded:
-            new = set(state._images(self.clip_rect.origin.z, regions.images)) - state._recorded_images
-            command_buffer._if_taken_back(partial(state._recorded_images.difference_update, new))
-            state._recorded_images.update(new)
+            state._recorded.add(command_buffer, state._images(self.clip_rect.origin.z, regions.images))
 
 
 def _extents(layout: Layout) -> tuple[int, int, int, int]:
@@ -449,14 +446,14 @@ class ArithmeticGradient(_GradientOfOneImage):
     def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
         if not state._is_recorded:
             return
-        recorded = len(state._recorded_images)
-        snapshot = self._snapshot_of(state)
-        first = snapshot.clip_rect.origin.z
-        if not state._recorded_images.issuperset(state._images(first, snapshot.images)):
+        owner, snapshot = type(self).__name__, self._snapshot_of(state)
+        writers = state._recorded.writers(state._images(snapshot.clip_rect.origin.z, snapshot.images))
+        if writers is None:
             raise StateError(
-                f"{type(self).__name__}: gradient_state holds records of {recorded} images but its forward kernel has "
+                f"{owner}: gradient_state holds records of {len(state._recorded)} images but its forward kernel has "
                 f"{snapshot.images}; encode the forward kernel with the state first"
             )
+        command_buffer._reads_from(owner, "gradient_state", writers)
 
     def _dispatch(
         self,

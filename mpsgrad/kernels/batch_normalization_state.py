@@ -194,6 +194,9 @@ class BatchNormalizationState(GradientState):
         self._statistics_used = False
         self._gradients_used = False
 
+    def _require_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:
+        self._gradients.require_ordered(owner, command_buffer)
+
     def _adopt_parameters(self) -> None:
         self._gamma_and_beta = self._batch_normalization._gamma_and_beta
         self._epsilon = self._batch_normalization.epsilon

@@ -12,7 +12,7 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import fill_buffer_with_zeros
@@ -258,11 +258,16 @@ class ConvolutionGradientState(GradientState):
 
     @property
     def gradient_vectors(self) -> tuple[Vector, Vector]:
-        """The two gradients as vectors, for optimizers."""
+        """The two gradients as vectors, for optimizers. Raises ``StateError`` before they were encoded."""
+        if not self.has_gradients:
+            raise StateError(f"{type(self).__name__}: no gradients yet; encode its gradient kernel first")
         weights, biases = (
             Vector.of_buffer(self.resource(index), self._sizes[index] // FLOAT_BYTES) for index in (0, 1)
         )
         return weights, biases
+
+    def _require_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:
+        self._sums.require_ordered(owner, command_buffer)
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
         made_by = self._convolution

@@ -24,6 +24,7 @@ from mpsgrad.kernels.pointwise import (
     pieces,
     values_of_vector,
 )
+from mpsgrad.kernels.written_images import WrittenImages
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 
@@ -99,7 +100,7 @@ class DropoutGradientState(GradientState):
         sizes = (snapshot.destination.element_count,)
         super().__init__(snapshot, sizes, kernel.device, command_buffer=command_buffer)
         self._settings = kernel.settings
-        self._drawn_by: dict[int, CommandBuffer] = {}
+        self._drawn = WrittenImages()
 
     def resource(self, index: int) -> Buffer:
         is_new = self._buffers[index] is None
@@ -120,12 +121,12 @@ class DropoutGradientState(GradientState):
         return range(first, first + self.snapshot.images)
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
-        return (self.snapshot, self._index, self._settings, self._is_drawn())
+        return (self.snapshot, self._index, self._settings)
 
-    def _is_drawn(self) -> bool:
-        return all(
-            image in self._drawn_by and self._drawn_by[image]._takes_effect for image in self._images
-        )
+    @property
+    def _drawn_by(self) -> set[CommandBuffer] | None:
+        """The command buffers that write the mask, or None if it is not there."""
+        return self._drawn.writers(self._images)
 
     def _mask_layout(self) -> Layout:
         """Where the mask of image 0 lies, and of those behind it."""
@@ -141,11 +142,12 @@ class DropoutGradientState(GradientState):
         Waits for the work that writes it; 0 where the kernel writes nothing. Raises ``StateError`` for a
         temporary state and before ``commit``.
         """
-        if any(image not in self._drawn_by for image in self._images):
+        drawn_by = self._drawn_by
+        if drawn_by is None:
             return None
         if self.is_temporary:
             raise StateError(f"{type(self).__name__}: read on the CPU, but temporary states have no CPU access")
-        for command_buffer in {self._drawn_by[image] for image in self._images}:
+        for command_buffer in drawn_by:
             command_buffer._wait_for(type(self).__name__, "read", needs_result=True)
         result = self.snapshot.destination
         return self.resource(0).read(self._mask_layout()[0], result.element_count).reshape(result.shape)
@@ -310,7 +312,7 @@ class Dropout(_Settings, Kernel):
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         if state is not None:
             first = state._index + self.clip_rect.origin.z
-            state._drawn_by.update(dict.fromkeys(range(first, first + regions.images), command_buffer))
+            state._drawn.add(command_buffer, range(first, first + regions.images))
 
 
 class DropoutGradient(_Settings, GradientKernel):
@@ -346,8 +348,10 @@ class DropoutGradient(_Settings, GradientKernel):
         require_no_clamped_reads(owner, state.snapshot)
 
     def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
-        if not state._is_drawn():
-            raise StateError(f"{type(self).__name__}: gradient_state holds no mask; encode Dropout into it first")
+        owner, writers = type(self).__name__, state._drawn_by
+        if writers is None:
+            raise StateError(f"{owner}: gradient_state holds no mask; encode Dropout into it first")
+        command_buffer._reads_from(owner, "gradient_state", writers)
 
     def _dispatch(
         self,

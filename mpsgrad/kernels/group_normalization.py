@@ -176,6 +176,9 @@ class _ImageNormalizationGradient(GradientKernel):
         owner = type(self).__name__
         encode = state._forward_encode(owner, state._images)
         encode.gamma_and_beta._require_available(owner, command_buffer)
+        statistics = state._contents.statistics
+        writers = {statistics[image].command_buffer for image in state._images}
+        command_buffer._reads_from(owner, "gradient_state", writers)
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         first = state._index + self.secondary_offset.z

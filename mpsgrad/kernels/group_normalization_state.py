@@ -146,7 +146,8 @@ class _ImageNormalizationGradientState(GradientState):
 
         Raises ``StateError`` before they were encoded.
         """
-        if any(image not in self._contents.gradients for image in self._images):
+        encodes = [self._contents.gradients.get(image) for image in self._images]
+        if not all(encode is not None and encode.command_buffer._takes_effect for encode in encodes):
             raise StateError(f"{type(self).__name__}: no gradients yet; encode its gradient kernel first")
         if self._images != range(self.number_of_images):
             raise StateError(f"{type(self).__name__}: has gradients of images {self._images} only")

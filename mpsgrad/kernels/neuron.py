@@ -201,6 +201,9 @@ class NeuronGradientState(GradientState):
         self.neuron_descriptor = neuron_descriptor
         self._slope_sums = Accumulation("gradients for the slopes")
 
+    def _require_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:
+        self._slope_sums.require_ordered(owner, command_buffer)
+
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
         return (self.snapshot, self.neuron_descriptor, self._slope_sums.pixels > 0)
 

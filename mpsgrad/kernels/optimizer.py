@@ -362,6 +362,7 @@ class Optimizer(BaseKernel):
             first, count = next((f"{n}s", len(v)) for n, v in given.items())
             if len(vectors) != count:
                 raise GeometryError(f"{owner}: {name}s has {len(vectors)} vectors but {first} has {count}")
+        gradient_state._require_gradients(owner, command_buffer)
         gradients, values, results = (
             gradient_state.gradient_vectors,
             source_state.parameter_vectors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
@@ -22,6 +22,7 @@ from mpsgrad.kernel import (
     SizeProperty,
 )
 from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, threads_of, walk_of, works_by_rows
+from mpsgrad.kernels.written_images import WrittenImages
 from mpsgrad.padding import PaddingMethod
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -144,7 +145,7 @@ class PoolingGradientState(GradientState):
         sizes = (snapshot.destination.element_count,) if records_maxima else ()
         super().__init__(snapshot, sizes, device, command_buffer=command_buffer)
         self.zero_pad_size = zero_pad_size
-        self._recorded_images: set[int] = set()
+        self._recorded = WrittenImages()
 
     @property
     def records_maxima(self) -> bool:
@@ -152,8 +153,7 @@ class PoolingGradientState(GradientState):
         return self.resource_count == 1
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
-        recorded = self._recorded_images
-        images = len(recorded) if len(recorded) == self.number_of_images else frozenset(recorded)
+        images = self._recorded.key(self.number_of_images)
         return (self.snapshot, self.zero_pad_size, self._index, self.records_maxima, images)
 
     def _record_layout(self) -> tuple[int, ...]:
@@ -283,9 +283,7 @@ class _MaximumPooling(Pooling):
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         if state is not None and state.records_maxima:
-            new = set(state._images(self.clip_rect.origin.z, regions.images)) - state._recorded_images
-            command_buffer._if_taken_back(partial(state._recorded_images.difference_update, new))
-            state._recorded_images.update(new)
+            state._recorded.add(command_buffer, state._images(self.clip_rect.origin.z, regions.images))
 
 
 class PoolingMax(_MaximumPooling):
@@ -658,6 +656,11 @@ class PoolingMaxGradient(PoolingGradient):
             parameters,
         )
 
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        if state.records_maxima:
+            writers = state._recorded.writers(state._images(self.primary_offset.z, regions.images))
+            command_buffer._reads_from(type(self).__name__, "gradient_state", writers or ())
+
     def _has_windows_outside(self, parameters: dict[str, Any]) -> bool:
         """Whether some window has no tap inside the source."""
         *_, width, height, _, _ = parameters["gradient"]
@@ -680,7 +683,7 @@ class PoolingMaxGradient(PoolingGradient):
             and all(getattr(self, name) == value for name, value in forward.items())
             and regions.sources[0][6] <= snapshot.source_channels
             and source_gradient.shape[1:] == snapshot.destination.shape[1:]
-            and state._recorded_images.issuperset(state._images(self.primary_offset.z, regions.images))
+            and state._recorded.writers(state._images(self.primary_offset.z, regions.images)) is not None
         )
 
 
