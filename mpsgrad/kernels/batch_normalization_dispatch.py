@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer
+from mpsgrad.devices import Buffer, Function
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronDescriptor, NeuronType
@@ -74,6 +74,8 @@ NARROWEST_TILE, WIDEST_TILE = 32, 256
 MOST_ROWS_OF_A_THREAD = 32
 """Above, rows are split over several threadgroups, whose sums have to be merged."""
 THREADGROUPS_PER_UNIT = 2
+WITHOUT_NEURON = "batch_statistics", "merge_", "normalization_coefficients"
+"""How the names of kernels begin that do the same with every fused neuron: only the shader without one has them."""
 
 
 def _family(name: str) -> ShaderFamily:
@@ -144,10 +146,14 @@ class Encoder(ABC):
         self.epsilon = epsilon
         self.slopes = () if neuron.data is None else (neuron.slope_table(self.device, channels),)
 
+    def function(self, name: str) -> Function:
+        """The kernel function of this name."""
+        kind = NeuronType.NONE if name.startswith(WITHOUT_NEURON) else self.neuron.neuron_type
+        return FAMILIES[kind].function(self.device, name, self.metal_type)
+
     def add(self, function_name: str, threadgroups: int, *buffers: Buffer) -> None:
         """Adds one run of ``function_name``."""
-        function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
-        self.command_buffer.add_dispatch(function, threadgroups, *buffers)
+        self.command_buffer.add_dispatch(self.function(function_name), threadgroups, *buffers)
 
     def scratch(self, count: int) -> Buffer:
         """Memory for ``count`` floats."""
@@ -239,8 +245,7 @@ class _SimdgroupEncoder(Encoder):
         return self.metal_type == "float" and self.channels % 8 == 0 and work.parameters["tail"] == 0
 
     def _add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
-        function = FAMILIES[self.neuron.neuron_type].function(self.device, function_name, self.metal_type)
-        self.add(function_name, -(-threads // function.threadgroup_size), *buffers)
+        self.add(function_name, -(-threads // self.function(function_name).threadgroup_size), *buffers)
 
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
         work = self._work(("source",), (layout,))
@@ -280,7 +285,7 @@ class _SimdgroupEncoder(Encoder):
         """The table of coefficients for the columns."""
         table = self.scratch((5 + len(self.slopes)) * work.columns)
         self._add(
-            "normalization_coefficients",
+            "slopes_and_coefficients" if self.slopes else "normalization_coefficients",
             work.columns,
             *self.numbers_of_channels,
             *(gradients or (self.mean, self.variance)),
