@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -16,6 +17,12 @@ settings.register_profile("nightly", parent=settings.get_profile("default"), max
 # For runs under compute-sanitizer: more examples reach more kernels.
 settings.register_profile("sanitizer", parent=settings.get_profile("default"), max_examples=16)
 settings.load_profile(os.environ.get("MPSGRAD_HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_finish() -> None:
+    """The collected tests stay to the end: a garbage collection need not go through them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
