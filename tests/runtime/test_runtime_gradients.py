@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 import mpsgrad as mg
@@ -33,8 +35,19 @@ def swish() -> mg.KernelLibrary:
     return mg.compile(SWISH)
 
 
-def vectors() -> st.SearchStrategy[np.ndarray]:
-    return st.integers(1, 300).flatmap(lambda length: values((length,), np.float32))
+@pytest.fixture
+def failures_are_not_shrunk() -> Iterator[None]:
+    """Shrinking takes longer than all else, and these failures are the same for all inputs."""
+    before = settings.get_current_profile_name()
+    phases = (Phase.explicit, Phase.generate)
+    settings.register_profile("failures are not shrunk", settings.get_profile(before), phases=phases)
+    settings.load_profile("failures are not shrunk")
+    yield
+    settings.load_profile(before)
+
+
+def vectors(longest: int = 300) -> st.SearchStrategy[np.ndarray]:
+    return st.integers(1, longest).flatmap(lambda length: values((length,), np.float32))
 
 
 def forward_of(library: mg.KernelLibrary) -> Any:
@@ -61,7 +74,7 @@ def test_a_users_own_kernels(swish: mg.KernelLibrary) -> None:
 
 def test_one_wrong_element_is_found_and_named(swish: mg.KernelLibrary) -> None:
     with pytest.raises(AssertionError, match=r"the gradient is wrong for float32 of shape \(3,\)") as caught:
-        check_gradient(forward_of(swish), gradient_of(swish, error=0.5), vectors())
+        check_gradient(forward_of(swish), gradient_of(swish, error=0.5), vectors(8))
     assert "furthest off is element (2)" in str(caught.value)
 
 
@@ -77,6 +90,7 @@ def test_convolution_in_source_weights_and_biases() -> None:
     )
 
 
+@pytest.mark.usefixtures("failures_are_not_shrunk")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [1e-2, 1.0, 30.0])
 def test_several_inputs_and_labels(dtype: Any, scale: float) -> None:
@@ -98,6 +112,7 @@ def test_several_inputs_and_labels(dtype: Any, scale: float) -> None:
         )
 
 
+@pytest.mark.usefixtures("failures_are_not_shrunk")
 def test_gradients_of_another_shape_or_number_or_not_finite() -> None:
     with pytest.raises(AssertionError, match=r"the gradient has shape \(2,\), but the input \(3,\)"):
         check_gradient(lambda x: x, lambda dy, x: dy[:2], values((3,), np.float32))
