@@ -21,7 +21,7 @@ from mpsgrad.kernel import (
     Regions,
     SizeProperty,
 )
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, threads_of, walk_of, works_by_rows
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS_WITH_EIGHTS, threads_of, walk_of, works_by_rows
 from mpsgrad.kernels.written_images import WrittenImages
 from mpsgrad.padding import PaddingMethod
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -77,7 +77,7 @@ FAMILY = ShaderFamily(
     "pooling",
     (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
     {"blocks": BLOCKS, "column_rows": COLUMN_ROWS, **CONSTANTS},
-    {"cpu": {"column_rows": 0, **CPU_CONSTANTS}},
+    {"cpu": {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}},
 )
 
 
@@ -96,7 +96,8 @@ def _add_dispatch(
     """Adds one run of the kernel function ``name`` over the pixels, or the blocks, of the destination."""
     struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
     layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
-    walk = walk_of(device, layouts, has_element4=blocks or "gradient" not in name)
+    has_vectors = blocks or "gradient" not in name
+    walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_vectors)
     function = FAMILY.function(device, f"{name}_by_{walk}", metal_type)
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     threads = threads_of(walk, parameters["destination"], *size)

@@ -11,7 +11,8 @@ Layout = tuple[int, ...]
 
 CONSTANTS: dict[str, Any] = {"threads": 128, "walks": ("element", "element4")}
 CPU_CONSTANTS: dict[str, Any] = {"threads": 256, "walks": ("row", "short_pixels")}
-"""What a template that uses the walks takes, and the tunables of CPUs."""
+CPU_CONSTANTS_WITH_EIGHTS: dict[str, Any] = {"threads": 256, "walks": ("row", "eights", "channels")}
+"""What a template that uses the walks takes, and the tunables of CPUs: of two kinds for fewer than 32 channels."""
 
 
 def works_by_rows(device: Device) -> bool:
@@ -19,11 +20,21 @@ def works_by_rows(device: Device) -> bool:
     return device.family == "cpu"
 
 
-def walk_of(device: Device, layouts: Sequence[Layout], *, has_element4: bool = True) -> str:
-    """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts."""
+def walk_of(
+    device: Device, layouts: Sequence[Layout], *, has_element4: bool = True, has_eights: bool | None = None
+) -> str:
+    """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts.
+
+    ``has_element4`` and ``has_eights`` say whether the kernel has these forms; the latter is None where the template
+    has the walk of short pixels instead.
+    """
     channels = layouts[0][6]
     if works_by_rows(device):
-        return "row" if channels >= 32 else "short_pixels"
+        if channels >= 32:
+            return "row"
+        if has_eights is None:
+            return "short_pixels"
+        return "eights" if has_eights and channels >= 8 else "channels"
     even = all(value % 4 == 0 for layout in layouts for value in (*layout[:4], layout[6]))
     return "element4" if has_element4 and even else "element"
 
@@ -34,5 +45,5 @@ def threads_of(walk: str, layout: Layout, width: int | None = None, height: int 
     if width is not None and height is not None:
         columns, lines = width, height
     if "element" not in walk:
-        return 32 * lines * images
+        return (32 if walk in ("row", "short_pixels") else 1) * lines * images
     return columns * lines * images * (channels // 4 if walk == "element4" else channels)
