@@ -221,7 +221,7 @@ def _is_even(axes: Sequence[Axis], views: Sequence[View], count: int) -> bool:
         return False
     for k, view in enumerate(views):
         step = run.strides[k]
-        if step == 1 and (view.offset % count or any(axis.strides[k] % count for axis in others)):
+        if step == 1 and (view.offset % count or any(axis.strides[k] % count for axis in others if axis.extent > 1)):
             return False
         if step not in (0, 1):
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -443,6 +444,18 @@ def test_bad_input_is_named(build, error, words):
     assert words in str(raised.value)
 
 
+def check_plain(name: str, x: np.ndarray, y: np.ndarray, g: np.ndarray, records_clamp: bool) -> None:
+    kernel = kernel_for(KINDS[name][0], (x.shape, y.shape), records_clamp=records_clamp)
+    primary, secondary, result, state = encode(kernel, x, y)
+    expected = reference.arithmetic(name, x, y)
+    sizes = np.abs(expected) + np.abs(x) + np.abs(y)
+    assert_within(result, expected, error_bound(x.dtype, 4, sizes, expected))
+    found = encode_gradients(name, kernel, g, primary, secondary, state)
+    exact = reference.arithmetic_gradient(name, g, x, y)
+    magnitude = reference.arithmetic_gradient(name, np.abs(g), np.abs(x), np.abs(y))
+    check_gradients(found, exact, magnitude, int(np.prod(g.shape[1:])))
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @each_kind
@@ -450,21 +463,64 @@ class TestTheShadersOfGPUs:
     def test_forward_and_gradients_match_the_reference(self, name, data):
         shape, x_shape, y_shape = data.draw(spread_shapes())
         dtype = data.draw(channel_formats()).dtype
-        x, y = data.draw(values(x_shape, dtype)), away_from_zero(data.draw(values(y_shape, dtype)))
-        g = data.draw(values(shape, dtype))
-        kernel = kernel_for(KINDS[name][0], (x_shape, y_shape), records_clamp=data.draw(st.booleans()))
-        primary, secondary, result, state = encode(kernel, x, y)
+        x, y, g = (data.draw(values(each, dtype)) for each in (x_shape, y_shape, shape))
+        check_plain(name, x, away_from_zero(y), g, data.draw(st.booleans()))
+
+    @each_kind
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize(
+        ("x_shape", "y_shape"),
+        [
+            ((1, 1, 3, 5), (1, 1, 3, 5)),
+            ((1, 1, 3, 4), (1, 1, 3, 4)),
+            ((1, 2, 3, 8), (1, 2, 3, 8)),
+            ((1, 1, 1, 8), (1, 2, 3, 8)),
+            ((1, 2, 3, 1), (1, 2, 3, 64)),
+            ((1, 2, 3, 64), (1, 2, 3, 1)),
+        ],
+    )
+    def test_one_element_at_a_time_and_vectors(self, name, dtype, x_shape, y_shape):
+        rng = np.random.default_rng(13)
+        shapes = x_shape, y_shape, np.broadcast_shapes(x_shape, y_shape)
+        x, y, g = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+        y = away_from_zero(y)
+        check_plain(name, x, y, g, False)
+        kernel = kernel_for(KINDS[name][0], (x_shape, y_shape))
+        with mg.CommandBuffer() as commands:
+            result = kernel.encode(commands, mg.Image.from_array(x), mg.Image.from_array(y))
         expected = reference.arithmetic(name, x, y)
         sizes = np.abs(expected) + np.abs(x) + np.abs(y)
-        assert_within(result, expected, error_bound(dtype, 4, sizes, expected), name="result")
-        found = encode_gradients(name, kernel, g, primary, secondary, state)
-        exact = reference.arithmetic_gradient(name, g, x, y)
-        magnitude = reference.arithmetic_gradient(name, np.abs(g), np.abs(x), np.abs(y))
-        check_gradients(found, exact, magnitude, int(np.prod(shape[1:])))
+        assert_within(np.asarray(result), expected, error_bound(dtype, 4, sizes, expected))
+
+    @pytest.mark.parametrize("name", ["multiply", "divide"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize(
+        ("shape", "channels"), [((1, 1, 4), 4), ((1, 1, 5), 5), ((1, 1, 8), 8), ((1, 1, 1), 5), ((3, 3, 1), 40)]
+    )
+    def test_sums_with_a_factor_that_was_read_beyond_its_edge(self, name, dtype, shape, channels):
+        rng = np.random.default_rng(14)
+        x = rng.standard_normal((2, *shape)).astype(dtype)
+        y = away_from_zero(rng.standard_normal((2, 2, 1, channels)).astype(dtype))
+        g = rng.standard_normal((2, 3, 3, channels)).astype(dtype)
+        kernel = kernel_for(KINDS[name][0], (x.shape, g.shape), secondary_edge_mode=mg.EdgeMode.CLAMP)
+        primary, secondary = mg.Image.from_array(x), mg.Image.from_array(y)
+        result = mg.Image.from_array(g)
+        state = kernel.result_state(primary, secondary, destination_image=result)
+        dx = FencedImage.of(primary.descriptor)
+        with mg.CommandBuffer() as commands:
+            kernel.encode(commands, primary, secondary, destination_image=result, destination_state=state)
+            gradient = KINDS[name][1].of(kernel)
+            gradient.encode(commands, mg.Image.from_array(g), secondary, state, destination_gradient=dx.image)
+        read = moved(y, (0, 0), (3, 3), True)
+        exact, _ = reference.arithmetic_gradient(name, g, x, read)
+        magnitude, _ = reference.arithmetic_gradient(name, np.abs(g), np.abs(x), np.abs(read))
+        assert_within(dx.check(), exact, error_bound(dtype, 9 * channels + 4, magnitude, exact))
 
     @each_comparison
-    def test_comparisons(self, comparison):
-        x, y = (np.random.default_rng(seed).integers(-2, 3, (2, 3, 4, 8)).astype(np.float32) for seed in (1, 2))
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("shape", [(2, 3, 4, 8), (1, 1, 3, 4)])
+    def test_comparisons(self, comparison, dtype, shape):
+        x, y = (np.random.default_rng(seed).integers(-2, 3, shape).astype(dtype) for seed in (1, 2))
         kernel = kernel_for(mg.Compare, (x.shape, y.shape), comparison_type=comparison)
         with mg.CommandBuffer() as commands:
             result = kernel.encode(commands, mg.Image.from_array(x), mg.Image.from_array(y))

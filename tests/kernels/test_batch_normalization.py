@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -1044,8 +1045,10 @@ class TestTheShadersOfGPUs:
         check(case, run(case))
 
     @pytest.mark.parametrize("shape", [(3, 9, 7, 5), (4, 40, 40, 64), (2, 99, 99, 24)])
-    def test_halves(self, shape):
-        case = Case.draw(shape, np.float16, seed=12, neuron=mg.NeuronDescriptor("relu", 0.25))
+    @pytest.mark.parametrize("name", ["relu", "prelu"] if gpu_forms.HALVES else ["relu"])
+    def test_halves(self, shape, name):
+        slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
+        case = Case.draw(shape, np.float16, seed=12, neuron=mg.NeuronDescriptor(name, 0.25, data=slopes))
         check(case, run(case))
 
     @pytest.mark.parametrize("shape", [(2, 31, 33, 64), (1, 64, 64, 33), (4, 1, 1, 300)])

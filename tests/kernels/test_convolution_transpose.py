@@ -54,13 +54,18 @@ def test_results_and_gradients_match_the_reference(data, geometry):
     x = data.draw(values((geometry["images"], *geometry["size"], inputs), dtype))
     w = data.draw(values((outputs, *geometry["kernel"], geometry["inputs"]), np.float32))
     b = data.draw(values((outputs,), np.float32)) if data.draw(st.booleans()) else None
+    shape = (geometry["images"], *geometry["result"], outputs)
+    check(geometry, x, w, b, data.draw(values(shape, dtype)))
+
+
+def check(geometry: dict[str, Any], x: np.ndarray, w: np.ndarray, b: np.ndarray | None, g: np.ndarray) -> None:
+    dtype, groups, shape, outputs = x.dtype, geometry["groups"], g.shape, g.shape[3]
     source = source_of(w, b, stride=geometry["stride"], dilation=geometry["dilation"], groups=groups)
     kernel, gradient = mg.ConvolutionTranspose(source), mg.ConvolutionTransposeGradient(source)
     kernel.kernel_offset_y, kernel.kernel_offset_x = geometry["offset"]
-    shape = (geometry["images"], *geometry["result"], outputs)
     image = mg.Image.from_array(x)
     y = FencedImage.of(mg.ImageDescriptor(image.channel_format, shape[2], shape[1], outputs, shape[0]))
-    g, dx = data.draw(values(shape, dtype)), FencedImage.of(image.descriptor)
+    dx = FencedImage.of(image.descriptor)
     with mg.CommandBuffer() as commands:
         state = kernel.result_state(image, destination_image=y.image)
         kernel.encode(commands, image, destination_image=y.image, destination_state=state)
@@ -82,6 +87,12 @@ def test_results_and_gradients_match_the_reference(data, geometry):
         (dtype, np.float32, np.float32), strict=True,
     ):  # fmt: skip
         assert_within(actual, one, error_bound(stored, terms, size, one), name=name)
+
+
+def test_vectors_of_halves():
+    geometry = {"stride": (2, 1), "dilation": (1, 1), "offset": (1, 0), "groups": 1, "result": (7, 5)}
+    x, g = array(1, 2, 4, 5, 16, dtype=np.float16), array(2, 2, 7, 5, 8, dtype=np.float16)
+    check(geometry, x, array(3, 8, 3, 3, 16), array(4, 8), g)
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2])

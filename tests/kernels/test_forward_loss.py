@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -60,6 +61,10 @@ def sizes(kind: str, y: np.ndarray, t: np.ndarray, options: dict[str, Any]) -> t
 
 @given(case=cases(), seed=st.integers(0, 2**32 - 1))
 def test_losses_and_gradients_match_the_reference(case, seed):
+    check(case, seed)
+
+
+def check(case: Any, seed: int) -> None:
     kind, dtype, shape, reduction, across, options = case
     y, t = drawn(kind, shape, dtype, seed)
     source, labels, weights = mg.Image.from_array(y), mg.Image.from_array(t), image_of(options["weights"])
@@ -140,6 +145,12 @@ class TestAsOnAGPU:
     @pytest.mark.parametrize("kind", ["huber", "softmax_cross_entropy"])
     def test_images_of_many_shares(self, kind):
         test_images_of_many_shares_and_views_of_channels(kind)
+
+    @pytest.mark.parametrize("kind", ["huber", "softmax_cross_entropy"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_losses_and_both_gradients(self, kind, dtype):
+        options = {"weight": 0.5, "label_smoothing": 0.25, "number_of_classes": 5, "epsilon": 0.125, "delta": 0.5}
+        check((kind, dtype, (1, 3, 3, 5), "sum", False, options | {"weights": None}), 8)
 
 
 @pytest.mark.parametrize("kind", ["mean_squared_error", "softmax_cross_entropy"])

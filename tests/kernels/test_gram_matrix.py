@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -37,7 +38,11 @@ def check_against_the_reference(data: Any) -> None:
     shape = (data.draw(batch_sizes()), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), channels)
     dtype = data.draw(channel_formats()).dtype
     x = data.draw(values(shape, dtype))
-    g = data.draw(values((shape[0], 1, channels, channels), dtype))
+    check(x, data.draw(values((shape[0], 1, channels, channels), dtype)))
+
+
+def check(x: np.ndarray, g: np.ndarray) -> None:
+    shape, channels, dtype = x.shape, x.shape[3], x.dtype
     source, y, state = encode(mg.GramMatrixCalculation(0.5), x)
     expected = reference.gram_matrix(x, alpha=0.5)
     bound = error_bound(dtype, shape[1] * shape[2] + 2, reference.gram_matrix(np.abs(x), alpha=0.5), expected)
@@ -73,6 +78,14 @@ class TestTheShadersOfGPUs:
             if data.draw(st.booleans(), label="in tiles"):
                 patch.setattr(gram_matrix_dispatch, "FEWEST_PRODUCTS", 1)
             check_against_the_reference(data)
+
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("shape", [(8, 7, 5, 1), (12, 6, 8, 1), (2, 9, 7, 33), (2, 9, 7, 40)])
+    def test_single_channels_and_tiles(self, shape, dtype, monkeypatch):
+        monkeypatch.setattr(gram_matrix_dispatch, "FEWEST_PRODUCTS", 1)
+        rng = np.random.default_rng(3)
+        g = rng.standard_normal((shape[0], 1, shape[3], shape[3])).astype(dtype)
+        check(rng.standard_normal(shape).astype(dtype), g)
 
 
 def test_a_view_of_channels_and_an_archive():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,11 +73,12 @@ class TestTheShadersOfGPUs:
     def test_results_and_gradients_match_the_reference(self, data):
         check_drawn(data)
 
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("mode", MODES)
-    def test_four_channels_at_a_time(self, mode):
+    def test_four_channels_at_a_time(self, mode, dtype):
         kernel = mg.Pad((2, 3, 0), (4, 1, 0), np.arange(8.0))
         kernel.edge_mode = mg.EdgeMode[mode.upper()]
-        check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, 8)).astype(np.float32))
+        check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, 8)).astype(dtype))
 
 
 def test_a_fill_value_for_each_channel():

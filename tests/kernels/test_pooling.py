@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -634,12 +635,23 @@ class TestOneThreadForEachElement:
     @pytest.mark.parametrize(("size", "stride"), BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS])
     @pytest.mark.parametrize("channels", [5, 8])
     @pytest.mark.parametrize("edge", ["zero", "clamp"])
-    def test_common_windows(self, kind, size, stride, channels, edge):
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_common_windows(self, kind, size, stride, channels, edge, dtype):
         geometry = WindowGeometry(9, 7, size, size, stride, stride, 1, 1, 0, 1, 7 // stride, 6 // stride)
-        x = np.random.default_rng(18).standard_normal((2, 7, 9, channels)).astype(np.float32)
-        g = np.random.default_rng(19).standard_normal((2, 6 // stride, 7 // stride, channels)).astype(np.float32)
-        keywords = kind.keywords(geometry, edge)
-        source, _, state = encode(kind.kernel(geometry, edge), x, g.shape[1:3])
-        dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
-        expected = kind.reference_gradient(g, x, **keywords)
-        assert_within(dx, expected, kind.bound(geometry, np.float32, kind.magnitude(g, x, **keywords), expected))
+        check_gradient_of(kind, geometry, channels, edge, dtype)
+
+    @pytest.mark.parametrize("channels", [3, 4])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_windows_with_more_taps_than_a_byte_counts(self, channels, dtype):
+        check_gradient_of(MAX, WindowGeometry(20, 18, 17, 16, 1, 1, 1, 1, 8, 8, 4, 3), channels, "zero", dtype)
+
+
+def check_gradient_of(kind: Kind, geometry: WindowGeometry, channels: int, edge: str, dtype: Any) -> None:
+    x = np.random.default_rng(18).standard_normal((2, geometry.height, geometry.width, channels)).astype(dtype)
+    size = geometry.result_height, geometry.result_width
+    g = np.random.default_rng(19).standard_normal((2, *size, channels)).astype(dtype)
+    keywords = kind.keywords(geometry, edge)
+    source, _, state = encode(kind.kernel(geometry, edge), x, size)
+    dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
+    expected = kind.reference_gradient(g, x, **keywords)
+    assert_within(dx, expected, kind.bound(geometry, dtype, kind.magnitude(g, x, **keywords), expected))

@@ -303,7 +303,16 @@ class TestTheShadersOfGPUs:
     @each_kind
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize(
-        "shape", [(2, 90, 61, 8), (1, 3, 300, 40), (1, 3, 5, 1032), (1, 70, 61, 13), (60, 7, 9, 64)]
+        "shape",
+        [
+            (2, 90, 61, 8),
+            (1, 3, 300, 40),
+            (1, 3, 5, 1032),
+            (1, 70, 61, 13),
+            (60, 7, 9, 64),
+            (1, 2, 3, 2100),
+            (1, 2, 4, 2100),
+        ],
     )
     def test_vectors_and_tiles_of_all_widths(self, kind, shape, dtype):
         """Few rows and many, of one threadgroup and of several; results next to each other and not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -49,16 +50,20 @@ def encode_gradient(g: np.ndarray, other: np.ndarray, state: Any, is_secondary: 
 
 
 def check_against_the_reference(kind: Any, data: Any) -> None:
-    make, options = kind
     channels = data.draw(st.sampled_from([1, 2, 3, 4, 7, 31, 32, 33, 40, 64, 300]))
     shape = (data.draw(batch_sizes()), data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6)), channels)
     dtype = data.draw(channel_formats()).dtype
     x, w = data.draw(values(shape, dtype)), data.draw(values(shape, dtype, ties=data.draw(st.booleans())))
+    check(kind, x, w, data.draw(values((*shape[:3], 1), dtype)))
+
+
+def check(kind: Any, x: np.ndarray, w: np.ndarray, g: np.ndarray) -> None:
+    make, options = kind
+    dtype = x.dtype
     y, state = encode(make(), x, w)
     expected = reference.weighted_reduction(x, w, **options)
     sizes = reference.weighted_reduction(np.abs(x), np.abs(w), **options)
-    assert_within(y, expected, error_bound(dtype, channels + 3, sizes, expected))
-    g = data.draw(values(y.shape, dtype))
+    assert_within(y, expected, error_bound(dtype, x.shape[3] + 3, sizes, expected))
     exact = reference.weighted_reduction_gradient(g, x, w, **options)
     for is_secondary, other in enumerate((w, x)):
         if is_secondary and state.counts_weights:
@@ -80,6 +85,15 @@ class TestTheShadersOfGPUs:
     @given(data=st.data())
     def test_forward_and_gradients_match_the_reference(self, kind, data):
         check_against_the_reference(kind, data)
+
+    @each_kind
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("shape", [(1, 2, 4, 1), (1, 2, 3, 2100), (1, 2, 4, 2100)])
+    def test_one_channel_and_so_many_that_they_are_added_up_in_parts(self, kind, shape, dtype):
+        rng = np.random.default_rng(4)
+        x, w, g = (rng.standard_normal(each).astype(dtype) for each in (shape, shape, (*shape[:3], 1)))
+        w[..., ::3] = 0
+        check(kind, x, w, g)
 
 
 @each_kind
