@@ -26,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = parsed.run(parsed)
         sys.stdout.flush()
         return status
-    except MPSGradError as error:
-        print(f"mpsgrad: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:
         # The reader, such as head, has what it wanted; the interpreter must not fail when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (MPSGradError, OSError, MemoryError) as error:
+        print(f"mpsgrad: {error}", file=sys.stderr)
         return 1

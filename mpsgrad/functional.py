@@ -119,7 +119,7 @@ _SIZES = {
 
 
 def _pair(name: str, value: Pair) -> tuple[int, int]:
-    if isinstance(value, int):
+    if isinstance(value, (int, np.integer)):
         return value, value
     try:
         y, x = value
@@ -133,7 +133,7 @@ def _padding(value: str | Pair | Padding) -> Padding:
         if value not in _SIZES:
             raise FormatError(f"padding is {value!r}; it has to be 'same', 'valid', 'full', or pixels")
         return DefaultPadding(_SIZES[value])
-    if isinstance(value, (int, tuple)):
+    if isinstance(value, (int, np.integer, tuple)):
         y, x = _pair("padding", value)
         return ExplicitPadding(x=x, y=y)
     return value
@@ -149,6 +149,15 @@ def _edge_mode(value: str | EdgeMode) -> EdgeMode:
 
 def _image(array: Any) -> Image:
     return Image.from_array(np.ascontiguousarray(array))
+
+
+def _channels(name: str, array: Any) -> int:
+    shape = np.shape(array)
+    if len(shape) not in (3, 4):
+        raise GeometryError(
+            f"{name} has shape {shape}; it has to be (images, height, width, channels) or (height, width, channels)"
+        )
+    return shape[-1]
 
 
 def _like(image: Image, array: Any) -> np.ndarray:
@@ -287,10 +296,11 @@ def pooling_l2_norm_gradient(
 def _convolution_data_source(
     source: Any, weights: Any, biases: Any, stride: Pair, dilation: Pair, groups: int
 ) -> ConvolutionDataSource:
-    if np.ndim(weights) == 4 and np.shape(source)[-1] != np.shape(weights)[3] * groups:
+    channels = _channels("source", source)
+    if np.ndim(weights) == 4 and channels != np.shape(weights)[3] * groups:
         raise GeometryError(
-            f"source has {np.shape(source)[-1]} feature channels but weights of shape {np.shape(weights)} in {groups} "
-            f"groups take {np.shape(weights)[3] * groups}"
+            f"source has {channels} feature channels but weights of shape {np.shape(weights)} in {groups} groups take "
+            f"{np.shape(weights)[3] * groups}"
         )
     return ConvolutionDataSource.from_arrays(
         np.ascontiguousarray(weights),
@@ -420,7 +430,7 @@ def fully_connected_gradient(
 
 
 def _normalization(source: Any, gamma: Any, beta: Any, epsilon: float, mean: Any = None, variance: Any = None) -> Any:
-    channels = np.shape(source)[-1]
+    channels = _channels("source", source)
     data_source = BatchNormalizationDataSource.from_arrays(
         gamma=np.ones(channels, np.float32) if gamma is None else np.ascontiguousarray(gamma),
         beta=np.zeros(channels, np.float32) if beta is None else np.ascontiguousarray(beta),
@@ -476,7 +486,7 @@ def batch_normalization_gradient(
 
 
 def _gamma_and_beta(source: Any, gamma: Any, beta: Any) -> dict[str, Any]:
-    channels = np.shape(source)[-1]
+    channels = _channels("source", source)
     return {
         "gamma": np.ones(channels, np.float32) if gamma is None else np.ascontiguousarray(gamma),
         "beta": np.zeros(channels, np.float32) if beta is None else np.ascontiguousarray(beta),
@@ -951,7 +961,7 @@ def weighted_reduction_gradient(
     is none for the weights."""
     x, w, incoming = _image(source), _image(weights), _image(source_gradient)
     forward, of_weights = _weighted_reduction(mean, by_non_zero_weights), None
-    state = forward.result_state(x, w, destination_image=incoming)
+    state = forward.result_state(x, w, destination_image=Image(forward.destination_image_descriptor([x, w])))
     with CommandBuffer() as commands:
         of_source = ReduceFeatureChannelsAndWeightsGradient().encode(commands, incoming, w, state)
         if not by_non_zero_weights:

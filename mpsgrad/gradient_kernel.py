@@ -60,7 +60,8 @@ class GradientKernel(BinaryKernel):
     @staticmethod
     def _whole_forward_source(snapshot: ForwardSnapshot) -> Region:
         """All pixels of the images that the forward kernel read."""
-        if snapshot.offset.z == 0 and snapshot.images == snapshot.source.number_of_images:
+        written = snapshot.destination.number_of_images - snapshot.clip_rect.origin.z
+        if snapshot.offset.z == 0 and snapshot.images == snapshot.source.number_of_images == written:
             return NO_CLIP
         return Region(Origin(0, 0, snapshot.offset.z), Size(MAXIMUM, MAXIMUM, snapshot.images))
 

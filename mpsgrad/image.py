@@ -458,8 +458,8 @@ class Image:
     def write(self, array: Any) -> None:
         """Replaces the contents by ``array``, which has the image's shape and dtype.
 
-        Waits for the command buffer that writes the image. Raises ``GeometryError`` for another shape and
-        ``FormatError`` for another dtype.
+        Waits for the command buffer that writes the image and, on CPUs, for committed work that reads it; on a Mac let
+        that complete first. Raises ``GeometryError`` for another shape and ``FormatError`` for another dtype.
         """
         values = _as_array("Image.write", array)
         if values.shape != self.shape:
@@ -467,6 +467,7 @@ class Image:
         if values.dtype != self.dtype or not values.dtype.isnative:
             raise FormatError(f"Image.write: the array is {values.dtype!r} but the image {self.dtype!r}")
         self._wait_for_writer("written", needs_result=False)
+        self.device.wait_until_unused(self.buffer)
         if self.buffer.memory is None and self.parent is None:
             self.buffer.write(np.ascontiguousarray(values))
             return

@@ -124,6 +124,7 @@ def test_render_takes_a_kernel_functions_name_and_a_dtype(capsys: pytest.Capture
     half = rendered(capsys, "soft_max_gradient", "--dtype", "half", "--for", "metal")
     assert "device half* destination" in half
     assert "device half*" not in single
+    assert rendered(capsys, "log_soft_max_spread") == single  # a kernel that has several forms
 
 
 def test_render_shows_line_directives_when_asked(capsys: pytest.CaptureFixture[str]) -> None:

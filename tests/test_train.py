@@ -89,6 +89,12 @@ def test_an_unknown_device_is_an_error_in_one_line(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "metrics.json").exists()
 
 
+def test_an_output_that_is_no_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert train(tmp_path / "file") == 1
+    assert capsys.readouterr().err.startswith("mpsgrad: [Errno 17] File exists")
+
+
 @pytest.mark.parametrize("options", [("--epochs", "0"), ("--batch-size", "-1"), ("--seed", "x")])
 def test_bad_options_are_refused(tmp_path: Path, options: tuple[str, str]) -> None:
     with pytest.raises(SystemExit) as caught:

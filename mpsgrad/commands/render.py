@@ -22,7 +22,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
         help="print the shader that a device's compiler gets",
         description="Prints a family of kernels as a device's compiler gets it.",
     )
-    parser.add_argument("name", metavar="NAME", help="a shader family, such as soft_max, or a kernel function in one")
+    parser.add_argument(
+        "name", metavar="NAME", help="a shader family such as soft_max, or a kernel of one such as pooling_max_gradient"
+    )
     parser.add_argument(
         "--dtype", choices=DTYPES, help="the images' type (default: the first that the family has, mostly float)"
     )
@@ -68,10 +70,14 @@ def _function_names(family: ShaderFamily) -> list[str]:
 
 
 def _find(name: str) -> ShaderFamily | None:
-    """The family called ``name``, else the one with a kernel function of that name."""
+    """The family called ``name``, else the one with a kernel function of that name, else with forms of one."""
     if name in FAMILIES:
         return FAMILIES[name]
-    return next((family for family in FAMILIES.values() if name in _function_names(family)), None)
+    families = FAMILIES.values()
+    exact = next((family for family in families if name in _function_names(family)), None)
+    if exact is not None or not name:
+        return exact
+    return next((f for f in families if any(each.startswith(f"{name}_") for each in _function_names(f))), None)
 
 
 def _unknown(name: str) -> str:

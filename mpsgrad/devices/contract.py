@@ -212,6 +212,13 @@ class Device(ABC):
         """Whether what ``Buffer.write`` copies arrives after the work that was submitted before it."""
         return False
 
+    def wait_until_unused(self, buffer: Buffer) -> None:
+        """Blocks until submitted work no longer uses ``buffer``, where a write would not be ordered and that is known.
+
+        Failures of that work are left to those who wait for it.
+        """
+        return
+
     @property
     def part_alignment(self) -> int | None:
         """What the first byte of a ``Buffer.part`` is a multiple of; None where kernels take whole buffers only."""

@@ -6,6 +6,7 @@ memory, so a buffer is plain host memory that NumPy views directly.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import importlib.metadata
@@ -245,6 +246,16 @@ class OpenCLBuffer(Buffer):
             self.device._recycle(memory)
 
 
+def _finish(queue: pyopencl.CommandQueue, process: int) -> None:
+    """Lets work end before the interpreter does: Intel's runtime crashes if it still runs when it is unloaded."""
+    import pyopencl as cl
+
+    # A forked process has none of the threads that its parent's work waits for.
+    if os.getpid() == process:
+        with contextlib.suppress(cl.Error):
+            queue.finish()
+
+
 class _WithoutCompilerWarnings:
     """pyopencl warns of every build that logs something. The warnings module's own context manager restores the filters
     of whichever thread left last, so threads that build at the same time share one entry into it."""
@@ -319,7 +330,9 @@ class OpenCLDevice(Device):
     def _queue(self) -> pyopencl.CommandQueue:
         import pyopencl as cl
 
-        return cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+        queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+        atexit.register(_finish, queue, os.getpid())
+        return queue
 
     def allocate(self, nbytes: int) -> OpenCLBuffer:
         size = pooled_size(nbytes, mmap.PAGESIZE)
@@ -472,6 +485,13 @@ class OpenCLDevice(Device):
                 except cl.Error as error:
                     raise refusal(function, error) from error
         return self._submitted(dispatches, events[:1] + events[-1:], label)
+
+    def wait_until_unused(self, buffer: Buffer) -> None:
+        with self._lock:
+            users = [submission for submission in self._in_flight if submission.uses(buffer)]
+        if users:
+            with contextlib.suppress(DeviceError):
+                users[-1].wait()
 
     def record(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLRecording:
         return OpenCLRecording(self, dispatches, label)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpsgrad.devices.contract import Dispatch, Function, Library, RecordedWork, Submission, require_constants
+from mpsgrad.devices.contract import Buffer, Dispatch, Function, Library, RecordedWork, Submission, require_constants
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import KernelSignature
 
@@ -112,6 +112,14 @@ class OpenCLSubmission(Submission):
 
         return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
 
+    def uses(self, buffer: Buffer) -> bool:
+        """Whether the work is still running and has ``buffer`` among its arguments."""
+        held = self._held
+        if held is None or self.is_complete:
+            return False
+        dispatches = held.dispatches if isinstance(held, OpenCLRecording) else held
+        return any(used is buffer for dispatch in dispatches for used in dispatch.buffers)
+
     @property
     def gpu_time(self) -> float | None:
         if self._first is None or self._last is None:
@@ -129,7 +137,7 @@ class OpenCLRecording(RecordedWork):
         import pyopencl as cl
 
         self._device = device
-        self._dispatches = dispatches
+        self.dispatches = dispatches
         self.label = label
         self.launches: list[tuple[pyopencl.Kernel, Threads, Threads, Threads | None]] = []
         self.functions: list[OpenCLFunction] = []

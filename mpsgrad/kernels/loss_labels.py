@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mpsgrad.data_type import float_values
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import Size, integer, integers
@@ -21,11 +22,11 @@ def _require(owner: str, argument: str, kind: type, value: Any) -> None:
 class LossDataDescriptor:
     """Labels or weights as float32 values. Source: ``MPSCNNLossDataDescriptor``.
 
-    ``data`` is copied; its layout is "HWC" or "CHW"; ``size`` is (width, height, feature channels). A row, of pixels or
-    in CHW of one channel, begins ``bytes_per_row`` after the one before, and with CHW the rows of a channel
-    ``bytes_per_image`` after those of the one before; without them the values follow each other. Raises ``FormatError``
-    for another dtype or layout, and ``GeometryError`` for another number of values, for fewer than these distances
-    need, and for distances that are no multiple of 4 or too short.
+    ``data``, an array or the bytes of one, is copied; its layout is "HWC" or "CHW"; ``size`` is (width, height, feature
+    channels). A row, of pixels or in CHW of one channel, begins ``bytes_per_row`` after the one before, and with CHW
+    the rows of a channel ``bytes_per_image`` after those of the one before; without them the values follow each other.
+    Raises ``FormatError`` for another dtype or layout, and ``GeometryError`` for another number of values, for fewer
+    than these distances need, and for distances that are no multiple of 4 or too short.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class LossDataDescriptor:
         bytes_per_image: int | None = None,
     ) -> None:
         owner = type(self).__name__
-        values = np.asarray(data)
+        values = float_values(owner, data)
         if values.dtype != np.float32 or not values.dtype.isnative:
             raise FormatError(f"{owner}: data is {values.dtype!r}; it has to be float32 in native byte order")
         if layout not in ("HWC", "CHW"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.archive import archivable
+from mpsgrad.data_type import float_values
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.shader import ParameterStruct
@@ -88,8 +89,8 @@ class NeuronDescriptor:
     b) and the second term of GELU (printed: twice as large).
 
     ``neuron_type`` is a ``NeuronType`` or its name in lower case. ``a``, ``b`` and ``c`` left out take the defaults.
-    ``data`` has one slope for each feature channel that is processed, for PRELU only; it is copied. The descriptor
-    cannot be changed: ``dataclasses.replace`` makes another.
+    ``data``, an array or the bytes of one, has one slope for each feature channel that is processed, for PRELU only; it
+    is copied. The descriptor cannot be changed: ``dataclasses.replace`` makes another.
 
     Raises ``FormatError`` for a wrong type and ``GeometryError`` for parameters that are not finite, a base that is
     neither positive nor -1, and missing, empty or superfluous data.
@@ -202,7 +203,7 @@ def _slopes(data: Any) -> np.ndarray:
     if data is None:
         raise GeometryError("NeuronDescriptor: data is None; PRELU needs one slope for each feature channel")
     try:
-        slopes = np.array(data, np.float32)
+        slopes = np.array(float_values("NeuronDescriptor", data), np.float32)
     except (TypeError, ValueError):
         raise FormatError(f"NeuronDescriptor: data is {data!r}; it has to be a sequence of numbers") from None
     if slopes.ndim != 1 or slopes.size == 0:

@@ -37,6 +37,7 @@ def train_digits(
     The learning rate falls from ``LEARNING_RATE`` to 0 along half a cosine. The same seed on the same device gives the
     same weights, bit for bit. Returns the verification of the last step's gradient kernels.
     """
+    output.mkdir(parents=True, exist_ok=True)
     plots = can_plot(console)
     data = digits.load()
     generator = np.random.default_rng(seed)
@@ -77,7 +78,6 @@ def train_digits(
     verifications = verify(network.layers, np.array(step.prediction), step.labels, np.array(step.gradient))
     console.print(epoch_table(history))
     console.print(verification_table(verifications))
-    output.mkdir(parents=True, exist_ok=True)
     rate = epochs * count / sum(epoch.seconds for epoch in history)
     write_metrics(output, history, history[-1].test_accuracy, rate, device.name)
     write_weights(output, network.parameters())

@@ -211,6 +211,16 @@ for use in (mg.default_device, mg.SoftMax, mg.CommandBuffer, lambda: mg.Image(de
 """
 
 
+def test_a_program_may_end_while_its_work_runs():
+    code = """
+import numpy as np, mpsgrad as mg
+source, kernel, commands = mg.Image.from_array(np.ones((8, 64, 64, 64), np.float32)), mg.SoftMax(), mg.CommandBuffer()
+results = [kernel.encode(commands, source) for _ in range(20)]
+commands.commit()
+"""
+    assert succeeded(run(code)) == ""
+
+
 def test_without_any_driver_import_works_and_the_first_use_says_what_to_install(tmp_path):
     out = succeeded(run(HIDDEN + FIRST_USE, MPSGRAD_CACHE=str(tmp_path), MPSGRAD_DEVICE=""))
     assert out.count("no device that can run Metal kernels was found") == 4

@@ -338,6 +338,15 @@ def test_reading_waits_for_the_kernel_that_writes():
     np.testing.assert_array_equal(np.asarray(y), x)
 
 
+def test_writing_waits_for_committed_work_that_reads_the_image():
+    source, kernel = mg.Image.from_array(np.ones((1, 64, 64, 64), np.float32)), mg.SoftMax()
+    commands = mg.CommandBuffer()
+    results = [kernel.encode(commands, source) for _ in range(20)]
+    commands.commit()
+    source.write(np.full(source.shape, np.nan, np.float32))
+    np.testing.assert_allclose(np.asarray(results[-1]), 1 / 64, rtol=1e-5)
+
+
 def test_an_image_that_discarded_work_was_to_write_can_be_written():
     x = array(1, 2, 3, 4)
     with pytest.raises(ZeroDivisionError), mg.CommandBuffer() as commands:

@@ -335,6 +335,19 @@ def test_a_binary_state_is_a_snapshot_with_parts():
         assert temporary.is_temporary and temporary.read_count == 1
 
 
+def test_all_images_of_a_source_may_become_some_of_a_longer_result():
+    """The gradient is that of the images that were written, and belongs to the source's first to last one."""
+    descriptor = mg.NeuronDescriptor(mg.NeuronType.LINEAR, a=2.0)
+    kernel, gradient = mg.Neuron(descriptor), mg.NeuronGradient(descriptor)
+    kernel.clip_rect = mg.Region(mg.Origin(0, 0, 1), mg.Size(4, 3, 2))
+    source, result = mg.Image.from_array(array(2, 3, 4, 5)), mg.Image.from_array(array(4, 3, 4, 5))
+    state, incoming = kernel.result_state(source, destination_image=result), array(*result.shape)
+    run(kernel, source, result, destination_state=state)
+    with mg.CommandBuffer() as commands:
+        dx = gradient.encode(commands, mg.Image.from_array(incoming), source, state)
+    np.testing.assert_array_equal(np.asarray(dx), 2 * incoming[1:3])
+
+
 def test_a_gradient_kernel_has_no_state_of_its_own():
     x = mg.Image.from_array(array(1, 2, 2, 4))
     assert mg.SoftMaxGradient().result_state(x, x, destination_image=mg.Image(x.descriptor)) is None

@@ -507,6 +507,20 @@ def test_kernels_are_archived_and_copied() -> None:
         mps.MPSCNNPoolingMax.initWithCoder(data)
 
 
+def test_data_may_be_bytes() -> None:
+    values = np.arange(24, dtype=np.float32)
+    neuron = mps.MPSNNNeuronDescriptor.cnnNeuronPReLUDescriptorWithData(values.tobytes(), noCopy=False)
+    labels = mps.MPSCNNLossDataDescriptor.cnnLossDataDescriptorWithData(
+        values.tobytes(),
+        layout=mps.MPSDataLayoutFeatureChannelsxHeightxWidth,
+        size=mps.MTLSizeMake(2, 3, 4),
+    )
+    np.testing.assert_array_equal(neuron.data, values)
+    np.testing.assert_array_equal(labels.data, values.reshape(4, 3, 2).transpose(1, 2, 0))
+    with pytest.raises(mg.GeometryError, match="data has 5 bytes"):
+        mg.LossDataDescriptor(b"bytes", size=(1, 1, 1))
+
+
 ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: mps.MPSCNNPoolingMax.initWithDevice(None, kernelWidht=3, kernelHeight=3),
