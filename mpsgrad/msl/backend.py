@@ -64,6 +64,8 @@ class Backend(ABC):
     threadgroup_variable: str
     has_native_constructors: bool
     has_inner_threadgroup_variables: bool
+    finds_functions_by_arguments: bool
+    """Whether the library's functions on vectors are known only to calls with vectors as arguments."""
     has_wrapping_shifts: bool
     """Whether shift counts are taken modulo the width of what is shifted, as Metal does."""
     class_scalars: frozenset[str]

@@ -138,6 +138,7 @@ class CUDABackend(Backend):
     threadgroup_variable = "__shared__"
     has_native_constructors = True
     has_inner_threadgroup_variables = True
+    finds_functions_by_arguments = True
     has_wrapping_shifts = False
     class_scalars = frozenset({"half", "bfloat"})
     definitions = {"__MPSGRAD_CUDA__": "1"}

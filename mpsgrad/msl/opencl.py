@@ -119,6 +119,7 @@ class OpenCLBackend(Backend):
     threadgroup_variable = "__local"
     has_native_constructors = False
     has_inner_threadgroup_variables = False
+    finds_functions_by_arguments = False
     has_wrapping_shifts = True
     class_scalars = frozenset({"bfloat"})
 

@@ -66,6 +66,7 @@ LAST_BUFFER_INDEX = 30
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
+_QUALIFIERS = ("metal", "precise", "fast")
 _COMPARISONS = ("==", "!=", "<=", ">=")
 _SHIFTS = ("<<", ">>", "<<=", ">>=")
 WHOLE = f"whole{RENAMED_SUFFIX}"
@@ -76,6 +77,13 @@ CONSTRUCT = f"construct{RENAMED_SUFFIX}"
 CHOOSE, ARM, ARM_OF_BFLOAT = (f"{name}{RENAMED_SUFFIX}" for name in ("choose", "arm", "arm_of_bfloat"))
 WRAP, COUNT = f"wrap{RENAMED_SUFFIX}", f"count{RENAMED_SUFFIX}"
 CONSTRUCT_ONE = f"construct_one{RENAMED_SUFFIX}"
+
+# Where the library's functions on vectors are found by their arguments only, a variable of the same name hides them.
+REACHED = "reached_"
+_REACHING = (
+    f"template <typename... A> inline constexpr auto {REACHED}{{0}}(A &&...a) {{{{"
+    " return {0}(static_cast<A &&>(a)...); }}\n"
+)
 
 _TYPE_NAME = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|float|size_t|auto|void|unsigned|signed)[234]?$")
 _SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
@@ -216,6 +224,7 @@ class _Translator:
         self._entry_points: set[str] = set()
         # By the identity of a token: what stands before it, and the left side of a compound assignment that converts.
         self._functions_passed: set[str] = set()
+        self._reached_functions: set[str] = set()
         self._before: dict[int, str] = {}
         self._unnamed_spaces: frozenset[int] = frozenset()
         self._converted: dict[int, tuple[int, int]] = {}
@@ -277,6 +286,7 @@ class _Translator:
         members = {b.text for a, b in pairwise(self._tokens) if a.text == "."}
         prelude = self._backend.opening(names, members, self._launch) + self._library.prelude(names)
         prelude += self._vector_makers() + self._launch_opening
+        prelude += "".join(_REACHING.format(name) for name in sorted(self._reached_functions))
         prelude += "".join(member_template(name, self._spelling(name)) for name in members_in_checks)
         text, shifts = emit(output, self._filename, prelude)
         return Translation(text, self._signatures, self._function_constants.declared, shifts)
@@ -771,15 +781,27 @@ class _Translator:
         return len(arguments) > 1
 
     @cached_property
+    def _is_open(self) -> bool:
+        """Whether the program says ``using namespace metal``."""
+        texts = [token.text for token in self._tokens]
+        return any(words == ("using", "namespace", "metal") for words in zip(texts, texts[1:], texts[2:], strict=False))
+
+    @cached_property
     def _hidden(self) -> frozenset[str]:
-        """The functions of the library that the program calls by ``metal::`` beside its own of the same name."""
-        called = {
-            name.text
-            for space, colons, name in zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
-            if space.text == "metal" and colons.text == "::"
-        }
+        """The functions of the library that the program's own of the same name are not to be taken for.
+
+        Where the library's names are open to the program, those that it calls by a qualifier.
+        """
         known = self._library.sections.keys() | self._backend.library_names
-        return frozenset(called & self._program.functions.keys() & known)
+        called, opened = set(), set()
+        triples = zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
+        for index, (space, colons, name) in enumerate(triples):
+            if space.text in _QUALIFIERS and colons.text == "::":
+                called.add(name.text)
+                if index and self._tokens[index - 1].text == "using":
+                    opened.add(name.text)
+        own = self._program.functions.keys() & known
+        return frozenset(own & called if self._is_open else own - opened)
 
     @cached_property
     def _own_functions(self) -> frozenset[str]:
@@ -788,12 +810,9 @@ class _Translator:
         Where the library's names are open to the program, functions with parameters of its own types or of any type
         overload the library's, and keep their name.
         """
-        texts = [token.text for token in self._tokens]
-        is_open = any(
-            words == ("using", "namespace", "metal") for words in zip(texts, texts[1:], texts[2:], strict=False)
-        )
-        if not is_open:
+        if not self._is_open:
             return self._hidden
+        texts = [token.text for token in self._tokens]
         overloads = set()
         for start, opening, _ in self._program.function_heads:
             types = [
@@ -804,7 +823,22 @@ class _Translator:
                 overloads.add(texts[opening - 1])
         return self._hidden - overloads
 
+    @cached_property
+    def _shadowed(self) -> frozenset[str]:
+        """The functions of the library whose names the program also gives to variables and members."""
+        known = self._library.sections.keys() | self._backend.library_names
+        bare = {
+            name.text
+            for before, name, after in zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
+            if before.text != "::" and after.text not in ("(", "::", "<")
+        }
+        return frozenset(bare & known)
+
     def _library_spelling(self, name: str) -> str:
+        """The target's name for the library's function ``name``, whatever the program means by it."""
+        if not self._fast_math and f"precise::{name}" in self._library.sections:
+            self._used.add(f"precise::{name}")
+            return f"precise_{name}{RENAMED_SUFFIX}"
         renamed = name in self._library.renamed and name not in self._users_names
         return name + RENAMED_SUFFIX if renamed else name
 
@@ -818,7 +852,7 @@ class _Translator:
                 suffixed = self._uses_float_atomics
             suffix = f"_own{RENAMED_SUFFIX}" if name in self._own_functions else RENAMED_SUFFIX if suffixed else ""
             spelling = name + suffix
-            if not self._fast_math and f"precise::{name}" in self._library.sections:
+            if not self._fast_math and name not in self._own_functions and f"precise::{name}" in self._library.sections:
                 self._used.add(f"precise::{name}")
                 spelling = f"precise_{name}{RENAMED_SUFFIX}"
             self._spellings[name] = spelling
@@ -840,18 +874,23 @@ class _Translator:
         if position >= len(tokens):
             return position
         name = tokens[position].text
-        if name in self._hidden and not {"precise", "fast"} & set(qualifiers):
-            # The program has a function of this name too, which the library's must not be taken for.
-            if name in self._library.sections:
-                self._used.add(name)
-            outermost = "" if output and output[-1].text == "::" else "::"
-            output.append(tokens[position].replaced(outermost + self._library_spelling(name)))
-            return position + 1
         for qualifier in ("precise", "fast"):
             if qualifier in qualifiers and f"{qualifier}::{name}" in self._library.sections:
                 self._used.add(f"{qualifier}::{name}")
                 output.append(tokens[position].replaced(f"{qualifier}_{name}{RENAMED_SUFFIX}"))
                 return position + 1
+        is_call = position + 1 < len(tokens) and tokens[position + 1].text == "("
+        if name in self._hidden or (is_call and name in self._shadowed):
+            # The program means something else too by this name, which the library's function must not be taken for.
+            self._used.add(name)
+            spelling = self._library_spelling(name)
+            if not self._backend.finds_functions_by_arguments:
+                spelling = spelling if output and output[-1].text == "::" else f"::{spelling}"
+            elif not spelling.startswith("precise_"):
+                self._reached_functions.add(spelling)
+                spelling = REACHED + spelling
+            output.append(tokens[position].replaced(spelling))
+            return position + 1
         return position
 
     def _address_space(self, tokens: Sequence[Token], index: int, output: list[Token]) -> None:

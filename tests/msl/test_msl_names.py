@@ -7,6 +7,7 @@ import pytest
 from metal_runner import LIBRARY, run
 from nvrtc import compile_for_cuda
 
+import mpsgrad as mg
 from mpsgrad.msl import translate
 
 FUNCTIONS = """
@@ -75,10 +76,13 @@ struct Sign { float sign(float x) const { return metal::sign(x) * 3; } };
 struct Pair { float a, b; };
 Pair simd_sum(Pair p) { return Pair{metal::simd_sum(p.a), metal::simd_sum(p.b)}; }
 template <typename T> T saturate(T x, T y) { return metal::saturate(x) + y; }
+struct Range { float min, max, length; float inside(float x) const { return metal::clamp(metal::min(x, max), min, max) + metal::length(float2(length, 0)); } };
+float nearest(float exp, float2 dot) { float length = metal::length(dot), pow(2); return metal::exp(exp) + length + metal::dot(dot, dot) + metal::pow(pow, pow); }
 kernel void f(device float* out, uint i [[thread_position_in_grid]]) {
   Pair p = simd_sum(Pair{1, 2});
   if (i == 0) {
     out[0] = my::exp(0) + my::fract(1.25); out[1] = max(1, 2); out[2] = Sign().sign(-2);
+    out[5] = Range{0, 4, -3}.inside(9); out[6] = nearest(0, float2(3, 4));
     out[3] = p.a + p.b + simd_sum(0.0f); out[4] = saturate(3.0, 5.0) + saturate(7.0);
   }
 }
@@ -87,5 +91,25 @@ kernel void f(device float* out, uint i [[thread_position_in_grid]]) {
 
 def test_functions_beside_the_librarys_that_they_call() -> None:
     compile_for_cuda(translate(BESIDE, "cuda", filename="beside.metal").source, "beside.metal")
-    out = run(BESIDE, "f", np.zeros(5, np.float32), threads=32)[0]
-    np.testing.assert_array_equal(out, [2 + 1.25, 12, -3, 96, 6 + 1])
+    out = run(BESIDE, "f", np.zeros(7, np.float32), threads=32)[0]
+    np.testing.assert_array_equal(out, [2 + 1.25, 12, -3, 96, 6 + 1, 4 + 3, 1 + 5 + 25 + 4])
+
+
+CLOSED = """
+#include <metal_stdlib>
+float sqrt(float x) { return x + 1; }
+int min(int a, int b) { return 7; }
+template <typename T> T rsqrt(T x) { return x + 2; }
+kernel void step(device float* out) {
+  out[0] = sqrt(4.0) + metal::precise::sqrt(4.0); out[1] = min(1, 2) + metal::min(1, 2); out[2] = rsqrt(4.0) + metal::fast::rsqrt(4.0);
+}
+"""
+
+
+@pytest.mark.parametrize("fast_math", [True, False])
+def test_functions_called_like_the_librarys_that_no_one_opened(fast_math: bool) -> None:
+    closed = translate(CLOSED, "cuda", filename="closed.metal", fast_math=fast_math)
+    compile_for_cuda(closed.source, "closed.metal")
+    out = np.zeros(3, np.float32)
+    mg.compile(CLOSED, fast_math=fast_math).function("step")(1, out)
+    np.testing.assert_array_equal(out, [5 + 2, 7 + 1, 6.5])
