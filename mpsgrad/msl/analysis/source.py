@@ -22,7 +22,7 @@ _STATEMENT_WORDS = frozenset(
     " struct class union enum operator sizeof public private protected namespace default static_assert".split()
 )
 
-_BEFORE_STATEMENTS = frozenset({";", "{", "}", ":", ")", "else", "do"})
+_BEFORE_STATEMENTS = frozenset({";", "{", "}", "else", "do"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +437,8 @@ class Source:
                 continue
             before = tokens[index - 1].text
             begins = before in _BEFORE_STATEMENTS or tokens[index - 1].kind == "pragma"
+            begins = begins or before == ")" and self._ends_condition(index - 1)
+            begins = begins or before == ":" and not self._is_in_choice(index - 1)
             begins = begins or (before == "(" and self.text(index - 2) in ("for", "if", "while", "switch"))
             begins = begins or before == "]" and self.text(index - 2) == "]"
             if begins:
@@ -446,6 +448,23 @@ class Source:
                 stop = self._find_end(index, min(last, end))
                 yield from self._declaration(index, stop, last)
             index += 1
+
+    def _ends_condition(self, index: int) -> bool:
+        """Whether the bracket at ``index`` ends what stands behind ``if`` or another word that a statement follows."""
+        return self.text(self.close(index) - 1) in ("if", "for", "while", "switch", "constexpr")
+
+    def _is_in_choice(self, index: int) -> bool:
+        """Whether the colon at ``index`` belongs to a ``?``, not to a label."""
+        colons = 1
+        while index > 0 and colons:
+            index -= 1
+            text = self.text(index)
+            if text in (";", "{", "}") or (text in ("(", "[") and self.close(index) > 0):
+                return False
+            if text in (")", "]") and self.close(index) >= 0:
+                index = self.close(index)
+            colons += (text == ":") - (text == "?")
+        return not colons
 
     def _find_end(self, index: int, limit: int) -> int:
         """The index of the ``;`` that ends the statement at ``index``, or of the bracket that ends what it is in."""

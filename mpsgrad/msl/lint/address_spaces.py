@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 
 from mpsgrad.msl.analysis.expressions import Expressions
@@ -116,7 +117,8 @@ def _casts(source: Source) -> Iterator[tuple[Token, str, Type, int, int]]:
     why="The memories are separate, so an address in one means nothing in another.",
 )
 def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
-    """Sees casts and initialisations of pointers whose own spaces are written; not those of template types."""
+    """Sees casts, initialisations, and arguments of functions that are not overloaded: of pointers whose own spaces are
+    written, and of addresses of local variables; not those of template types."""
     expressions = Expressions(source)
     for token, written, target, start, end in _casts(source):
         operand = expressions.type_of(start, end)
@@ -135,10 +137,40 @@ def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
             target = variable.type
             if target.pointers != 1 or target.space is None:
                 continue
-            operand = expressions.type_of(*variable.initialiser)
+            operand = _pointer_type(source, expressions, *variable.initialiser)
             if operand is not None and operand.pointers == 1 and operand.space not in (None, target.space):
                 words = f"cannot initialize a variable of type '{target}' with an expression of type '{operand}'"
                 yield source.tokens[variable.place], words
+    for index in source.calls():
+        functions = source.functions_by_name.get(source.text(index), ())
+        if len(functions) != 1 or functions[0].owner is not None or not source.in_body(index):
+            continue
+        if source.text(index - 1) == "::" or len(source.program.functions.get(source.text(index), ())) > 1:
+            continue
+        parameters, given = source.arguments(functions[0].opening), source.arguments(index + 1)
+        for (first, last), (start, end) in zip(parameters, given, strict=False):
+            read = read_type(source.tokens, first, last, source.aliases, source.members)
+            if read is None or read[0].pointers != 1 or read[0].space is None or source.text(read[1]) == "[":
+                continue
+            operand = _pointer_type(source, expressions, start, end)
+            if operand is not None and operand.pointers == 1 and operand.space not in (None, read[0].space):
+                name = source.text(index)
+                words = f"no matching function for call to '{name}': '{operand}' is no '{read[0].space}' pointer"
+                yield source.tokens[index], words
+                break
+
+
+def _pointer_type(source: Source, expressions: Expressions, start: int, end: int) -> Type | None:
+    """The type of an expression; the address of a variable without an address space of its own is one in ``thread``."""
+    kind = expressions.type_of(start, end)
+    if kind is None or kind.pointers != 1 or kind.space is not None:
+        return kind
+    is_address = source.text(start) == "&"
+    name = start + is_address
+    variable = source.variable(source.text(name), name) if name + 1 == end else None
+    if variable is None or variable.is_reference or not source.in_body(variable.place):
+        return kind
+    return replace(kind, space="thread") if is_address or len(variable.extents) == 1 else kind
 
 
 def _program_variables(source: Source) -> Iterator[list[Token]]:

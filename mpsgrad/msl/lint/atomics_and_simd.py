@@ -54,7 +54,7 @@ def atomics_are_relaxed_integers(source: Source) -> Iterator[Found]:
     why="Atomic functions take pointers to atomic types; a plain object must be cast to one.",
 )
 def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
-    """Sees first arguments whose type is written out."""
+    """Sees first arguments whose type is written out, and assignments to variables and elements."""
     expressions = Expressions(source)
     for index in source.calls(re.compile(r"atomic_\w+_explicit$")):
         ranges = source.arguments(index + 1)
@@ -66,8 +66,24 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
         name = source.text(index)
         message = f"no matching function for call to '{name}': '{kind}' is no pointer to an atomic type"
         yield source.tokens[index], message
+    for index, token in enumerate(source.tokens):
+        variable = source.variable(token.text, index) if token.kind == IDENTIFIER and source.in_body(index) else None
+        if variable is None or variable.place == index or source.text(index - 1) in (".", "->", "::"):
+            continue
+        kind = variable.type
+        if (kind.base if kind is not None else source.text(variable.place - 1)) not in ("atomic_int", "atomic_uint"):
+            continue
+        position = index + 1
+        subscripts = 0
+        while source.text(position) == "[" and source.close(position) > 0:
+            position = source.close(position) + 1
+            subscripts += 1
+        operator = source.text(position)
+        if subscripts == (kind.pointers if kind is not None else len(variable.extents)) and operator in _ASSIGNMENTS:
+            yield token, f"no viable overloaded '{operator}': atomic objects are written by functions only"
 
 
+_ASSIGNMENTS = frozenset({"=", "+=", "-=", "|=", "&=", "^=", "++", "--"})
 _LATER_SIMD = re.compile(r"(?:simd|quad)_shuffle_and_fill_(?:up|down)$")
 _ARITHMETIC_SIMD = re.compile(
     r"(?:simd|quad)_(?:sum|product|min|max|and|or|xor|shuffle(?:_up|_down|_xor|_rotate_up|_rotate_down)?"

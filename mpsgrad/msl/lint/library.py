@@ -74,7 +74,8 @@ def arguments_choose_one_overload(source: Source) -> Iterator[Found]:
 _NOT_IN_METAL = re.compile(
     r"(?:erfc?|lgamma|tgamma|log1p|expm1|cbrt|hypot|remainder|nan|l?lrint|l?lround|printf|memcpy|memset|memmove|scalbn|logb"
     r"|nearbyint|malloc|free|lerp|frac|inversesqrt|rcp|atomicAdd|__syncthreads|get_(?:global|local|group)_(?:id|size)"
-    r"|barrier|vload[248]|vstore[248]|native_\w+|convert_\w+|__shfl\w*|atomic_add|atomic_inc"
+    r"|barrier|vload[248]|vstore[248]|native_\w+|convert_\w+|__shfl\w*|atomic_add|atomic_inc|atomic_init"
+    r"|atomic_(?:load|store|exchange|compare_exchange_(?:weak|strong|strong_explicit)|fetch_(?:add|sub|and|or|xor|min|max))"
     r"|(?:sin|cos|tan|asin|acos|atan|atan2|exp|exp2|log|log2|log10|sqrt|rsqrt|pow|fabs|floor|ceil|round|trunc|fmod|fma"
     r"|fmin|fmax|tanh|sinh|cosh)[fl])$"
 )

@@ -373,9 +373,15 @@ def _holds(integer: str, value: int) -> bool:
     why="Braces refuse conversions that can lose a value, and an array has at least one element.",
 )
 def braces_do_not_narrow(source: Source) -> Iterator[Found]:
-    """Sees floating values and literals out of range in the braces of integer variables, and arrays of length zero."""
+    """Sees floating values and literals out of range in the braces of integers, and arrays without elements."""
     expressions = Expressions(source)
     tokens = source.tokens
+    for bodies in source.struct_bodies.values():
+        for start, close, _ in bodies:
+            for index in range(start, close - 2):
+                texts = (source.text(index), source.text(index + 1), source.text(index + 2))
+                if texts == ("[", "]", ";") and source.kind(index - 1) == IDENTIFIER:
+                    yield tokens[index - 1], "flexible array members are not permitted in C++"
     for variables in source.variables.values():
         for variable in variables:
             kind = variable.type
