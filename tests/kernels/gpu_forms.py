@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pytest
 
 import mpsgrad as mg
 from mpsgrad.image import FeatureChannelFormat
@@ -14,3 +17,8 @@ HALVES = mg.default_device().family != "cpu" or "MPSGRAD_TEST_GPU_HALVES" in os.
 runs compile them for CUDA."""
 DTYPES = (np.float32, np.float16) if HALVES else (np.float32,)
 FORMATS = tuple(FeatureChannelFormat.from_dtype(dtype) for dtype in DTYPES)
+
+
+def of_halves(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a test of these shaders that only has halves."""
+    return test if HALVES else pytest.mark.nightly(test)

@@ -15,6 +15,7 @@ from test_convolution import layers, run
 from test_convolution_variants import IDS, SINGLE, VARIANTS, make, names, shaped_layers
 
 import mpsgrad as mg
+from mpsgrad import testing
 from mpsgrad.kernels import convolution, convolution_tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_tile import Kind, Tile, Tiling, all_tiles, tiling
@@ -28,6 +29,7 @@ UNITS = 132
 def only_tiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.TILES)
+        patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
         yield
 
 
@@ -57,7 +59,7 @@ def widths(layer: Any) -> tuple[str, str, str]:
     return tuple(name.partition("_by_")[2] or name for name in names(layer))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 @pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
 def test_each_variant_against_the_references(variant, dtype):
     _, arguments, options, *without_tiles = variant
@@ -89,7 +91,7 @@ WIDTHS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 @pytest.mark.parametrize(("arguments", "options", "of_floats", "of_halves"), WIDTHS)
 def test_values_are_read_several_at_a_time_where_that_is_aligned(arguments, options, of_floats, of_halves, dtype):
     layer = make(*arguments, **options, dtype=dtype)
@@ -98,7 +100,7 @@ def test_values_are_read_several_at_a_time_where_that_is_aligned(arguments, opti
 
 
 @pytest.mark.parametrize(("offset", "extra"), [(4, 4), (4, 1), (8, 0), (8, 4)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 def test_an_offset_or_a_stride_of_channels_may_break_the_alignment(offset, extra, dtype):
     layer = make((7, 6), 16, 24, (3, 3), padding=(1, 1), dtype=dtype)
     wide = np.zeros((*layer.source.shape[:3], offset + 16 + extra), dtype)
@@ -168,7 +170,7 @@ def test_shaped_layers_against_the_references(layer):
     check(layer)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 @pytest.mark.parametrize(("size", "has_splits"), [((31, 30), True), ((3, 3), False)])
 def test_any_number_of_splits_of_the_weight_gradient(size, has_splits, dtype):
     layer = make(size, 8, 16, SINGLE, dtype=dtype, images=3)
@@ -213,7 +215,7 @@ def splits_wherever_possible(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("splits_wherever_possible")
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 @pytest.mark.parametrize(("arguments", "options"), SPLIT)
 def test_products_split_among_threadgroups(arguments, options, dtype):
     layer = make(*arguments, **options, dtype=dtype)
@@ -233,6 +235,7 @@ def pointwise(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.array(result)[0, :, 0]
 
 
+@gpu_forms.of_halves
 def test_weights_of_more_than_eleven_bits_are_not_rounded_for_half_images():
     weights = np.array([[1 + 2**-12, -1], [3 + 2**-20, -3], [2**-3, 0], [1e5, -1e5], [1e-6, 1e-6]])
     y = pointwise(weights, np.array([[1, 1], [1, 0.5]]))
@@ -242,6 +245,7 @@ def test_weights_of_more_than_eleven_bits_are_not_rounded_for_half_images():
     assert np.allclose(y[:, 4], exact[:, 4], rtol=0, atol=2**-25)
 
 
+@gpu_forms.of_halves
 @pytest.mark.parametrize("scale", [2.0**-140, 2.0**-100, 2.0**-24, 1.0, 2.0**15, 2.0**100])
 def test_weights_of_any_size_are_in_range_for_half_images(scale):
     random = np.random.default_rng(0)
@@ -253,6 +257,7 @@ def test_weights_of_any_size_are_in_range_for_half_images(scale):
         assert np.allclose(y, exact.astype(np.float16), rtol=2e-3, atol=largest + 2**-24)
 
 
+@gpu_forms.of_halves
 def test_infinite_weights_reach_their_own_channel_only():
     weights = np.ones((3, 9))
     weights[1, 4] = np.inf
