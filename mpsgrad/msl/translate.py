@@ -38,8 +38,9 @@ from mpsgrad.msl.function_arguments import replace_functions_as_template_argumen
 from mpsgrad.msl.function_constants import IS_DEFINED, FunctionConstants
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.instrument import LIBRARY_NAMES as CHECKS_NEED
-from mpsgrad.msl.instrument import SITE, instrument, member_template
+from mpsgrad.msl.instrument import instrument, member_template
 from mpsgrad.msl.opencl import OpenCLBackend
+from mpsgrad.msl.overloads import Overloads
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.refusals import refuse_function_pointers, refuse_pointers_in_buffers, refuse_unsupported
 from mpsgrad.msl.signature import Argument, KernelSignature, Launch, Target, Translation
@@ -272,7 +273,7 @@ class _Translator:
             pieces.append((start, end, partial(self._rewrite, tokens)))
         pieces += [(start, end, list) for start, end in self._program.dropped]
         pieces[:0] = [(index, index, partial(self._rewrite, made)) for index, made in passed.structs]
-        pieces += self._repeated_overloads()
+        pieces += Overloads(self._program, self._backend, self._rewrite).pieces()
         pieces.sort(key=lambda piece: piece[0])
         position = 0
         for start, end, make_tokens in pieces:
@@ -914,55 +915,6 @@ class _Translator:
         packed = any(name.startswith("packed_") for name in self._used)
         return "".join(self._backend.vector_maker(name, packed) for name in names)
 
-    def _repeated_overloads(self) -> list[tuple[int, int, Callable[[], list[Token]]]]:
-        """Functions that the target cannot tell from an earlier one, because only address spaces differ; one is enough.
-
-        Raises ``ShaderError`` if what they do differs too. Where pointers have no address spaces, ``const`` may still
-        tell them apart, but would choose another one than Metal does.
-        """
-        alike: dict[tuple[object, ...], dict[tuple[str, ...], tuple[str, ...]]] = {}
-        seen: dict[tuple[object, ...], tuple[str, ...]] = {}
-        repeated: list[tuple[int, int, Callable[[], list[Token]]]] = []
-        tokens = self._tokens
-        heads = [(None, *head) for head in self._program.function_heads]
-        for owner, start, opening, end in heads + self._program.member_heads:
-            closing = matching(tokens, opening)
-            words: list[str] = []
-            for parameter in split_commas(tokens[opening + 1 : closing]):
-                names = list(parameter)
-                if len(names) > 1 and names[-1].kind == IDENTIFIER and names[-2].text in ("*", "&", ">"):
-                    names.pop()
-                elif len(names) > 1 and names[-1].kind == IDENTIFIER and names[-2].kind == IDENTIFIER:
-                    names.pop()
-                words += [",", *self._without_spaces(names)]
-            after = closing + 1
-            while after < end and tokens[after].text not in ("{", ":"):
-                after += 1
-            qualifiers = self._without_spaces(tokens[closing + 1 : after])
-            if opening in self._program.constructors:
-                qualifiers = [word for word in qualifiers if word != "const"]
-            words += [")", *qualifiers]
-            key = (owner, *(token.text for token in tokens[start:opening]), "(", *words)
-            body = tuple(
-                t.text
-                for t in tokens[after:end]
-                if t.text not in ADDRESS_SPACES and t.text != "const" and t.kind != SITE
-            )
-            if not any(self._backend.address_spaces[space].strip("const ") for space in ADDRESS_SPACES):
-                spaces = tuple(t.text for t in tokens[opening:after] if t.text in ADDRESS_SPACES)
-                same = (owner, tokens[opening - 1].text, *(word for word in words if word != "const"))
-                others = alike.setdefault(same, {})
-                if spaces not in others and any(other != body for other in others.values()):
-                    raise _does_something_else(tokens, opening)
-                others[spaces] = body
-            if key not in seen:
-                seen[key] = body
-            elif any(token.text in ADDRESS_SPACES for token in tokens[opening:after]):
-                if body != seen[key]:
-                    raise _does_something_else(tokens, opening)
-                repeated.append((start, end, list))
-        return repeated
-
     @cached_property
     def _constructor_qualifiers(self) -> frozenset[int]:
         """The identities of the address spaces behind the parameters of constructors, which are never ``const``."""
@@ -973,17 +925,6 @@ class _Translator:
                 found.add(id(self._tokens[index]))
                 index += 1
         return frozenset(found)
-
-    def _without_spaces(self, tokens: Sequence[Token]) -> list[str]:
-        """The words of ``tokens`` with address spaces as the target sees them, ``const`` in front."""
-        words = []
-        for token in tokens:
-            spelling = self._backend.address_spaces.get(token.text, token.text)
-            words += spelling.split()
-        # "const device T*" and "device const T*" are one type; behind a second declarator the order matters.
-        if words.count("*") + words.count("&") >= 2:
-            return words
-        return sorted(word for word in words if word != "const") + ["const"] * ("const" in words)
 
     # Kernel functions.
 
@@ -1461,15 +1402,6 @@ def _declares(argument: Sequence[Token], tokens: Sequence[Token], closing: int) 
     """Whether ``type (argument)`` declares a pointer or reference to an array or function."""
     following = tokens[closing + 1].text if closing + 1 < len(tokens) else ""
     return argument[0].text in ("*", "&") and following in ("[", "(")
-
-
-def _does_something_else(tokens: Sequence[Token], opening: int) -> ShaderError:
-    """The error for a function that a target takes for another one; ``opening`` is the bracket of its parameters."""
-    start = opening - 1
-    if tokens[start].kind != IDENTIFIER:
-        start = next((index for index in range(start, start - 3, -1) if tokens[index].text == "operator"), start)
-    name = spell(tokens[start:opening])
-    return error(f"'{name}' does something else for another address space: not supported", tokens[start])
 
 
 def _host_name(tokens: Sequence[Token], place: Token) -> str:

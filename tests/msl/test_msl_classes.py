@@ -98,17 +98,61 @@ def test_constructors_and_member_functions_of_several_address_spaces() -> None:
     np.testing.assert_allclose(given.view(np.complex64)[:, 0], (z + 1) * c, rtol=1e-5)
 
 
+DISPATCHED = """
+float first(thread float* p) { return *p; }
+float first(const device float* p) { return 2 * *p; }
+float first(threadgroup const float* p) { return 3 * *p; }
+template <typename T, int N> T load(const device T* p, T s) { return p[N] + s; }
+template <typename T, int N> T load(threadgroup T* p, T s) { return p[N] - s; }
+void put(thread float& r, float v) { r = v; }
+void put(device float& r, float v) { r = v + 1; }
+float both(device float* a, threadgroup float* b) { return *a - *b; }
+float both(threadgroup float* a, device float* b) { return *a + *b; }
+namespace own { float first(threadgroup float* p) { return -*p; } }
+struct Pair {
+    float v[2];
+    device float& at(int i) device { return v[i]; }
+    const device float& at(int i) const device { return v[i]; }
+    threadgroup float& at(int i) threadgroup { return v[i]; }
+    float operator[](int i) const thread { return v[i]; }
+    float operator[](int i) const device { return 10 * v[i]; }
+};
+device float* next(device float* p) { return p + 1; }
+threadgroup float* next(threadgroup float* p) { return p + 1; }
+kernel void k(device float* o, device Pair* pairs, const device Pair* given) {
+    threadgroup float t[2];
+    threadgroup Pair tp;
+    float z = 5;
+    Pair mine = {{2, 3}};
+    t[0] = 7, t[1] = 11, o[0] = 13, tp.at(1) = 17;
+    pairs->at(0) = tp.at(1);
+    o[1] = first(&z), o[2] = first(o), o[3] = first(t), o[4] = own::first(t);
+    o[5] = load<float, 0>(o, 1) + 100 * load<float, 1>(t, 1);
+    put(o[6], 1), put(z, 1), o[7] = z;
+    o[8] = both(o, t), o[9] = both(t, o), o[10] = mine[1], o[11] = pairs[0][0], o[12] = given->at(1), o[13] = *next(t);
+    *next(o + 13) = 4;
+}
+"""
+
+
+def test_overloads_by_address_space_that_do_different_things() -> None:
+    """CUDA's pointers have no address space to tell them by."""
+    o, given = np.zeros(15, np.float32), np.array([0, 19], np.float32)
+    compiled(DISPATCHED).function("k")(1, o, np.zeros(2, np.float32), given)
+    np.testing.assert_array_equal(o, [13, 5, 26, 21, -7, 14 + 1000, 2, 1, 6, 20, 3, 170, 19, 11, 4])
+
+
 @pytest.mark.parametrize(
-    ("name", "declarations"),
+    "second",
     [
-        ("first", "float first(thread float* p) { return *p; } float first(const device float* p) { return 2 * *p; }"),
-        ("get", "struct S { float v; float get() thread { return v; } float get() const device { return 2 * v; } };"),
+        "float first(constant float* p) { return *p; }",
+        "float first(threadgroup const float* p = nullptr) { return 1; }",
     ],
 )
-def test_const_does_not_stand_for_an_address_space(name: str, declarations: str) -> None:
-    """CUDA would choose the first one for what is in device memory and not constant."""
-    with pytest.raises(ShaderError, match=f"'{name}' does something else for another address space"):
-        translate(f"{declarations}\nkernel void k(device float* x) {{}}", "cuda", filename="s.metal")
+def test_overloads_that_nothing_tells_apart_are_refused(second: str) -> None:
+    source = f"float first(const device float* p) {{ return 2 * *p; }}\n{second}\nkernel void k(device float* x) {{}}"
+    with pytest.raises(ShaderError, match="2:7: 'first' does something else for another address space"):
+        translate(source, "cuda", filename="s.metal")
 
 
 def test_functions_that_differ_in_const_only_are_told_apart() -> None:
