@@ -23,6 +23,7 @@ PREDEFINED = {
     "__has_extension": None,
 }
 
+_PLACES = frozenset({"__LINE__", "__FILE__"})
 _EXPANSION_LIMIT = 500_000
 _DEPTH_LIMIT = 200
 
@@ -236,6 +237,8 @@ class Preprocessor:
 
     def _expand(self, tokens: list[Token]) -> list[Token]:
         macros = self._macros
+        if _PLACES.isdisjoint(texts := {token.text for token in tokens}) and macros.keys().isdisjoint(texts):
+            return tokens
         output: list[Token] = []
         stack = tokens[::-1]
         while stack:

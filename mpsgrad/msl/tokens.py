@@ -14,13 +14,13 @@ PUNCTUATION = "punctuation"
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>(?:[^\S\n]+|\\\r?\n|//(?:[^\n\\]|\\\r?\n|\\)*|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)+)?
-    (?:(?P<newline>\n)
-      |(?P<identifier>[A-Za-z_$][A-Za-z0-9_$]*)
-      |(?P<number>\.?[0-9](?:[eEpP][+-]|'(?=[0-9A-Za-z_])|[0-9A-Za-z_.])*)
-      |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-      |(?P<punctuation>\.\.\.|<<=|>>=|->\*|::|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\#\#|\.\*|\S)
-      |(?P<end>\Z))
+    ((?:[^\S\n]+|\\\r?\n|//(?:[^\n\\]|\\\r?\n|\\)*|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)+)?
+    (?:(\n)
+      |([A-Za-z_$][A-Za-z0-9_$]*)
+      |(\.?[0-9](?:[eEpP][+-]|'(?=[0-9A-Za-z_])|[0-9A-Za-z_.])*)
+      |("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      |(\.\.\.|<<=|>>=|->\*|::|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\#\#|\.\*|\S)
+      |\Z)
     """,
     re.VERBOSE,
 )
@@ -76,25 +76,37 @@ def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
     line; a caller joins the others freely.
     """
     line = 1
-    line_start = 0
+    line_start = position = 0
     current: list[Token] = []
-    for found in _TOKEN.finditer(source):
-        kind = found.lastgroup
-        space, text = found["space"], found[kind or "end"]
-        if space and "\n" in space:
-            line += space.count("\n")
-            line_start = found.start() + space.rindex("\n") + 1
-        if kind == "newline":
+    # Every character belongs to a part of a match, so that the lengths of the parts give the places.
+    for space, newline, identifier, number, string, punctuation in _TOKEN.findall(source):
+        if space:
+            if "\n" in space:
+                line += space.count("\n")
+                line_start = position + space.rindex("\n") + 1
+            position += len(space)
+        if identifier:
+            kind, text = IDENTIFIER, identifier
+        elif punctuation:
+            kind, text = PUNCTUATION, punctuation
+            if text not in _KNOWN_PUNCTUATION:
+                _refuse_character(source, text, file, line, position, position - line_start + 1)
+        elif newline:
             if current:
                 yield current
                 current = []
             line += 1
-            line_start = found.end()
-        elif kind != "end":
-            position = found.end() - len(text)
-            if kind == PUNCTUATION and text not in _KNOWN_PUNCTUATION:
-                _refuse_character(source, text, file, line, position, position - line_start + 1)
-            current.append(Token(str(kind), text, file, line, position - line_start + 1, space is not None))
+            position += 1
+            line_start = position
+            continue
+        elif number:
+            kind, text = NUMBER, number
+        elif string:
+            kind, text = STRING, string
+        else:
+            break
+        current.append(Token(kind, text, file, line, position - line_start + 1, space != ""))
+        position += len(text)
     if current:
         yield current
 
@@ -138,9 +150,7 @@ def matching(tokens: Sequence[Token], start: int, end: int | None = None) -> int
     raise error(f"expected '{OPENING[opening.text]}' to match this '{opening.text}'", opening)
 
 
-def matching_angle(
-    tokens: Sequence[Token], start: int, end: int | None = None, *, certain: bool = False
-) -> int | None:
+def matching_angle(tokens: Sequence[Token], start: int, end: int | None = None, *, certain: bool = False) -> int | None:
     """The index of the ``>`` that closes the ``<`` at ``start``, or None if it is no template bracket.
 
     ``certain`` says that it is one, as behind ``template``, though ``&&`` or ``||`` may stand in it. ``>>`` counts as

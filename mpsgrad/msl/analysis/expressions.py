@@ -82,20 +82,31 @@ class Expressions:
         self._end = 0
         self._index = 0
         self._auto: dict[int, Type | None] = {}
+        self._told: dict[Range, Type | None] = {}
+        self._too_deep = 0
         self.on_binary: Callable[[int, Type | None, Type | None], None] | None = None
         self.on_choice: Callable[[Type | None, Range, Type | None, Range], None] | None = None
 
     def type_of(self, start: int, end: int) -> Type | None:
         """The type of the expression in ``tokens[start:end]``, or None where it is not certain."""
+        if (start, end) in self._told:
+            return self._told[start, end]
         saved = self._index, self._end
+        too_deep = self._too_deep
         self._index, self._end = start, end
+        kind = None
         try:
             kind = self._ternary()
-            return kind if self._index == end else None
+            if self._index != end:
+                kind = None
         except _NotUnderstood:
-            return None
+            kind = None
         finally:
             self._index, self._end = saved
+        # What is too deep inside of another expression may be told alone.
+        if self._too_deep == too_deep:
+            self._told[start, end] = kind
+        return kind
 
     def variable_type(self, variable: Variable) -> Type | None:
         """A variable's type; that of an ``auto`` is the type of its initialiser."""
@@ -105,6 +116,7 @@ class Expressions:
             and self._source.text(variable.place - 1) == "auto"
         ):
             if self._depth > _DEEPEST:
+                self._too_deep += 1
                 return None
             if variable.place not in self._auto:
                 self._depth += 1
@@ -130,6 +142,7 @@ class Expressions:
         self._depth += 1
         try:
             if self._depth > _DEEPEST:
+                self._too_deep += 1
                 raise _NotUnderstood
             condition = self._binary(1)
             if self._text() != "?":
@@ -169,6 +182,7 @@ class Expressions:
         self._depth += 1
         try:
             if self._depth > _DEEPEST:
+                self._too_deep += 1
                 raise _NotUnderstood
             text = self._text()
             if text in ("-", "+", "~", "!"):
@@ -410,6 +424,11 @@ class Expressions:
             return None
         space = entry[0].space if entry[0].pointers and not entry[1] else kind.space
         return replace(entry[0], space=space, const=entry[0].const or kind.const)
+
+
+def expressions_of(source: Source) -> Expressions:
+    """What tells the types of expressions of ``source``, each once for all who ask."""
+    return source.keep(Expressions, lambda: Expressions(source))
 
 
 @lru_cache(4096)

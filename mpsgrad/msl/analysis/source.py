@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from typing import TypeVar
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment, skip_attributes
@@ -23,6 +26,18 @@ _STATEMENT_WORDS = frozenset(
 )
 
 _BEFORE_STATEMENTS = frozenset({";", "{", "}", "else", "do"})
+_CONDITIONS = frozenset({"for", "if", "while", "switch"})
+_ENDS = frozenset({";", ")", "}"})
+_CONSTANTS = frozenset({"const", "constexpr", "constant", "enum", "{", ","})
+
+Made = TypeVar("Made")
+
+
+class _ByIndex(dict[int, str]):
+    """Words by their indices; there are empty ones on both sides."""
+
+    def __missing__(self, index: int) -> str:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +73,10 @@ class Function:
 
 
 class Source:
-    """One preprocessed source. ``version`` is the language version that it is checked against, ``(2, 3)`` for 2.3."""
+    """One preprocessed source. ``version`` is the language version that it is checked against, ``(2, 3)`` for 2.3.
+
+    Its tokens have to stay as they are while it is in use.
+    """
 
     def __init__(
         self,
@@ -75,6 +93,17 @@ class Source:
         self.metalcompute = metalcompute
         self.written = text
         self.filename = filename
+        self.texts = [token.text for token in tokens]
+        # The text and the kind of the token at an index: empty beyond the ends.
+        self.text: Callable[[int], str] = _ByIndex(enumerate(self.texts)).__getitem__
+        self.kind: Callable[[int], str] = _ByIndex(enumerate([token.kind for token in tokens])).__getitem__
+        self._kept: dict[Hashable, object] = {}
+
+    def keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make`` gives, which is asked for once only under each key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]  # type: ignore[return-value]
 
     @cached_property
     def partners(self) -> list[int]:
@@ -86,32 +115,61 @@ class Source:
         """Whether the file is made to be included, so that others complete it."""
         return self.filename.endswith((".h", ".hpp"))
 
-    def text(self, index: int) -> str:
-        return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
-
-    def kind(self, index: int) -> str:
-        return self.tokens[index].kind if 0 <= index < len(self.tokens) else ""
-
     def close(self, index: int) -> int:
         """The index of the bracket that closes the one at ``index``, or -1."""
         return self.partners[index]
 
+    @cached_property
+    def _by_text(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for index, text in enumerate(self.texts):
+            found.setdefault(text, []).append(index)
+        return found
+
+    def places(self, *texts: str, start: int = 0, end: int | None = None) -> list[int]:
+        """The indices of the tokens that read like one of ``texts``, in order, those before ``start`` and from ``end``
+        on left out."""
+        lists = [self._by_text[text] for text in dict.fromkeys(texts) if text in self._by_text]
+        if start or end is not None:
+            last = len(self.tokens) if end is None else end
+            lists = [found[bisect_left(found, start) : bisect_left(found, last)] for found in lists]
+        return lists[0] if len(lists) == 1 else sorted(chain.from_iterable(lists))
+
+    def matches(self, pattern: re.Pattern[str]) -> list[int]:
+        """The indices of the tokens whose whole text has this form, in order."""
+        return self.places(*(text for text in self._by_text if pattern.fullmatch(text)))
+
     def words(self, *names: str) -> Iterator[int]:
         """The indices of the identifiers called one of ``names``, members of other objects left out."""
-        for index, token in enumerate(self.tokens):
-            if token.kind == IDENTIFIER and token.text in names and self.text(index - 1) not in (".", "->"):
+        for index in self.places(*names):
+            if self.kind(index) == IDENTIFIER and self.text(index - 1) not in (".", "->"):
                 yield index
 
-    def calls(self, names: re.Pattern[str] | None = None) -> Iterator[int]:
-        """The indices of the names of free functions that are called."""
-        for index, token in enumerate(self.tokens):
-            if token.kind != IDENTIFIER or self.text(index + 1) != "(" or self.text(index - 1) in (".", "->"):
-                continue
-            if names is None or names.match(token.text):
-                yield index
+    @cached_property
+    def _called(self) -> dict[str, list[int]]:
+        """By name, the indices of the names of free functions that are called."""
+        found: dict[str, list[int]] = {}
+        for opening in self.places("("):
+            if self.kind(opening - 1) == IDENTIFIER and self.text(opening - 2) not in (".", "->"):
+                found.setdefault(self.text(opening - 1), []).append(opening - 1)
+        return found
+
+    def calls(self, names: re.Pattern[str] | Iterable[str] | None = None) -> list[int]:
+        """The indices of the names of free functions that are called, in order: of those that match or are given."""
+        called = self._called
+        if names is None:
+            wanted: Iterable[str] = called
+        elif isinstance(names, re.Pattern):
+            wanted = [name for name in called if names.match(name)]
+        else:
+            wanted = [name for name in set(names) if name in called]
+        return sorted(chain.from_iterable(called[name] for name in wanted))
 
     def arguments(self, opening: int) -> list[tuple[int, int]]:
         """The ranges of the arguments in the brackets that open at ``opening``."""
+        return self.keep(("arguments", opening), lambda: self._ranges(opening))
+
+    def _ranges(self, opening: int) -> list[tuple[int, int]]:
         closing = self.close(opening)
         if closing < 0:
             return []
@@ -126,17 +184,17 @@ class Source:
     def types(self) -> frozenset[str]:
         """Names of types: the language's, and those that the program declares."""
         names = {"void", "auto"} | self.aliases.keys()
-        for index, token in enumerate(self.tokens[:-1]):
-            following = self.tokens[index + 1]
-            if following.kind != IDENTIFIER:
-                continue
-            if token.text in ("struct", "class", "union", "enum", "typename"):
-                names.add(following.text)
+        for index in self.places("struct", "class", "union", "enum", "typename"):
+            if self.kind(index + 1) == IDENTIFIER:
+                names.add(self.text(index + 1))
         return frozenset(names)
 
     def is_type(self, index: int) -> bool:
-        text = self.text(index)
-        return BUILT_IN_TYPE.match(text) is not None or text in self.types
+        return self.text(index) in self._type_names
+
+    @cached_property
+    def _type_names(self) -> frozenset[str]:
+        return self.types.union(text for text in self._by_text if BUILT_IN_TYPE.match(text))
 
     @cached_property
     def bodies(self) -> list[tuple[int, int, bool]]:
@@ -145,8 +203,15 @@ class Source:
         found += [(kernel.body_open, kernel.body_close, True) for kernel in self.program.kernels]
         return sorted(found)
 
+    @cached_property
+    def _inside(self) -> bytearray:
+        inside = bytearray(len(self.tokens))
+        for start, end, _ in self.bodies:
+            inside[start + 1 : end] = b"\1" * (end - start - 1)
+        return inside
+
     def in_body(self, index: int) -> bool:
-        return any(start < index < end for start, end, _ in self.bodies)
+        return 0 <= index < len(self._inside) and self._inside[index] == 1
 
     @cached_property
     def constants(self) -> dict[str, int]:
@@ -154,8 +219,8 @@ class Source:
         values: dict[str, int] = {}
         ambiguous: set[str] = set()
         tokens = self.tokens
-        for index in range(1, len(tokens) - 2):
-            if tokens[index].text != "=" or tokens[index - 1].kind != IDENTIFIER:
+        for index in self.places("=", start=1, end=len(tokens) - 2):
+            if tokens[index - 1].kind != IDENTIFIER:
                 continue
             before = {self.text(index - offset) for offset in range(2, 6)}
             end = index + 1
@@ -167,7 +232,7 @@ class Source:
                 ambiguous.add(tokens[index - 1].text)
                 continue
             name = tokens[index - 1].text
-            if not before & {"const", "constexpr", "constant", "enum", "{", ","}:
+            if not before & _CONSTANTS:
                 ambiguous.add(name)
             if values.setdefault(name, value) != value:
                 ambiguous.add(name)
@@ -187,7 +252,8 @@ class Source:
         """Names from ``using`` and ``typedef``; None where that cannot be told what they stand for."""
         found: dict[str, Type | None] = {}
         tokens = self.tokens
-        for index, token in enumerate(tokens):
+        for index in self.places("using", "typedef"):
+            token = tokens[index]
             name, read = "", None
             if token.text == "using" and self.text(index + 2) == "=" and self.kind(index + 1) == IDENTIFIER:
                 name = self.text(index + 1)
@@ -214,8 +280,8 @@ class Source:
     def struct_bodies(self) -> dict[str, list[tuple[int, int, bool]]]:
         """Where each struct's body is, and whether the struct is a template."""
         found: dict[str, list[tuple[int, int, bool]]] = {}
-        for index, token in enumerate(self.tokens):
-            if token.text not in ("struct", "class") or self.text(index - 1) in ("<", ",", "enum"):
+        for index in self.places("struct", "class"):
+            if self.text(index - 1) in ("<", ",", "enum"):
                 continue
             position = skip_attributes(self.tokens, index + 1, len(self.tokens))
             name = self.text(position)
@@ -335,13 +401,12 @@ class Source:
     def declared_functions(self) -> frozenset[str]:
         """Names of functions that the program defines or declares: a type stands before the name."""
         names = set(self.program.functions)
-        for index in range(1, len(self.tokens) - 1):
-            token = self.tokens[index]
-            if token.kind == IDENTIFIER and self.text(index + 1) == "(":
-                before = self.tokens[index - 1]
+        for opening in self.places("(", start=2):
+            if self.kind(opening - 1) == IDENTIFIER:
+                before = self.tokens[opening - 2]
                 is_word = before.kind == IDENTIFIER and before.text not in _STATEMENT_WORDS
-                if is_word or before.text in (">", "&", "*") and self.is_type(index - 2):
-                    names.add(token.text)
+                if is_word or before.text in (">", "&", "*") and self.is_type(opening - 3):
+                    names.add(self.text(opening - 1))
         return frozenset(names)
 
     def return_type(self, function: Function) -> Type | None:
@@ -352,7 +417,7 @@ class Source:
 
     @cached_property
     def variables(self) -> dict[str, list[Variable]]:
-        """Every variable by name."""
+        """Every variable by name, in the order in which they come into being."""
         found: dict[str, list[Variable]] = {}
         end = len(self.tokens)
         for start, stop in self.program.variables:
@@ -371,20 +436,28 @@ class Source:
                 for variable in self.declarations_between(start, close, depth_limit=True):
                     kind = variable.type if name in self.members else None
                     found.setdefault(variable.name, []).append(replace(variable, type=kind, first=start, last=close))
+        for variables in found.values():
+            variables.sort(key=lambda variable: variable.first)
         return found
+
+    @cached_property
+    def _firsts(self) -> dict[str, list[int]]:
+        return {name: [variable.first for variable in variables] for name, variables in self.variables.items()}
 
     def variable(self, name: str, index: int) -> Variable | None:
         """The variable that ``name`` means at ``index``."""
-        best = None
-        for variable in self.variables.get(name, ()):
-            if variable.first <= index < variable.last and (best is None or variable.first >= best.first):
-                best = variable
-        return best
+        variables = self.variables.get(name)
+        if variables is None:
+            return None
+        for position in range(bisect_right(self._firsts[name], index) - 1, -1, -1):
+            if index < variables[position].last:
+                return variables[position]
+        return None
 
     def _template_values(self) -> Iterator[Variable]:
         """The parameters of templates that are values of a scalar type."""
-        for index, token in enumerate(self.tokens):
-            if token.text != "template" or self.text(index + 1) != "<":
+        for index in self.places("template"):
+            if self.text(index + 1) != "<":
                 continue
             close = matching_angle(self.tokens, index + 1, certain=True)
             if close is None:
@@ -420,10 +493,9 @@ class Source:
         """The variables declared between two braces; with ``depth_limit`` none in inner ones."""
         scopes = [(start, end)]
         index = start + 1
-        tokens = self.tokens
+        texts, kind = self.texts, self.kind
         while index < end:
-            token = tokens[index]
-            text = token.text
+            text = texts[index]
             if text == "{":
                 if depth_limit:
                     index = max(self.close(index), index) + 1
@@ -432,16 +504,18 @@ class Source:
             elif text == "}":
                 if len(scopes) > 1:
                     scopes.pop()
-            if token.kind != IDENTIFIER or text in _STATEMENT_WORDS:
-                index += 1
-                continue
-            before = tokens[index - 1].text
-            begins = before in _BEFORE_STATEMENTS or tokens[index - 1].kind == "pragma"
-            begins = begins or before == ")" and self._ends_condition(index - 1)
-            begins = begins or before == ":" and not self._is_in_choice(index - 1)
-            begins = begins or (before == "(" and self.text(index - 2) in ("for", "if", "while", "switch"))
-            begins = begins or before == "]" and self.text(index - 2) == "]"
-            if begins:
+            before = texts[index - 1]
+            if before in _BEFORE_STATEMENTS:
+                begins = True
+            elif before == "(":
+                begins = self.text(index - 2) in _CONDITIONS
+            elif before == ")":
+                begins = self._ends_condition(index - 1)
+            elif before == ":":
+                begins = not self._is_in_choice(index - 1)
+            else:
+                begins = kind(index - 1) == "pragma" or before == "]" and self.text(index - 2) == "]"
+            if begins and kind(index) == IDENTIFIER and text not in _STATEMENT_WORDS:
                 last = scopes[-1][1]
                 if before == "(":
                     last = self._statement_end(self.close(index - 1) + 1, last)
@@ -468,8 +542,9 @@ class Source:
 
     def _find_end(self, index: int, limit: int) -> int:
         """The index of the ``;`` that ends the statement at ``index``, or of the bracket that ends what it is in."""
-        while index < limit and self.text(index) not in (";", ")", "}"):
-            close = self.close(index) if self.text(index) in OPENING else -1
+        texts, partners = self.texts, self.partners
+        while index < limit and texts[index] not in _ENDS:
+            close = partners[index] if texts[index] in OPENING else -1
             index = close + 1 if close > 0 else index + 1
         return index
 

@@ -59,7 +59,7 @@ class Type:
         """The type of a copy of the object."""
         if self.pointers or (self.space is None and not self.const and not self.packed):
             return self
-        return replace(self, space=None, const=False, packed=False)
+        return Type(self.base, self.width, self.columns, known=self.known)
 
     def __str__(self) -> str:
         name = ("packed_" if self.packed else "") + self.base + (str(self.width) if self.width > 1 else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from mpsgrad.msl.analysis.expressions import Expressions
+from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
@@ -18,8 +18,8 @@ from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle
 def _declarators(source: Source, mark: str) -> Iterator[int]:
     """The indices of ``*`` or ``&`` that make a pointer or reference type without an address space."""
     tokens = source.tokens
-    for index, token in enumerate(tokens):
-        if token.text != mark or token.kind != PUNCTUATION or index == 0:
+    for index in source.places(mark, start=1):
+        if tokens[index].kind != PUNCTUATION:
             continue
         position = index - 1
         seen_space = False
@@ -83,7 +83,8 @@ def references_have_an_address_space(source: Source) -> Iterator[Found]:
 def _casts(source: Source) -> Iterator[tuple[Token, str, Type, int, int]]:
     """Casts to pointers: the place, how it is written, the type, and the range of the operand."""
     tokens = source.tokens
-    for index, token in enumerate(tokens):
+    for index in source.places("(", "reinterpret_cast", "static_cast"):
+        token = tokens[index]
         if token.text == "(":
             close = source.close(index)
             read = read_type(tokens, index + 1, close, source.aliases, source.members) if close > index + 2 else None
@@ -101,7 +102,7 @@ def _casts(source: Source) -> Iterator[tuple[Token, str, Type, int, int]]:
                 while source.text(end) in (".", "->", "[") and source.text(end + 1) != "[":
                     end = source.close(end) + 1 if source.text(end) == "[" and source.close(end) > 0 else end + 2
             yield token, "C-style cast", read[0], close + 1, end
-        elif token.text in ("reinterpret_cast", "static_cast") and source.text(index + 1) == "<":
+        elif source.text(index + 1) == "<":
             angle = matching_angle(tokens, index + 1)
             if angle is None or source.text(angle + 1) != "(" or source.close(angle + 1) < 0:
                 continue
@@ -119,7 +120,7 @@ def _casts(source: Source) -> Iterator[tuple[Token, str, Type, int, int]]:
 def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
     """Sees casts, initialisations, and arguments of functions that are not overloaded: of pointers whose own spaces are
     written, and of addresses of local variables; not those of template types."""
-    expressions = Expressions(source)
+    expressions = expressions_of(source)
     for token, written, target, start, end in _casts(source):
         operand = expressions.type_of(start, end)
         if operand is None or operand.pointers != target.pointers or target.space is None:
@@ -141,8 +142,8 @@ def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
             if operand is not None and operand.pointers == 1 and operand.space not in (None, target.space):
                 words = f"cannot initialize a variable of type '{target}' with an expression of type '{operand}'"
                 yield source.tokens[variable.place], words
-    for index in source.calls():
-        functions = source.functions_by_name.get(source.text(index), ())
+    for index in source.calls(source.functions_by_name):
+        functions = source.functions_by_name[source.text(index)]
         if len(functions) != 1 or functions[0].owner is not None or not source.in_body(index):
             continue
         if source.text(index - 1) == "::" or len(source.program.functions.get(source.text(index), ())) > 1:
@@ -241,8 +242,9 @@ def constants_are_initialised_and_never_written(source: Source) -> Iterator[Foun
         if "constant" in texts and not {"=", "{", "(", "function_constant", "extern"} & set(texts):
             names = [token for token in tokens if token.kind == IDENTIFIER]
             yield names[-1], "variable in constant address space must be initialized"
-    for index, token in enumerate(source.tokens):
-        if token.kind != IDENTIFIER or token.text not in source.variables or not source.in_body(index):
+    for index in source.places(*source.variables):
+        token = source.tokens[index]
+        if token.kind != IDENTIFIER or not source.in_body(index):
             continue
         if source.text(index - 1) in (".", "->", "::") or not _written(source, index):
             continue
@@ -304,9 +306,7 @@ def no_static_locals(source: Source) -> Iterator[Found]:
 )
 def threadgroup_variables_stand_in_kernels(source: Source) -> Iterator[Found]:
     for start, end, is_kernel in source.bodies:
-        for index in range(start, end):
-            if source.text(index) not in ("threadgroup", "device", "constant"):
-                continue
+        for index in source.places("threadgroup", "device", "constant", start=start, end=end):
             if source.text(index - 1) not in (";", "{", "}"):
                 continue
             if is_kernel and source.text(index) == "threadgroup":

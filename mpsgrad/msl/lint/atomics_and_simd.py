@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mpsgrad.msl.analysis.expressions import Expressions
+from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import SIZES, built_in
 from mpsgrad.msl.lint.flow import depends, enclosing_conditions, thread_names
@@ -55,7 +55,7 @@ def atomics_are_relaxed_integers(source: Source) -> Iterator[Found]:
 )
 def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
     """Sees first arguments whose type is written out, and assignments to variables and elements."""
-    expressions = Expressions(source)
+    expressions = expressions_of(source)
     for index in source.calls(re.compile(r"atomic_\w+_explicit$")):
         ranges = source.arguments(index + 1)
         if not ranges or source.text(index) in source.declared_functions:
@@ -66,12 +66,19 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
         name = source.text(index)
         message = f"no matching function for call to '{name}': '{kind}' is no pointer to an atomic type"
         yield source.tokens[index], message
-    for index, token in enumerate(source.tokens):
+    atomics = {
+        variable.place: variable
+        for variables in source.variables.values()
+        for variable in variables
+        if (variable.type.base if variable.type is not None else source.text(variable.place - 1)) in _ATOMICS
+    }
+    for index in source.places(*{variable.name for variable in atomics.values()}):
+        token = source.tokens[index]
         variable = source.variable(token.text, index) if token.kind == IDENTIFIER and source.in_body(index) else None
         if variable is None or variable.place == index or source.text(index - 1) in (".", "->", "::"):
             continue
         kind = variable.type
-        if (kind.base if kind is not None else source.text(variable.place - 1)) not in ("atomic_int", "atomic_uint"):
+        if variable.place not in atomics:
             continue
         position = index + 1
         subscripts = 0
@@ -83,7 +90,10 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
             yield token, f"no viable overloaded '{operator}': atomic objects are written by functions only"
 
 
+_ATOMICS = ("atomic_int", "atomic_uint")
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "|=", "&=", "^=", "++", "--"})
+_MATRIX_TYPE = re.compile(r"simdgroup_(\w+?)(\d+)x(\d+)")
+_MATRIX_NAME = re.compile(rf"{_MATRIX_TYPE.pattern}|simdgroup_matrix|make_filled_simdgroup_matrix")
 _LATER_SIMD = re.compile(r"(?:simd|quad)_shuffle_and_fill_(?:up|down)$")
 _ARITHMETIC_SIMD = re.compile(
     r"(?:simd|quad)_(?:sum|product|min|max|and|or|xor|shuffle(?:_up|_down|_xor|_rotate_up|_rotate_down)?"
@@ -103,7 +113,7 @@ def simd_functions_take_what_they_can(source: Source) -> Iterator[Found]:
         for index in source.calls(_LATER_SIMD):
             if source.text(index) not in source.declared_functions:
                 yield source.tokens[index], f"use of undeclared identifier '{source.text(index)}': {needs('2.4')}"
-    expressions = Expressions(source)
+    expressions = expressions_of(source)
     for index in source.calls(_ARITHMETIC_SIMD):
         ranges = source.arguments(index + 1)
         if not ranges or source.text(index) in source.declared_functions:
@@ -123,10 +133,11 @@ def simd_functions_take_what_they_can(source: Source) -> Iterator[Found]:
 def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
     """Sees conditions on the lane around functions that take matrices; reliance on the lanes' elements is not seen."""
     allowed = {"half", "float"} | ({"bfloat"} if source.version >= (3, 1) else set())
-    for index, token in enumerate(source.tokens):
+    for index in source.matches(_MATRIX_NAME):
+        token = source.tokens[index]
         if token.kind != IDENTIFIER or source.text(index - 1) in ("struct", "class"):
             continue
-        named = re.fullmatch(r"simdgroup_(\w+?)(\d+)x(\d+)", token.text)
+        named = _MATRIX_TYPE.fullmatch(token.text)
         if named and built_in(named[1]) is not None:
             if named[1] not in allowed or (named[2], named[3]) != ("8", "8"):
                 yield token, f"unknown type name '{token.text}': simdgroup matrices are 8x8 of half or float"
@@ -144,8 +155,8 @@ def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
             yield token, "simdgroup matrices are 8x8 of half or float"
     for kernel in source.program.kernels:
         names = thread_names(source, kernel, frozenset({"thread_index_in_simdgroup"}))
-        for index in range(kernel.body_open, kernel.body_close):
-            if source.text(index) not in _MATRIX_FUNCTIONS or source.text(index + 1) != "(":
+        for index in source.places(*_MATRIX_FUNCTIONS, start=kernel.body_open, end=kernel.body_close):
+            if source.text(index + 1) != "(":
                 continue
             conditions = enclosing_conditions(source, kernel, index)
             if any(depends(source, condition, names.differs) for condition in conditions):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from math import prod
 
-from mpsgrad.msl.analysis.expressions import Expressions
-from mpsgrad.msl.analysis.source import Source, element_of
+from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
+from mpsgrad.msl.analysis.source import Function, Source, element_of
 from mpsgrad.msl.analysis.types import INTEGERS, SIZES
 from mpsgrad.msl.backend import floating_literal
 from mpsgrad.msl.declarations import Kernel
@@ -25,11 +26,16 @@ THREADGROUP_BYTES = 32768
 )
 def restrict_pointers_do_not_alias(source: Source) -> Iterator[Found]:
     """Sees one pointer passed twice to a function with a restrict parameter; buffers bound twice show at the launch."""
-    for index in source.calls():
-        functions = source.functions_by_name.get(source.text(index), [])
-        if len(functions) != 1 or functions[0].kernel is not None or not source.in_body(index):
+    restricted_functions: dict[str, Function] = {}
+    for name, functions in source.functions_by_name.items():
+        function = functions[0]
+        if len(functions) == 1 and function.kernel is None:
+            if source.places("restrict", "__restrict", start=function.opening, end=function.closing):
+                restricted_functions[name] = function
+    for index in source.calls(restricted_functions):
+        if not source.in_body(index):
             continue
-        parameters = source.arguments(functions[0].opening)
+        parameters = source.arguments(restricted_functions[source.text(index)].opening)
         arguments = source.arguments(index + 1)
         if len(parameters) != len(arguments):
             continue
@@ -56,10 +62,13 @@ def restrict_pointers_do_not_alias(source: Source) -> Iterator[Found]:
 def integer_arithmetic_is_defined(source: Source) -> Iterator[Found]:
     """A divisor that is a kernel's argument is reported where neither it nor the thread's position is compared before.
     Taking the position apart by an extent is let pass: where an extent is zero, no thread is launched."""
-    expressions = Expressions(source)
+    expressions = expressions_of(source)
     tokens = source.tokens
-    for index, token in enumerate(tokens):
-        if token.text in ("<<", ">>", "<<=", ">>=") and source.in_body(index):
+    for index in source.places("<<", ">>", "<<=", ">>=", "/", "%", "/=", "%="):
+        token = tokens[index]
+        if not source.in_body(index):
+            continue
+        if token.text in ("<<", ">>", "<<=", ">>="):
             kind = expressions.type_of(_left(source, index), index)
             count = source.integer(tokens[index + 1 : index + 2])
             if kind is not None and kind.is_scalar and kind.base in INTEGERS and count is not None:
@@ -70,7 +79,7 @@ def integer_arithmetic_is_defined(source: Source) -> Iterator[Found]:
                         token,
                         f"shift count {count} of '{kind}' counts modulo {width}, so it shifts by {count % width}",
                     )
-        elif token.text in ("/", "%", "/=", "%=") and source.in_body(index):
+        else:
             divisor = source.text(index + 1)
             if divisor == "0" or token.text in ("%", "%=") and divisor == "-":
                 if divisor == "0":
@@ -105,8 +114,8 @@ def _divisions_by_arguments(source: Source, expressions: Expressions, kernel: Ke
     arguments = {parameter.name for parameter in kernel.parameters if parameter.is_reference}
     names = thread_names(source, kernel)
     reported: set[str] = set()
-    for index in range(kernel.body_open, kernel.body_close):
-        if source.text(index) not in ("/", "%", "/=", "%=") or source.text(index + 1) not in arguments:
+    for index in source.places("/", "%", "/=", "%=", start=kernel.body_open, end=kernel.body_close):
+        if source.text(index + 1) not in arguments:
             continue
         end = index + 2
         while source.text(end) == "." and source.kind(end + 1) == IDENTIFIER:
@@ -133,9 +142,7 @@ def _divisions_by_arguments(source: Source, expressions: Expressions, kernel: Ke
 def _compared(source: Source, start: int, end: int, name: str) -> bool:
     """Whether the value called ``name`` is compared or tested between ``start`` and ``end``."""
     comparisons = ("<", ">", "<=", ">=", "==", "!=", "?", "&&", "||")
-    for index in range(start, end):
-        if source.text(index) != name:
-            continue
+    for index in source.places(name, start=start, end=end):
         position = index
         while source.text(position - 1) in (".", "->"):
             position -= 2
@@ -157,16 +164,15 @@ def barriers_are_reached_by_all(source: Source) -> Iterator[Found]:
     for kernel in source.program.kernels:
         barriers = [
             index
-            for index in range(kernel.body_open, kernel.body_close)
-            if source.text(index) == "threadgroup_barrier" and source.text(index + 1) == "("
+            for index in source.places("threadgroup_barrier", start=kernel.body_open, end=kernel.body_close)
+            if source.text(index + 1) == "("
         ]
         if not barriers:
             continue
         differs = thread_names(source, kernel).differs
         returns = [
             (index, condition)
-            for index in range(kernel.body_open, kernel.body_close)
-            if source.text(index) == "return"
+            for index in source.places("return", start=kernel.body_open, end=kernel.body_close)
             for condition in enclosing_conditions(source, kernel, index)
             if depends(source, condition, differs)
         ]
@@ -200,8 +206,9 @@ def _barriers_for_other_memory(source: Source, kernel: Kernel, barriers: list[in
 
 def _elements(source: Source, start: int, end: int) -> Iterator[tuple[str, bool]]:
     """The threadgroup arrays whose elements are used between two places, and whether each is only written."""
-    for index in range(start, end):
-        if source.kind(index) != IDENTIFIER or source.text(index + 1) != "[" or source.text(index - 1) in (".", "->"):
+    for opening in source.places("[", start=start + 1, end=end + 1):
+        index = opening - 1
+        if source.kind(index) != IDENTIFIER or source.text(index - 1) in (".", "->"):
             continue
         variable = source.variable(source.text(index), index)
         if variable is None or variable.type is None or variable.type.space != "threadgroup" or variable.place == index:
@@ -220,22 +227,20 @@ def _elements(source: Source, start: int, end: int) -> Iterator[tuple[str, bool]
 )
 def threadgroup_memory_fits(source: Source) -> Iterator[Found]:
     """Counts the arrays whose type and length can be told; lengths given at the launch come on top."""
+    sizes: dict[int, int] = {}
+    for variables in source.variables.values():
+        for variable in variables:
+            if variable.type is None or variable.type.space != "threadgroup":
+                continue
+            if variable.is_reference or variable.initialiser is not None:
+                continue
+            if variable.type.pointers > len(variable.extents) or None in variable.extents:
+                continue
+            kind = element_of(variable.type, variable.extents)
+            size = source.size(kind) if kind is not None else None
+            sizes[variable.place] = (size or 0) * prod(extent or 0 for extent in variable.extents)
     for kernel in source.program.kernels:
-        total = 0
-        for variables in source.variables.values():
-            for variable in variables:
-                if not kernel.body_open < variable.place < kernel.body_close or variable.type is None:
-                    continue
-                if variable.type.space != "threadgroup" or variable.is_reference or variable.initialiser is not None:
-                    continue
-                if variable.type.pointers > len(variable.extents) or None in variable.extents:
-                    continue
-                kind = element_of(variable.type, variable.extents)
-                size = source.size(kind) if kind is not None else None
-                count = 1
-                for extent in variable.extents:
-                    count *= extent or 0
-                total += (size or 0) * count
+        total = sum(size for place, size in sizes.items() if kernel.body_open < place < kernel.body_close)
         if total > THREADGROUP_BYTES:
             name = kernel.name.text
             message = f"'{name}' declares {total} bytes of threadgroup memory; Apple GPUs have {THREADGROUP_BYTES}"
@@ -260,9 +265,10 @@ def fast_math_keeps_tests_for_nan(source: Source) -> Iterator[Found]:
         if source.text(index + 1) == "(" and source.text(index) not in source.declared_functions:
             if source.text(index - 2) != "precise":
                 yield source.tokens[index], f"'{source.text(index)}' may be folded away under fast math"
-    expressions = Expressions(source)
-    for index, token in enumerate(source.tokens):
-        if token.text not in ("==", "!=", "<", ">", "<=", ">=") or not source.in_body(index):
+    expressions = expressions_of(source)
+    for index in source.places("==", "!=", "<", ">", "<=", ">="):
+        token = source.tokens[index]
+        if not source.in_body(index):
             continue
         after = index + 1 + (source.text(index + 1) in ("-", "+"))
         for constant in (index - 1, after):

@@ -16,6 +16,9 @@ _THREAD = frozenset(
     }
 )  # fmt: skip
 _COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
+# Beside these a value that differs between threads may give one that does not.
+_UNEQUAL = frozenset({"/", "-", ">>", "[", "(", "&", "?", "*"})
+_BOUNDS = ("min", "clamp", "max", "select")
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
 
 
@@ -30,6 +33,10 @@ class ThreadNames:
 
 def thread_names(source: Source, kernel: Kernel, attributes: frozenset[str] = _THREAD) -> ThreadNames:
     """The names in a kernel whose values follow from the thread's position, given by parameters of ``attributes``."""
+    return source.keep((thread_names, kernel.start, attributes), lambda: _thread_names(source, kernel, attributes))
+
+
+def _thread_names(source: Source, kernel: Kernel, attributes: frozenset[str]) -> ThreadNames:
     follows = {
         parameter.name
         for parameter in kernel.parameters
@@ -37,19 +44,19 @@ def thread_names(source: Source, kernel: Kernel, attributes: frozenset[str] = _T
     }
     differs = {variable.place for name in follows if (variable := source.variable(name, kernel.body_open)) is not None}
     follows |= {p.name for p in kernel.parameters if p.attribute("threadgroup_position_in_grid")}
+    assignments = []
+    for index in source.places(*_ASSIGNMENTS, start=kernel.body_open, end=kernel.body_close):
+        if source.kind(index - 1) != IDENTIFIER or source.text(index - 2) in (".", "->"):
+            continue
+        end = index + 1
+        while end < kernel.body_close and source.text(end) not in (";", "{", "}"):
+            end += 1
+        assignments.append((index, end, frozenset(source.texts[index + 1 : end])))
     for _ in range(2):
-        for index in range(kernel.body_open, kernel.body_close):
-            if source.text(index) not in _ASSIGNMENTS or source.kind(index - 1) != IDENTIFIER:
-                continue
-            if source.text(index - 2) in (".", "->"):
-                continue
-            end = index + 1
-            while end < kernel.body_close and source.text(end) not in (";", "{", "}"):
-                end += 1
-            words = {source.text(position) for position in range(index + 1, end)}
-            if words & follows:
+        for index, end, words in assignments:
+            if not words.isdisjoint(follows):
                 follows.add(source.text(index - 1))
-            if words & {"/", "-", ">>", "[", "(", "&", "?", "*"}:
+            if not words.isdisjoint(_UNEQUAL):
                 continue
             variables = [source.variable(source.text(position), position) for position in range(index + 1, end)]
             target = source.variable(source.text(index - 1), index - 1)
@@ -60,9 +67,10 @@ def thread_names(source: Source, kernel: Kernel, attributes: frozenset[str] = _T
 
 def has_guard(source: Source, kernel: Kernel, names: ThreadNames, before: int) -> bool:
     """Whether something before the token ``before`` bounds a value that follows from the thread's position."""
-    for index in range(kernel.body_open, before):
+    words_that_guard = (*_BOUNDS, "%", *_COMPARISONS, "if", "while", "?")
+    for index in source.places(*words_that_guard, start=kernel.body_open, end=before):
         text = source.text(index)
-        if text in ("min", "clamp", "max", "select") and source.close(index + 1) > 0:
+        if text in _BOUNDS and source.close(index + 1) > 0:
             words = {source.text(position) for position in range(index + 2, source.close(index + 1))}
             if words & names.follows:
                 return True
@@ -94,8 +102,8 @@ def _neighbours(source: Source, index: int) -> list[str]:
 def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tuple[int, int]]:
     """The conditions of the ``if``, ``for`` and ``while`` statements of ``kernel`` that hold the token at ``index``."""
     found = []
-    for position in range(kernel.body_open, index):
-        if source.text(position) not in ("if", "for", "while") or source.text(position + 1) != "(":
+    for position in source.places("if", "for", "while", start=kernel.body_open, end=index):
+        if source.text(position + 1) != "(":
             continue
         close = source.close(position + 1)
         if close < 0 or close > index:

@@ -10,6 +10,9 @@ from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
 
+_DOUBLE = re.compile(r"double[234]?|double\dx\d|long|[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]")
+_BFLOAT = re.compile(r"(?:packed_)?bfloat[234]?")
+
 
 @rule(
     8,
@@ -18,13 +21,14 @@ from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
     why="Apple GPUs have no 64-bit floating arithmetic, and a literal without suffix is a float.",
 )
 def no_double(source: Source) -> Iterator[Found]:
-    for index, token in enumerate(source.tokens):
-        if token.kind == IDENTIFIER and re.fullmatch(r"double[234]?|double\dx\d", token.text):
+    for index in source.matches(_DOUBLE):
+        token = source.tokens[index]
+        if token.kind == IDENTIFIER and token.text.startswith("double"):
             name = "long double" if source.text(index - 1) == "long" else token.text
             yield token, f"'{name}' is not supported in Metal"
         elif token.text == "long" and source.text(index + 1) == "long":
             yield token, "'long long' is not supported in Metal"
-        elif token.kind == NUMBER and re.fullmatch(r"[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]", token.text):
+        elif token.kind == NUMBER:
             if "." in token.text or "e" in token.text.lower():
                 yield token, "'long double' is not supported in Metal"
 
@@ -38,8 +42,9 @@ def no_double(source: Source) -> Iterator[Found]:
 def no_bfloat(source: Source) -> Iterator[Found]:
     if source.version >= (3, 1):
         return
-    for index, token in enumerate(source.tokens):
-        if token.kind == IDENTIFIER and re.fullmatch(r"(?:packed_)?bfloat[234]?", token.text):
+    for index in source.matches(_BFLOAT):
+        token = source.tokens[index]
+        if token.kind == IDENTIFIER:
             if source.text(index - 1) in ("struct", "class", "union") or token.text in source.aliases:
                 return
             if source.text(index - 1) not in (".", "->"):
@@ -55,8 +60,9 @@ def no_bfloat(source: Source) -> Iterator[Found]:
 def no_lambdas(source: Source) -> Iterator[Found]:
     if source.version >= (3, 2):
         return
-    for index, token in enumerate(source.tokens):
-        if token.text != "[" or source.text(index + 1) == "[" or source.text(index - 1) == "[":
+    for index in source.places("["):
+        token = source.tokens[index]
+        if source.text(index + 1) == "[" or source.text(index - 1) == "[":
             continue
         before = source.tokens[index - 1] if index else None
         if before is not None and (
@@ -86,9 +92,9 @@ def no_recursion(source: Source) -> Iterator[Found]:
     for name, function in plain.items():
         count = len(source.arguments(function.opening))
         calls[name] = []
-        for index in range(function.body_open, function.body_close):
+        for index in source.places(*plain, start=function.body_open, end=function.body_close):
             called = source.text(index)
-            if called not in plain or source.text(index + 1) != "(" or source.text(index - 1) in (".", "->", "::"):
+            if source.text(index + 1) != "(" or source.text(index - 1) in (".", "->", "::"):
                 continue
             if source.variable(called, index) is None and (called != name or _arity(source, index) == count):
                 calls[name].append((index, called))
@@ -133,10 +139,10 @@ def _reach(calls: dict[str, list[tuple[int, str]]], start: str) -> set[str]:
 def function_pointers_stay_on_apple(source: Source) -> Iterator[Found]:
     """A function as a template's parameter is let pass: no pointer is left of it."""
     tokens = source.tokens
-    heads = (i + 1 for i, token in enumerate(tokens) if token.text == "template" and source.text(i + 1) == "<")
+    heads = (i + 1 for i in source.places("template") if source.text(i + 1) == "<")
     templates = [(i, matching_angle(tokens, i) or i) for i in heads]
-    for index, token in enumerate(source.tokens):
-        if token.text != "(" or source.text(index + 1) != "*" or source.close(index) < 0:
+    for index in source.places("("):
+        if source.text(index + 1) != "*" or source.close(index) < 0:
             continue
         close = source.close(index)
         if source.text(close + 1) != "(" or not (source.is_type(index - 1) or source.text(index - 1) == "*"):
@@ -178,8 +184,10 @@ def no_forbidden_constructs(source: Source) -> Iterator[Found]:
         yield source.tokens[index], "Metal does not support the 'register' storage class specifier"
     for index in source.words("goto"):
         yield source.tokens[index], "'goto' is not supported in Metal"
-    for index, token in enumerate(source.tokens):
-        if token.kind == IDENTIFIER and source.text(index + 1) == ":" and source.text(index - 1) in (";", "{", "}"):
+    for colon in source.places(":"):
+        index = colon - 1
+        if source.kind(index) == IDENTIFIER and source.text(index - 1) in (";", "{", "}"):
+            token = source.tokens[index]
             if token.text not in ("default", "public", "private", "protected") and source.in_body(index):
                 yield token, "labeled statements are not supported in Metal"
 
@@ -239,7 +247,7 @@ def library_names_are_qualified(source: Source) -> Iterator[Found]:
     taken to reach everywhere."""
     if source.is_header or not source.program.kernels or not _INCLUDES_LIBRARY.search(source.written):
         return
-    texts = [token.text for token in source.tokens]
+    texts = source.texts
     for index, text in enumerate(texts):
         if text == "using" and texts[index + 1 : index + 3] == ["namespace", "metal"]:
             return
@@ -259,6 +267,7 @@ def library_names_are_qualified(source: Source) -> Iterator[Found]:
 
 
 _KEYWORDS = frozenset({"kernel", "vertex", "fragment", "device", "constant", "thread", "threadgroup", "half"})
+_RESERVED = re.compile(rf"packed_bool[234]|{'|'.join(sorted(_KEYWORDS))}")
 
 
 @rule(
@@ -268,12 +277,13 @@ _KEYWORDS = frozenset({"kernel", "vertex", "fragment", "device", "constant", "th
     why="Metal's keywords cannot name variables, and there are no packed vectors of bool.",
 )
 def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
-    for index, token in enumerate(source.tokens):
+    for index in source.matches(_RESERVED):
+        token = source.tokens[index]
         if token.kind != IDENTIFIER:
             continue
-        if re.fullmatch(r"packed_bool[234]", token.text):
+        if token.text not in _KEYWORDS:
             yield token, f"unknown type name '{token.text}'"
-        elif token.text in _KEYWORDS and source.is_type(index - 1) and source.text(index - 1) not in ("void", "auto"):
+        elif source.is_type(index - 1) and source.text(index - 1) not in ("void", "auto"):
             following = source.text(index + 1)
             is_name = (
                 following in ("=", ";") or following == "," and token.text in ("kernel", "vertex", "fragment", "half")

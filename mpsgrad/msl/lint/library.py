@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mpsgrad.msl.analysis.expressions import Expressions
+from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import INTEGERS
 from mpsgrad.msl.lint.rule import Found, needs, rule
@@ -48,7 +48,7 @@ _DISTINCT = frozenset({"int", "uint", "long", "ulong", "float"})
 def arguments_choose_one_overload(source: Source) -> Iterator[Found]:
     """Sees scalars whose types can be told: literals, declared variables, casts and arithmetic on them. Mixtures of
     half and float, small integers and vectors are left to the compiler."""
-    expressions = Expressions(source)
+    expressions = expressions_of(source)
     for index in source.calls(re.compile(f"{_OVERLOADED_ON_ALL.pattern[:-1]}$|{_FLOATING_ONLY.pattern}")):
         name = source.text(index)
         if name in source.declared_functions or not source.in_body(index):

@@ -105,8 +105,9 @@ def rounded_up_grids_are_guarded(source: Source) -> Iterator[Found]:
 
 
 def _unguarded_write(source: Source, start: int, end: int, names: ThreadNames) -> int | None:
-    for index in range(start, end):
-        if source.text(index + 1) != "[" or source.close(index + 1) < 0:
+    for opening in source.places("[", start=start + 1, end=end + 1):
+        index = opening - 1
+        if source.close(opening) < 0:
             continue
         variable = source.variable(source.text(index), index)
         if variable is None or variable.type is None or variable.type.space != "device":

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions
+from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle, spell
 
+_PLAIN_VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]$")
 _ASSIGNMENT = re.compile(r"[-+*/%&|^]?=|<<=|>>=")
 
 
@@ -56,8 +57,11 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
             if not _converts(target, value):
                 message = f"cannot initialize a variable of type '{target}' with an expression of type '{value}'"
                 yield source.tokens[variable.place], message
-    for index, token in enumerate(source.tokens):
-        if token.text in ("=", "+=", "-=", "*=", "/=") and source.in_body(index):
+    for index in source.places("=", "+=", "-=", "*=", "/=", "return"):
+        token = source.tokens[index]
+        if token.text != "return":
+            if not source.in_body(index):
+                continue
             start = _operand_start(source, index)
             end = _statement_end(source, index + 1)
             if start is None:
@@ -68,10 +72,12 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
                 continue
             if not _converts(target, value):
                 yield token, f"assigning to '{target}' from incompatible type '{value}'"
-        elif token.text == "return" and source.text(index + 1) != ";":
+        elif source.text(index + 1) != ";":
             value = expressions.type_of(index + 1, _statement_end(source, index + 1))
+            if value is None:
+                continue
             function = next((f for f in source.functions if f.body_open < index < f.body_close), None)
-            if function is None or value is None:
+            if function is None:
                 continue
             target = source.return_type(function)
             if target is not None and not target.pointers and not _converts(target, value):
@@ -122,9 +128,9 @@ def _statement_end(source: Source, index: int) -> int:
 def components_exist(source: Source) -> Iterator[Found]:
     """Sees components of declared variables and the constructors of vectors from scalars and vectors whose types can
     be told."""
-    expressions = Expressions(source)
-    for index, token in enumerate(source.tokens):
-        if token.text != "." or source.kind(index + 1) != IDENTIFIER:
+    expressions = expressions_of(source)
+    for index in source.places("."):
+        if source.kind(index + 1) != IDENTIFIER:
             continue
         kind = _object_before(source, expressions, index)
         if kind is None or not kind.is_vector or kind.base not in SIZES or source.text(index + 2) == "(":
@@ -144,9 +150,9 @@ def components_exist(source: Source) -> Iterator[Found]:
             before = source.text(index - 3)
             if before in ("(", ",", "=") or before == "return":
                 yield place, "address of vector element requested"
-    for index in source.calls():
+    for index in source.calls(_PLAIN_VECTOR):
         target = built_in(source.text(index))
-        if target is None or not target.is_vector or not source.in_body(index) or target.packed:
+        if target is None or not source.in_body(index):
             continue
         ranges = source.arguments(index + 1)
         kinds = [expressions.type_of(start, end) for start, end in ranges]
@@ -185,7 +191,7 @@ def _object_before(source: Source, expressions: Expressions, dot: int) -> Type |
 )
 def as_type_keeps_the_size(source: Source) -> Iterator[Found]:
     """Sees operands whose type is written out; what integer promotion widens is let pass."""
-    expressions = Expressions(source)
+    expressions = expressions_of(source)
     for index in source.words("as_type"):
         close = matching_angle(source.tokens, index + 1) if source.text(index + 1) == "<" else None
         if close is None or source.text(close) != ">" or source.text(close + 1) != "(" or source.close(close + 1) < 0:
@@ -244,11 +250,12 @@ def layouts_are_what_they_look_like(source: Source) -> Iterator[Found]:
                     yield tokens[place], f"'{member}' begins at byte {start} of '{name}': {sizes}"
             offset = start + size
             before = kind if kind.is_vector and kind.width == 3 and not kind.packed else None
-    expressions = Expressions(source)
-    for index, token in enumerate(tokens):
-        if token.text in ("(", "<") and source.in_body(index):
-            yield from _three_element_cast(source, expressions, index)
-        elif token.text == "static_assert" and source.text(index + 1) == "(":
+    expressions = expressions_of(source)
+    for index in source.places("(", "<", "static_assert"):
+        if source.text(index) != "static_assert":
+            if source.in_body(index):
+                yield from _three_element_cast(source, expressions, index)
+        elif source.text(index + 1) == "(":
             yield from _failed_assertion(source, index)
 
 
@@ -322,11 +329,13 @@ def threadgroup_memory_holds_no_matrices(source: Source) -> Iterator[Found]:
     for variables in source.variables.values():
         for variable in variables:
             kind = variable.type
+            if kind is None or not kind.columns or variable.initialiser is not None:
+                continue
             place = variable.place - 1
             while place > 0 and source.text(place) not in (";", "{", "}", "("):
                 place -= 1
             declared = {source.text(position) for position in range(place, variable.place)}
-            if kind is None or not kind.columns or variable.initialiser is not None or "threadgroup" not in declared:
+            if "threadgroup" not in declared:
                 continue
             is_array = len(variable.extents) == kind.pointers
             if is_array and source.text(place) != "(" and not variable.is_reference and source.in_body(place + 1):
@@ -341,9 +350,10 @@ def threadgroup_memory_holds_no_matrices(source: Source) -> Iterator[Found]:
 )
 def conditions_are_scalar(source: Source) -> Iterator[Found]:
     """Sees conditions whose type is written out or follows from such."""
-    expressions = Expressions(source)
-    for index, token in enumerate(source.tokens):
-        if token.text != "?" or not source.in_body(index):
+    expressions = expressions_of(source)
+    for index in source.places("?"):
+        token = source.tokens[index]
+        if not source.in_body(index):
             continue
         start = index - 1
         while start > 0:
@@ -374,13 +384,13 @@ def _holds(integer: str, value: int) -> bool:
 )
 def braces_do_not_narrow(source: Source) -> Iterator[Found]:
     """Sees floating values and literals out of range in the braces of integers, and arrays without elements."""
-    expressions = Expressions(source)
+    expressions = expressions_of(source)
     tokens = source.tokens
     for bodies in source.struct_bodies.values():
         for start, close, _ in bodies:
-            for index in range(start, close - 2):
-                texts = (source.text(index), source.text(index + 1), source.text(index + 2))
-                if texts == ("[", "]", ";") and source.kind(index - 1) == IDENTIFIER:
+            for index in source.places("[", start=start, end=close - 2):
+                is_empty = source.text(index + 1) == "]" and source.text(index + 2) == ";"
+                if is_empty and source.kind(index - 1) == IDENTIFIER:
                     yield tokens[index - 1], "flexible array members are not permitted in C++"
     for variables in source.variables.values():
         for variable in variables:
@@ -429,9 +439,10 @@ def _brace_after(source: Source, name: int) -> int | None:
 )
 def member_functions_match_their_object(source: Source) -> Iterator[Found]:
     """Sees calls on variables and elements whose struct is no template and has one function of that name."""
-    expressions = Expressions(source)
-    for index, token in enumerate(source.tokens):
-        if token.text not in (".", "->") or source.kind(index + 1) != IDENTIFIER or source.text(index + 2) != "(":
+    expressions = expressions_of(source)
+    for index in source.places(".", "->"):
+        token = source.tokens[index]
+        if source.kind(index + 1) != IDENTIFIER or source.text(index + 2) != "(":
             continue
         kind = _object_before(source, expressions, index)
         if kind is None or kind.space in (None, "thread") or kind.base not in source.members:
