@@ -124,9 +124,9 @@ class PackedWeights:
     """The packed forms of the weights and biases in two buffers.
 
     Work sees what the two buffers hold when it runs, in whatever order command buffers were filled and committed. So
-    the first use in a command buffer packs again unless one that did so has been committed, and a command buffer that
-    changes the weights packs them again into the buffers that exist. While it is open, others pack for themselves:
-    it may be committed behind them, and it does not know what they packed.
+    the first use packs at once, ahead of the work, and a command buffer that changes the weights packs them again into
+    the buffers that exist. While it is open, and for ever if it was recorded, others pack for themselves: it may run
+    behind them, and it does not know what they packed.
     """
 
     def __init__(self, weights: Buffer, biases: Buffer) -> None:
@@ -145,8 +145,18 @@ class PackedWeights:
         if pack is None:
             pack = self._packs[packing] = _Pack(command_buffer.device.allocate(4 * packing.count))
         if not pack.is_filled_for(command_buffer):
-            self._fill(command_buffer, packing, pack)
+            self._forget_changes()
+            if self._changing:
+                self._fill(command_buffer, packing, pack)
+            else:
+                ahead = CommandBuffer(command_buffer.device, label="packing of weights")
+                self._fill(ahead, packing, pack)
+                ahead.commit()
         return pack.buffer
+
+    def _forget_changes(self) -> None:
+        """Forgets the command buffers that will not change the weights any more."""
+        self._changing = [each for each in self._changing if each.is_open or each.is_recorded]
 
     def change_in(self, command_buffer: CommandBuffer) -> None:
         """Packs once more what is packed, after work in ``command_buffer`` that changes the weights."""
@@ -165,7 +175,7 @@ class PackedWeights:
         )
         if not pack.is_filled_for(command_buffer) or command_buffer in pack.makers:
             command_buffer._if_taken_back(partial(setattr, pack, "makers", dict(pack.makers)))
-            self._changing = [other for other in self._changing if other.is_open]
+            self._forget_changes()
             pack.makers[command_buffer] = all(other is command_buffer for other in self._changing)
 
 
