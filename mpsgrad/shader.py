@@ -74,6 +74,14 @@ class ParameterStruct:
                 flat.append(values[name])
         return self._packer.pack(*flat)
 
+    def scalars_of(self, data: bytes) -> tuple[Any, ...]:
+        """The inverse of ``pack_scalars``."""
+        return self._packer.unpack(data)
+
+    def pack_scalars(self, scalars: Iterable[Any]) -> bytes:
+        """The struct's bytes, of its scalars and those of nested structs in order."""
+        return self._packer.pack(*scalars)
+
 
 IMAGE_LAYOUT = ParameterStruct(
     "ImageLayout",

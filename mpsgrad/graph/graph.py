@@ -279,10 +279,11 @@ class Graph:
 
     @property
     def format(self) -> FeatureChannelFormat:
-        """The format of images between filters whose nodes set none: NONE, or that of the source images.
+        """The format of the images that filters compute, where their nodes say none.
 
-        MPS converts, to FLOAT16 unless it is told otherwise; here images have the format of the sources, and
-        ``NotImplementedError`` is raised by encodes if another one is set.
+        NONE, as at first, for that of what a filter reads; MPS begins with FLOAT16. A result of another format is
+        converted after the filter has computed it, and so is one of two source images of a filter whose formats differ:
+        to FLOAT32. Parameters and their gradients are FLOAT32 whatever this is.
         """
         return self._format
 
@@ -342,12 +343,10 @@ class Graph:
     def _plan_for(self, descriptors: tuple[ImageDescriptor, ...]) -> Plan:
         plan = self._plans.get(descriptors)
         if plan is None:
-            shapes = infer_shapes(self._structure, self._kernels, descriptors, self.device, self._format)
+            shapes = infer_shapes(self._structure, self._kernels, descriptors, self._nothing, self._format)
             plan = self._plans[descriptors] = make_plan(
                 self._structure, shapes, self._fusion, self._fuses_filters, self.device
             )
-            for image in shapes.stand_ins.values():
-                image._buffer = self._nothing
             if len(self._plans) > _PLANS_KEPT:
                 self._plans.popitem(last=False)
         self._last_plan = plan
@@ -511,7 +510,7 @@ class Graph:
         given = dict(zip(self._structure.source_states, states, strict=True))
         for node in self._structure.filters:
             if any(state in given for state in node.source_states):
-                images = [plan.shapes.stand_ins[image] for image in node.source_images]
+                images = plan.shapes.stand_ins_of(node.source_images)
                 try:
                     node.check_states(self._kernels[node], images, [given[state] for state in node.source_states])
                 except _ERRORS as error:

@@ -43,7 +43,7 @@ class ImageNode:
     def __init__(self, handle: Any = None) -> None:
         self.handle = handle
         self.format = FeatureChannelFormat.NONE
-        """NONE for that of the filter's first source; another one has to be what comes out there."""
+        """NONE for the ``format`` of the graph. A filter's result starts with that of its first source."""
         self.image_allocator: ImageAllocator | None = None
         """Makes the image instead of the graph, which otherwise plans its memory."""
         self.export_from_graph = False

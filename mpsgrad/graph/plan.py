@@ -49,6 +49,8 @@ def make_plan(structure: Structure, shapes: Shapes, fusion: Fusion, passes_image
     for step, node in enumerate(filters):
         passed_on = node.passed_on(shapes.of) if passes_images_on else None
         result = fusion.result_of(node)
+        if passed_on is not None and shapes.of[passed_on].channel_format is not shapes.of[result].channel_format:
+            passed_on = None
         if passed_on is not None and not _has_an_image_of_its_own(structure, result):
             same_as[result] = same_as.get(passed_on, passed_on)
         for index, image in enumerate(fusion.sources_of(node)):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.graph.nodes import ImageNode, StateNode
 from mpsgrad.graph.plan import Plan, Step
-from mpsgrad.image import Image, RegularImageAllocator, TemporaryImage
+from mpsgrad.image import FeatureChannelFormat, Image, RegularImageAllocator, TemporaryImage
+from mpsgrad.kernels.format_conversion import convert_format
 from mpsgrad.state import State
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Run:
         self.plan = plan
         self.images: dict[ImageNode, Image] = dict(zip(graph._structure.sources, source_images, strict=True))
         self.states: dict[StateNode, Any] = dict(zip(graph._structure.source_states, source_states, strict=True))
+        self._converted: dict[ImageNode, Image] = {}
         self._read_counts: dict[int, tuple[Any, int]] = {}
         for source in source_images:
             if source.command_buffer is not None:
@@ -58,8 +61,10 @@ class Run:
                 for vector in update.gradient_vectors(self.states[node.source_states[0]])
             ]
             graph.loss_scale.encode_check(self.command_buffer, gradients)
-        for node, update in trained.items():
-            update.encode(self.command_buffer, self.states[node.source_states[0]])
+        last = [update.encode(self.command_buffer, self.states[n.source_states[0]]) for n, update in trained.items()]
+        for load in last:
+            if load is not None:
+                load()
 
     def encode_step(self, step: Step) -> None:
         """Adds the work of one filter."""
@@ -68,16 +73,39 @@ class Run:
             self.images[step.result] = self.images[step.passes_on]
             return
         kernels = graph._kernels[node]
-        stand_ins = self.plan.shapes.stand_ins
-        images = [self.images[image] if reads else stand_ins[image] for image, reads in step.sources]
+        shapes = self.plan.shapes
+        stand_ins = shapes.stand_ins_of([image for image, _ in step.sources])
+        images = [
+            self._in_format(image, stand_in.channel_format) if reads else stand_in
+            for (image, reads), stand_in in zip(step.sources, stand_ins, strict=True)
+        ]
         states = [self.states[state] for state in node.source_states]
-        graph._allocators[node].handed = self._destination(step, kernels[0])
+        result = destination = self._destination(step, kernels[0])
+        made_in = stand_ins[0].channel_format if step.fused else shapes.made[node]
+        if result.channel_format is not made_in:
+            destination = Image(replace(result.descriptor, channel_format=made_in), graph.device)
+        graph._allocators[node].handed = destination
         made, state = node.encode(self.command_buffer, kernels, images, states, step.makes_state)
+        if made is destination is not result:
+            convert_format(self.command_buffer, destination, result)
+            made = result
         if made is not None:
             self.images[step.result] = made
         if state is not None:
             assert node.result_state is not None
             self.states[node.result_state] = state
+
+    def _in_format(self, image: ImageNode, wanted: FeatureChannelFormat) -> Image:
+        """The image, or a copy of it in the format that a filter reads."""
+        found = self.images[image]
+        if found.channel_format is wanted:
+            return found
+        if image not in self._converted:
+            copy = Image(replace(found.descriptor, channel_format=wanted), self.graph.device)
+            self.command_buffer._reads("Graph", "a source image", found._root._writer)
+            convert_format(self.command_buffer, found, copy)
+            self._converted[image] = copy
+        return self._converted[image]
 
     def _destination(self, step: Step, kernel: Any) -> Image:
         graph, image = self.graph, step.result

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mpsgrad.devices import Device
+from mpsgrad.devices import Buffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.graph.nodes import FilterNode, ImageNode, StateNode, handle_text
 from mpsgrad.graph.structure import Structure
@@ -18,44 +18,59 @@ _ERRORS = (GeometryError, FormatError, StateError, NotImplementedError)
 
 @dataclass(frozen=True)
 class Shapes:
-    """The descriptor of each image, and an image of each that has no memory."""
+    """The descriptor of each image.
 
-    of: Mapping[ImageNode, ImageDescriptor]
-    stand_ins: Mapping[ImageNode, Image]
+    ``made`` are the formats of what filters compute, before it is converted to that of the result. ``nothing`` is the
+    memory of images that stand for those of which a filter needs the extents only.
+    """
+
+    of: dict[ImageNode, ImageDescriptor]
+    made: dict[FilterNode, FeatureChannelFormat]
+    nothing: Buffer
+    _stand_ins: dict[tuple[ImageNode, FeatureChannelFormat], Image] = field(default_factory=dict)
 
     @property
     def sources(self) -> tuple[ImageDescriptor, ...]:
         return tuple(self.of[image] for image in self.of if image.producer is None)
+
+    def stand_ins_of(self, sources: Sequence[ImageNode]) -> list[Image]:
+        """Images that stand for ``sources`` as a filter is given them: in one format, the more precise one of two."""
+        formats = {self.of[source].channel_format for source in sources}
+        wanted = formats.pop() if len(formats) == 1 else FeatureChannelFormat.FLOAT32
+        return [self._stand_in(source, wanted) for source in sources]
+
+    def _stand_in(self, source: ImageNode, wanted: FeatureChannelFormat) -> Image:
+        found = self._stand_ins.get((source, wanted))
+        if found is None:
+            found = Image(replace(self.of[source], channel_format=wanted), self.nothing.device)
+            found._buffer = self.nothing
+            self._stand_ins[source, wanted] = found
+        return found
 
 
 def infer_shapes(
     structure: Structure,
     kernels: Mapping[FilterNode, Sequence[Any]],
     sources: Sequence[ImageDescriptor],
-    device: Device,
+    nothing: Buffer,
     default_format: FeatureChannelFormat,
 ) -> Shapes:
     """The descriptors of all images for those of the sources.
 
+    A result has the format that its node says, or else ``default_format``, or else that of what is computed.
     Raises what the filter raises that does not take its sources, with the extents of all images before it.
     """
-    shapes = dict(zip(structure.sources, sources, strict=True))
-    images = {node: Image(descriptor, device) for node, descriptor in shapes.items()}
+    shapes = Shapes(dict(zip(structure.sources, sources, strict=True)), {}, nothing)
     for node in structure.filters:
         try:
-            shape = node.result_descriptor(kernels[node], [images[source] for source in node.source_images], shapes)
-            wanted = node.result_image.format or default_format
-            if wanted not in (FeatureChannelFormat.NONE, shape.channel_format):
-                raise NotImplementedError(
-                    f"the format of the result is set to {wanted.name} but that of its sources is "
-                    f"{shape.channel_format.name}; images are not converted"
-                )
+            shape = node.result_descriptor(kernels[node], shapes.stand_ins_of(node.source_images), shapes.of)
         except _ERRORS as error:
-            chain = describe_chain(structure, node, shapes)
+            chain = describe_chain(structure, node, shapes.of)
             raise type(error)(f"Graph: {structure.names[node]}: {error}\n{chain}") from error
-        shapes[node.result_image] = shape
-        images[node.result_image] = Image(shape, device)
-    return Shapes(shapes, images)
+        shapes.made[node] = shape.channel_format
+        wanted = node.result_image.format or default_format or shape.channel_format
+        shapes.of[node.result_image] = replace(shape, channel_format=wanted)
+    return shapes
 
 
 def describe_chain(structure: Structure, node: FilterNode, shapes: Mapping[ImageNode, ImageDescriptor]) -> str:

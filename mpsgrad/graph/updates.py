@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
 from mpsgrad.command import CommandBuffer
@@ -37,10 +38,13 @@ class ParameterUpdate:
         """The gradients of the parameters, in whatever parts."""
         return state.gradient_vectors
 
-    def encode(self, command_buffer: CommandBuffer, state: Any) -> None:
-        """Has the data source encode an update and loads what it gives, or sees to it that the CPU does so later."""
+    def encode(self, command_buffer: CommandBuffer, state: Any) -> Callable[[], None] | None:
+        """Has the data source encode an update and loads what it gives, or sees to it that the CPU does so later.
+
+        Returns what is to be called behind all updates, if anything: so their dispatches can be joined.
+        """
         if self.node.training_style is TrainingStyle.UPDATE_DEVICE_GPU:
-            self._update_on_device(command_buffer, state)
+            return self._update_on_device(command_buffer, state)
         if self.node.training_style is TrainingStyle.UPDATE_DEVICE_CPU:
             source_state = self._source_state(command_buffer)
             is_done = False
@@ -57,12 +61,13 @@ class ParameterUpdate:
                     self._update_on_cpu(state, source_state)
 
             command_buffer.add_completed_handler(update)
+        return None
 
     def _source_state(self, command_buffer: CommandBuffer) -> Any:
         """The parameters of this encode as a state, for data sources that are given one."""
         return None
 
-    def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
+    def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> Callable[[], None] | None:
         raise NotImplementedError
 
     def _update_on_cpu(self, state: Any, source_state: Any) -> None:
@@ -87,15 +92,22 @@ class ConvolutionUpdate(ParameterUpdate):
     def _source_state(self, command_buffer: CommandBuffer) -> Any:
         return self.kernel.export_weights_and_biases(command_buffer)
 
-    def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
+    def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> Callable[[], None] | None:
         if not hasattr(self.data_source, "update_with_command_buffer"):
-            return
-        source_state = self._source_state(command_buffer)
+            return None
+        source_state = self.kernel.parameters_to_update(command_buffer)
         updated = self._call("update_with_command_buffer", command_buffer, state, source_state)
         if updated is None:
-            return
+            return None
         if updated.is_temporary:
             updated.read_count += len(self.sharing) - 1
+        load = partial(self._load, command_buffer, updated)
+        if updated is getattr(self.data_source, "weights_and_biases_state", None):
+            return load
+        load()
+        return None
+
+    def _load(self, command_buffer: CommandBuffer, updated: Any) -> None:
         for kernel in self.sharing:
             kernel.reload_weights_and_biases(command_buffer, updated)
 
@@ -119,9 +131,10 @@ class NormalizationUpdate(ParameterUpdate):
         self.reload()
 
     def reload(self) -> None:
-        present = self.kernel._gamma_and_beta
-        device = self.kernel.device
-        self._present = NormalizationGammaAndBetaState.from_arrays(present.gamma, present.beta, device)
+        present, device = self.kernel._gamma_and_beta, self.kernel.device
+        if present is not getattr(self.data_source, "gamma_and_beta_state", None):
+            present = NormalizationGammaAndBetaState.from_arrays(present.gamma, present.beta, device)
+        self._present = present
 
     def begin(self, command_buffer: CommandBuffer) -> None:
         self.kernel.reload_gamma_and_beta_with_command_buffer(command_buffer, self._present)
@@ -132,7 +145,7 @@ class NormalizationUpdate(ParameterUpdate):
 
     def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
         updated = self._call("update_gamma_and_beta_with_command_buffer", command_buffer, self._argument(state))
-        if updated is not None:
+        if updated is not None and updated is not self._present:
             copy_parameters(command_buffer, updated, self._present)
             updated._read_once()
 

@@ -13,6 +13,7 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import NO_CLIP, EdgeMode, Offset
 from mpsgrad.image import Image
 from mpsgrad.kernel import GradientKernel, Kernel, Regions, fill_buffer_with_zeros, source_layout
+from mpsgrad.kernels.batch_normalization_data_source import LoadedNormalization
 from mpsgrad.kernels.batch_normalization_dispatch import Encoder, encoder_of
 from mpsgrad.kernels.batch_normalization_state import (
     BatchNormalizationState,
@@ -66,10 +67,7 @@ class BatchNormalization(NormalizationKernel):
         self._neuron = _fused(owner, fused_neuron_descriptor)
         self._neuron_token = token(self._neuron)
         self._fused_neuron_descriptor = fused_neuron_descriptor
-        loaded = self._load(data_source)
-        self._mean_and_variance = NormalizationMeanAndVarianceState.from_arrays(
-            loaded.mean, loaded.variance, self.device
-        )
+        self._mean_and_variance = self._mean_and_variance_of(self._load(data_source))
         self._neuron.require_channels(owner, self._count)
 
     @property
@@ -83,10 +81,11 @@ class BatchNormalization(NormalizationKernel):
     # objc: -reloadMeanAndVarianceFromDataSource
     def reload_mean_and_variance_from_data_source(self) -> None:
         """Takes the statistics for inference from the data source, for encodes from now on."""
-        loaded = self._reload()
-        self._mean_and_variance = NormalizationMeanAndVarianceState.from_arrays(
-            loaded.mean, loaded.variance, self.device
-        )
+        self._mean_and_variance = self._mean_and_variance_of(self._reload())
+
+    def _mean_and_variance_of(self, loaded: LoadedNormalization) -> NormalizationMeanAndVarianceState:
+        shared = self._shared("mean_and_variance_state", NormalizationMeanAndVarianceState)
+        return shared or NormalizationMeanAndVarianceState.from_arrays(loaded.mean, loaded.variance, self.device)
 
     # objc: -reloadMeanAndVarianceWithCommandBuffer:meanAndVarianceState:
     def reload_mean_and_variance_with_command_buffer(
@@ -94,7 +93,11 @@ class BatchNormalization(NormalizationKernel):
     ) -> None:
         """The same for the statistics that inference uses."""
         self._mean_and_variance = self._copied(
-            command_buffer, "mean_and_variance_state", mean_and_variance_state, NormalizationMeanAndVarianceState
+            command_buffer,
+            "mean_and_variance_state",
+            mean_and_variance_state,
+            NormalizationMeanAndVarianceState,
+            self._mean_and_variance,
         )
 
     # objc: -resultStateForSourceImage:sourceStates:destinationImage:

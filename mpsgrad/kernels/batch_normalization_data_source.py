@@ -49,6 +49,14 @@ class GammaAndBetaDataSource:
         """Added to the variance before its root is taken. The kernel's property starts with it."""
         return SMALLEST_EPSILON
 
+    @property
+    def gamma_and_beta_state(self) -> NormalizationGammaAndBetaState | None:
+        """Gamma and beta in device memory, for kernels of that device to use as they are; None for copies.
+
+        An update may overwrite this state and return it: nothing is copied. Not in MPS.
+        """
+        return None
+
     def load(self) -> bool:
         """Makes the attributes readable. False makes the kernel's construction or reload fail."""
         return True
@@ -75,6 +83,11 @@ class BatchNormalizationDataSource(GammaAndBetaDataSource):
     @property
     def variance(self) -> np.ndarray | None:
         """The variance of each feature channel for inference, float32; None for 1."""
+        return None
+
+    @property
+    def mean_and_variance_state(self) -> NormalizationMeanAndVarianceState | None:
+        """The same for ``mean`` and ``variance``."""
         return None
 
     # objc: -updateGammaAndBetaWithCommandBuffer:batchNormalizationState:

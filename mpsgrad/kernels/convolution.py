@@ -85,17 +85,25 @@ class _WeightedKernel(BaseKernel):
         self._data_source = data_source
         self._descriptor = loaded.descriptor
         self._geometry_token = token(loaded.descriptor.geometry)
-        self._set_parameters(loaded.weights, loaded.biases)
+        self._set_parameters(loaded.weights, loaded.biases, loaded.state)
         self._loaded_from_state = False
         self._is_quantized = loaded.is_quantized
 
-    def _set_parameters(self, weights: np.ndarray, biases: np.ndarray | None) -> None:
-        # A new buffer, so that work which was encoded before keeps the weights of that time.
+    def _set_parameters(
+        self,
+        weights: np.ndarray,
+        biases: np.ndarray | None,
+        state: ConvolutionWeightsAndBiasesState | None = None,
+    ) -> None:
         self._has_biases = biases is not None
         outputs = self._descriptor.output_feature_channels
-        self._parameters = ConvolutionWeightsAndBiasesState.from_arrays(
-            weights, np.zeros(outputs, np.float32) if biases is None else biases, self.device
-        )
+        values = np.zeros(outputs, np.float32) if biases is None else biases
+        if state is not None and state.device is self.device:
+            self._require_sizes("weights_and_biases_state", state.weights_count, state.biases_count or None)
+            self._parameters = state if self._has_biases else state.with_biases(values)
+        else:
+            # A new buffer, so that work which was encoded before keeps the weights of that time.
+            self._parameters = ConvolutionWeightsAndBiasesState.from_arrays(weights, values, self.device)
         self._packed = PackedWeights(self._parameters.resource(0), self._parameters.resource(1))
 
     @property
@@ -159,7 +167,7 @@ class _WeightedKernel(BaseKernel):
                 f"{self._descriptor!r}"
             )
         self._descriptor = loaded.descriptor
-        self._set_parameters(loaded.weights, loaded.biases)
+        self._set_parameters(loaded.weights, loaded.biases, loaded.state)
         self._loaded_from_state = False
         self._is_quantized = loaded.is_quantized
 
@@ -169,6 +177,7 @@ class _WeightedKernel(BaseKernel):
     ) -> None:
         """Encodes a copy of the weights and biases of ``state`` into the kernel; the data source is left as it is.
 
+        Nothing is copied if ``state`` is the data source's ``weights_and_biases_state``, which the kernel uses itself.
         Call it on the convolution and on its gradient kernel; each call takes one from a temporary state's read count.
         Raises ``GeometryError`` if the sizes differ or the state lacks biases that the kernel has.
         """
@@ -191,13 +200,10 @@ class _WeightedKernel(BaseKernel):
             raise GeometryError(f"{owner}: state has no biases but the kernel {self._parameters.biases_count}")
         counts, offsets = (state.weights_count, state.biases_count), (state.weights_offset, state.biases_offset)
         for index in range(state.resource_count):
-            add_copy(
-                command_buffer,
-                state.resource(index),
-                self._parameters.resource(index),
-                counts[index],
-                source_offset=offsets[index] // FLOAT_BYTES,
-            )
+            source, own = state.resource(index), self._parameters.resource(index)
+            if source is not own:
+                offset = offsets[index] // FLOAT_BYTES
+                add_copy(command_buffer, source, own, counts[index], source_offset=offset)
         self._parameters_changed(command_buffer)
         self._has_biases = brings_biases
         self._parameters._written_by(command_buffer)
@@ -261,6 +267,13 @@ class _ExportingKernel(_WeightedKernel):
             add_copy(command_buffer, self._parameters.resource(index), state._room(index), length)
         state._written_by(command_buffer)
         return state
+
+    def parameters_to_update(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:
+        """The state of the data source that the kernel uses itself, or if there is none an export."""
+        shared = getattr(self._data_source, "weights_and_biases_state", None)
+        if shared is not None and shared.resource(0) is self._parameters.resource(0):
+            return shared
+        return self.export_weights_and_biases(command_buffer)
 
 
 class Convolution(_ExportingKernel, Kernel):

@@ -60,6 +60,15 @@ class ConvolutionDataSource:
         """A float32 array with one value for each output channel, whatever ``data_type`` is; None for no biases."""
         return None
 
+    @property
+    def weights_and_biases_state(self) -> ConvolutionWeightsAndBiasesState | None:
+        """The same numbers in device memory, for kernels of that device to use as they are; None for copies.
+
+        A graph then gives ``update_with_command_buffer`` this state itself, which the update may overwrite and return:
+        nothing is copied. Kernels have to be given it (``reload_weights_and_biases``) after each change. Not in MPS.
+        """
+        return None
+
     def load(self) -> bool:
         """Makes the attributes readable. False makes the kernel's construction or reload fail."""
         return True
@@ -194,7 +203,9 @@ class LoadedParameters:
     descriptor: ConvolutionDescriptor
     weights: np.ndarray
     biases: np.ndarray | None
-    is_quantized: bool = False
+    is_quantized: bool
+    state: ConvolutionWeightsAndBiasesState | None
+    """The same numbers in the data source's device memory, if it has them there."""
 
 
 _REQUIRED = ("data_type", "descriptor", "weights", "bias_terms", "load", "purge", "label")
@@ -227,9 +238,10 @@ def load_parameters(owner: str, data_source: Any) -> LoadedParameters:
         _check_biases(owner, descriptor, biases)
         is_quantized = data_source.data_type == DataType.UINT8
         copied = dequantized(owner, data_source, weights) if is_quantized else np.array(weights, np.float32)
-        copied = _rounded(owner, data_source, copied)
-        folded, shifts = descriptor.fold(copied, None if biases is None else np.array(biases, np.float32))
-        return LoadedParameters(descriptor, folded, shifts, is_quantized)
+        rounded = _rounded(owner, data_source, copied)
+        folded, shifts = descriptor.fold(rounded, None if biases is None else np.array(biases, np.float32))
+        state = getattr(data_source, "weights_and_biases_state", None) if folded is copied else None
+        return LoadedParameters(descriptor, folded, shifts, is_quantized, state)
     finally:
         data_source.purge()
 

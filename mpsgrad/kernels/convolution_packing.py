@@ -10,6 +10,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.devices import Buffer
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
+from mpsgrad.joined_dispatch import JoinableKernel, KernelRun, add_run, joined_struct, most_joined
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
@@ -55,9 +56,27 @@ COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="
 FAMILY = ShaderFamily(
     "convolution_parameters",
     (PACK_AXIS, PACK_PARAMETERS, SUM_PARAMETERS, COPY_PARAMETERS),
-    {"threads": THREADS, "pack_rows": PACK_ROWS},
+    {"threads": THREADS, "pack_rows": PACK_ROWS, "packs": 1},
     measured=lambda numbers: {"sum_rows": numbers.convolution_sums_per_thread},
     dtypes=("float",),
+)
+
+
+PLAIN = "pack_plain"
+_MOST_PACKS = most_joined(3, 0)
+_PACK_PLAIN = JoinableKernel(
+    PLAIN,
+    FAMILY,
+    ShaderFamily(
+        "convolution_packing_joined",
+        (PACK_AXIS, PACK_PARAMETERS, joined_struct(PACK_PARAMETERS, _MOST_PACKS)),
+        {"pack_rows": PACK_ROWS, "packs": _MOST_PACKS},
+        dtypes=("float",),
+        template="convolution_parameters",
+        ahead_of_time=False,
+    ),
+    PACK_PARAMETERS,
+    _MOST_PACKS,
 )
 
 
@@ -166,13 +185,19 @@ class PackedWeights:
 
     def _fill(self, command_buffer: CommandBuffer, packing: Packing, pack: _Pack) -> None:
         device = command_buffer.device
-        command_buffer.add_dispatch(
-            packing.family.function(device, packing.kernel, "float"),
-            packing.threadgroups,
-            *self._sources,
-            pack.buffer,
-            device.constant_buffer(packing.parameters),
-        )
+        if packing.kernel == PLAIN:
+            buffers = (*self._sources, pack.buffer)
+            scalars = PACK_PARAMETERS.scalars_of(packing.parameters)
+            run = KernelRun(buffers, frozenset((pack.buffer,)), packing.threadgroups, scalars)
+            add_run(command_buffer, _PACK_PLAIN, run)
+        else:
+            command_buffer.add_dispatch(
+                packing.family.function(device, packing.kernel, "float"),
+                packing.threadgroups,
+                *self._sources,
+                pack.buffer,
+                device.constant_buffer(packing.parameters),
+            )
         if not pack.is_filled_for(command_buffer) or command_buffer in pack.makers:
             command_buffer._if_taken_back(partial(setattr, pack, "makers", dict(pack.makers)))
             self._forget_changes()

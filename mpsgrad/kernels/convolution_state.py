@@ -136,6 +136,12 @@ class ConvolutionWeightsAndBiasesState(State):
                 state._write(index, values)
         return state
 
+    def with_biases(self, biases: np.ndarray) -> ConvolutionWeightsAndBiasesState:
+        """A state over the same weights, with a copy of ``biases``, float32, in place of its own."""
+        buffer = self.device.allocate(biases.nbytes)
+        buffer.write(biases)
+        return type(self)(self._shapes[0], biases.shape, buffers=(self.resource(0), buffer))
+
     def _room(self, index: int) -> Buffer:
         """The buffer at ``index`` for something that will write all of it."""
         return State.resource(self, index)

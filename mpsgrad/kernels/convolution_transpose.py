@@ -33,7 +33,7 @@ from mpsgrad.kernels.convolution import (
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
 from mpsgrad.kernels.convolution_packing import PackedWeights
-from mpsgrad.kernels.convolution_state import ConvolutionGradientState
+from mpsgrad.kernels.convolution_state import ConvolutionGradientState, ConvolutionWeightsAndBiasesState
 from mpsgrad.kernels.convolution_transpose_dispatch import add_biases, add_gradients, add_turning, turned
 from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.padding import ExplicitPadding, transposed_size_and_offset
@@ -67,8 +67,13 @@ class _TurnedWeights(_WeightedKernel):
 
     _turned: tuple[Buffer, Buffer]
 
-    def _set_parameters(self, weights: np.ndarray, biases: np.ndarray | None) -> None:
-        super()._set_parameters(weights, biases)
+    def _set_parameters(
+        self,
+        weights: np.ndarray,
+        biases: np.ndarray | None,
+        state: ConvolutionWeightsAndBiasesState | None = None,
+    ) -> None:
+        super()._set_parameters(weights, biases, state)
         arrays = turned(self._descriptor, weights), np.zeros(self._descriptor.input_feature_channels, np.float32)
         made = [self.device.allocate(array.nbytes) for array in arrays]
         for buffer, array in zip(made, arrays, strict=True):

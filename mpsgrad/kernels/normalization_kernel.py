@@ -15,7 +15,7 @@ from mpsgrad.kernels.batch_normalization_data_source import (
     load_normalization,
 )
 from mpsgrad.kernels.batch_normalization_dispatch import COPY_PARAMETERS, FAMILIES
-from mpsgrad.kernels.batch_normalization_state import NormalizationGammaAndBetaState
+from mpsgrad.kernels.batch_normalization_state import NormalizationGammaAndBetaState, PairState
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 
 
@@ -37,8 +37,20 @@ class NormalizationKernel(Kernel):
         loaded = self._loaded(data_source)
         self._count = loaded.number_of_feature_channels
         self._epsilon = loaded.epsilon
-        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
+        self._gamma_and_beta = self._gamma_and_beta_of(loaded)
         return loaded
+
+    def _gamma_and_beta_of(self, loaded: LoadedNormalization) -> NormalizationGammaAndBetaState:
+        shared = self._shared("gamma_and_beta_state", NormalizationGammaAndBetaState)
+        return shared or NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
+
+    def _shared(self, name: str, kind: type[PairState]) -> PairState | None:
+        """The state that the data source has for kernels of its device to use as it is."""
+        state = getattr(self._data_source, name, None)
+        if state is None or state.device is not self.device:
+            return None
+        self._require_fitting(name, state, kind)
+        return state
 
     def _loaded(self, data_source: Any) -> LoadedNormalization:
         return load_normalization(
@@ -73,7 +85,7 @@ class NormalizationKernel(Kernel):
     def reload_gamma_and_beta_from_data_source(self) -> None:
         """Takes gamma and beta from the data source, for encodes from now on."""
         loaded = self._reload()
-        self._gamma_and_beta = NormalizationGammaAndBetaState.from_arrays(loaded.gamma, loaded.beta, self.device)
+        self._gamma_and_beta = self._gamma_and_beta_of(loaded)
 
     def _reload(self) -> LoadedNormalization:
         owner = type(self).__name__
@@ -91,15 +103,39 @@ class NormalizationKernel(Kernel):
     ) -> None:
         """Copies gamma and beta from the state on the device, for encodes from now on.
 
+        Nothing is copied if that is the data source's ``gamma_and_beta_state``, which the kernel uses itself.
         ``command_buffer`` has to be committed before theirs. Lowers the read count of a temporary state.
         """
         self._gamma_and_beta = self._copied(
-            command_buffer, "gamma_and_beta_state", gamma_and_beta_state, NormalizationGammaAndBetaState
+            command_buffer,
+            "gamma_and_beta_state",
+            gamma_and_beta_state,
+            NormalizationGammaAndBetaState,
+            self._gamma_and_beta,
         )
 
-    def _copied(self, command_buffer: CommandBuffer, argument: str, state: Any, kind: type[Any]) -> Any:
+    def _copied(
+        self, command_buffer: CommandBuffer, argument: str, state: Any, kind: type[PairState], own: PairState
+    ) -> PairState:
+        """A copy of ``state``, or that itself if it is the kernel's ``own``."""
         owner = type(self).__name__
         self._require_command_buffer(command_buffer, f"reload_{argument.removesuffix('_state')}_with_command_buffer")
+        self._require_fitting(argument, state, kind)
+        if state.device is not self.device:
+            raise StateError(
+                f"{owner}: {argument} is on {state.device.identifier} but the kernel on {self.device.identifier}"
+            )
+        state._require_readable(owner, argument)
+        state._require_available(owner, command_buffer)
+        if state is own:
+            return own
+        copied = kind(self._count, self.device)
+        copy_parameters(command_buffer, state, copied)
+        state._read_once()
+        return copied
+
+    def _require_fitting(self, argument: str, state: Any, kind: type[Any]) -> None:
+        owner = type(self).__name__
         if not isinstance(state, kind):
             raise FormatError(f"{owner}: {argument} is {type(state).__name__}; it has to be a {kind.__name__}")
         if state.number_of_feature_channels != self._count:
@@ -107,16 +143,6 @@ class NormalizationKernel(Kernel):
                 f"{owner}: {argument} has {state.number_of_feature_channels} feature channels but the kernel has "
                 f"{self._count}"
             )
-        if state.device is not self.device:
-            raise StateError(
-                f"{owner}: {argument} is on {state.device.identifier} but the kernel on {self.device.identifier}"
-            )
-        state._require_readable(owner, argument)
-        state._require_available(owner, command_buffer)
-        copied = kind(self._count, self.device)
-        copy_parameters(command_buffer, state, copied)
-        state._read_once()
-        return copied
 
     def _validate(self, source: Image) -> None:
         channels = self._source_channels(source)

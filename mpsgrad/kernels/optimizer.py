@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,85 +9,19 @@ from typing import Any, ClassVar, Self
 
 from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, Function
+from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import member, real
+from mpsgrad.joined_dispatch import JoinableKernel, KernelRun, add_run
 from mpsgrad.kernel import BaseKernel
 from mpsgrad.kernels.convolution_dispatch import add_copy
 from mpsgrad.kernels.loss_scale import LossScale
-from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.kernels.optimizer_steps import PARAMETERS, STEPS, THREADS, RegularizationType
 from mpsgrad.state import State
 from mpsgrad.tunables import tunables
 from mpsgrad.vector import Vector
 
-THREADS = 256
 FLOAT = struct.Struct("<f")
-
-
-@archivable
-class RegularizationType(enum.IntEnum):
-    """Source: ``MPSNNRegularizationType``."""
-
-    NONE = 0
-    L1 = 1
-    L2 = 2
-
-
-PARAMETERS = ParameterStruct(
-    "OptimizerParameters",
-    count="int",
-    momentum_scale="float",
-    gradient_scale="float",
-    square_decay="float",
-    square_scale="float",
-    epsilon="float",
-    applies_clipping="int",
-    gradient_clip_min="float",
-    gradient_clip_max="float",
-    gradient_rescale="float",
-    regularization="int",
-    regularization_scale="float",
-)
-
-
-def _family(name: str, steps: Mapping[str, tuple[str, ...]], ahead_of_time: bool) -> ShaderFamily:
-    """``steps`` are the kernels' names and what they keep of each value from step to step."""
-    return ShaderFamily(
-        name,
-        (PARAMETERS,),
-        {
-            "threads": THREADS,
-            "l1": int(RegularizationType.L1),
-            "l2": int(RegularizationType.L2),
-            "steps": steps,
-            "by_vectors": True,
-        },
-        {"cpu": {"by_vectors": False}},
-        dtypes=("float",),
-        measured=lambda numbers: {"elements": numbers.optimizer_elements_per_simdgroup},
-        template="optimizer",
-        ahead_of_time=ahead_of_time,
-    )
-
-
-FAMILY = _family(
-    "optimizer",
-    {
-        "stochastic_gradient_descent": (),
-        "stochastic_gradient_descent_with_momentum": ("momenta",),
-        "stochastic_gradient_descent_with_nesterov": ("momenta",),
-    },
-    True,
-)
-ADAPTIVE_FAMILY = _family(
-    "optimizer_adaptive",
-    {
-        "rms_prop": ("mean_squares",),
-        "adam": ("momenta", "mean_squares"),
-        "ams_grad": ("momenta", "mean_squares", "largest_squares"),
-    },
-    False,
-)
 
 
 @archivable
@@ -151,7 +84,7 @@ class Optimizer(BaseKernel):
         self._learning_rate = optimizer_descriptor.learning_rate
         self._loss_scale: LossScale | None = None
         self._unscaled = self.device.constant_buffer(struct.pack("<2f", 1.0, 1.0))
-        self._steps: dict[tuple[tuple[str, ...], int], tuple[Function, int, Buffer]] = {}
+        self._steps: dict[tuple[tuple[str, ...], int], tuple[JoinableKernel, int, tuple[float, ...]]] = {}
 
     # objc: -initWithDevice:learningRate:
     @classmethod
@@ -279,26 +212,30 @@ class Optimizer(BaseKernel):
                         f"{type(self).__name__}: {name} is overwritten, so it may not share the buffer of {other_name}"
                     )
             vectors[name] = slot
-        function, threadgroups, parameters = self._prepared(tuple(given), values.length)
-        command_buffer.add_dispatch(
-            function,
+        kernel, threadgroups, parameters = self._prepared(tuple(given), values.length)
+        slot_buffers = [slot.buffer for slot in given.values()]
+        run = KernelRun(
+            (
+                gradient.buffer,
+                values.buffer,
+                result.buffer,
+                *slot_buffers,
+                rate if rate is not None else self._learning_rate_buffer(command_buffer),
+            ),
+            frozenset((result.buffer, *slot_buffers)),
             threadgroups,
-            gradient.buffer,
-            values.buffer,
-            result.buffer,
-            *(slot.buffer for slot in given.values()),
-            rate if rate is not None else self._learning_rate_buffer(command_buffer),
-            self._unscaled if self._loss_scale is None else self._loss_scale.buffer,
             parameters,
         )
+        scaling = self._unscaled if self._loss_scale is None else self._loss_scale.buffer
+        add_run(command_buffer, kernel, run, (scaling,))
         for written in (*given.values(), result):
             command_buffer._writes(written)
 
-    def _prepared(self, slots: tuple[str, ...], count: int) -> tuple[Function, int, Buffer]:
+    def _prepared(self, slots: tuple[str, ...], count: int) -> tuple[JoinableKernel, int, tuple[float, ...]]:
         """The kernel for a step of ``count`` values with these slots, its threadgroups and its parameters."""
         found = self._steps.get((slots, count))
         if found is None:
-            function, numbers = self._step(slots)
+            kernel, numbers = self._step(slots)
             descriptor = self.optimizer_descriptor
             parameters = {
                 "count": count,
@@ -318,11 +255,12 @@ class Optimizer(BaseKernel):
                 elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
             else:
                 elements = 4 * THREADS
-            constant = self.device.constant_buffer(PARAMETERS.pack(**parameters | numbers))
-            found = self._steps[slots, count] = function, -(-count // elements), constant
+            parameters |= numbers
+            scalars = tuple(parameters[name] for name in PARAMETERS.fields)
+            found = self._steps[slots, count] = kernel, -(-count // elements), scalars
         return found
 
-    def _step(self, slots: tuple[str, ...]) -> tuple[Function, dict[str, float]]:
+    def _step(self, slots: tuple[str, ...]) -> tuple[JoinableKernel, dict[str, float]]:
         """The kernel for a step with these slots, and its own parameters."""
         raise NotImplementedError
 
@@ -445,11 +383,11 @@ class OptimizerStochasticGradientDescent(Optimizer):
         slots = {"input_momentum_vector": input_momentum_vector}
         self._encode_vectors(command_buffer, input_gradient_vector, input_values_vector, slots, result_values_vector)
 
-    def _step(self, slots: tuple[str, ...]) -> tuple[Function, dict[str, float]]:
+    def _step(self, slots: tuple[str, ...]) -> tuple[JoinableKernel, dict[str, float]]:
         name = "stochastic_gradient_descent"
         if slots:
             name += "_with_nesterov" if self.use_nesterov_momentum else "_with_momentum"
-        return FAMILY.function(self.device, name, "float"), {"momentum_scale": self.momentum_scale}
+        return STEPS[name], {"momentum_scale": self.momentum_scale}
 
     # objc: -encodeToCommandBuffer:convolutionGradientState:convolutionSourceState:inputMomentumVectors:resultState:
     def encode_convolution(

@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device, Function
+from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError
 from mpsgrad.geometry import integer, real
-from mpsgrad.kernels.optimizer import ADAPTIVE_FAMILY, FLOAT, Optimizer, OptimizerDescriptor
+from mpsgrad.joined_dispatch import JoinableKernel
+from mpsgrad.kernels.optimizer import FLOAT, Optimizer, OptimizerDescriptor
+from mpsgrad.kernels.optimizer_steps import STEPS
 from mpsgrad.vector import Vector
 
 
@@ -57,8 +59,8 @@ class OptimizerRMSProp(Optimizer):
     def epsilon(self) -> float:
         return self._epsilon
 
-    def _step(self, slots: tuple[str, ...]) -> tuple[Function, dict[str, float]]:
-        return ADAPTIVE_FAMILY.function(self.device, "rms_prop", "float"), {
+    def _step(self, slots: tuple[str, ...]) -> tuple[JoinableKernel, dict[str, float]]:
+        return STEPS["rms_prop"], {
             "square_decay": self.decay,
             "square_scale": 1.0 - self.decay,
             "epsilon": self.epsilon,
@@ -179,9 +181,9 @@ class OptimizerAdam(Optimizer):
     def time_step(self, time_step: int) -> None:
         self._time_step = integer(type(self).__name__, "time_step", time_step, 0)
 
-    def _step(self, slots: tuple[str, ...]) -> tuple[Function, dict[str, float]]:
+    def _step(self, slots: tuple[str, ...]) -> tuple[JoinableKernel, dict[str, float]]:
         name = "ams_grad" if "maximum_velocity_vector" in slots else "adam"
-        return ADAPTIVE_FAMILY.function(self.device, name, "float"), {
+        return STEPS[name], {
             "momentum_scale": self.beta1,
             "gradient_scale": 1.0 - self.beta1,
             "square_decay": self.beta2,

@@ -94,11 +94,7 @@ class TrainedWeights(_Trained, ConvolutionDataSource):
     ) -> None:
         super().__init__(kind, arrays, device)
         self._descriptor = descriptor
-        self._arrays = dict(arrays)
-        shapes = [self._arrays[name].shape if name in self._sizes else None for name in self.parameter_names]
-        assert shapes[0] is not None
-        self._updated = ConvolutionWeightsAndBiasesState(shapes[0], shapes[1], device)
-        self._is_updated = False
+        self._state = ConvolutionWeightsAndBiasesState.from_arrays(arrays["weights"], arrays.get("biases"), device)
 
     @property
     def descriptor(self) -> ConvolutionDescriptor:
@@ -106,21 +102,19 @@ class TrainedWeights(_Trained, ConvolutionDataSource):
 
     @property
     def weights(self) -> np.ndarray:
-        return self._arrays["weights"]
+        return self._state.weights
 
     @property
     def bias_terms(self) -> np.ndarray | None:
-        return self._arrays.get("biases")
+        return self._state.biases
 
-    def load(self) -> bool:
-        self._arrays = self.arrays()
-        return True
+    @property
+    def weights_and_biases_state(self) -> ConvolutionWeightsAndBiasesState:
+        return self._state
 
     def arrays(self) -> dict[str, np.ndarray]:
-        if not self._is_updated:
-            return self._arrays
-        biases = self._updated.biases
-        return {"weights": self._updated.weights} | ({} if biases is None else {"biases": biases})
+        biases = self.bias_terms
+        return {"weights": self.weights} | ({} if biases is None else {"biases": biases})
 
     def update_with_command_buffer(
         self,
@@ -130,10 +124,9 @@ class TrainedWeights(_Trained, ConvolutionDataSource):
     ) -> ConvolutionWeightsAndBiasesState:
         optimizer: Any = self.optimizer
         optimizer.encode_convolution(
-            command_buffer, gradient_state, source_state, **self._slots, result_state=self._updated
+            command_buffer, gradient_state, source_state, **self._slots, result_state=self._state
         )
-        self._is_updated = True
-        return self._updated
+        return self._state
 
 
 class _TrainedGammaAndBeta(_Trained):
@@ -161,6 +154,10 @@ class _TrainedGammaAndBeta(_Trained):
     @property
     def beta(self) -> np.ndarray:
         return self._gamma_and_beta.beta
+
+    @property
+    def gamma_and_beta_state(self) -> NormalizationGammaAndBetaState:
+        return self._gamma_and_beta
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {"gamma": self.gamma, "beta": self.beta}
@@ -221,6 +218,10 @@ class TrainedNormalization(_TrainedGammaAndBeta, BatchNormalizationDataSource):
     @property
     def variance(self) -> np.ndarray:
         return self._running.variance
+
+    @property
+    def mean_and_variance_state(self) -> NormalizationMeanAndVarianceState:
+        return self._running
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {**super().arrays(), "mean": self.mean, "variance": self.variance}

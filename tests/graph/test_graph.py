@@ -205,8 +205,40 @@ def test_float16_images_and_formats() -> None:
     assert np.asarray(result).dtype == np.float16 and np.asarray(single).dtype == np.float32
     np.testing.assert_array_equal(np.asarray(result), np.maximum(2 * a, 0))
     graph.format = mg.FeatureChannelFormat.FLOAT16
-    with mg.CommandBuffer() as commands, pytest.raises(NotImplementedError, match="set to FLOAT16 but .* FLOAT32"):
-        graph.encode(commands, [image(2, 3, 3, 4)])
+    b = values(2, 3, 3, 4)
+    with mg.CommandBuffer() as commands:
+        converted = graph.encode(commands, [mg.Image.from_array(b)])
+    assert np.asarray(converted).dtype == np.float16
+    np.testing.assert_array_equal(np.asarray(converted), np.maximum(2 * b, 0).astype(np.float16))
+
+
+def test_images_of_two_formats_meet() -> None:
+    data = [weights(4, 1, 1, channels) for channels in (2, 4)]
+    pictures, answers = values(2, 3, 3, 2), values(2, 3, 3, 4)
+
+    def gradients(*formats: str) -> list[np.ndarray]:
+        nodes = [mg.ConvolutionNode(mg.ImageNode(), data[0])]
+        nodes.append(mg.ConvolutionNode(nodes[0].result_image, data[1]))
+        total = mg.AdditionNode(nodes[0].result_image, nodes[1].result_image)
+        for node, name in zip((*nodes, total), formats, strict=True):
+            node.result_image.format = mg.FeatureChannelFormat[name]
+            if node.result_state is not None:
+                node.result_state.export_from_graph = node is not total
+        loss = mg.LossNode(total.result_image, descriptor=MEAN_SQUARED)
+        end = loss.training_graph()
+        graph = mg.Graph(end)
+        states: list[Any] = []
+        with mg.CommandBuffer() as commands:
+            labels = mg.LossLabels.from_array(answers)
+            dx = graph.encode(commands, [mg.Image.from_array(pictures)], [labels], destination_states=states)
+        shapes = graph.plan([mg.Image.from_array(pictures)]).shapes.of
+        assert [shapes[node.result_image].channel_format.name for node in (*nodes, total)] == list(formats)
+        return [np.asarray(dx, np.float32), *(state.gradient_for_weights for state in states)]
+
+    exact = gradients("FLOAT32", "FLOAT32", "FLOAT32")
+    for formats in (("FLOAT16", "FLOAT32", "FLOAT16"), ("FLOAT32", "FLOAT16", "FLOAT32")):
+        for got, wanted in zip(gradients(*formats), exact, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=5e-3, atol=5e-3 * np.abs(wanted).max())
 
 
 def test_sizes_that_do_not_meet_are_reported_with_all_shapes_before() -> None:
