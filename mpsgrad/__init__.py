@@ -23,6 +23,7 @@ from mpsgrad.graph import (
     AdditionNode,
     ArithmeticGradientNode,
     ArithmeticGradientStateNode,
+    BatchNormalizationFlags,
     BatchNormalizationGradientNode,
     BatchNormalizationNode,
     BilinearScaleGradientNode,

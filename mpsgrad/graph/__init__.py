@@ -70,6 +70,7 @@ from mpsgrad.graph.nodes import (
     UnaryNode,
 )
 from mpsgrad.graph.normalization import (
+    BatchNormalizationFlags,
     BatchNormalizationGradientNode,
     BatchNormalizationNode,
     GroupNormalizationGradientNode,
@@ -141,6 +142,7 @@ __all__ = [
     "AdditionNode",
     "ArithmeticGradientNode",
     "ArithmeticGradientStateNode",
+    "BatchNormalizationFlags",
     "BatchNormalizationGradientNode",
     "BatchNormalizationNode",
     "BilinearScaleGradientNode",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import enum
 from collections.abc import Sequence
 from typing import Any
 
 from mpsgrad.devices import Device
+from mpsgrad.geometry import member
 from mpsgrad.graph.nodes import GradientStateNode, ImageNode
 from mpsgrad.graph.setting import Setting
 from mpsgrad.graph.trainable import TrainableGradientNode, TrainableUnaryNode
@@ -93,17 +95,38 @@ class BatchNormalizationGradientNode(TrainableGradientNode):
         return kernels[0].encode(command_buffer, gradient, source, states[0]), None
 
 
+class BatchNormalizationFlags(enum.IntFlag):
+    """Which mean and variance a node normalizes with. Source: ``MPSCNNBatchNormalizationFlags``."""
+
+    DEFAULT = 0
+    CALCULATE_STATISTICS_AUTOMATIC = 0
+    CALCULATE_STATISTICS_ALWAYS = 1
+    CALCULATE_STATISTICS_NEVER = 2
+    CALCULATE_STATISTICS_MASK = 3
+
+
 class BatchNormalizationNode(NormalizationNodeWithData):
     """``BatchNormalization``. Source: ``MPSCNNBatchNormalizationNode``.
 
     In a graph that has the gradient node, too, or exports the state, mean and variance are measured on each batch; in
-    others they are those of the data source.
+    others they are those of the data source. ``flags`` asks for the one or the other whatever else is in the graph;
+    with NEVER the gradient is that through fixed statistics, ``gamma / sqrt(variance + epsilon) gz``.
     """
 
     kernel_class = BatchNormalization
     gradient_class = BatchNormalizationGradientNode
     state_class = GradientStateNode
     fused_neuron_descriptor = Setting(None)
+    _flags = BatchNormalizationFlags.DEFAULT
+
+    @property
+    def flags(self) -> BatchNormalizationFlags:
+        """AUTOMATIC at first. Raises ``FormatError`` or ``GeometryError`` when set to what is no such flag."""
+        return self._flags
+
+    @flags.setter
+    def flags(self, flags: BatchNormalizationFlags) -> None:
+        self._flags = member(type(self).__name__, "flags", BatchNormalizationFlags, flags)
 
     def make_kernels(self, device: Device, forward: Sequence[Any]) -> list[Any]:
         statistics = BatchNormalizationStatistics(device=device, label=self.label)
@@ -125,8 +148,12 @@ class BatchNormalizationNode(NormalizationNodeWithData):
     ) -> tuple[Image | None, State | None]:
         normalization, statistics = kernels
         (source,) = images
-        if not makes_state:
+        if not makes_state and self.flags is not BatchNormalizationFlags.CALCULATE_STATISTICS_ALWAYS:
             return normalization.encode(command_buffer, source), None
         state = normalization.result_state(source)
-        statistics.encode_batch(command_buffer, source.batch_representation(), state)
-        return normalization.encode(command_buffer, source, batch_normalization_state=state), state
+        if self.flags is BatchNormalizationFlags.CALCULATE_STATISTICS_NEVER:
+            normalization.encode_given_statistics(command_buffer, source, state)
+        else:
+            statistics.encode_batch(command_buffer, source.batch_representation(), state)
+        made = normalization.encode(command_buffer, source, batch_normalization_state=state)
+        return made, state if makes_state else None

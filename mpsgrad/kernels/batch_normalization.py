@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -25,7 +26,7 @@ from mpsgrad.kernels.neuron_descriptor import (
     NeuronType,
     require_neuron_descriptor,
 )
-from mpsgrad.kernels.normalization_kernel import NormalizationKernel
+from mpsgrad.kernels.normalization_kernel import NormalizationKernel, copy_rows
 from mpsgrad.kernels.pointwise import Operand, pieces
 from mpsgrad.repeated_encode import token
 from mpsgrad.state import State, StateBatch
@@ -126,6 +127,25 @@ class BatchNormalization(NormalizationKernel):
     ) -> BatchNormalizationState:
         """As ``result_state``, but a temporary state of ``command_buffer``; every encode lowers its read count."""
         return self._make_state(source_image, destination_image or source_image, command_buffer)
+
+    def encode_given_statistics(
+        self, command_buffer: CommandBuffer, source_image: Image, batch_normalization_state: BatchNormalizationState
+    ) -> None:
+        """Fills the state with the mean and variance for inference, in place of ``BatchNormalizationStatistics``.
+
+        They do not depend on ``source_image``, so its gradient is ``gamma / sqrt(variance + epsilon) gz``. Ours: MPS
+        offers that as a flag of graph nodes.
+        """
+        owner, state = type(self).__name__, batch_normalization_state
+        self._require_command_buffer(command_buffer, "encode_given_statistics")
+        _require_batch_state(self, state)
+        _require_extents(owner, state, source_image)
+        state.begin_statistics(owner, command_buffer)
+        statistics = self._mean_and_variance
+        statistics._require_available(owner, command_buffer)
+        sources, destinations = map(statistics.resource, (0, 1)), map(state.resource, (2, 3))
+        copy_rows(command_buffer, [*sources], [*destinations], self._count)
+        state.give_statistics(command_buffer, math.prod(source_image.shape[:3]))
 
     def _make_state(
         self, source: Image, destination: Image, command_buffer: CommandBuffer | None
@@ -618,6 +638,9 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
         encoder = _state_encoder(command_buffer, state, self._neuron, source_image)
         gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
         source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
+        sums = state.resource(4), state.resource(5)
+        if state.statistics_are_given:
+            sums = (self.device.constant_buffer(bytes(4 * encoder.channels)),) * 2
         encoder.stream(
             "normalization_gradient",
             ("gradient", "source"),
@@ -625,7 +648,7 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
             (gradient, source),
             destination,
             regions.destination,
-            (state.resource(4), state.resource(5)),
+            sums,
             state.batch_pixels,
         )
 

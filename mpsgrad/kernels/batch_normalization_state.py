@@ -193,6 +193,7 @@ class BatchNormalizationState(GradientState):
         self._gradients.clear()
         self._statistics_used = False
         self._gradients_used = False
+        self._statistics_are_given = False
 
     def _require_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:
         self._gradients.require_ordered(owner, command_buffer)
@@ -211,7 +212,8 @@ class BatchNormalizationState(GradientState):
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
         made_by = self._batch_normalization
-        return (self.snapshot, self._count, self._epsilon, made_by._neuron_token, made_by is kernel)
+        given = self._statistics_are_given
+        return (self.snapshot, self._count, self._epsilon, made_by._neuron_token, made_by is kernel, given)
 
     @property
     def gamma(self) -> np.ndarray:
@@ -300,10 +302,21 @@ class BatchNormalizationState(GradientState):
         """Called before an encode of ``command_buffer`` adds to the statistics: forgets those that were used."""
         if self._statistics_used:
             self.reset()
+        self._statistics_are_given = False
         self._statistics.require_ordered(owner, command_buffer)
 
     def add_statistics(self, command_buffer: CommandBuffer, pixels: int) -> None:
         self._statistics.add(command_buffer, pixels)
+
+    def give_statistics(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        """Notes that ``command_buffer`` writes statistics that do not depend on the batch, of ``pixels`` pixels."""
+        self.add_statistics(command_buffer, pixels)
+        self._statistics_are_given = True
+
+    @property
+    def statistics_are_given(self) -> bool:
+        """Whether the statistics are those of a data source, so that they have no gradient."""
+        return self._statistics_are_given
 
     @property
     def batch_pixels(self) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.image import Image
 from mpsgrad.kernel import Kernel
@@ -155,12 +157,21 @@ class NormalizationKernel(Kernel):
 
 def copy_parameters(command_buffer: CommandBuffer, source: Any, destination: Any) -> None:
     """Copies gamma and beta, or mean and variance, from one state to another of as many channels, on the device."""
-    device, count = command_buffer.device, source.number_of_feature_channels
-    function = FAMILIES[NeuronType.NONE].function(device, "copy_normalization_parameters", "float")
+    count = source.number_of_feature_channels
+    rows = [state.resource(index) for state in (source, destination) for index in (0, 1)]
+    copy_rows(command_buffer, rows[:2], rows[2:], count)
+    destination._written_by(command_buffer)
+
+
+def copy_rows(
+    command_buffer: CommandBuffer, sources: Sequence[Buffer], destinations: Sequence[Buffer], count: int
+) -> None:
+    """Copies ``count`` float32 values from each of two buffers to two others."""
+    device = command_buffer.device
     command_buffer.add_dispatch(
-        function,
+        FAMILIES[NeuronType.NONE].function(device, "copy_normalization_parameters", "float"),
         -(-count // 32),
-        *(state.resource(index) for state in (source, destination) for index in (0, 1)),
+        *sources,
+        *destinations,
         device.constant_buffer(COPY_PARAMETERS.pack(count=count)),
     )
-    destination._written_by(command_buffer)

@@ -24,7 +24,7 @@ from mpsgrad.graph.graph import Graph
 from mpsgrad.graph.loss import ForwardLossNode, InitialGradientNode, LossGradientNode, LossNode, YOLOLossNode
 from mpsgrad.graph.neuron import NeuronAbsoluteNode, NeuronELUNode, NeuronExponentialNode, NeuronGeLUNode, NeuronGradientNode, NeuronHardSigmoidNode, NeuronLinearNode, NeuronLogarithmNode, NeuronNode, NeuronPReLUNode, NeuronPowerNode, NeuronReLUNNode, NeuronReLUNode, NeuronSigmoidNode, NeuronSoftPlusNode, NeuronSoftSignNode, NeuronTanHNode
 from mpsgrad.graph.nodes import BinaryGradientStateNode, FilterNode, GradientFilterNode, GradientStateNode, ImageNode, LabelsNode, MultiaryGradientStateNode, StateNode, TrainingStyle, UnaryNode
-from mpsgrad.graph.normalization import BatchNormalizationGradientNode, BatchNormalizationNode, GroupNormalizationGradientNode, GroupNormalizationNode, InstanceNormalizationGradientNode, InstanceNormalizationNode
+from mpsgrad.graph.normalization import BatchNormalizationFlags, BatchNormalizationGradientNode, BatchNormalizationNode, GroupNormalizationGradientNode, GroupNormalizationNode, InstanceNormalizationGradientNode, InstanceNormalizationNode
 from mpsgrad.graph.pad import PadGradientNode, PadNode
 from mpsgrad.graph.pooling import DilatedPoolingMaxGradientNode, DilatedPoolingMaxNode, PoolingAverageGradientNode, PoolingAverageNode, PoolingGradientNode, PoolingL2NormGradientNode, PoolingL2NormNode, PoolingMaxGradientNode, PoolingMaxNode, PoolingNode
 from mpsgrad.graph.reduction import ReductionColumnMaxNode, ReductionColumnMeanNode, ReductionColumnMinNode, ReductionColumnSumNode, ReductionFeatureChannelsArgumentMaxNode, ReductionFeatureChannelsArgumentMinNode, ReductionFeatureChannelsMaxNode, ReductionFeatureChannelsMeanNode, ReductionFeatureChannelsMinNode, ReductionFeatureChannelsSumNode, ReductionNode, ReductionRowMaxNode, ReductionRowMeanNode, ReductionRowMinNode, ReductionRowSumNode, ReductionSpatialMeanGradientNode, ReductionSpatialMeanNode
@@ -56,8 +56,9 @@ from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, L
 from mpsgrad.kernels.loss_labels import LossDataDescriptor, LossLabels
 from mpsgrad.kernels.neuron import Neuron, NeuronAbsolute, NeuronELU, NeuronExponential, NeuronGradient, NeuronHardSigmoid, NeuronLinear, NeuronLogarithm, NeuronPReLU, NeuronPower, NeuronReLU, NeuronReLUN, NeuronSigmoid, NeuronSoftPlus, NeuronSoftSign, NeuronTanH
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
-from mpsgrad.kernels.optimizer import Optimizer, OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
+from mpsgrad.kernels.optimizer import Optimizer, OptimizerDescriptor, OptimizerStochasticGradientDescent
 from mpsgrad.kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
+from mpsgrad.kernels.optimizer_steps import RegularizationType
 from mpsgrad.kernels.pad import Pad, PadGradient
 from mpsgrad.kernels.pooling import DilatedPoolingMax, DilatedPoolingMaxGradient, Pooling, PoolingAverage, PoolingAverageGradient, PoolingGradient, PoolingL2Norm, PoolingL2NormGradient, PoolingMax, PoolingMaxGradient
 from mpsgrad.kernels.reduction import ReduceColumnMax, ReduceColumnMean, ReduceColumnMin, ReduceColumnSum, ReduceFeatureChannelsArgumentMax, ReduceFeatureChannelsArgumentMin, ReduceFeatureChannelsMax, ReduceFeatureChannelsMean, ReduceFeatureChannelsMin, ReduceFeatureChannelsSum, ReduceRowMax, ReduceRowMean, ReduceRowMin, ReduceRowSum, ReduceUnary
@@ -3754,7 +3755,7 @@ MPSNNTrainingStyleUpdateDeviceNone: MPSNNTrainingStyle
 MPSNNTrainingStyleUpdateDeviceCPU: MPSNNTrainingStyle
 MPSNNTrainingStyleUpdateDeviceGPU: MPSNNTrainingStyle
 
-class MPSCNNBatchNormalizationFlags(enum.IntFlag): ...
+MPSCNNBatchNormalizationFlags = BatchNormalizationFlags
 MPSCNNBatchNormalizationFlagsDefault: MPSCNNBatchNormalizationFlags
 MPSCNNBatchNormalizationFlagsCalculateStatisticsAutomatic: MPSCNNBatchNormalizationFlags
 MPSCNNBatchNormalizationFlagsCalculateStatisticsAlways: MPSCNNBatchNormalizationFlags

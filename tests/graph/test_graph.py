@@ -338,3 +338,31 @@ def test_memory_report_needs_shapes() -> None:
     assert report.bytes_without_reuse == report.planned_bytes == 256 == report.largest_live_bytes
     with pytest.raises(mg.FormatError, match="source_images.0. is str"):
         graph.plan(["x"])  # type: ignore[list-item]
+
+
+def test_flags_say_which_statistics_a_batch_normalization_uses() -> None:
+    channels = values(4, 8)
+    gamma, beta, mean, variance = (*channels[:3], np.abs(channels[3]) + 0.5)
+    data = mg.BatchNormalizationDataSource.from_arrays(gamma, beta, mean, variance, epsilon=1e-3)
+    a, labels = values(3, 2, 2, 8), values(3, 2, 2, 8)
+    of_batch = a.mean((0, 1, 2)), a.var((0, 1, 2))
+    always = mg.BatchNormalizationFlags.CALCULATE_STATISTICS_ALWAYS
+    never = mg.BatchNormalizationFlags.CALCULATE_STATISTICS_NEVER
+    for flags, trains in ((never, True), (always, False), (never, False), (mg.BatchNormalizationFlags.DEFAULT, False)):
+        node = mg.BatchNormalizationNode(mg.ImageNode(), data)
+        node.flags, node.training_style = flags, mg.TrainingStyle.UPDATE_DEVICE_NONE
+        used = of_batch if flags is always else (mean, variance)
+        scale = gamma / np.sqrt(used[1] + 1e-3)
+        wanted = (a - used[0]) * scale + beta
+        source = mg.Image.from_array(a)
+        with mg.CommandBuffer() as commands:
+            if not trains:
+                got = mg.Graph(node).encode(commands, [source])
+            else:
+                loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
+                graph = mg.Graph(loss.training_graph())
+                got = graph.encode(commands, [source], [mg.LossLabels.from_array(labels)])
+                wanted = 2 * (wanted - labels) * scale
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4, atol=1e-4)
+    with pytest.raises(mg.FormatError, match="flags is 'never'"):
+        node.flags = "never"  # type: ignore[assignment]
