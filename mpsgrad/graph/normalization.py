@@ -95,7 +95,7 @@ class BatchNormalizationGradientNode(TrainableGradientNode):
         return kernels[0].encode(command_buffer, gradient, source, states[0]), None
 
 
-class BatchNormalizationFlags(enum.IntFlag):
+class BatchNormalizationFlags(enum.IntEnum):
     """Which mean and variance a node normalizes with. Source: ``MPSCNNBatchNormalizationFlags``."""
 
     DEFAULT = 0
