@@ -47,7 +47,7 @@ class JoinableKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRun:
+class JoinableRun:
     """One run: its buffers in the order of the kernel's arguments, and the scalars of the kernel's struct."""
 
     buffers: tuple[Buffer, ...]
@@ -62,16 +62,16 @@ class JoinedDispatch(Dispatch):
 
     kernel: JoinableKernel | None = None
     shared: tuple[Buffer, ...] = ()
-    runs: tuple[KernelRun, ...] = ()
+    runs: tuple[JoinableRun, ...] = ()
 
-    def has_to_precede(self, run: KernelRun) -> bool:
+    def has_to_precede(self, run: JoinableRun) -> bool:
         """Whether ``run`` reads or overwrites what one of the runs writes, or overwrites what one of them reads."""
         touched = {*run.buffers}
         return any(not run.written.isdisjoint(each.buffers) or touched & each.written for each in self.runs)
 
 
 def add_run(
-    command_buffer: CommandBuffer, kernel: JoinableKernel, run: KernelRun, shared: tuple[Buffer, ...] = ()
+    command_buffer: CommandBuffer, kernel: JoinableKernel, run: JoinableRun, shared: tuple[Buffer, ...] = ()
 ) -> None:
     """Adds ``run`` of ``kernel`` to ``command_buffer``.
 
@@ -106,7 +106,7 @@ class _Replacement:
 
 
 def _dispatch_of(
-    command_buffer: CommandBuffer, kernel: JoinableKernel, runs: tuple[KernelRun, ...], shared: tuple[Buffer, ...]
+    command_buffer: CommandBuffer, kernel: JoinableKernel, runs: tuple[JoinableRun, ...], shared: tuple[Buffer, ...]
 ) -> JoinedDispatch:
     device = command_buffer.device
     threadgroups = sum(run.threadgroups for run in runs)

@@ -10,7 +10,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.devices import Buffer
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
-from mpsgrad.joined_dispatch import JoinableKernel, KernelRun, add_run, joined_struct, most_joined
+from mpsgrad.joined_dispatch import JoinableKernel, JoinableRun, add_run, joined_struct, most_joined
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
@@ -188,7 +188,7 @@ class PackedWeights:
         if packing.kernel == PLAIN:
             buffers = (*self._sources, pack.buffer)
             scalars = PACK_PARAMETERS.scalars_of(packing.parameters)
-            run = KernelRun(buffers, frozenset((pack.buffer,)), packing.threadgroups, scalars)
+            run = JoinableRun(buffers, frozenset((pack.buffer,)), packing.threadgroups, scalars)
             add_run(command_buffer, _PACK_PLAIN, run)
         else:
             command_buffer.add_dispatch(

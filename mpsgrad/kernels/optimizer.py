@@ -12,7 +12,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import member, real
-from mpsgrad.joined_dispatch import JoinableKernel, KernelRun, add_run
+from mpsgrad.joined_dispatch import JoinableKernel, JoinableRun, add_run
 from mpsgrad.kernel import BaseKernel
 from mpsgrad.kernels.convolution_dispatch import add_copy
 from mpsgrad.kernels.loss_scale import LossScale
@@ -214,7 +214,7 @@ class Optimizer(BaseKernel):
             vectors[name] = slot
         kernel, threadgroups, parameters = self._prepared(tuple(given), values.length)
         slot_buffers = [slot.buffer for slot in given.values()]
-        run = KernelRun(
+        run = JoinableRun(
             (
                 gradient.buffer,
                 values.buffer,
