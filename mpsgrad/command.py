@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -35,6 +36,7 @@ class CommandBuffer:
         self._scratch: list[Buffer] = []
         self._workspaces: list[Buffer] = []
         self._varying: list[VaryingBuffer] = []
+        self._shared_varying: dict[tuple[Any, bytes], Buffer] = {}
         self._submission: Submission | None = None
         self._handlers: list[Callable[[CommandBuffer], Any]] = []
         self._error: MPSGradError | None = None
@@ -58,13 +60,20 @@ class CommandBuffer:
             self._workspaces.append(self.device.allocate(nbytes))
         return self._workspaces[-1]
 
-    def varying(self, evaluate: Callable[[], bytes]) -> Buffer:
-        """A new buffer with what ``evaluate`` gives now, for numbers that differ from one encode to the next.
+    def varying(self, evaluate: Callable[[], bytes], shared_by: Any = None) -> Buffer:
+        """A buffer with what ``evaluate`` gives now, for numbers that differ from one encode to the next.
 
         After ``record`` each replay but the first calls it again, so that a replay computes what another encode would.
+        With ``shared_by``, which says what the numbers belong to, calls that find the same ones have one buffer.
         """
+        key = (shared_by, evaluate()) if shared_by is not None else None
+        if key is not None and key in self._shared_varying:
+            return self._shared_varying[key]
         made = VaryingBuffer(self.device, evaluate)
         self._varying.append(made)
+        if key is not None:
+            self._shared_varying[key] = made.buffer
+            self._if_taken_back(partial(self._shared_varying.pop, key))
         return made.buffer
 
     def _position(self) -> tuple[int, int]:
@@ -130,6 +139,7 @@ class CommandBuffer:
         self._scratch.clear()
         self._workspaces.clear()
         self._varying.clear()
+        self._shared_varying.clear()
         self._written.clear()
 
     def record(self) -> Recording:
@@ -146,6 +156,7 @@ class CommandBuffer:
         self._workspaces.clear()
         written, self._written = list({id(each): each for each in self._written}.values()), []
         varying, self._varying = self._varying, []
+        self._shared_varying.clear()
         return Recording(self, work, written, varying)
 
     def wait_until_completed(self) -> None:

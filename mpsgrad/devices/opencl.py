@@ -226,6 +226,13 @@ class OpenCLBuffer(Buffer):
         return {"shape": (self.nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
 
     @property
+    def address(self) -> pyopencl.SVM:
+        """The same memory as an address of the host's, which nothing keeps from being recycled."""
+        import pyopencl as cl
+
+        return cl.SVM(self._memory.array)
+
+    @property
     def memory(self) -> np.ndarray:
         # An array made from the interface keeps this object alive, so a view never sees recycled memory.
         return np.asarray(self)
@@ -315,6 +322,15 @@ class OpenCLDevice(Device):
     @property
     def part_alignment(self) -> int:
         return self._handle.mem_base_addr_align // 8
+
+    @cached_property
+    def takes_addresses(self) -> bool:
+        """Whether kernels can be given the address of any memory of the host."""
+        import pyopencl as cl
+
+        with contextlib.suppress(cl.Error):
+            return bool(self._handle.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
+        return False
 
     @property
     def largest_buffer(self) -> int:

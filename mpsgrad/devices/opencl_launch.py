@@ -130,6 +130,7 @@ class OpenCLSubmission(Submission):
 class OpenCLRecording(RecordedWork):
     """Launches that need nothing but a place on the queue: each has a kernel of its own, with its arguments set.
 
+    Where kernels can be given addresses of the host they are: a launch then need not look after memory objects.
     ``functions`` are what they run, for messages.
     """
 
@@ -145,6 +146,8 @@ class OpenCLRecording(RecordedWork):
             for function, arguments, size, local, offset in launches_of(dispatch):
                 try:
                     kernel = function.kernel.clone()
+                    if device.takes_addresses and function.box is None:
+                        arguments = [buffer.address for buffer in dispatch.buffers]  # type: ignore[attr-defined]
                     kernel.set_args(*arguments)
                 except cl.Error as error:
                     raise refusal(function, error) from error

@@ -266,7 +266,7 @@ class Optimizer(BaseKernel):
 
     def _learning_rate_buffer(self, command_buffer: CommandBuffer) -> Buffer:
         """The rate of a step that is encoded to ``command_buffer``."""
-        return command_buffer.varying(lambda: FLOAT.pack(self.learning_rate))
+        return command_buffer.varying(lambda: FLOAT.pack(self._learning_rate), shared_by=self)
 
     def _encode_states(
         self,

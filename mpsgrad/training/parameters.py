@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -195,21 +196,24 @@ class TrainedImageNormalization(_TrainedGammaAndBeta, GroupNormalizationDataSour
         return self._update(command_buffer, gradients)
 
 
+@cache
+def _running_average(device: Device) -> OptimizerStochasticGradientDescent:
+    """A step of ``-RUNNING_AVERAGE_RATE`` on the "gradient" ``batch - v``, which L2 with scale -1 gives."""
+    descriptor = OptimizerDescriptor(
+        learning_rate=-RUNNING_AVERAGE_RATE,
+        regularization_type=RegularizationType.L2,
+        regularization_scale=-1.0,
+    )
+    return OptimizerStochasticGradientDescent(descriptor, device=device)
+
+
 class TrainedNormalization(_TrainedGammaAndBeta, BatchNormalizationDataSource):
     """Gamma and beta, and the running averages of mean and variance: ``v + 0.1 (batch - v)`` in each step."""
 
     def __init__(self, kind: OptimizerKind, epsilon: float, arrays: Mapping[str, np.ndarray], device: Device) -> None:
         super().__init__(kind, epsilon, arrays, device)
         self._running = NormalizationMeanAndVarianceState.from_arrays(arrays["mean"], arrays["variance"], device)
-        # A step of rate -rate on the "gradient" batch - v, which L2 with scale -1 gives.
-        self._average = OptimizerStochasticGradientDescent(
-            OptimizerDescriptor(
-                learning_rate=-RUNNING_AVERAGE_RATE,
-                regularization_type=RegularizationType.L2,
-                regularization_scale=-1.0,
-            ),
-            device=device,
-        )
+        self._average = _running_average(device)
 
     @property
     def mean(self) -> np.ndarray:
