@@ -110,7 +110,8 @@ def svg(graph: Graph) -> str:
         'orient="auto"><path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
-    parts += [_svg_edge(edge, places) for edge in picture.edges]
+    labels: list[tuple[float, float, float]] = []
+    parts += [_svg_edge(edge, places, labels) for edge in picture.edges]
     parts += [_svg_box(each, picture, places[each]) for each in picture.numbers]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -173,21 +174,27 @@ def _svg_box(each: FilterNode | ImageNode, picture: Picture, place: tuple[float,
     )
 
 
-def _svg_edge(edge: Edge, places: Places) -> str:
-    """A curve from one box to the other: down, up, or across, by where they lie."""
+def _svg_edge(edge: Edge, places: Places, labels: list[tuple[float, float, float]]) -> str:
+    """A curve from one box to the other: down, up, or across, by where they lie.
+
+    Its label stays clear of the earlier ``labels``: their middles and half their widths.
+    """
     (x0, y0), (x1, y1) = _corner(places[edge.start]), _corner(places[edge.end])
     column0, column1 = places[edge.start][0], places[edge.end][0]
     is_next = abs(places[edge.start][1] - places[edge.end][1]) == 1
     if is_next and not edge.is_state and (column0 == column1 or y1 > y0):
         down = y1 > y0
-        start = (x0 + BOX_WIDTH / 2, y0 + (BOX_HEIGHT if down else 0))
-        end = (x1 + BOX_WIDTH / 2, y1 + (0 if down else BOX_HEIGHT))
+        # What crosses over leaves and meets boxes apart from what goes straight down or up.
+        aside = (column1 > column0) * BOX_WIDTH / 3
+        start = (x0 + BOX_WIDTH / 2 + aside, y0 + (BOX_HEIGHT if down else 0))
+        end = (x1 + BOX_WIDTH / 2 - aside, y1 + (0 if down else BOX_HEIGHT))
         lean = (end[1] - start[1]) / 3
         controls = ((start[0], start[1] + lean), (end[0], end[1] - lean))
     else:
         right = column1 >= column0
-        start = (x0 + (BOX_WIDTH if right else 0), y0 + BOX_HEIGHT / 2)
-        end = (x1 + (BOX_WIDTH if column1 == column0 or not right else 0), y1 + BOX_HEIGHT / 2)
+        height = BOX_HEIGHT * (0.5 if edge.is_state else 0.75)
+        start = (x0 + (BOX_WIDTH if right else 0), y0 + height)
+        end = (x1 + (BOX_WIDTH if column1 == column0 or not right else 0), y1 + height)
         reach = BEND if column1 == column0 else (end[0] - start[0]) / 2
         controls = ((start[0] + reach, start[1]), (end[0] + (reach if column1 == column0 else -reach), end[1]))
     points = " ".join(f"{x:g} {y:g}" for x, y in (*controls, end))
@@ -198,6 +205,9 @@ def _svg_edge(edge: Edge, places: Places) -> str:
     x = (start[0] + 3 * controls[0][0] + 3 * controls[1][0] + end[0]) / 8
     y = (start[1] + 3 * controls[0][1] + 3 * controls[1][1] + end[1]) / 8
     half = LETTER * len(edge.text) / 2
+    while any(abs(x - other) < half + width and abs(y - height) < 14 for other, height, width in labels):
+        y += 14
+    labels.append((x, y, half))
     return (
         f'{path}<rect x="{x - half:g}" y="{y - 8:g}" width="{2 * half:g}" height="14" fill="white" '
         'fill-opacity="0.85"/>'

@@ -103,7 +103,10 @@ def result_images(results: Any) -> list[ImageNode]:
     if not isinstance(results, Sequence) or isinstance(results, str):
         raise FormatError(f"Graph: results is {results!r}; it has to be an ImageNode, a FilterNode, or a list of them")
     if not results:
-        raise GeometryError("Graph: results is empty; it has to have at least one node")
+        raise GeometryError(
+            "Graph: results is empty; it has to have at least one node (a training_graph has none if nothing before "
+            "the loss has a gradient)"
+        )
     images = []
     for index, each in enumerate(results):
         image = each.result_image if isinstance(each, FilterNode) else each

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.errors import StateError
+from mpsgrad.errors import FormatError, StateError
 from mpsgrad.graph.convolution import ConvolutionGradientNode
 from mpsgrad.graph.nodes import FilterNode, TrainingStyle
 from mpsgrad.graph.normalization import (
@@ -17,9 +17,15 @@ from mpsgrad.graph.normalization import (
 )
 from mpsgrad.graph.structure import Structure
 from mpsgrad.graph.trainable import TrainableGradientNode
-from mpsgrad.kernels.batch_normalization_state import NormalizationGammaAndBetaState
+from mpsgrad.kernels.batch_normalization_state import (
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
+)
+from mpsgrad.kernels.convolution_state import ConvolutionWeightsAndBiasesState
 from mpsgrad.kernels.normalization_kernel import copy_parameters
 from mpsgrad.vector import Vector
+
+NewState = TypeVar("NewState")
 
 
 class ParameterUpdate:
@@ -81,6 +87,16 @@ class ParameterUpdate:
         found = getattr(self.data_source, method, None)
         return None if found is None else found(*arguments)
 
+    def _call_for(self, kind: type[NewState], method: str, *arguments: Any) -> NewState | None:
+        """The same for a method that returns new parameters or None. Raises ``FormatError`` for anything else."""
+        updated = self._call(method, *arguments)
+        if updated is not None and not isinstance(updated, kind):
+            raise FormatError(
+                f"Graph: {self.name}: {type(self.data_source).__name__}.{method} returned {updated!r}; it has to be a "
+                f"{kind.__name__} or None"
+            )
+        return updated
+
 
 class ConvolutionUpdate(ParameterUpdate):
     """The weights and biases of all kernels with one data source."""
@@ -96,7 +112,9 @@ class ConvolutionUpdate(ParameterUpdate):
         if not hasattr(self.data_source, "update_with_command_buffer"):
             return None
         source_state = self.kernel.parameters_to_update(command_buffer)
-        updated = self._call("update_with_command_buffer", command_buffer, state, source_state)
+        updated = self._call_for(
+            ConvolutionWeightsAndBiasesState, "update_with_command_buffer", command_buffer, state, source_state
+        )
         if updated is None:
             return None
         if updated.is_temporary:
@@ -144,7 +162,12 @@ class NormalizationUpdate(ParameterUpdate):
         return state.batch_representation()
 
     def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
-        updated = self._call("update_gamma_and_beta_with_command_buffer", command_buffer, self._argument(state))
+        updated = self._call_for(
+            NormalizationGammaAndBetaState,
+            "update_gamma_and_beta_with_command_buffer",
+            command_buffer,
+            self._argument(state),
+        )
         if updated is not None and updated is not self._present:
             copy_parameters(command_buffer, updated, self._present)
             updated._read_once()
@@ -175,7 +198,9 @@ class BatchNormalizationUpdate(NormalizationUpdate):
         return state
 
     def _update_on_device(self, command_buffer: CommandBuffer, state: Any) -> None:
-        statistics = self._call("update_mean_and_variance_with_command_buffer", command_buffer, state)
+        statistics = self._call_for(
+            NormalizationMeanAndVarianceState, "update_mean_and_variance_with_command_buffer", command_buffer, state
+        )
         if statistics is not None:
             self.kernel.reload_mean_and_variance_with_command_buffer(command_buffer, statistics)
         super()._update_on_device(command_buffer, state)
