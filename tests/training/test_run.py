@@ -446,6 +446,7 @@ def test_wrong_options_are_refused(
         ["train", "digits", "--model", "lenet", "--data", "digits"],
         command(tmp_path, "lenet", stripes, "--learning-rate", "0"),
         command(tmp_path, "lenet", stripes, "--learning-rate", "4e38"),
+        command(tmp_path, "lenet", stripes, "--learning-rate", "fast"),
         command(tmp_path, "lenet", stripes, "--seed", "-1"),
     ):
         with pytest.raises(SystemExit) as caught:
