@@ -138,26 +138,24 @@ class Ours:
     def steps(self, recorded: bool) -> Steps:
         """The way to train; nothing is computed yet."""
         commands = self.network.encode_step(self._pictures, self._labels)
-        waiting, recordings = [commands], list[mg.Recording]()
+        dispatches = len(commands._dispatches)
+        if recorded:
+            recording = commands.record()
+            return Steps(
+                REPLAYED,
+                lambda: self._ran(recording.replay()),
+                self._finish,
+                self._loss,
+                lambda: self._gpu_seconds(recording),
+                dispatches,
+            )
+        waiting = [commands]
 
         def queue() -> None:
             step = waiting.pop() if waiting else self.network.encode_step(self._pictures, self._labels)
             step.commit()
             self._ran(step)
 
-        def replay() -> None:
-            # As in training, the second step is recorded: the first also packs the weights that it begins with.
-            if waiting:
-                queue()
-                return
-            if not recordings:
-                recordings.append(self.network.encode_step(self._pictures, self._labels).record())
-            self._ran(recordings[0].replay())
-
-        dispatches = len(commands._dispatches)
-        if recorded:
-            gpu_seconds = lambda: self._gpu_seconds(recordings[0])  # noqa: E731
-            return Steps(REPLAYED, replay, self._finish, self._loss, gpu_seconds, dispatches)
         return Steps("encoded", queue, self._finish, self._loss, lambda: None, dispatches)
 
     def _ran(self, commands: mg.CommandBuffer) -> None:

@@ -94,7 +94,6 @@ class GraphNetwork:
         self._pictures, self._labels = self.batch(
             np.zeros((batch_size, *shape), np.float32), np.zeros((batch_size, 1, 1, classes), np.float32)
         )
-        self._took_a_step = False
         self._recording: Recording | None = None
         if checkpoint_arrays is not None:
             self._restore(checkpoint_arrays, checkpoint_numbers or {})
@@ -196,10 +195,7 @@ class GraphNetwork:
             )
 
     def train_step(self, pictures: np.ndarray, labels: np.ndarray, learning_rate: float) -> float:
-        """One step on a batch; returns its mean loss. The second one is recorded, those after it are its replays.
-
-        The first one brings weights into the form that kernels read, which each step does again for those that it
-        leaves: a recording of it would do both.
+        """One step on a batch; returns its mean loss. The first one is recorded, the others are its replays.
 
         Raises ``MPSGradError`` if gradients overflow in mixed precision even with the smallest scale of the loss.
         """
@@ -207,13 +203,9 @@ class GraphNetwork:
             trained.optimizer.learning_rate = learning_rate
         self._pictures.write(pictures.astype(self._format.dtype, copy=False))
         self._labels.labels_image.write(labels)
-        if self._took_a_step:
-            if self._recording is None:
-                self._recording = self.encode_step(self._pictures, self._labels).record()
-            self._recording.replay()
-        else:
-            self.encode_step(self._pictures, self._labels).commit()
-            self._took_a_step = True
+        if self._recording is None:
+            self._recording = self.encode_step(self._pictures, self._labels).record()
+        self._recording.replay()
         if self.loss_scale is not None and not self.loss_scale.last_step[1]:
             if self.loss_scale.scale <= SMALLEST_SCALE:
                 raise MPSGradError(f"{self.model}: gradients overflow in float16 whatever the scale of the loss")
