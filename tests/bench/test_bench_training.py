@@ -44,7 +44,7 @@ def test_all_ways_to_train_are_compared_and_timed(
     for case in found["cases"]:
         assert [row["name"] for row in case["rows"]] == list(case["losses"]) == names
         assert case["losses"][names[0]] == case["losses"][names[1]]
-        assert case["batch_size"] == 2 and case["dispatches"] > 50
+        assert case["batch_size"] == 2 and case["dispatches"] > 20
         for row in case["rows"]:
             assert 0 < row["step_p20_ms"] <= row["step_ms"] <= row["step_p80_ms"]
             assert row["images_per_second"] == pytest.approx(2e3 / row["step_ms"])
