@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import jinja2
 
 DTYPES = ("float", "half")
+DEVICE_FAMILIES = ("cpu", "apple", "nvidia")
 
 _METAL_TYPES = {"int": ("i", np.int32), "uint": ("I", np.uint32), "float": ("f", np.float32)}
 
@@ -210,7 +211,7 @@ class ShaderFamily:
     ``constants`` there, and ``measured`` gives further ones from the numbers that were measured for it. ``template`` is
     the name of the file if several families share one; one that is not compiled ``ahead_of_time`` is compiled at its
     first use only. ``directory`` is the folder of a template that is not part of this package: it may include those
-    that are, and is compiled at its first use.
+    that are, and is compiled at its first use. Only ``device_families`` use it.
     """
 
     name: str
@@ -222,6 +223,7 @@ class ShaderFamily:
     template: str | None = None
     ahead_of_time: bool = True
     directory: Path | None = None
+    device_families: tuple[str, ...] = DEVICE_FAMILIES
 
     def __post_init__(self) -> None:
         if self.directory is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 Kind = Literal["gather", "weights", "planes"]
 """A convolution or its data gradient: rows are destination pixels, columns destination channels. The weight gradient:
@@ -19,8 +19,9 @@ STEPS_AT_ENDS = 3
 class Tile(NamedTuple):
     """What a threadgroup owns, and for ``depth`` products at a time; a simdgroup owns a part of it.
 
-    ``speed`` is the rate of its products on a busy GPU, that of the fastest tile being 1. A compute unit runs
-    ``resident`` threadgroups at a time.
+    ``speed`` is the rate of its products on a busy GPU, that of the fastest tile without stages being 1. A compute
+    unit runs ``resident`` threadgroups at a time. With ``stages`` as many copies of the tile are in threadgroup memory,
+    which are made while one is multiplied, without registers, and only of aligned images; 0 is without.
     """
 
     rows: int
@@ -30,16 +31,19 @@ class Tile(NamedTuple):
     simd_columns: int
     speed: float
     resident: int
+    stages: int = 0
 
     @property
     def name(self) -> str:
-        return f"{self.rows}x{self.columns}x{self.depth}"
+        return f"{self.rows}x{self.columns}x{self.depth}" + (f"x{self.stages}" if self.stages else "")
 
     @property
-    def constants(self) -> dict[str, int]:
+    def constants(self) -> dict[str, Any]:
         """What the templates call it. Lanes lie in a grid of 8 columns, or of 4 if a simdgroup owns few columns."""
         lane_columns = 4 if self.simd_columns == 32 else 8
         return {
+            "tile": self.name,
+            "stages": self.stages,
             "rows": self.rows,
             "columns": self.columns,
             "depth": self.depth,
@@ -100,6 +104,7 @@ class Tiling:
         ``tile_count`` is the number of tiles that cover the sums.
         """
         units = units or self.units_unless_known
+        tiles = [tile for tile in self.tiles[kind, metal_type] if is_aligned or not tile.stages]
 
         def time(tile: Tile, splits: int) -> float:
             steps = STEPS_AT_ENDS + math.ceil(runs * math.ceil(run_length / tile.depth) / splits)
@@ -115,7 +120,7 @@ class Tiling:
             return {1} | {min(splits, most) for splits in filling if splits}
 
         return min(
-            ((tile, splits) for tile in self.tiles[kind, metal_type] for splits in sorted(choices(tile))),
+            ((tile, splits) for tile in tiles for splits in sorted(choices(tile))),
             key=lambda choice: time(*choice),
         )
 
@@ -134,7 +139,6 @@ _GPU = Tiling(
         ("gather", "half"): (
             Tile(128, 128, 16, 64, 64, 1.0, 2),
             Tile(128, 64, 32, 64, 32, 1.0, 3),
-            Tile(256, 64, 16, 64, 64, 0.87, 2),
             Tile(256, 32, 16, 64, 32, 0.65, 2),
             Tile(64, 64, 32, 32, 32, 0.78, 4),
             Tile(64, 32, 32, 32, 16, 0.58, 5),
@@ -149,6 +153,24 @@ _GPU = Tiling(
     value_time=3.2e-6,
 )
 """Measured on an H200."""
+
+_NVIDIA = replace(
+    _GPU,
+    tiles={
+        **_GPU.tiles,
+        ("gather", "half"): (
+            Tile(128, 128, 32, 64, 64, 1.94, 2, stages=2),
+            Tile(128, 64, 32, 64, 64, 1.45, 4, stages=3),
+            *_GPU.tiles["gather", "half"],
+        ),
+        ("weights", "half"): (
+            Tile(128, 128, 32, 64, 64, 1.94, 2, stages=2),
+            Tile(64, 128, 32, 32, 64, 1.88, 2, stages=3),
+            *_GPU.tiles["weights", "half"],
+        ),
+    },
+)
+"""Measured on an H200. Copies that are made while a tile is multiplied take more memory than Apple GPUs have."""
 
 _CPU = Tiling(
     {
@@ -168,14 +190,14 @@ _CPU = Tiling(
 
 def tiling(device_family: str) -> Tiling:
     """How devices of a family multiply."""
-    return _CPU if device_family == "cpu" else _GPU
+    return {"cpu": _CPU, "nvidia": _NVIDIA}.get(device_family, _GPU)
 
 
 def all_tiles() -> set[tuple[Kind, str, Tile]]:
     """Each tile of any family of devices, with its kind and the Metal type of the images."""
     return {
         (kind, metal_type, tile)
-        for one in (_GPU, _CPU)
+        for one in (_GPU, _NVIDIA, _CPU)
         for (kind, metal_type), tiles in one.tiles.items()
         for tile in tiles
     }

@@ -16,7 +16,7 @@ from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, half_packing
 from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.pointwise import values_of_vector
-from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.shader import DEVICE_FAMILIES, ParameterStruct, ShaderFamily
 
 GATHER_PARAMETERS = ParameterStruct(
     "ConvolutionTilesParameters",
@@ -84,6 +84,8 @@ FAMILIES = {
         template=_TEMPLATES[kind, metal_type],
         # A device compiles the tiles that it uses, at their first use.
         ahead_of_time=False,
+        # More threadgroup memory than Apple GPUs have.
+        device_families=("cpu", "nvidia") if tile.stages else DEVICE_FAMILIES,
     )
     for kind, metal_type, tile in sorted(all_tiles())
     if kind in _STRUCTS
