@@ -526,6 +526,15 @@ def require_reach(kernel: BaseKernel, offset: str, window: tuple[int, ...], widt
             )
 
 
+def require_first_window(owner: str, x: int, y: int) -> None:
+    """Raises ``GeometryError`` if the first window, which begins at ``(x, y)``, lies beyond 32-bit coordinates."""
+    if max(abs(x), abs(y)) > LARGEST_POSITION:
+        raise GeometryError(
+            f"{owner}: offset and kernel_offset put the first window at ({x}, {y}); it has to lie between "
+            f"{-LARGEST_POSITION} and {LARGEST_POSITION}"
+        )
+
+
 def clip_layout(layout: tuple[int, ...], clip_rect: Region) -> tuple[int, ...]:
     """``layout`` cut to the columns and rows of ``clip_rect``; its pixel 0 is the clip rectangle's first."""
     start, pixel, row, step, width, height, channels, images = layout

@@ -14,6 +14,7 @@ from mpsgrad.base_kernel import (
     fill_with_zeros,
     overlap,
     require_batch,
+    require_first_window,
     require_state_batch,
     source_layout,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "fill_with_zeros",
     "overlap",
     "require_batch",
+    "require_first_window",
     "require_state_batch",
     "source_layout",
 ]

@@ -70,14 +70,15 @@ def _function_names(family: ShaderFamily) -> list[str]:
 
 
 def _find(name: str) -> ShaderFamily | None:
-    """The family called ``name``, else the one with a kernel function of that name, else with forms of one."""
+    """The family called ``name``, else the first with a kernel function of that name, or with forms of it."""
     if name in FAMILIES:
         return FAMILIES[name]
-    families = FAMILIES.values()
-    exact = next((family for family in families if name in _function_names(family)), None)
-    if exact is not None or not name:
-        return exact
-    return next((f for f in families if any(each.startswith(f"{name}_") for each in _function_names(f))), None)
+    # Rendering takes its time: a kernel is mostly in the family that its name begins with.
+    likely_first = sorted(FAMILIES.values(), key=lambda family: not name.startswith(family.name))
+    for family in likely_first:
+        if any(f"{function}_".startswith(f"{name}_") for function in _function_names(family)):
+            return family
+    return None
 
 
 def _unknown(name: str) -> str:

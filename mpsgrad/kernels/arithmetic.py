@@ -350,8 +350,8 @@ class Divide(Arithmetic):
 class Compare(Arithmetic):
     """1 where ``comparison_type`` holds for ``x`` and ``y``, else 0. Source: ``MPSNNCompare``.
 
-    ``x`` and ``y`` are equal if ``|x - y| <= threshold``; LESS and GREATER do not look at the threshold. Scales, bias
-    and limits are not used. It has no gradient, and so no state.
+    ``x`` and ``y`` are equal if ``|x - y| <= threshold`` or both are one infinity; LESS and GREATER do not look at the
+    threshold. Scales, bias and limits are not used. It has no gradient, and so no state.
     """
 
     _function = "compare"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from mpsgrad.archive import archivable
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import integer
+from mpsgrad.geometry import integer, real
 
 if TYPE_CHECKING:
     from mpsgrad.command import CommandBuffer
@@ -287,11 +286,9 @@ def checked_arrays(
 
 def checked_epsilon(owner: str, value: Any) -> float:
     """``value`` as a float; raises ``FormatError`` if it is no number, ``GeometryError`` unless positive and finite."""
-    if isinstance(value, (str, bytes, bool)) or not hasattr(value, "__float__"):
-        raise FormatError(f"{owner}: epsilon is {value!r}; it has to be a number")
-    epsilon = float(value)
-    if not (math.isfinite(epsilon) and np.float32(epsilon) > 0.0):
-        raise GeometryError(f"{owner}: epsilon is {epsilon}; it has to be positive and finite in float32")
+    epsilon = real(owner, "epsilon", value)
+    if not np.float32(epsilon) > 0.0:
+        raise GeometryError(f"{owner}: epsilon is {epsilon}; it has to be positive in float32")
     return epsilon
 
 

@@ -17,7 +17,15 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernel import BaseKernel, EnumProperty, GradientKernel, Kernel, Regions, clip_layout
+from mpsgrad.kernel import (
+    BaseKernel,
+    EnumProperty,
+    GradientKernel,
+    Kernel,
+    Regions,
+    clip_layout,
+    require_first_window,
+)
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource, load_parameters
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import (
@@ -194,6 +202,7 @@ class _WeightedKernel(BaseKernel):
         if state.command_buffer not in (None, command_buffer):
             raise StateError(f"{owner}: state is a temporary state of another command buffer")
         state._require_readable(owner, "state")
+        command_buffer._reads(owner, "state", state._writer)
         brings_biases = state.resource_count == 2
         self._require_sizes("state", state.weights_count, state.biases_count if brings_biases else None)
         if self._has_biases and not brings_biases:
@@ -553,6 +562,7 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         forward_clip = state.snapshot.clip_rect
         gradient = ImagePart(source_gradient.buffer, clip_layout(regions.sources[0], forward_clip))
         source = ImagePart(source_image.buffer, regions.sources[1])
+        data_window = self._data_window(forward_clip.origin)
         if self._computes_weights_gradient:
             window = (*self._window, self.secondary_offset.x, self.secondary_offset.y)
             for_weights, for_biases = state.accumulators
@@ -568,7 +578,7 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         if self._computes_data_gradient:
             add_gradient_data(
                 command_buffer,
-                self._weights(source_gradient, self._data_window(forward_clip.origin), self.secondary_edge_mode),
+                self._weights(source_gradient, data_window, self.secondary_edge_mode),
                 gradient,
                 ImagePart(destination.buffer, regions.destination),
                 first_pixel=self.clip_rect.origin[:2],
@@ -581,11 +591,10 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         kernel_width, kernel_height = self._dilated_width, self._dilated_height
         upsampled_x = (self.primary_offset.x - forward_origin[0]) * stride_x + self.kernel_offset_x
         upsampled_y = (self.primary_offset.y - forward_origin[1]) * stride_y + self.kernel_offset_y
-        return (
-            *self._window,
-            kernel_width // 2 - (kernel_width - 1) - upsampled_x,
-            kernel_height // 2 - (kernel_height - 1) - upsampled_y,
-        )
+        first_x = kernel_width // 2 - (kernel_width - 1) - upsampled_x
+        first_y = kernel_height // 2 - (kernel_height - 1) - upsampled_y
+        require_first_window(type(self).__name__, first_x, first_y)
+        return (*self._window, first_x, first_y)
 
     def _archived_properties(self) -> dict[str, Any]:
         return {**super()._archived_properties(), **self._archived_parameters()}

@@ -12,7 +12,7 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import EdgeMode, Offset
+from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import (
     BaseKernel,
@@ -22,6 +22,7 @@ from mpsgrad.kernel import (
     Regions,
     clip_layout,
     require_batch,
+    require_first_window,
     require_state_batch,
 )
 from mpsgrad.kernels.convolution import (
@@ -100,6 +101,7 @@ class _TurnedWeights(_WeightedKernel):
         total_y = offset.y * window[3] + kernel_offset[1]
         width, height = self._dilated_width, self._dilated_height
         origin = (width // 2 - (width - 1) - total_x, height // 2 - (height - 1) - total_y)
+        require_first_window(type(self).__name__, *origin)
         return Weights(
             *self._turned,
             self._packed,
@@ -134,9 +136,15 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
         ConvolutionAccumulatorPrecisionOption.FLOAT, "Kept for ported code: sums are always in float32."
     )
     kernel_offset_x = IntegerProperty(
-        0, "The window's position on the source after zeros are inserted.", minimum=None, configures=True
+        0,
+        "The window's position on the source after zeros are inserted.",
+        minimum=-LARGEST_POSITION,
+        maximum=LARGEST_POSITION,
+        configures=True,
     )
-    kernel_offset_y = IntegerProperty(0, "The same along y.", minimum=None, configures=True)
+    kernel_offset_y = IntegerProperty(
+        0, "The same along y.", minimum=-LARGEST_POSITION, maximum=LARGEST_POSITION, configures=True
+    )
 
     # objc: -initWithDevice:weights:
     def __init__(

@@ -13,6 +13,7 @@ from mpsgrad.archive import archivable
 from mpsgrad.data_type import float_values
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.geometry import real
 from mpsgrad.shader import ParameterStruct
 
 NEURON = ParameterStruct("Neuron", a="float", b="float", c="float")
@@ -111,7 +112,7 @@ class NeuronDescriptor:
         object.__setattr__(self, "neuron_type", kind)
         for name, default in zip("abc", _DEFAULTS.get(kind, (0.0, 0.0, 0.0)), strict=True):
             value = getattr(self, name)
-            object.__setattr__(self, name, default if value is None else _finite(name, value))
+            object.__setattr__(self, name, default if value is None else real("NeuronDescriptor", name, value))
         if kind in (NeuronType.EXPONENTIAL, NeuronType.LOGARITHM):
             one = kind is NeuronType.LOGARITHM and self.c == 1.0
             if self.c != BASE_E and self.c <= 0.0 or one:
@@ -187,23 +188,12 @@ def _neuron_type(value: Any) -> NeuronType:
         ) from None
 
 
-def _finite(name: str, value: Any) -> float:
-    if isinstance(value, (str, bytes, bool)):
-        raise FormatError(f"NeuronDescriptor: {name} is {value!r}; it has to be a number")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise FormatError(f"NeuronDescriptor: {name} is {value!r}; it has to be a number") from None
-    if not math.isfinite(number):
-        raise GeometryError(f"NeuronDescriptor: {name} is {number}; it has to be finite")
-    return number
-
-
 def _slopes(data: Any) -> np.ndarray:
     if data is None:
         raise GeometryError("NeuronDescriptor: data is None; PRELU needs one slope for each feature channel")
     try:
-        slopes = np.array(float_values("NeuronDescriptor", data), np.float32)
+        with np.errstate(over="ignore"):
+            slopes = np.array(float_values("NeuronDescriptor", data), np.float32)
     except (TypeError, ValueError):
         raise FormatError(f"NeuronDescriptor: data is {data!r}; it has to be a sequence of numbers") from None
     if slopes.ndim != 1 or slopes.size == 0:

@@ -176,6 +176,7 @@ class Optimizer(BaseKernel):
                 raise StateError(
                     f"{owner}: {name} is on {vector.device.identifier} but the kernel on {self.device.identifier}"
                 )
+            command_buffer._reads(owner, name, vector._writer)
         first_name, first = next(iter(vectors.items()))
         for name, vector in vectors.items():
             if vector.length != first.length:
@@ -301,6 +302,7 @@ class Optimizer(BaseKernel):
             if len(vectors) != count:
                 raise GeometryError(f"{owner}: {name}s has {len(vectors)} vectors but {first} has {count}")
         gradient_state._require_gradients(owner, command_buffer)
+        command_buffer._reads(owner, "the source state", source_state._writer)
         gradients, values, results = (
             gradient_state.gradient_vectors,
             source_state.parameter_vectors,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError, StateError
-from mpsgrad.geometry import EdgeMode, integer
+from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, integer
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernel_property import RealProperty
@@ -224,7 +224,10 @@ class _AcrossChannels:
 
 
 def _channels(owner: str, kernel_size: int) -> tuple[int, int]:
-    return integer(owner, "kernel_size", kernel_size, 1), 1
+    size = integer(owner, "kernel_size", kernel_size, 1)
+    if size > LARGEST_POSITION:
+        raise GeometryError(f"{owner}: kernel_size is {size}; it has to be at most {LARGEST_POSITION}")
+    return size, 1
 
 
 def _square(owner: str, kernel_width: int, kernel_height: int) -> tuple[int, int]:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.devices import Device, default_device, require_device
 from mpsgrad.geometry import NO_CLIP, Offset, Origin, Region, Size
-from mpsgrad.image import ImageBatch
+from mpsgrad.image import Image, ImageBatch
+from mpsgrad.mps.conversion import to_apple
 from mpsgrad.state import StateBatch
 from mpsgrad.vector import Vector
 
@@ -22,6 +23,9 @@ MPSOffset = Offset
 MPSRectNoClip = NO_CLIP
 MPSStateBatch = StateBatch
 MPSVector = Vector
+
+
+_SMALLEST_INTEGER = -(2**63)
 
 
 class NSRange(NamedTuple):
@@ -87,6 +91,20 @@ class MTLCommandQueue:
 def MPSImageBatchIncrementReadCount(batch: ImageBatch, amount: int) -> int:
     """``ImageBatch.increment_read_count``."""
     return batch.increment_read_count(amount)
+
+
+def MPSImageBatchIterate(batch: ImageBatch, iteratorBlock: Callable[[Image, int], int | None]) -> int:
+    """Calls ``iteratorBlock`` with each different image and the index at which it stands first; gives its last result.
+
+    A result above the smallest NSInteger ends the iteration; None is the smallest, ``-2**63``.
+    """
+    result, seen = _SMALLEST_INTEGER, set()
+    for index, image in enumerate(batch):
+        if id(image) not in seen and result == _SMALLEST_INTEGER:
+            seen.add(id(image))
+            given = iteratorBlock(to_apple(image), index)
+            result = _SMALLEST_INTEGER if given is None else given
+    return result
 
 
 def MPSImageBatchSynchronize(batch: ImageBatch, commandBuffer: CommandBuffer) -> None:

@@ -34,9 +34,13 @@ def arithmetic(
 def compare(
     comparison: Comparison, primary: npt.ArrayLike, secondary: npt.ArrayLike, *, threshold: float = 0.0
 ) -> Array:
-    """1 or 0 (MPSNNCompare); |x - y| <= threshold is equality, and less and greater do not look at the threshold."""
+    """1 or 0 (MPSNNCompare); |x - y| <= threshold is equality, and less and greater do not look at the threshold.
+
+    Infinities of one sign are equal.
+    """
     x, y = np.asarray(primary, np.float64), np.asarray(secondary, np.float64)
-    equal = np.abs(x - y) <= threshold
+    with np.errstate(invalid="ignore"):
+        equal = (x == y) | (np.abs(x - y) <= threshold)
     found = {
         "equal": equal,
         "not_equal": ~equal,

@@ -431,6 +431,9 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a temporary gradient state elsewhere": (
         lambda: gradient(state=kernel().temporary_result_state(commands(), image(), destination_image=image())), State,
         "gradient_state is temporary and belongs to"),
+    "a kernel offset beyond 32 bits": (
+        lambda: setattr(mg.SoftMaxGradient(device=DEVICE), "kernel_offset_x", 2**40), Geometry,
+        "kernel_offset_x is 1099511627776; it has to be at most 1073741824"),
     # vectors, optimizers
     "an empty vector": (lambda: mg.Vector(0, DEVICE), Geometry, "Vector: length is 0; it has to be at least 1"),
     "a vector of float64": (

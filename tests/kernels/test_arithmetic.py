@@ -281,12 +281,22 @@ def test_without_a_record_the_limits_do_not_matter_to_the_gradient():
     np.testing.assert_array_equal(np.asarray(dx), x)
 
 
-def test_a_division_by_zero_is_clamped_to_the_largest_float():
-    x = np.array([1, -1, 2, 3], np.float32).reshape(1, 1, 1, 4)
+def test_a_division_by_zero_is_clamped_to_the_largest_float_unless_it_is_nan():
+    x = np.array([1, -1, 2, 0], np.float32).reshape(1, 1, 1, 4)
     y = np.array([0, 0, 2, 0], np.float32).reshape(1, 1, 1, 4)
-    *_, result, _ = encode(mg.Divide(), x, y)
     largest = np.finfo(np.float32).max
-    np.testing.assert_array_equal(result.ravel(), np.array([largest, -largest, 1, largest], np.float32))
+    expected = np.array([largest, -largest, 1, np.nan], np.float32)
+    np.testing.assert_array_equal(mg.functional.divide(x, y).ravel(), expected)
+
+
+@pytest.mark.parametrize("comparison", mg.ComparisonType)
+def test_infinities_of_one_sign_are_equal_and_nan_is_not(comparison):
+    x = np.array([np.inf, -np.inf, np.inf, np.nan, np.nan], np.float32).reshape(1, 1, 1, 5)
+    y = np.array([np.inf, -np.inf, -np.inf, np.nan, 1], np.float32).reshape(1, 1, 1, 5)
+    name = comparison.name.lower().replace("less_or", "less").replace("greater_or", "greater")
+    expected = getattr(np, name)(x, y).astype(np.float32)
+    np.testing.assert_array_equal(mg.functional.compare(x, y, comparison), expected)
+    np.testing.assert_array_equal(reference.compare(comparison.name.lower(), x, y), expected)
 
 
 # the same bits

@@ -859,6 +859,7 @@ BAD = [
     (lambda: FROM_ARRAYS(ONES.astype(">f4")), mg.FormatError, "gamma is dtype.*native"),
     (lambda: FROM_ARRAYS(variance=-ONES), mg.GeometryError, "variance has the value -1.0"),
     (lambda: FROM_ARRAYS(ONES, epsilon=0), mg.GeometryError, "epsilon is 0.0.*positive"),
+    (lambda: FROM_ARRAYS(ONES, epsilon=1e39), mg.GeometryError, "epsilon is 1e\\+39.*finite"),
     (lambda: FROM_ARRAYS(ONES, epsilon="small"), mg.FormatError, "epsilon is 'small'.*number"),
     (lambda: FROM_ARRAYS(number_of_feature_channels=0), mg.GeometryError, "number_of_feature_channels is 0"),
     (lambda: mg.BatchNormalization(ONES), mg.FormatError, "data_source is ndarray, which has no .*gamma"),

@@ -204,6 +204,15 @@ def test_export_gives_what_reload_took():
     assert np.array_equal(kernel.data_source.weights, arrays()[0]), "the data source was changed"
 
 
+def test_a_state_is_not_loaded_before_the_work_that_writes_it():
+    kernel, first, second = mg.Convolution(data_source()), mg.CommandBuffer(), mg.CommandBuffer()
+    kernel.reload_weights_and_biases(second, kernel.export_weights_and_biases(first))
+    with pytest.raises(mg.StateError, match="Convolution: state is written by .* not committed"):
+        second.commit()
+    first.commit()
+    second.commit()
+
+
 def test_a_temporary_export_is_used_up_by_two_reloads():
     source = image()
     kernel, other = mg.Convolution(data_source()), mg.Convolution(mg.ConvolutionDataSource.from_arrays(*arrays(seed=9)))

@@ -301,6 +301,10 @@ BAD_INPUT = {
         lambda: forward(properties={"edge_mode": mg.EdgeMode.CLAMP}), NotImplementedError, "edge_mode is CLAMP"),
     "an offset that is no integer": (
         lambda: forward(properties={"kernel_offset_x": 0.5}), mg.FormatError, "kernel_offset_x is 0.5"),
+    "a window beyond 32 bits": (
+        lambda: forward(
+            destination_image=zeros(1, 7, 7, 3), properties={"offset": mg.Offset(2**29), "kernel_offset_x": 2**20}),
+        mg.GeometryError, "offset and kernel_offset put the first window at"),
     "a state that is none": (lambda: forward(state=3), mg.FormatError, "convolution_gradient_state is int"),
     "its own state": (
         lambda: forward(state=made_state()), mg.FormatError,

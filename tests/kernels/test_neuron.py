@@ -609,6 +609,8 @@ BAD = [
     (lambda: mg.NeuronDescriptor("linear", 1, [2]), mg.FormatError, r"b is \[2\].*number"),
     (lambda: mg.NeuronDescriptor("relu", float("nan")), mg.GeometryError, "a is nan.*finite"),
     (lambda: mg.NeuronDescriptor("linear", 1, float("inf")), mg.GeometryError, "b is inf.*finite"),
+    (lambda: mg.NeuronDescriptor("linear", 1e39), mg.GeometryError, "a is 1e\\+39.*finite"),
+    (lambda: mg.NeuronDescriptor.prelu([1e39]), mg.GeometryError, "slopes that are not finite"),
     (lambda: mg.NeuronDescriptor("exponential", 1, 0, 0), mg.GeometryError, "EXPONENTIAL, is 0.0.*positive.*-1"),
     (lambda: mg.NeuronDescriptor("exponential", 1, 0, -2), mg.GeometryError, "EXPONENTIAL, is -2.0"),
     (lambda: mg.NeuronDescriptor("logarithm", 1, 0, 1), mg.GeometryError, "LOGARITHM, is 1.0.*not 1"),

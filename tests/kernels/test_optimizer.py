@@ -320,8 +320,23 @@ def test_what_the_optimizer_writes_is_read_after_its_command_buffer():
     optimizer().encode_convolution(commands, layer.gradient_state, layer.source_state, result_state=result)
     with pytest.raises(mg.StateError, match="read before its command buffer was committed"):
         _ = result.weights
+    later = mg.CommandBuffer()
+    optimizer().encode_convolution(later, layer.gradient_state, result, result_state=layer.result_state())
+    with pytest.raises(mg.StateError, match="the source state is written by .* not committed"):
+        later.commit()
     commands.commit()
+    later.commit()
     assert np.isfinite(result.weights).all()
+
+
+def test_vectors_that_discarded_work_was_to_write_are_refused():
+    vectors = {f"{name}_vector": mg.Vector(4) for name in ("input_gradient", "input_values", "result_values")}
+    with pytest.raises(ZeroDivisionError), mg.CommandBuffer() as commands:
+        optimizer().encode(commands, **vectors)
+        raise ZeroDivisionError
+    vectors["input_values_vector"] = vectors["result_values_vector"]
+    with pytest.raises(mg.StateError, match="input_values_vector was to be written by .* discarded"):
+        optimizer().encode(mg.CommandBuffer(), **vectors)
 
 
 # the states of a batch normalization

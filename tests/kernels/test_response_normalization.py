@@ -275,6 +275,8 @@ def changed_after_the_state() -> None:
 
 BAD_INPUT = {
     "no channels": (lambda: mg.CrossChannelNormalization(0), mg.GeometryError, "kernel_size is 0; it has to be"),
+    "more channels than 32 bits hold": (
+        lambda: mg.CrossChannelNormalization(2**33), mg.GeometryError, "kernel_size is 8589934592; it has to be"),
     "half a channel": (lambda: mg.CrossChannelNormalization(2.5), mg.FormatError, "kernel_size is 2.5; it has"),
     "a window that is not square": (
         lambda: mg.SpatialNormalization(kernel_width=3, kernel_height=5), mg.GeometryError,

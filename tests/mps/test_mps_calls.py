@@ -507,6 +507,15 @@ def test_kernels_are_archived_and_copied() -> None:
         mps.MPSCNNPoolingMax.initWithCoder(data)
 
 
+def test_a_batch_is_iterated_by_its_different_images() -> None:
+    first, second = image((1, 2, 2, 4)), image((1, 2, 2, 4))
+    visited: list[tuple[Any, int]] = []
+    batch = mps.MPSImageBatch([first, first, second])
+    assert mps.MPSImageBatchIterate(batch, lambda each, index: visited.append((each, index))) == -(2**63)
+    assert visited == [(first, 0), (second, 2)]
+    assert mps.MPSImageBatchIterate(batch, lambda each, index: index) == 0
+
+
 def test_data_may_be_bytes() -> None:
     values = np.arange(24, dtype=np.float32)
     neuron = mps.MPSNNNeuronDescriptor.cnnNeuronPReLUDescriptorWithData(values.tobytes(), noCopy=False)
