@@ -24,6 +24,7 @@ from bench.compiled import Compiler
 from bench.gpu_timing import GPUTimer
 from bench.host_cost import host_costs
 from bench.inputs import forget_inputs
+from bench.kernels import all_kernels, compile_kernels
 from bench.peaks import arithmetic_peaks, copy_bandwidth
 from bench.row import Row
 from bench.screen import print_report
@@ -139,6 +140,8 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = 60 * options.minutes
     is_nvidia = where is not None and where.type == "cuda"
     compiler = Compiler(COMPILING_SHARE * seconds) if is_nvidia else None
+    if is_nvidia and not (options.ops or options.quick):
+        compile_kernels(device, all_kernels())
     run = Run(device, where, timer, samples, started + seconds, compiler)
     with Progress(console=console, transient=True, disable=not sys.stdout.isatty()) as progress:
         run.take(cases, progress)
