@@ -156,11 +156,12 @@ def test_random_layers_against_the_references(layer, part):
 
 def test_a_large_batch_is_computed_in_parts_that_fit_the_workspace(wherever_possible):
     layer = make((9, 10), 16, 20, (3, 3), padding=(1, 1), images=5)
-    assert [len(names) for names in dispatches(layer)] == [4, 4, 4]
+    # Weights are packed ahead; their gradient is transformed back once, at the end.
+    assert [len(names) for names in dispatches(layer)] == [3, 3, 4]
     whole, whole_dx, state = run(layer)
     wherever_possible.setattr(convolution_winograd, "LARGEST_WORKSPACE", 36 * 36 * 16)
     forget_plans()
-    assert [len(names) for names in dispatches(layer)] == [3 * 3 + 1, 3 * 3 + 1, 3 * 3 + 1]
+    assert [len(names) for names in dispatches(layer)] == [3 * 3, 3 * 3, 3 * 3 + 1]
     check(layer)
     parts, parts_dx, _ = run(layer)
     assert np.array_equal(parts, whole) and np.array_equal(parts_dx, whole_dx), "a tile's bits depend on its part"
