@@ -24,7 +24,10 @@ SIMDGROUPS_WANTED = 1024
 """As many as keep a large GPU busy: a reduction to fewer results is cut into chunks."""
 EIGHTS_OF_SUMS = 8
 """On CPUs: how many columns, by eight, a thread of a reduction has in registers at a time."""
-THREADS_WANTED_OF_CPU = 512
+THREADS_OF_SUMS = 4
+"""Of the threadgroups of a CPU that add up columns."""
+THREADS_WANTED_PER_UNIT = 16
+"""Of a CPU, so that every core has work: each further chunk costs a pass over what it leaves."""
 FEWEST_TERMS_OF_TILE = 256
 """Of a thread of a CPU that has its sums in registers: a shorter chunk would cost more than it has to add up."""
 FEWEST_ELEMENTS_PER_CHUNK = 64
@@ -85,6 +88,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "by_vectors": True,
             "by_eights": False,
             "threads_of_eights": THREADS_OF_EIGHTS,
+            "threads_of_sums": THREADS_OF_SUMS,
             "eights_of_sums": EIGHTS_OF_SUMS,
             "rows_at_once": ROWS_AT_ONCE,
             **constants,
@@ -307,6 +311,7 @@ def reduction(
     kept: tuple[bool, bool, bool, bool],
     device_family: str,
     vector: int,
+    compute_units: int,
     may_chunk: bool = True,
     tile: tuple[int, int] | None = None,
 ) -> Reduction:
@@ -323,7 +328,7 @@ def reduction(
     reduced = _joined([axis for axis, keeps in zip(axes, kept, strict=True) if not keeps])
     staying = _joined([axis for axis, keeps in zip(axes, kept, strict=True) if keeps] or [Axis(1, (0,) * count)])
     is_cpu = device_family == "cpu"
-    wanted = THREADS_WANTED_OF_CPU if is_cpu else SIMDGROUPS_WANTED
+    wanted = THREADS_WANTED_PER_UNIT * max(1, compute_units) if is_cpu else SIMDGROUPS_WANTED
     if _goes_across(reduced, staying, 8 if is_cpu else 32):
         run, inner, outer = _filled(reduced, 3, count)
         x, y, z = _filled(staying, 3, count)
@@ -511,7 +516,8 @@ def add_reduction(
     *sources, (destination, _) = operands.values()
     views = tuple(view for _, view in operands.values())
     vector = values_of_vector(metal_type)
-    work = reduction(tuple(operands), views, extents, kept, device.family, vector, merge is not None, tile)
+    may_chunk, units = merge is not None, device.compute_units
+    work = reduction(tuple(operands), views, extents, kept, device.family, vector, units, may_chunk, tile)
     none = device.constant_buffer(bytes(16))
     partials = command_buffer.scratch(4 * work.partials) if work.partials else none
     buffers = [*(buffer for buffer, _ in sources), partials, destination]
