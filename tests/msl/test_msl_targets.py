@@ -83,6 +83,12 @@ def test_own_shaders_compile_for_cuda_and_stay_in_registers(family, dtype) -> No
 
 
 @needs_compiler
+def test_products_of_matrices_compile_for_the_oldest_gpus() -> None:
+    """Turing lacks the larger product and copies that are made meanwhile."""
+    assert report(FAMILIES["convolution_weights_matrices_64x128x32x3"], "half", "sm_75")
+
+
+@needs_compiler
 @pytest.mark.parametrize("launch", ["whole", "box"])
 def test_every_construct_compiles_for_cuda(launch) -> None:
     translation = translate(EVERY_CONSTRUCT, "cuda", filename="every.metal", launch=launch)

@@ -132,13 +132,20 @@ template <typename T> MATRIX_FUNCTION_MTL simdgroup_matrix<T, 8, 8> operator*(co
   simdgroup_multiply(d, a, b);
   return d;
 }
-// upper += a[0] * b, lower += a[1] * b with a 16 x 16 and b 16 x 8: one instruction. a holds the 8x8 parts row by row.
+// upper += a[0] * b, lower += a[1] * b with a 16 x 16 and b 16 x 8: one instruction, on Turing two. a holds the 8x8 parts row by row.
 MATRIX_FUNCTION_MTL void simdgroup_multiply_accumulate_16x8x16(simdgroup_float8x8 &upper, simdgroup_float8x8 &lower, const simdgroup_half8x8 *a, const simdgroup_half8x8 *b) {
   pair_mtl<float> u = upper.in_rows_mtl(), l = lower.in_rows_mtl();
+#if __CUDA_ARCH__ >= 800
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
     : "+f"(u.x), "+f"(u.y), "+f"(l.x), "+f"(l.y)
     : "r"(a[0].in_rows_mtl().bits), "r"(a[2].in_rows_mtl().bits), "r"(a[1].in_rows_mtl().bits), "r"(a[3].in_rows_mtl().bits),
       "r"(b[0].in_columns_mtl().bits), "r"(b[1].in_columns_mtl().bits));
+#else
+  for (uint k = 0; k < 2; k++)
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(u.x), "+f"(u.y), "+f"(l.x), "+f"(l.y)
+      : "r"(a[k].in_rows_mtl().bits), "r"(a[k + 2].in_rows_mtl().bits), "r"(b[k].in_columns_mtl().bits));
+#endif
   upper.set_rows_mtl(u);
   lower.set_rows_mtl(l);
 }
