@@ -44,6 +44,8 @@ class CommandBuffer:
         self._discarded = False
         self._recorded = False
         self._written: list[Any] = []
+        # Of what recorded work writes what others were the last to write or to wait for: the next replay changes that.
+        self._taken: list[Any] = []
         self._read_from: dict[CommandBuffer, tuple[str, str]] = {}
         self._free_buffers: dict[int, list[Buffer]] = {}
         self._undo: list[Callable[[], Any]] | None = None
@@ -154,10 +156,10 @@ class CommandBuffer:
         self._free_buffers.clear()
         self._scratch.clear()
         self._workspaces.clear()
-        written, self._written = list({id(each): each for each in self._written}.values()), []
+        self._taken, self._written = list({id(each): each for each in self._written}.values()), []
         varying, self._varying = self._varying, []
         self._shared_varying.clear()
-        return Recording(self, work, written, varying)
+        return Recording(self, work, varying)
 
     def wait_until_completed(self) -> None:
         """Blocks until the work has run, then calls the handlers once; after ``record``, once for each replay.
@@ -265,11 +267,23 @@ class CommandBuffer:
 
     def _writes(self, target: Any) -> None:
         """Makes ``target``, an image, a state or a vector, wait for this command buffer before the CPU reads it."""
-        target._writer = self
+        self._becomes_writer_of(target)
         self._written.append(target)
 
-    def _run_again(self, work: RecordedWork, written: Sequence[Any]) -> None:
-        """Starts recorded work that writes ``written``."""
+    def _becomes_writer_of(self, target: Any) -> None:
+        previous = target._writer
+        if previous is not None and previous is not self and previous._recorded:
+            previous._taken.append(target)
+        target._writer = self
+
+    def _is_done_with(self, target: Any) -> None:
+        """Called when nobody has to wait for this command buffer before ``target`` is read, until the next replay."""
+        target._writer = None
+        if self._recorded:
+            self._taken.append(target)
+
+    def _run_again(self, work: RecordedWork) -> None:
+        """Starts recorded work."""
         self._require_sources_written()
         self._error = None
         self._finished = False
@@ -279,8 +293,9 @@ class CommandBuffer:
             self._error = error
             self._finished = True
             raise
-        for target in written:
-            target._writer = self
+        taken, self._taken = self._taken, []
+        for target in taken:
+            self._becomes_writer_of(target)
 
     def _reads(self, owner: str, name: str, writer: CommandBuffer | None) -> None:
         """Notes that the work reads what ``writer`` wrote last, the argument ``name`` of the kernel ``owner``.
@@ -380,12 +395,10 @@ class Recording:
         self,
         command_buffer: CommandBuffer,
         work: RecordedWork,
-        written: Sequence[Any],
         varying: Sequence[VaryingBuffer],
     ) -> None:
         self.command_buffer = command_buffer
         self._work = work
-        self._written = written
         self._varying = varying
 
     def replay(self) -> CommandBuffer:
@@ -398,7 +411,7 @@ class Recording:
         if before is not None:
             for each in self._varying:
                 each.change(before)
-        self.command_buffer._run_again(self._work, self._written)
+        self.command_buffer._run_again(self._work)
         return self.command_buffer
 
     def __repr__(self) -> str:

@@ -313,7 +313,7 @@ class Image:
         if writer is not None:
             name = f"{type(self).__name__}{f' {self.label!r}' if self.label else ''}"
             writer._wait_for(name, what, needs_result=needs_result)
-            self._root._writer = None
+            writer._is_done_with(self._root)
 
     def _storage(self) -> np.ndarray:
         """The elements from the first to the last, with all that lie between them: a copy without unified memory."""

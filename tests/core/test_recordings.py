@@ -255,3 +255,25 @@ def test_a_replay_that_fails_says_so_and_the_next_may_run():
     device.fails_in_wait = False
     recording.replay().wait_until_completed()
     assert commands.status is CommandBufferStatus.COMPLETED and commands.error is None
+
+
+def test_each_replay_is_the_last_to_write_what_others_wrote_or_read_since() -> None:
+    x = mg.Image.from_array(np.full((1, 2, 2, 4), 2, np.float32))
+    y = mg.Image.from_array(np.zeros((1, 2, 2, 4), np.float32))
+    recordings = []
+    for factor in (3, 5):
+        commands = mg.CommandBuffer()
+        mg.NeuronLinear(a=factor).encode(commands, x, destination_image=y)
+        recordings.append(commands.record())
+    for _ in range(2):
+        for recording, factor in zip(recordings, (3, 5), strict=True):
+            recording.replay()
+            assert y._writer is recording.command_buffer
+            np.testing.assert_array_equal(y, np.full(y.shape, 2 * factor, np.float32))
+    with mg.CommandBuffer() as commands:
+        mg.NeuronLinear(a=7).encode(commands, x, destination_image=y)
+    recordings[0].replay()
+    assert y._writer is recordings[0].command_buffer
+    recordings[1].replay()
+    recordings[0].replay()
+    np.testing.assert_array_equal(y, np.full(y.shape, 6, np.float32))
