@@ -155,6 +155,21 @@ def test_overloads_that_nothing_tells_apart_are_refused(second: str) -> None:
         translate(source, "cuda", filename="s.metal")
 
 
+def test_matrices_at_program_scope() -> None:
+    """CUDA takes only constants there, so that a matrix has to be one however it is made."""
+    source = """
+    constant float3x2 columns = float3x2(float2(1, 2), float2(3, 4), float2(5, 6));
+    constant float2x2 elements(0, 1, -1, 0), diagonal = float2x2(7.0);
+    kernel void k(device float* o) {
+        float2 p = elements * columns[2] + diagonal * float2(1, 2);
+        o[0] = p.x, o[1] = p.y, o[2] = columns[1].x, o[3] = diagonal[0].y;
+    }
+    """
+    o = np.zeros(4, np.float32)
+    compiled(source).function("k")(1, o)
+    np.testing.assert_array_equal(o, [-6 + 7, 5 + 14, 3, 0])
+
+
 def test_functions_that_differ_in_const_only_are_told_apart() -> None:
     source = "struct S { float v; float get() { return v; } float get() const { return 2 * v; } };"
     source += "kernel void k(device float* o) { S a = {1}; const S b = {2}; o[0] = a.get() + b.get(); }"

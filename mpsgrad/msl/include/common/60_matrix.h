@@ -3,17 +3,25 @@
 template <typename T, int C, int R> struct matrix {
   vec_mtl<T, R> columns[C];
   matrix() = default;
-  explicit matrix(T diagonal) { for (int c = 0; c < C; c++) for (int r = 0; r < R; r++) columns[c][r] = c == r ? diagonal : (T)0; }
+  explicit constexpr matrix(T diagonal) : matrix(columns_mtl<C>(), on_diagonal_mtl(diagonal)) {}
   // From C columns or from C * R elements; never from one value of either.
-  template <typename A, typename B, typename... E> matrix(A first, B second, E... rest) { fill_mtl(count_mtl<sizeof...(E) + 2>(), first, second, rest...); }
+  template <typename A, typename B, typename... E> constexpr matrix(A first, B second, E... rest) : matrix(count_mtl<sizeof...(E) + 2>(), first, second, rest...) {}
   template <int> struct count_mtl {};
-  template <typename... V> void fill_mtl(count_mtl<C>, V... v) {
-    const vec_mtl<T, R> all[C] = {v...};
-    for (int c = 0; c < C; c++) columns[c] = all[c];
-  }
-  template <typename... E> void fill_mtl(count_mtl<C * R>, E... e) {
-    const T all[C * R] = {(T)e...};
-    for (int c = 0; c < C; c++) for (int r = 0; r < R; r++) columns[c][r] = all[c * R + r];
+  template <int> struct columns_mtl {};
+  template <int> struct rows_mtl {};
+  struct elements_mtl { T at[C * R]; };
+  template <typename A, typename B, typename... E> constexpr matrix(count_mtl<C>, A first, B second, E... rest) : columns{first, second, rest...} {}
+  template <typename A, typename B, typename... E> constexpr matrix(count_mtl<C * R>, A first, B second, E... rest) : matrix(columns_mtl<C>(), elements_mtl{{(T)first, (T)second, (T)rest...}}) {}
+  constexpr matrix(columns_mtl<2>, elements_mtl e) : columns{column_mtl(rows_mtl<R>(), e, 0), column_mtl(rows_mtl<R>(), e, 1)} {}
+  constexpr matrix(columns_mtl<3>, elements_mtl e) : columns{column_mtl(rows_mtl<R>(), e, 0), column_mtl(rows_mtl<R>(), e, 1), column_mtl(rows_mtl<R>(), e, 2)} {}
+  constexpr matrix(columns_mtl<4>, elements_mtl e) : columns{column_mtl(rows_mtl<R>(), e, 0), column_mtl(rows_mtl<R>(), e, 1), column_mtl(rows_mtl<R>(), e, 2), column_mtl(rows_mtl<R>(), e, 3)} {}
+  static constexpr vec_mtl<T, R> column_mtl(rows_mtl<2>, elements_mtl e, int c) { return vec_mtl<T, R>{e.at[c * R], e.at[c * R + 1]}; }
+  static constexpr vec_mtl<T, R> column_mtl(rows_mtl<3>, elements_mtl e, int c) { return vec_mtl<T, R>{e.at[c * R], e.at[c * R + 1], e.at[c * R + 2]}; }
+  static constexpr vec_mtl<T, R> column_mtl(rows_mtl<4>, elements_mtl e, int c) { return vec_mtl<T, R>{e.at[c * R], e.at[c * R + 1], e.at[c * R + 2], e.at[c * R + 3]}; }
+  static constexpr elements_mtl on_diagonal_mtl(T value) {
+    elements_mtl e = {};
+    for (int c = 0; c < C && c < R; c++) e.at[c * R + c] = value;
+    return e;
   }
   template <typename U> explicit matrix(const matrix<U, C, R> &m) { for (int c = 0; c < C; c++) columns[c] = construct_one_mtl<vec_mtl<T, R>>(m.columns[c]); }
   const vec_mtl<T, R> &operator[](int c) const { return columns[c]; }
