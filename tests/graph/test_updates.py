@@ -250,3 +250,19 @@ def test_two_filters_with_one_data_source_are_updated_one_after_the_other() -> N
     # The biases have moved, too.
     bias = -rate * (g.sum((0, 1, 2)) + (g @ w * 0 + g @ weights.reshape(2, 2)).sum((0, 1, 2)))
     np.testing.assert_allclose(outputs[1], (a @ w.T + bias) @ w.T + bias, rtol=1e-4, atol=1e-4)
+
+
+def test_an_update_that_returns_no_state_is_named() -> None:
+    class Wrong(OnCPU):
+        def update_with_command_buffer(self, *_: Any) -> Any:
+            return self.weights
+
+    node = mg.ConvolutionNode(mg.ImageNode(), Wrong(values(4, 1, 1, 4)), label="first")
+    loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
+    graph = mg.Graph(loss.training_graph(), results_are_needed=False)
+    labels = mg.LossLabels.from_array(values(1, 2, 2, 4))
+    message = r"first: Wrong\.update_with_command_buffer returned ndarray; .* ConvolutionWeightsAndBiasesState or None"
+    commands = mg.CommandBuffer()
+    with pytest.raises(mg.FormatError, match=message):
+        graph.encode(commands, [mg.Image.from_array(values(1, 2, 2, 4))], [labels])
+    assert not commands._dispatches
