@@ -325,6 +325,25 @@ class TestTheShadersOfGPUs:
         assert_within(y, expected, 0 if exact else error_bound(dtype, x.size // y.size + 2, sizes, expected))
 
 
+OF_CHANNELS = [
+    *(KINDS[f"FeatureChannels {operation}"] for operation in ("Min", "Max", "Sum")),
+    *ARGUMENTS.values(),
+]
+
+
+@pytest.mark.parametrize("kind", OF_CHANNELS, ids=lambda kind: kind[2])
+@pytest.mark.parametrize("channels", [8, 19, 64])
+def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels):
+    """CPUs take eight pixels of a row together; whole numbers are added up without rounding."""
+    x = np.random.default_rng(7).integers(-3, 4, (2, 3, 23, channels + 1)).astype(np.float32)
+    kernel = kind[0]()
+    kernel.source_feature_channel_max_count = channels
+    for source in (x[..., :channels], x):
+        with mg.CommandBuffer() as commands:
+            y = kernel.encode(commands, mg.Image.from_array(np.ascontiguousarray(source)))
+        np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x[..., :channels]))
+
+
 def test_views_are_read_and_written_in_place():
     x = np.random.default_rng(5).standard_normal((2, 3, 40, 24)).astype(np.float32)
     source = mg.Image.from_array(x)
