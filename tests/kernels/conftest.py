@@ -15,6 +15,7 @@ from mpsgrad import testing
 def shaders_of_gpus(device: mg.Device) -> Iterator[None]:
     """The kernels are rendered and dispatched as on a GPU, wherever they then run."""
     with pytest.MonkeyPatch.context() as patch:
+        gpu_forms.keep_loops(patch, device)
         patch.setattr(device, "family", "gpu")
         patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
         yield
