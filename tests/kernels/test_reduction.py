@@ -335,7 +335,8 @@ OF_CHANNELS = [
 @pytest.mark.parametrize("channels", [8, 19, 64])
 def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels):
     """CPUs take eight pixels of a row together; whole numbers are added up without rounding."""
-    x = np.random.default_rng(7).integers(-3, 4, (2, 3, 23, channels + 1)).astype(np.float32)
+    width = 3 * 16 * mg.default_device().compute_units + 5
+    x = np.random.default_rng(7).integers(-300, 300, (2, 3, width, channels + 1)).astype(np.float32)
     kernel = kind[0]()
     kernel.source_feature_channel_max_count = channels
     for source in (x[..., :channels], x):
