@@ -24,7 +24,7 @@ test: $(VENV)/.installed
 
 nightly: $(VENV)/.installed
 	MPSGRAD_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadfile -m nightly
-	MPSGRAD_TEST_GPU_HALVES=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/kernels -k "GPU or OneThread or convolution_tiles"
+	MPSGRAD_TEST_GPU_HALVES=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/kernels -k "GPU or OneThread or convolution_tiles or convolution_winograd"
 
 docs: $(VENV)/.installed
 	$(BIN)/python tests/msl/metal_table.py

@@ -178,7 +178,7 @@ def test_line_directives_lead_to_the_text_of_the_template(name):
     family = FAMILIES[name]
     for dtype in family.dtypes:
         rendering = family.render(dtype)
-        files = {file: _template_lines(file) for file, _ in rendering.origins}
+        files = {file: _template_lines(file) for file in {file for file, _ in rendering.origins}}
         compared = 0
         for text, (file, line) in zip(rendering.source.splitlines(), rendering.origins, strict=True):
             written = files[file][line - 1]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from test_convolution import Layer, layers, run
 from test_convolution_variants import make
 
 import mpsgrad as mg
+from mpsgrad import testing
 from mpsgrad.kernels import convolution, convolution_winograd
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_tile import Tiling, all_tiles, tiling
@@ -26,6 +28,13 @@ WINDOW = (3, 3, 1, 1, 1, 1, -1, -1)
 
 TRANSFORM_TERMS = 24
 """The transforms of a tile round about as often as a sum of so many terms."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def formats_of_gpus() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
+        yield
 
 
 @dataclass(frozen=True)
@@ -262,12 +271,16 @@ def test_channels_of_wider_images(offset, extra, is_aligned, wherever_possible):
         (((9, 8), 8, 8, (3, 3)), {"dilation": (2, 1)}),
         (((9, 8), 8, 8, (3, 3)), {"groups": 2}),
         (((9, 8), 6, 8, (3, 3)), {}),
-        (((9, 8), 8, 8, (3, 3)), {"dtype": np.float16}),
         (((9, 8), 8, 8, (3, 3)), {"padding": (1, 1), "edge": "clamp"}),
     ],
 )
 def test_other_convolutions_are_left_to_other_kernels(arguments, options, wherever_possible):
     assert uses_winograd(make(*arguments, **options)) == [False] * 3
+
+
+@gpu_forms.of_halves
+def test_halves_are_left_to_other_kernels(wherever_possible):
+    assert uses_winograd(make((9, 8), 8, 8, (3, 3), dtype=np.float16)) == [False] * 3
 
 
 @given(layers(more_channels=False))
