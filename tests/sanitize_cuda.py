@@ -30,7 +30,10 @@ TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # PyTorch's kernels are not ours to judge.
-ARGUMENTS = [str(TESTS / "kernels"), "--ignore-glob=*_against_pytorch.py"]
+ARGUMENTS = [
+    *(str(TESTS / name) for name in ("kernels", "core/test_joined_dispatch.py", "graph/test_updates.py")),
+    "--ignore-glob=*_against_pytorch.py",
+]
 PROGRAM = "compute-sanitizer"
 FOUND = 86
 """The exit status that stands for findings, whatever that of the tests is."""

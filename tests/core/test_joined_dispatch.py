@@ -19,18 +19,18 @@ def vectors(seed: int, lengths: tuple[int, ...] = LENGTHS) -> list[mg.Vector]:
     return [mg.Vector.from_array(random.random(length, np.float32)) for length in lengths]
 
 
-def descents(count: int) -> list[Any]:
+def descents(count: int, **options: Any) -> list[Any]:
     return [
         mg.OptimizerStochasticGradientDescent(
-            mg.OptimizerDescriptor(learning_rate=0.1 * (k + 1), gradient_rescale=k + 1.0), momentum_scale=0.5
+            mg.OptimizerDescriptor(learning_rate=0.1 * (k + 1), gradient_rescale=k + 1.0), momentum_scale=0.5, **options
         )
         for k in range(count)
     ]
 
 
-def momentum_steps() -> tuple[Encode, list[mg.Vector]]:
+def momentum_steps(**options: Any) -> tuple[Encode, list[mg.Vector]]:
     gradients, values, momenta = (vectors(seed) for seed in range(3))
-    optimizers = descents(len(LENGTHS))
+    optimizers = descents(len(LENGTHS), **options)
 
     def encode(commands: mg.CommandBuffer, k: int) -> None:
         optimizers[k].encode(
@@ -62,7 +62,11 @@ def adam_steps() -> tuple[Encode, list[mg.Vector]]:
     return encode, [*results, *momenta, *velocities]
 
 
-@pytest.mark.parametrize(("make", "dispatches"), [(momentum_steps, 2), (adam_steps, 2)])
+def nesterov_steps() -> tuple[Encode, list[mg.Vector]]:
+    return momentum_steps(use_nesterov_momentum=True)
+
+
+@pytest.mark.parametrize(("make", "dispatches"), [(momentum_steps, 2), (nesterov_steps, 2), (adam_steps, 2)])
 def test_joined_steps_have_the_bits_of_steps_one_by_one(
     make: Callable[[], tuple[Encode, list[mg.Vector]]], dispatches: int
 ) -> None:
