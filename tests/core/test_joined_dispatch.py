@@ -136,3 +136,49 @@ def test_a_step_that_is_taken_back_leaves_the_ones_it_had_joined() -> None:
     np.testing.assert_array_equal(before.weights, data.weights)
     np.testing.assert_array_equal(np.asarray(momenta[0]), 0)
     np.testing.assert_array_equal(np.asarray(first), np.float32(1.0) - np.float32(0.1))
+
+
+class OnDevice(mg.ConvolutionDataSource):
+    """Weights and biases that stay in the device's memory."""
+
+    def __init__(self, outputs: int) -> None:
+        random = np.random.default_rng(outputs)
+        weights = random.standard_normal((outputs, 1, 1, 8), np.float32)
+        self.state = mg.ConvolutionWeightsAndBiasesState.from_arrays(weights, random.random(outputs, np.float32))
+
+    @property
+    def descriptor(self) -> mg.ConvolutionDescriptor:
+        return mg.ConvolutionDescriptor(1, 1, 8, self.bias_terms.size)
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self.state.weights
+
+    @property
+    def bias_terms(self) -> np.ndarray:
+        return self.state.biases
+
+    @property
+    def weights_and_biases_state(self) -> mg.ConvolutionWeightsAndBiasesState:
+        return self.state
+
+
+def test_steps_and_packings_of_several_layers_are_a_dispatch_each() -> None:
+    layers = [OnDevice(outputs) for outputs in (8, 5, 24)]
+    image = mg.Image.from_array(np.random.default_rng(0).random((2, 3, 3, 8), np.float32))
+    kernels = [mg.Convolution(layer) for layer in layers]
+    with mg.CommandBuffer() as commands:
+        before = [kernel.encode(commands, image) for kernel in kernels]
+    descent = mg.OptimizerStochasticGradientDescent.with_learning_rate(0.5)
+    with mg.CommandBuffer() as commands:
+        for layer, kernel in zip(layers, kernels, strict=True):
+            for values in layer.state.parameter_vectors:
+                descent.encode(
+                    commands, input_gradient_vector=values, input_values_vector=values, result_values_vector=values
+                )
+            kernel.reload_weights_and_biases(commands, layer.state)
+        names = [dispatch.function.name for dispatch in commands._dispatches]
+        assert len(names) == len(set(names)) <= 2
+        after = [kernel.encode(commands, image) for kernel in kernels]
+    for earlier, later in zip(before, after, strict=True):
+        np.testing.assert_array_equal(np.asarray(later), np.asarray(earlier) / 2)
