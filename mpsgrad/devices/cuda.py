@@ -47,7 +47,7 @@ from mpsgrad.devices.cuda_memory import (
 )
 from mpsgrad.dlpack import CUDA, LEGACY_STREAM, THREAD_STREAM
 from mpsgrad.errors import DeviceError
-from mpsgrad.msl import Launch, Translation, translate
+from mpsgrad.msl import Launch, Translation
 
 LEAST_CAPABILITY = (7, 5)
 """The oldest GPUs that NVRTC 13 compiles for."""
@@ -373,6 +373,8 @@ class CUDADevice(Device):
         return f"sm_{same[-1]}"
 
     def translate(self, source: str, *, name: str) -> str:
+        from mpsgrad.msl import translate
+
         return translate(source, "cuda", filename=name).source
 
     def is_compiled(self, source: str, *, name: str) -> bool:

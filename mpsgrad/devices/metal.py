@@ -33,7 +33,7 @@ from mpsgrad.devices.contract import (
     Submission,
 )
 from mpsgrad.errors import DeviceError, ShaderError
-from mpsgrad.msl import KernelSignature, parse_compiler_log, translate
+from mpsgrad.msl import KernelSignature, parse_compiler_log
 
 INSTALL_HINT = "pip install metalcompute"
 SIMD_WIDTH = 32
@@ -241,6 +241,8 @@ class MetalDevice(Device):
         """As the contract has it, but raises ``NotImplementedError`` for what ``metalcompute`` cannot pass on."""
         if options is not None:
             _require_passable(options)
+        from mpsgrad.msl import translate
+
         translation = translate(source, "opencl", filename=name)
         signatures = translation.kernels
         if translation.function_constants:

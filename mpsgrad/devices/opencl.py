@@ -43,7 +43,6 @@ from mpsgrad.msl import (
     Translation,
     parse_compiler_log,
     shader_error,
-    translate,
 )
 
 if TYPE_CHECKING:
@@ -382,6 +381,8 @@ class OpenCLDevice(Device):
                 self._pool_bytes += memory.size
 
     def translate(self, source: str, *, name: str) -> str:
+        from mpsgrad.msl import translate
+
         return translate(source, "opencl", filename=name).source
 
     def _cache_name(self, translated: str, build_options: Sequence[str] = BUILD_OPTIONS) -> str:

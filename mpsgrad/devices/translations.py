@@ -20,7 +20,7 @@ import numpy as np
 
 from mpsgrad.devices import cache
 from mpsgrad.devices.contract import CompileOptions
-from mpsgrad.msl import Argument, KernelSignature, Launch, Translation, translate
+from mpsgrad.msl import Argument, KernelSignature, Launch, Translation
 from mpsgrad.msl.signature import Target
 
 Resolve = Callable[[str, bool], tuple[str, str] | None]
@@ -63,6 +63,8 @@ def translated(
     checked: str | None = None,
 ) -> Translation:
     """``source`` in the language of ``target``, as a driver compiles it; without ``options`` for whole threadgroups."""
+    from mpsgrad.msl import translate
+
     if options is None:
         return translate(source, target, filename=name)
     return translate(

@@ -1,8 +1,12 @@
 """Metal Shading Language in, C++ for OpenCL 2021 or CUDA C++ out, with what a caller must know of each kernel."""
 
-from mpsgrad.msl.diagnostics import SIZES_SUFFIX, Diagnostic, parse_compiler_log
+from typing import TYPE_CHECKING, Any
+
+from mpsgrad.msl.diagnostics import SIZES_SUFFIX, Diagnostic, parse_compiler_log, shader_error
 from mpsgrad.msl.signature import Argument, FunctionConstant, KernelSignature, Launch, Translation
-from mpsgrad.msl.translate import shader_error, translate
+
+if TYPE_CHECKING:
+    from mpsgrad.msl.translator import translate
 
 __all__ = [
     "SIZES_SUFFIX",
@@ -16,3 +20,12 @@ __all__ = [
     "shader_error",
     "translate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The translator takes long to import, and kernels that are compiled already need none."""
+    if name == "translate":
+        from mpsgrad.msl.translator import translate
+
+        return translate
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mpsgrad.errors import ShaderError
 from mpsgrad.msl.signature import Target, Translation
 
 RENAMED_SUFFIX = "_mtl"
@@ -111,3 +112,29 @@ def user_words(text: str) -> str:
     text = re.sub(r"\bconst __global\b", "constant", text)
     text = re.sub(r"__private\b ?", "", text).replace("__global", "device").replace("__local", "threadgroup")
     return text
+
+
+def shader_error(found: ShaderError | Diagnostic, source: str, filename: str) -> ShaderError:
+    """What was ``found`` in ``source`` as an error with the text of its line."""
+    texts = source_lines(source, filename, found.file, found.line)
+    # A template's loop gives several lines one place: the right one has what the message quotes in that column.
+    quoted = tuple(re.findall(r"['\"]([^'\"]+)['\"]", found.message))
+    start = (found.column or 1) - 1
+    text = next((text for text in texts if quoted and text.startswith(quoted, start)), None)
+    text = text if text is not None else next((text for text in texts if text.strip()), None)
+    return ShaderError(found.message, file=found.file, line=found.line, column=found.column, source_line=text)
+
+
+def source_lines(source: str, filename: str, file: str, line: int | None) -> list[str]:
+    """The texts of ``file``:``line``, found through the ``#line`` directives of ``source``."""
+    found: list[str] = []
+    shown, number = filename, 0
+    for text in source.split("\n"):
+        number += 1
+        directive = re.match(r'\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?\s*$', text)
+        if directive:
+            number = int(directive[1]) - 1
+            shown = directive[2] if directive[2] is not None else shown
+        elif number == line and shown == file:
+            found.append(text)
+    return found

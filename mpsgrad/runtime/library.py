@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpsgrad.devices import CompileOptions, Device, Function, Library, find_device, require_device
 from mpsgrad.devices.opencl import OpenCLDevice
-from mpsgrad.devices.opencl_checks import CheckedKernel
 from mpsgrad.errors import FormatError
 from mpsgrad.msl import Argument
 from mpsgrad.runtime.arguments import BoundArguments, declared
-from mpsgrad.runtime.check import check_kernel
 from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
+
+if TYPE_CHECKING:
+    from mpsgrad.devices.opencl_checks import CheckedKernel
 
 LANGUAGE_VERSIONS = ("2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "3.1", "3.2")
 SOURCE_NAME = "<metal>"
@@ -130,6 +131,8 @@ class KernelFunction:
 
         Raises what a call raises, and ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
         """
+        from mpsgrad.runtime.check import check_kernel
+
         self._expected(arguments)
         device, function, checked = self._checked
         return check_kernel(
@@ -148,6 +151,8 @@ class KernelFunction:
     @cached_property
     def _checked(self) -> tuple[OpenCLDevice, Function, CheckedKernel]:
         """The CPU, and the function there without checks and with them."""
+        from mpsgrad.devices.opencl_checks import CheckedKernel
+
         device, function, origin = self.device, self._function, self._origin
         if not isinstance(device, OpenCLDevice):
             device = find_device("opencl")

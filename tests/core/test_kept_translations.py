@@ -7,6 +7,7 @@ import pytest
 
 import mpsgrad as mg
 from mpsgrad.devices import CompileOptions, cache, translations
+from mpsgrad.msl import translator
 
 SOURCE = """#include <metal_stdlib>
 using namespace metal;
@@ -47,7 +48,7 @@ def forbid(monkeypatch):
     def translate(*arguments, **options):
         raise AssertionError("this was to be found in the cache")
 
-    monkeypatch.setattr(translations, "translate", translate)
+    monkeypatch.setattr(translator, "translate", translate)
 
 
 def entries(folder):
