@@ -9,9 +9,9 @@ from mpsgrad.base_kernel import Regions, clip_layout, fill_with_zeros, require_b
 from mpsgrad.binary_kernel import BinaryKernel
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
-from mpsgrad.kernel_property import IntegerProperty
+from mpsgrad.kernel_property import PositionProperty
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
 
 
@@ -28,16 +28,10 @@ class GradientKernel(BinaryKernel):
     forward_kernels: ClassVar[tuple[str, ...]] = ()
     """Names of the forward kernels whose states this kernel takes."""
 
-    kernel_offset_x = IntegerProperty(
-        0,
-        "With primary_offset: the window's position on the gradient after zeros are inserted for the stride.",
-        minimum=-LARGEST_POSITION,
-        maximum=LARGEST_POSITION,
-        configures=True,
+    kernel_offset_x = PositionProperty(
+        "With primary_offset: the window's position on the gradient after zeros are inserted for the stride."
     )
-    kernel_offset_y = IntegerProperty(
-        0, "The same along y.", minimum=-LARGEST_POSITION, maximum=LARGEST_POSITION, configures=True
-    )
+    kernel_offset_y = PositionProperty("The same along y.")
 
     takes_binary_states: ClassVar[bool] = False
     """Whether the forward kernels have two sources, and so states that are a ``BinaryGradientState``."""

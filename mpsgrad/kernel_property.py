@@ -72,6 +72,13 @@ class IntegerProperty(KernelProperty):
         return number
 
 
+class PositionProperty(IntegerProperty):
+    """A coordinate of pixels, which may be negative, that 32-bit numbers hold with what kernels add to it."""
+
+    def __init__(self, description: str) -> None:
+        super().__init__(0, description, minimum=-LARGEST_POSITION, maximum=LARGEST_POSITION, configures=True)
+
+
 class RealProperty(KernelProperty):
     """A number that is finite in float32, and at least ``minimum``."""
 

@@ -373,9 +373,7 @@ class CUDADevice(Device):
         return f"sm_{same[-1]}"
 
     def translate(self, source: str, *, name: str) -> str:
-        from mpsgrad.msl import translate
-
-        return translate(source, "cuda", filename=name).source
+        return translations.translated(source, "cuda", name).source
 
     def is_compiled(self, source: str, *, name: str) -> bool:
         kept = translations.load(self._translation_name(source, name, None), None)

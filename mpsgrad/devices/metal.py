@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mpsgrad.devices import translations
 from mpsgrad.devices.contract import (
     LARGEST_THREADGROUP,
     Buffer,
@@ -241,9 +242,7 @@ class MetalDevice(Device):
         """As the contract has it, but raises ``NotImplementedError`` for what ``metalcompute`` cannot pass on."""
         if options is not None:
             _require_passable(options)
-        from mpsgrad.msl import translate
-
-        translation = translate(source, "opencl", filename=name)
+        translation = translations.translated(source, "opencl", name)
         signatures = translation.kernels
         if translation.function_constants:
             names = ", ".join(constant.name for constant in translation.function_constants)

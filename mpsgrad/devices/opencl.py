@@ -381,9 +381,7 @@ class OpenCLDevice(Device):
                 self._pool_bytes += memory.size
 
     def translate(self, source: str, *, name: str) -> str:
-        from mpsgrad.msl import translate
-
-        return translate(source, "opencl", filename=name).source
+        return translations.translated(source, "opencl", name).source
 
     def _cache_name(self, translated: str, build_options: Sequence[str] = BUILD_OPTIONS) -> str:
         return cache.key("opencl", translated, *build_options, self.name, self.driver_version, cache.processor())

@@ -57,9 +57,9 @@ def translated(
     source: str,
     target: Target,
     name: str,
-    options: CompileOptions | None,
-    launch: Launch,
-    resolve: Resolve | None,
+    options: CompileOptions | None = None,
+    launch: Launch = "whole",
+    resolve: Resolve | None = None,
     checked: str | None = None,
 ) -> Translation:
     """``source`` in the language of ``target``, as a driver compiles it; without ``options`` for whole threadgroups."""

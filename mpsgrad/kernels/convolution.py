@@ -26,7 +26,7 @@ from mpsgrad.kernel import (
     clip_layout,
     require_first_window,
 )
-from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource, load_parameters
+from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource, LoadedParameters, load_parameters
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import (
     ImagePart,
@@ -91,8 +91,12 @@ class _WeightedKernel(BaseKernel):
     def _set_data_source(self, data_source: Any) -> None:
         loaded = load_parameters(type(self).__name__, data_source)
         self._data_source = data_source
-        self._descriptor = loaded.descriptor
         self._geometry_token = token(loaded.descriptor.geometry)
+        self._adopt(loaded)
+
+    def _adopt(self, loaded: LoadedParameters) -> None:
+        """Takes over what the data source gave."""
+        self._descriptor = loaded.descriptor
         self._set_parameters(loaded.weights, loaded.biases, loaded.state)
         self._loaded_from_state = False
         self._is_quantized = loaded.is_quantized
@@ -174,10 +178,7 @@ class _WeightedKernel(BaseKernel):
                 f"{type(self).__name__}: the data source describes {loaded.descriptor!r} but the kernel was made for "
                 f"{self._descriptor!r}"
             )
-        self._descriptor = loaded.descriptor
-        self._set_parameters(loaded.weights, loaded.biases, loaded.state)
-        self._loaded_from_state = False
-        self._is_quantized = loaded.is_quantized
+        self._adopt(loaded)
 
     # objc: -reloadWeightsAndBiasesWithCommandBuffer:state:
     def reload_weights_and_biases(

@@ -12,13 +12,13 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, Offset
+from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import (
     BaseKernel,
     EnumProperty,
-    IntegerProperty,
     Kernel,
+    PositionProperty,
     Regions,
     clip_layout,
     require_batch,
@@ -135,16 +135,8 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
     accumulator_precision_option = EnumProperty(
         ConvolutionAccumulatorPrecisionOption.FLOAT, "Kept for ported code: sums are always in float32."
     )
-    kernel_offset_x = IntegerProperty(
-        0,
-        "The window's position on the source after zeros are inserted.",
-        minimum=-LARGEST_POSITION,
-        maximum=LARGEST_POSITION,
-        configures=True,
-    )
-    kernel_offset_y = IntegerProperty(
-        0, "The same along y.", minimum=-LARGEST_POSITION, maximum=LARGEST_POSITION, configures=True
-    )
+    kernel_offset_x = PositionProperty("The window's position on the source after zeros are inserted.")
+    kernel_offset_y = PositionProperty("The same along y.")
 
     # objc: -initWithDevice:weights:
     def __init__(

@@ -67,19 +67,19 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
         message = f"no matching function for call to '{name}': '{kind}' is no pointer to an atomic type"
         yield source.tokens[index], message
     atomics = {
-        variable.place: variable
+        variable.place: variable.name
         for variables in source.variables.values()
         for variable in variables
         if (variable.type.base if variable.type is not None else source.text(variable.place - 1)) in _ATOMICS
     }
-    for index in source.places(*{variable.name for variable in atomics.values()}):
+    for index in source.places(*atomics.values()):
         token = source.tokens[index]
         variable = source.variable(token.text, index) if token.kind == IDENTIFIER and source.in_body(index) else None
-        if variable is None or variable.place == index or source.text(index - 1) in (".", "->", "::"):
+        if variable is None or variable.place == index or variable.place not in atomics:
+            continue
+        if source.text(index - 1) in (".", "->", "::"):
             continue
         kind = variable.type
-        if variable.place not in atomics:
-            continue
         position = index + 1
         subscripts = 0
         while source.text(position) == "[" and source.close(position) > 0:
