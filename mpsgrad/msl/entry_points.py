@@ -1,0 +1,368 @@
+"""A program's kernel functions as the functions of the target that are launched, with their signatures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from mpsgrad.msl.backend import SIMD_ATTRIBUTES, Backend, position_dimensions
+from mpsgrad.msl.declarations import ADDRESS_SPACES, Instantiation, Kernel, Parameter, Program
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.function_constants import FunctionConstants
+from mpsgrad.msl.kernel_parameters import KernelParameters, position_attribute
+from mpsgrad.msl.library_names import SCALAR_OR_VECTOR, LibraryNames
+from mpsgrad.msl.rewriting import Rewriter
+from mpsgrad.msl.signature import Argument, KernelSignature, Launch
+from mpsgrad.msl.threadgroup_variables import with_outer_threadgroup_variables
+from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, STRING, Token, error, matching, spell
+
+_SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
+
+
+class EntryPoints:
+    """Writes the kernel functions of one program for one target.
+
+    ``signatures`` has those that are written, by name. ``functions_passed`` are functions that are template arguments,
+    ``checked`` is the name of the only kernel function to be written, None for all.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        backend: Backend,
+        names: LibraryNames,
+        rewriter: Rewriter,
+        function_constants: FunctionConstants,
+        launch: Launch,
+        functions_passed: set[str],
+        checked: str | None,
+    ) -> None:
+        self.signatures: dict[str, KernelSignature] = {}
+        self._program = program
+        self._tokens = program.tokens
+        self._backend = backend
+        self._names = names
+        self._rewriter = rewriter
+        self._function_constants = function_constants
+        self._launch = launch
+        self._launch_parameter = backend.launch_parameter(launch)[1]
+        self._functions_passed = functions_passed
+        self._checked = checked
+        self._parameters = KernelParameters(program)
+        self._templates = {
+            (kernel.namespace, kernel.name.text): kernel for kernel in program.kernels if kernel.template is not None
+        }
+        self._taken: set[str] = set()
+        # Where what begins a kernel's body is said to stand.
+        self._place = Token(PUNCTUATION, ";", "", 1, 1)
+
+    def kernel(self, kernel: Kernel) -> list[Token]:
+        """The tokens for a kernel function, or for a template of some."""
+        if kernel.template is not None:
+            return self._template_declaration(kernel)
+        path = (*kernel.namespace, kernel.name.text)
+        host_name = kernel.attribute("host_name")
+        name = _host_name(host_name.arguments, host_name.token) if host_name else "::".join(path)
+        if self._checked not in (None, name):
+            return []
+        self._refuse_twice(name, kernel.name)
+        return self._function(kernel, name, self._unique("_".join(path)), {})
+
+    def instantiation(self, instantiation: Instantiation) -> list[Token]:
+        """The tokens for an explicit instantiation of a template: a namespace where the template's parameters are
+        declared, and the kernel function in it."""
+        name = instantiation.name
+        kernel = self._template(instantiation)
+        host_name = instantiation.attribute("host_name")
+        if host_name is not None:
+            looked_up = _host_name(host_name.arguments, host_name.token)
+        else:
+            looked_up = f"{name.text}<{', '.join(spell(argument) for argument in instantiation.arguments)}>"
+        if self._checked not in (None, looked_up):
+            return []
+        entry_point = self._unique(re.sub(r"\W", "_", looked_up))
+        bindings, substitution = self._bindings(kernel, instantiation)
+        opening = [name.replaced("namespace"), name.replaced(f"{entry_point}{RENAMED_SUFFIX}"), name.replaced("{")]
+        for token in opening + bindings:
+            token.spaced = True
+        self._refuse_twice(looked_up, name)
+        function = self._function(kernel, looked_up, entry_point, substitution)
+        return [*opening, *bindings, *function, name.replaced("}")]
+
+    def _template_declaration(self, kernel: Kernel) -> list[Token]:
+        """The template without its body, so that ``decltype(name<T>)`` still means something."""
+        head = _without_attributes(self._tokens[kernel.start : kernel.parameters_close + 1])
+        output = self._rewriter.rewrite([token for token in head if token.text != "kernel"])
+        output.append(self._tokens[kernel.parameters_close].replaced(";"))
+        return output
+
+    def _template(self, instantiation: Instantiation) -> Kernel:
+        name = instantiation.name
+        scope = instantiation.namespace
+        kernel = self._templates.get((scope, name.text))
+        while kernel is None and scope:
+            scope = scope[:-1]
+            kernel = self._templates.get((scope, name.text))
+        if kernel is None:
+            raise error(
+                f"explicit instantiation of '{name.text}', which is no kernel function template defined above", name
+            )
+        assert kernel.template is not None
+        if len(instantiation.arguments) > len(kernel.template):
+            raise error(f"too many template arguments for '{name.text}'", name)
+        return kernel
+
+    def _bindings(self, kernel: Kernel, instantiation: Instantiation) -> tuple[list[Token], dict[str, str]]:
+        """Declarations of a template's parameters, and what they stand for as it is written."""
+        name = instantiation.name
+        bindings: list[Token] = []
+        substitution: dict[str, str] = {}
+        for position, parameter in enumerate(kernel.template or ()):
+            value = instantiation.arguments[position] if position < len(instantiation.arguments) else parameter.default
+            if value is None:
+                raise error(f"template argument '{parameter.name}' of '{name.text}' is missing", name)
+            substitution[parameter.name] = spell([v.replaced(substitution.get(v.text, v.text)) for v in value])
+            moved = self._rewriter.rewrite([token.at(name) for token in value])
+            place = name.replaced(self._names.spelling(parameter.name))
+            equals, end = name.replaced("="), name.replaced(";")
+            if parameter.is_type or parameter.is_function:
+                bindings += [name.replaced("using"), place, equals, *moved, end]
+                continue
+            kind = self._rewriter.rewrite([token.at(name, spaced=True) for token in parameter.kind])
+            constexpr = [] if any(token.text == "constexpr" for token in kind) else [name.replaced("constexpr")]
+            bindings += [*constexpr, *kind, place, equals, name.replaced("("), *moved, name.replaced(")"), end]
+        return bindings, substitution
+
+    def _refuse_twice(self, name: str, place: Token) -> None:
+        if name in self.signatures:
+            raise error(f"two kernel functions are called '{name}'; give each its own [[host_name]]", place)
+
+    def _unique(self, wanted: str) -> str:
+        """The name of an entry point, ``wanted`` or, where that is taken, another one."""
+        name = wanted if re.match(r"[A-Za-z_]", wanted) else f"_{wanted}"
+        if name in self._backend.library_names or self._names.spelling(name) != name or self._names.has(name):
+            name += RENAMED_SUFFIX
+        number = 1
+        unique = name
+        while unique in self._taken:
+            number += 1
+            unique = f"{name}_{number}"
+        self._taken.add(unique)
+        return unique
+
+    def _function(
+        self, kernel: Kernel, name: str, entry_point: str, substitution: Mapping[str, str]
+    ) -> list[Token]:
+        """The tokens of one entry point; notes its signature."""
+        tokens = self._tokens
+        self._place = tokens[kernel.body_open]
+        threadgroup_size = self._parameters.threadgroup_size(kernel, substitution)
+        simd_names = self._simd_names(kernel)
+        uses_simdgroups = bool(simd_names) or any(
+            attribute.name in SIMD_ATTRIBUTES for parameter in kernel.parameters for attribute in parameter.attributes
+        )
+        prologue: list[Token] = []
+        arguments: list[tuple[Argument, Parameter]] = []
+        for argument, parameter in self._parameters.arguments(kernel, substitution):
+            if self._is_present(parameter):
+                arguments.append((argument, parameter))
+            else:
+                prologue.append(self._absent(argument, parameter))
+        positions = _positions(kernel)
+        if self._launch == "whole":
+            flat = threadgroup_size is not None and all(dimensions == 1 for *_, dimensions in positions)
+        else:
+            flat = uses_simdgroups
+        opening = self._backend.launch_prologue(self._launch) + self._backend.simdgroup_prologue(simd_names)
+        if opening:
+            prologue.insert(0, self._place.replaced(opening, IDENTIFIER))
+        prologue += [self._position(*position, flat) for position in positions]
+        arguments.sort(key=lambda pair: (pair[0].address_space == "threadgroup", pair[0].index))
+        special = {parameter.name: self._special_parameter(argument, parameter) for argument, parameter in arguments}
+        for argument, parameter in arguments:
+            found = special[parameter.name]
+            if found is not None:
+                prologue.append(self._place.replaced(found[1], IDENTIFIER))
+            elif argument.is_reference:
+                prologue.append(self._reference(parameter))
+        self.signatures[name] = KernelSignature(
+            name=name,
+            entry_point=entry_point,
+            arguments=tuple(argument for argument, _ in arguments),
+            threadgroup_size=threadgroup_size,
+            line=kernel.name.line,
+            file=kernel.name.file,
+            uses_simdgroups=uses_simdgroups,
+            unset_constants=self._unset_constants(kernel),
+        )
+        is_exact = threadgroup_size is not None and flat and self._launch == "whole"
+        head = self._complete_types(arguments)
+        head += self._backend.kernel_head(kernel, entry_point, threadgroup_size, is_exact, uses_simdgroups)
+        first = tokens[kernel.start]
+        output = [Token(IDENTIFIER, head, first.file, first.line, first.column, True)]
+        output.append(tokens[kernel.parameters_open])
+        for number, (argument, parameter) in enumerate(arguments):
+            if number:
+                output.append(parameter.type[0].replaced(","))
+            found = special[parameter.name]
+            if found is not None:
+                output.append(parameter.type[0].replaced(found[0], IDENTIFIER))
+            else:
+                output += self._parameter(argument, parameter)
+        if self._launch_parameter:
+            separator = ", " if arguments else ""
+            output.append(tokens[kernel.parameters_close].replaced(separator + self._launch_parameter))
+        output += [tokens[kernel.parameters_close], tokens[kernel.body_open], *prologue]
+        body = tokens[kernel.body_open + 1 : kernel.body_close]
+        if not self._backend.has_inner_threadgroup_variables:
+            body = with_outer_threadgroup_variables(body)
+        output += self._rewriter.rewrite(body)
+        output.append(tokens[kernel.body_close])
+        if self._launch_parameter:
+            pointees = [
+                "char" if argument.type == "void" else self._pointee(parameter) for argument, parameter in arguments
+            ]
+            output.append(tokens[kernel.body_close].replaced(self._backend.sizes(entry_point, pointees)))
+        return output
+
+    def _special_parameter(self, argument: Argument, parameter: Parameter) -> tuple[str, str] | None:
+        """What stands in the entry point's head and body for an argument that the target passes in a way of its own."""
+        type_name = self._pointee(parameter).removeprefix("const ").removesuffix(" const")
+        return self._backend.parameter(argument, type_name, self._names.spelling(parameter.name), self._launch)
+
+    def _pointee(self, parameter: Parameter) -> str:
+        """The type that a parameter points to, as the target writes it."""
+        pointee = [token for token in parameter.type if token.text not in ADDRESS_SPACES]
+        end = next((i for i, token in enumerate(pointee) if token.text in ("*", "&")), None)
+        if end is None:
+            raise error(f"the type of the parameter '{parameter.name}' is malformed", parameter.place)
+        return self._rewriter.text(pointee[:end])
+
+    def _complete_types(self, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
+        """Statements that make the compiler instantiate what arguments point to: it must know them at the signature."""
+        types = [
+            self._pointee(parameter) for argument, parameter in arguments if not SCALAR_OR_VECTOR.match(argument.type)
+        ]
+        return "".join(f'static_assert(sizeof({name}) > 0, ""); ' for name in dict.fromkeys(types))
+
+    def _is_present(self, parameter: Parameter) -> bool:
+        """Whether the function constant that a parameter depends on, if any, is true."""
+        attribute = parameter.attribute("function_constant")
+        return attribute is None or self._function_constants.holds(attribute.arguments, attribute.token)
+
+    def _absent(self, argument: Argument, parameter: Parameter) -> Token:
+        """A declaration for an argument that does not exist: code that is never reached may still name it."""
+        declared = self._rewriter.text(parameter.type)
+        value = f"*({declared.replace('&', '*')})0" if argument.is_reference else "0"
+        text = f"{declared} {self._names.spelling(parameter.name)} = {value};"
+        return self._place.replaced(text, IDENTIFIER)
+
+    def _parameter(self, argument: Argument, parameter: Parameter) -> list[Token]:
+        output = []
+        rewritten = self._rewriter.rewrite(parameter.type)
+        last = next(token for token in reversed(rewritten) if token.text in ("*", "&"))
+        for token in rewritten:
+            if token.text in ("*", "&") and token is last:
+                token = token.replaced(self._backend.pointer(argument))
+            elif token.text == "restrict":
+                token = token.replaced("__restrict")
+            output.append(token)
+        name = self._names.spelling(parameter.name)
+        if argument.is_reference:
+            name = f"{parameter.name}_pointer{RENAMED_SUFFIX}"
+        place = parameter.place
+        output.append(Token(IDENTIFIER, name, place.file, place.line, place.column, True))
+        return output
+
+    def _reference(self, parameter: Parameter) -> Token:
+        """The reference that a parameter is, made of the pointer that the entry point has in its place."""
+        declared = self._rewriter.text(parameter.type)
+        name = self._names.spelling(parameter.name)
+        return self._at_place(f"{declared} {name} = *{parameter.name}_pointer{RENAMED_SUFFIX};")
+
+    def _position(self, parameter: Parameter, attribute: str, dimensions: int, flat: bool) -> Token:
+        """The variable that a parameter is that has a position or a size."""
+        components = self._backend.position(attribute, dimensions, flat, self._launch)
+        declared = self._rewriter.text(parameter.type)
+        if dimensions == 1:
+            value = components[0]
+        else:
+            written = "ushort" if "ushort" in declared else "uint"
+            value = self._backend.vector(f"{written}{dimensions}", components)
+            self._names.used.add(f"{written}{dimensions}")
+        return self._at_place(f"{declared} {self._names.spelling(parameter.name)} = {value};")
+
+    def _at_place(self, text: str) -> Token:
+        place = self._place
+        return Token(IDENTIFIER, text, place.file, place.line, place.column, True)
+
+    def _unset_constants(self, kernel: Kernel) -> tuple[str, ...]:
+        """The function constants without a value that ``kernel`` uses, itself or through what it names."""
+        unset = self._function_constants.unset
+        return tuple(sorted(unset & self._reached(kernel))) if unset else ()
+
+    def _reached(self, kernel: Kernel) -> set[str]:
+        """The names in ``kernel``, in the functions that it calls, and in the constants that these are made of."""
+        tokens = self._tokens
+        variables: dict[str, list[tuple[int, int]]] = {}
+        for start, stop in self._program.variables:
+            for token, following in pairwise(tokens[start:stop]):
+                if token.kind == IDENTIFIER and following.text in ("=", "[", "{", ";", ","):
+                    variables.setdefault(token.text, []).append((start, stop))
+                    break
+        seen: set[str] = set()
+        todo = [(kernel.start, kernel.body_close)]
+        while todo:
+            start, end = todo.pop()
+            for token in tokens[start:end]:
+                if token.kind == IDENTIFIER and token.text not in seen:
+                    seen.add(token.text)
+                    todo += self._program.functions.get(token.text, ())
+                    todo += variables.get(token.text, ())
+        return seen
+
+    def _simd_names(self, kernel: Kernel) -> set[str]:
+        """The functions and types of simdgroups and quadgroups that ``kernel`` uses, itself or in what it calls."""
+        seen: set[str] = set()
+        todo = [(kernel.body_open, kernel.body_close)]
+        if any(parameter.is_function for parameter in kernel.template or ()):
+            todo += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
+        while todo:
+            start, end = todo.pop()
+            for token in self._tokens[start:end]:
+                if token.kind == IDENTIFIER and token.text not in seen:
+                    seen.add(token.text)
+                    todo += self._program.functions.get(token.text, ())
+        return {name for name in seen if _SIMD_NAME.match(name)}
+
+
+def _positions(kernel: Kernel) -> list[tuple[Parameter, str, int]]:
+    """The parameters of ``kernel`` that are positions, each with its attribute and its dimensions."""
+    found = []
+    for parameter in kernel.parameters:
+        attribute = position_attribute(parameter)
+        if attribute is not None:
+            found.append((parameter, attribute.name, position_dimensions(parameter, attribute)))
+    return found
+
+
+def _without_attributes(tokens: Sequence[Token]) -> list[Token]:
+    rest = []
+    index = 0
+    while index < len(tokens):
+        if tokens[index].text == "[" and index + 1 < len(tokens) and tokens[index + 1].text == "[":
+            index = matching(tokens, index) + 1
+        else:
+            rest.append(tokens[index])
+            index += 1
+    return rest
+
+
+def _host_name(tokens: Sequence[Token], place: Token) -> str:
+    if not tokens or any(token.kind != STRING or token.text[0] != '"' for token in tokens):
+        raise error("host_name needs a string", place)
+    name = "".join(token.text[1:-1] for token in tokens)
+    if not name:
+        raise error("host_name needs a string that is not empty", place)
+    return name

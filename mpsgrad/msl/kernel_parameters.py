@@ -1,0 +1,176 @@
+"""What the parameters of kernel functions are: buffers and threadgroup memory, each with its index, or positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
+from mpsgrad.msl.declarations import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program, integer_value
+from mpsgrad.msl.signature import AddressSpace, Argument
+from mpsgrad.msl.tokens import IDENTIFIER, Token, error, spell
+
+LAST_BUFFER_INDEX = 30
+
+_UNSUPPORTED_ATTRIBUTES = {
+    "texture": "textures are not supported",
+    "sampler": "samplers are not supported",
+    "stage_in": "[[stage_in]] is not supported: kernels take buffers only",
+    "imageblock_data": "imageblocks are not supported",
+    "id": "argument buffers are not supported",
+    "grid_origin": "[[grid_origin]] is not supported: it belongs to [[stage_in]]",
+    "grid_size": "[[grid_size]] is not supported: it belongs to [[stage_in]]",
+}
+_ATTRIBUTES_OF_RESOURCES = (
+    "buffer",
+    "threadgroup",
+    "access",
+    "host_name",
+    "maybe_unused",
+    "function_constant",
+    "alias",
+    "raster_order_group",
+)
+
+
+class KernelParameters:
+    """Reads the attributes of one program's kernel functions.
+
+    ``substitution`` has the template arguments, as they are written, by the names of the template's parameters.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._tokens = program.tokens
+
+    def threadgroup_size(self, kernel: Kernel, substitution: Mapping[str, str]) -> int | None:
+        """The threads of a threadgroup that ``kernel`` declares; raises ``ShaderError`` outside 1 to 1024."""
+        attribute = kernel.attribute("max_total_threads_per_threadgroup")
+        if attribute is None:
+            return None
+        size = self._integer(attribute, substitution)
+        if not 1 <= size <= 1024:
+            raise error(f"max_total_threads_per_threadgroup({size}) must lie in 1..1024", attribute.token)
+        return size
+
+    def arguments(self, kernel: Kernel, substitution: Mapping[str, str]) -> list[tuple[Argument, Parameter]]:
+        """The parameters of ``kernel`` that are buffers or threadgroup memory.
+
+        Raises ``ShaderError`` for what a kernel cannot take and for indices that are taken.
+        """
+        resources = [parameter for parameter in kernel.parameters if _is_resource(parameter)]
+        taken = self._explicit_indices(resources, substitution)
+        return [(self._argument(parameter, taken, substitution), parameter) for parameter in resources]
+
+    def _integer(self, attribute: Attribute, substitution: Mapping[str, str]) -> int:
+        """The value of an attribute's argument."""
+        literal = attribute.arguments[0].text if len(attribute.arguments) == 1 else ""
+        if literal.isdecimal() and literal.isascii():
+            return int(literal)
+        bound = {name: int(text) for name, text in substitution.items() if text.isdecimal() and text.isascii()}
+        return integer_value(attribute.arguments, attribute.token, {**self._constants, **bound})
+
+    @cached_property
+    def _constants(self) -> dict[str, int]:
+        """Integer constants that attributes may name: ``constant int n = 3;``, ``constexpr``, and enumerators."""
+        tokens = self._tokens
+        values: dict[str, int] = {}
+        for index in range(1, len(tokens) - 2):
+            if tokens[index].text != "=" or tokens[index - 1].kind != IDENTIFIER:
+                continue
+            end = index + 1
+            while end < len(tokens) and tokens[end].text not in (";", ",", "}", "{") and end - index < 16:
+                end += 1
+            try:
+                values.setdefault(tokens[index - 1].text, integer_value(tokens[index + 1 : end], tokens[index], values))
+            except ShaderError:
+                continue
+        return values
+
+    def _explicit_indices(self, resources: Sequence[Parameter], substitution: Mapping[str, str]) -> dict[str, set[int]]:
+        taken: dict[str, set[int]] = {"buffer": set(), "threadgroup": set()}
+        for parameter in resources:
+            attribute = parameter.attribute("buffer", "threadgroup")
+            if attribute is None:
+                continue
+            index = self._integer(attribute, substitution)
+            if not 0 <= index <= LAST_BUFFER_INDEX:
+                bounds = f"must be between 0 and {LAST_BUFFER_INDEX}"
+                raise error(f"'{attribute.name}' attribute parameter is out of bounds: {bounds}", attribute.token)
+            if index in taken[attribute.name]:
+                raise error(
+                    f"cannot reserve '{attribute.name}' resource location at index {index}: it is taken",
+                    attribute.token,
+                )
+            taken[attribute.name].add(index)
+        return taken
+
+    def _argument(self, parameter: Parameter, taken: dict[str, set[int]], substitution: Mapping[str, str]) -> Argument:
+        space = parameter.address_space
+        assert space is not None
+        kind = "threadgroup" if space.text == "threadgroup" else "buffer"
+        attribute = parameter.attribute(kind)
+        if attribute is not None:
+            index = self._integer(attribute, substitution)
+        else:
+            index = next(i for i in range(len(taken[kind]) + 1) if i not in taken[kind])
+            if index > LAST_BUFFER_INDEX:
+                raise error(f"more than {LAST_BUFFER_INDEX + 1} buffers", parameter.place)
+            taken[kind].add(index)
+        pointee: list[Token] = []
+        const = False
+        for token in parameter.type:
+            if token.text in ("*", "&"):
+                break
+            if token.text == "const":
+                const = True
+            elif token.text not in ADDRESS_SPACES and token.text != "volatile":
+                pointee.append(token.replaced(substitution.get(token.text, token.text)))
+        address_space: AddressSpace = (
+            "device" if space.text == "device" else "constant" if space.text == "constant" else "threadgroup"
+        )
+        return Argument(
+            name=parameter.name,
+            index=index,
+            address_space=address_space,
+            type=spell(pointee).replace("metal::", ""),
+            is_reference=parameter.is_reference,
+            is_writable=address_space != "constant" and not const,
+        )
+
+
+def position_attribute(parameter: Parameter) -> Attribute | None:
+    """The attribute that makes ``parameter`` a position in the grid or in its threadgroup, if one does."""
+    return parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
+
+
+def _is_resource(parameter: Parameter) -> bool:
+    """Whether ``parameter`` is a buffer or threadgroup memory; raises for what a kernel cannot take."""
+    for attribute in parameter.attributes:
+        if attribute.name in _UNSUPPORTED_ATTRIBUTES:
+            raise error(_UNSUPPORTED_ATTRIBUTES[attribute.name], attribute.token)
+    position = position_attribute(parameter)
+    if position is not None:
+        if position.arguments:
+            raise error(f"attribute '{position.name}' takes no argument", position.token)
+        return False
+    for attribute in parameter.attributes:
+        if attribute.name not in _ATTRIBUTES_OF_RESOURCES:
+            raise error(f"unknown attribute '{attribute.name}'", attribute.token)
+    written = spell(parameter.type)
+    if not parameter.is_pointer and not parameter.is_reference:
+        if parameter.attribute("buffer"):
+            raise error(
+                f"type '{written}' is not valid for attribute 'buffer'; it takes a pointer or a reference",
+                parameter.place,
+            )
+        raise error(f"invalid type '{written}' for input declaration in a kernel function", parameter.place)
+    space = parameter.address_space
+    if space is None:
+        kind = "reference" if parameter.is_reference else "pointer"
+        raise error(f"{kind} type must have explicit address space qualifier", parameter.place)
+    if space.text == "thread" or (space.text == "threadgroup" and parameter.attribute("buffer")):
+        raise error(f"invalid address space qualification for buffer pointee type '{written}'", parameter.place)
+    if space.text != "threadgroup" and parameter.attribute("threadgroup"):
+        raise error(f"type '{written}' is not valid for attribute 'threadgroup'", parameter.place)
+    return True

@@ -1,0 +1,18 @@
+"""The library's functions that the translation puts around parts of a program, by their names in the headers."""
+
+from __future__ import annotations
+
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+
+WHOLE = f"whole{RENAMED_SUFFIX}"
+VALUE = f"value{RENAMED_SUFFIX}"
+UNALIGNED = f"unaligned{RENAMED_SUFFIX}"
+CAST = f"cast{RENAMED_SUFFIX}"
+CONSTRUCT = f"construct{RENAMED_SUFFIX}"
+CONSTRUCT_ONE = f"construct_one{RENAMED_SUFFIX}"
+CHOOSE, ARM, ARM_OF_BFLOAT = (f"{name}{RENAMED_SUFFIX}" for name in ("choose", "arm", "arm_of_bfloat"))
+WRAP, COUNT = f"wrap{RENAMED_SUFFIX}", f"count{RENAMED_SUFFIX}"
+LIFT = f"lift{RENAMED_SUFFIX}"
+CONVERT_OPERAND = f"convert_operand{RENAMED_SUFFIX}"
+UNPACK = f"unpack{RENAMED_SUFFIX}"
+VECTOR, VECTOR_OF_BOOL = f"vector{RENAMED_SUFFIX}", f"bool_vector{RENAMED_SUFFIX}"

@@ -1,0 +1,350 @@
+"""The tokens of function bodies and other declarations as a target's C++ has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from mpsgrad.msl.backend import Backend
+from mpsgrad.msl.declarations import ADDRESS_SPACES, Program, declares_variable
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.expressions import VectorTypes, are_values, begins_operand, declares_indirectly
+from mpsgrad.msl.function_constants import IS_DEFINED, FunctionConstants
+from mpsgrad.msl.library_marks import (
+    CAST,
+    CONSTRUCT,
+    CONSTRUCT_ONE,
+    CONVERT_OPERAND,
+    COUNT,
+    UNPACK,
+    VALUE,
+    VECTOR,
+    VECTOR_OF_BOOL,
+    WRAP,
+)
+from mpsgrad.msl.library_names import LibraryNames
+from mpsgrad.msl.tokens import (
+    IDENTIFIER,
+    NUMBER,
+    OPENING,
+    PUNCTUATION,
+    Token,
+    matching,
+    matching_angle,
+    split_commas,
+)
+from mpsgrad.msl.vector_forms import VectorForms
+
+_SHIFTS = ("<<", ">>", "<<=", ">>=")
+
+
+class Rewriter:
+    """Rewrites the tokens of one program for one target."""
+
+    def __init__(
+        self,
+        program: Program,
+        backend: Backend,
+        names: LibraryNames,
+        forms: VectorForms,
+        types: VectorTypes,
+        function_constants: FunctionConstants,
+    ) -> None:
+        self.backend = backend
+        self.names = names
+        self.forms = forms
+        self.types = types
+        self.function_constants = function_constants
+        self._program = program
+
+    def rewrite(self, tokens: Sequence[Token]) -> list[Token]:
+        """``tokens``, a part of the program, in the target's language."""
+        return _Pass(self, tokens).output()
+
+    def text(self, tokens: Sequence[Token]) -> str:
+        """The same on one line."""
+        return " ".join(token.text for token in self.rewrite(tokens))
+
+    @cached_property
+    def constructor_qualifiers(self) -> frozenset[int]:
+        """The identities of the address spaces behind the parameters of constructors, which are never ``const``."""
+        tokens = self._program.tokens
+        found = set()
+        for opening in self._program.constructors:
+            index = matching(tokens, opening) + 1
+            while tokens[index].text in ADDRESS_SPACES:
+                found.add(id(tokens[index]))
+                index += 1
+        return frozenset(found)
+
+    def converted_left(self, token: Token) -> str | None:
+        """What stands on the left of the compound assignment ``token`` if its right side is to convert to that."""
+        left = self.forms.converted.get(id(token))
+        return None if left is None else self.text(self._program.tokens[slice(*left)])
+
+
+class _Pass:
+    """One way through some tokens. The methods that rewrite return the index behind what they have rewritten."""
+
+    def __init__(self, rewriter: Rewriter, tokens: Sequence[Token]) -> None:
+        self._rewriter = rewriter
+        self._backend = rewriter.backend
+        self._names = rewriter.names
+        self._forms = rewriter.forms
+        self._types = rewriter.types
+        self._builds_vectors = not rewriter.backend.has_native_constructors
+        self._tokens = tokens
+        self._output: list[Token] = []
+        # By the index of a token: what follows it, what stands in front of it, and around a variable's values.
+        self._appended: dict[int, str] = {}
+        self._prefixed: dict[int, str] = {}
+        self._bracketed: dict[int, tuple[str, str]] = {}
+
+    def output(self) -> list[Token]:
+        tokens = self._tokens
+        before = self._forms.before
+        index = 0
+        while index < len(tokens):
+            token = tokens[index]
+            if id(token) in before:
+                self._output.append(token.replaced(before[id(token)], PUNCTUATION))
+            if token.kind == PUNCTUATION:
+                index = self._punctuation(token, index)
+            elif token.kind == IDENTIFIER:
+                index = self._identifier(token, index)
+            elif token.kind == NUMBER:
+                index = self._number(token, index)
+            else:
+                index = self._as(token, token.text, index)
+        return self._output
+
+    def _as(self, token: Token, text: str, index: int) -> int:
+        """Writes ``text`` for the token at ``index``."""
+        self._output.append(token.replaced(text) if text != token.text else token)
+        return index + 1
+
+    def _text(self, index: int) -> str:
+        return self._tokens[index].text if 0 <= index < len(self._tokens) else ""
+
+    def _number(self, token: Token, index: int) -> int:
+        text = self._backend.number(token.text)
+        if text.startswith("bfloat("):
+            self._names.used.add("bfloat")
+        return self._as(token, text, index)
+
+    # Brackets and operators.
+
+    def _punctuation(self, token: Token, index: int) -> int:
+        left = self._rewriter.converted_left(token)
+        if left is not None:
+            self._names.used.add(CONVERT_OPERAND)
+            return self._as(token, f"{token.text} {CONVERT_OPERAND}<decltype(value_mtl({left}))>(", index)
+        if token.text == "(" and self._builds_vectors:
+            behind = self._cast(token, index)
+            if behind is not None:
+                return behind
+        if token.text in _SHIFTS and not self._backend.has_wrapping_shifts:
+            return self._as(token, self._wrapping_shift(index), index)
+        if token.text == "[" and self._text(index + 1) == "[":
+            close = matching(self._tokens, index)
+            if self._text(close - 1) == "]":
+                return close + 1
+        if index in self._prefixed:
+            self._output.append(token.replaced(self._prefixed[index]))
+        return self._as(token, token.text + self._appended.get(index, ""), index)
+
+    def _cast(self, token: Token, index: int) -> int | None:
+        """Writes the cast to a vector that begins at ``index``, if one does."""
+        tokens = self._tokens
+        close = self._types.end_of_type(tokens, index + 1)
+        if close is None or close + 1 >= len(tokens) or tokens[close].text != ")":
+            return None
+        is_behind_cast = bool(self._output) and self._output[-1].text == ">("
+        if not is_behind_cast and not begins_operand(tokens, index, close + 1):
+            return None
+        # Signs and further casts bind tighter than the operator that stands for a cast.
+        is_signed = self._text(index - 1) in ("-", "+", "~", "!")
+        is_nested = self._types.is_cast(tokens, close + 1)
+        end = self._types.end_of_operand(tokens, close + 1) if is_signed or is_nested else len(tokens)
+        encloses = end < len(tokens)
+        maker = CONSTRUCT_ONE if encloses else CAST
+        self._names.used.add(maker)
+        self._output.append(token.replaced(f"{maker}<"))
+        self._output += self._rewriter.rewrite(tokens[index + 1 : close])
+        self._output.append(tokens[close].replaced(">(" if encloses else ">()->*"))
+        if encloses:
+            self._forms.put_before(tokens[end], ")")
+        return close + 1
+
+    def _wrapping_shift(self, index: int) -> str:
+        """The shift at ``index`` with its count modulo the width of what is shifted."""
+        tokens = self._tokens
+        text = tokens[index].text
+        if tokens[index - 1].text == "operator" or index + 2 >= len(tokens):
+            return text
+        count, following = tokens[index + 1].text, tokens[index + 2].text
+        if count.isdecimal() and int(count) < 32 and following in (")", "]", ";", ",", "|", "&", "^", "<<", ">>"):
+            # Scalars have at least as many bits once they are promoted, and vectors wrap by themselves.
+            return text
+        self._names.used.add(WRAP)
+        if not text.endswith("="):
+            return f"{text} {WRAP}() {text}"
+        end = index + 1
+        while end < len(tokens) and tokens[end].text not in (";", ")", "]", "}", ","):
+            if tokens[end].text == "<" and tokens[end - 1].kind == IDENTIFIER:
+                end = matching_angle(tokens, end) or end
+            end = matching(tokens, end) + 1 if tokens[end].text in OPENING else end + 1
+        self._forms.put_before(tokens[end], ")")
+        return f"{text} {COUNT}("
+
+    # Names.
+
+    def _identifier(self, token: Token, index: int) -> int:
+        text, following = token.text, self._text(index + 1)
+        if index in self._bracketed:
+            return self._initialised_variable(token, index)
+        if following == "::" and text in ("metal", "precise", "fast", "simd"):
+            return self._names.qualified(self._tokens, index, self._output)
+        if text == IS_DEFINED and self._text(index + 3) == ")":
+            is_set = self._rewriter.function_constants.is_set(self._tokens[index + 2])
+            self._output.append(token.replaced("true" if is_set else "false"))
+            return index + 4
+        if text in ADDRESS_SPACES:
+            return self._address_space(token, index)
+        if self._types.is_vector(text):
+            self._names.used.add(text)
+            if self._builds_vectors:
+                return self._vector(token, index)
+            return self._as(token, self._backend.vector_type(text), index)
+        if self._builds_vectors:
+            behind = self._vector_by_another_name(token, index, following)
+            if behind is not None:
+                return behind
+        if self._names.has(text) and text not in self._names.users:
+            self._names.used.add(text)
+        spelling = self._names.spelling(text)
+        if id(token) in self._forms.views_read:
+            spelling += f".{VALUE}()"
+        return self._as(token, spelling, index)
+
+    def _address_space(self, token: Token, index: int) -> int:
+        if id(token) in self._forms.unnamed_spaces:
+            return index + 1
+        spelling = self._backend.address_spaces[token.text]
+        if token.text == "threadgroup" and declares_variable(self._tokens, index):
+            spelling = self._backend.threadgroup_variable
+        neighbours = (self._output[-1].text if self._output else "", self._text(index + 1))
+        is_constant_twice = token.text == "constant" and "const" in neighbours
+        if id(token) in self._rewriter.constructor_qualifiers or is_constant_twice:
+            spelling = spelling.removeprefix("const").strip()
+        if spelling:
+            self._output.append(token.replaced(spelling))
+        return index + 1
+
+    def _vector(self, token: Token, index: int) -> int:
+        """Writes a vector type's name, and the construction that it begins."""
+        text = token.text
+        if self._text(index + 1) != "(" or self._text(index - 1) == "operator":
+            self._note_declarators(index + 1, f"({self._backend.vector_cast(text)}(", "))")
+            return self._as(token, text, index)
+        closing = matching(self._tokens, index + 1)
+        arguments = split_commas(self._tokens[index + 2 : closing])
+        if len(arguments) > 1 or (arguments and self._text(closing - 1) == ","):
+            self._unpack(arguments, index + 1)
+            self._append(closing, ")")
+            return self._as(token, "(" + self._backend.vector_cast(text), index)
+        if arguments and not declares_indirectly(arguments[0], self._tokens, closing):
+            self._names.used.add("make:" + text)
+            return self._as(token, f"make_{text}{RENAMED_SUFFIX}", index)
+        return self._as(token, text, index)
+
+    def _vector_by_another_name(self, token: Token, index: int, following: str) -> int | None:
+        """Writes what may construct a vector or name one otherwise than by its own name, if ``token`` does."""
+        text = token.text
+        tokens = self._tokens
+        is_alias = text in self._types.aliases
+        if is_alias and following == "(" and self._text(index - 1) not in ("~", ".", "->"):
+            making = _maker(split_commas(tokens[index + 2 : matching(tokens, index + 1)]))
+            if making is not None:
+                self._names.used.add(making)
+                return self._as(token, f"{making}<{self._names.spelling(text)}>", index)
+        is_template = text == "vec" or is_alias
+        close_angle = None
+        if following == "<" and (is_template or text == "static_cast"):
+            close_angle = matching_angle(tokens, index + 1)
+        if text == "static_cast" and close_angle is not None:
+            if self._types.end_of_type(tokens, index + 2) == close_angle:
+                self._names.used.add(CONSTRUCT_ONE)
+                return self._as(token, CONSTRUCT_ONE, index)
+        if is_alias and self._note_declarators(index + 1, f"{CONSTRUCT}<{self._names.spelling(text)}>(", ")"):
+            self._names.used.add(CONSTRUCT)
+        if text == "vec" and self._names.has_bfloat_vectors:
+            self._names.used.add(VECTOR)
+            return self._as(token, VECTOR, index)
+        if text == "vec" and [self._text(index + place) for place in (1, 2, 3)] == ["<", "bool", ","]:
+            self._names.used.add(VECTOR_OF_BOOL)
+            self._output += [token.replaced(VECTOR_OF_BOOL), tokens[index + 1]]
+            return index + 4
+        if is_template and close_angle is not None and self._text(close_angle + 1) == "(":
+            closing = matching(tokens, close_angle + 1)
+            making = _maker(split_commas(tokens[close_angle + 2 : closing]))
+            if making is not None:
+                self._names.used.update((text, making) if text == "vec" else (making,))
+                self._append(close_angle, " >")
+                return self._as(token, f"{making}<{self._names.spelling(text)}", index)
+        return None
+
+    def _initialised_variable(self, token: Token, index: int) -> int:
+        """Writes the variable at ``index`` whose values stand in brackets behind it."""
+        opening, closer = self._bracketed[index]
+        bracket = self._tokens[index + 1]
+        closing = matching(self._tokens, index + 1)
+        self._output.append(token.replaced(self._names.spelling(token.text)))
+        self._unpack(split_commas(self._tokens[index + 2 : closing]), index + 1)
+        self._output.append(bracket.replaced(f" = {opening}" + self._appended.pop(index + 1, "")))
+        self._append(closing, closer[1:])
+        return index + 2
+
+    def _append(self, index: int, text: str) -> None:
+        self._appended[index] = self._appended.get(index, "") + text
+
+    def _unpack(self, arguments: Sequence[Sequence[Token]], opening: int) -> None:
+        """Wraps a vector constructor's arguments where they may be packed vectors: the compiler takes only its own."""
+        if not self._names.has_packed_vectors:
+            return
+        position = opening
+        for argument in arguments:
+            self._appended[position] = f" {UNPACK}("
+            position += len(argument) + 1
+            self._prefixed[position] = ")" + self._prefixed.get(position, "")
+
+    def _note_declarators(self, index: int, opening: str, closing: str) -> bool:
+        """Notes the variables ``v(a, b, ...)`` of a declaration whose type ends before ``index``: they are to be
+        initialised by what ``opening`` and ``closing`` stand around. Returns whether there are some."""
+        tokens = self._tokens
+        noted = len(self._bracketed)
+        while index < len(tokens):
+            if tokens[index].text in ("*", "&", "const"):
+                index += 1
+                continue
+            if tokens[index].kind != IDENTIFIER or index + 1 >= len(tokens):
+                break
+            if tokens[index + 1].text == "(":
+                values = split_commas(tokens[index + 2 : matching(tokens, index + 1)])
+                if len(values) > 1 and are_values(values):
+                    self._bracketed[index] = (opening, closing)
+            elif tokens[index + 1].text not in (",", "=", "[", "{"):
+                break
+            while index < len(tokens) and tokens[index].text not in (",", ";", ")", "}", ":"):
+                index = matching(tokens, index) + 1 if tokens[index].text in OPENING else index + 1
+            if index >= len(tokens) or tokens[index].text != ",":
+                break
+            index += 1
+        return len(self._bracketed) > noted
+
+
+def _maker(arguments: Sequence[Sequence[Token]]) -> str | None:
+    """The function that makes what may be a vector of ``arguments``; None if they are a function's parameters."""
+    if not arguments or not are_values(arguments) or any(argument[0].text == "{" for argument in arguments):
+        return None
+    return CONSTRUCT if len(arguments) > 1 else CONSTRUCT_ONE

@@ -1,0 +1,223 @@
+"""What a program does with vectors that the target would take otherwise: swizzles, choices, unions, operators.
+
+All of it is found before the program is rewritten, and noted by the tokens that are to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.backend import VECTOR_TYPE, Backend
+from mpsgrad.msl.choices import choices
+from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.expressions import is_operand
+from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, LIFT, UNALIGNED, WHOLE
+from mpsgrad.msl.library_names import LibraryNames
+from mpsgrad.msl.temporaries import open_to_temporaries
+from mpsgrad.msl.tokens import IDENTIFIER, Token, matching
+from mpsgrad.msl.unions import class_bodies, owner_of_copies
+from mpsgrad.msl.vector_operators import VectorOperators
+
+_COMPARISONS = ("==", "!=", "<=", ">=")
+_LETTERS = ("xyzw", "rgba")
+_COMPONENTS = {letter: place for letters in _LETTERS for place, letter in enumerate(letters)}
+
+
+class VectorForms:
+    """The notes on the vectors of one program for one target; finding them changes some of its tokens.
+
+    By the identity of a token: ``before`` has what is to stand in front of it, ``converted`` the left side of a
+    compound assignment that converts, ``views_read`` the swizzles that mean their vectors where they are objects, and
+    ``unnamed_spaces`` the address spaces that are not to be written.
+    """
+
+    def __init__(self, program: Program, backend: Backend, names: LibraryNames, filename: str, is_own: bool) -> None:
+        """``is_own`` says that the program is the package's, whose pointers to vectors are aligned to vectors."""
+        self.before: dict[int, str] = {}
+        self.converted: dict[int, tuple[int, int]] = {}
+        self.unnamed_spaces: frozenset[int] = frozenset()
+        self._program = program
+        self._tokens = program.tokens
+        self._backend = backend
+        self._names = names
+        self._filename = filename
+        self._compose_swizzles()
+        if names.has(UNALIGNED) and not is_own and self._makes_pointers():
+            names.used.add(UNALIGNED)
+            self._index_components()
+        self._mark_choices()
+        if backend.has_native_constructors:
+            self._make_unions_assignable()
+        else:
+            self.unnamed_spaces = open_to_temporaries(program)
+            self._lift_operators()
+
+    def put_before(self, token: Token, text: str) -> None:
+        """Has ``text`` stand in front of ``token`` and of what is noted there already."""
+        self.before[id(token)] = text + self.before.get(id(token), "")
+
+    @cached_property
+    def views_read(self) -> frozenset[int]:
+        if not self._backend.has_native_constructors:
+            return frozenset()
+        tokens = self._tokens
+        return frozenset(
+            id(tokens[index])
+            for index in range(1, len(tokens) - 1)
+            if tokens[index - 1].text == "." and self._is_swizzle(index, 2)
+        )
+
+    def _source(self) -> Source:
+        return Source(self._tokens, self._program, (2, 3), False, "", self._filename)
+
+    @cached_property
+    def _declared(self) -> frozenset[str]:
+        """Names that stand where variables and members are declared."""
+        return frozenset(
+            name.text
+            for before, name, after in zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
+            if name.kind == IDENTIFIER
+            and (before.kind == IDENTIFIER or before.text in (">", "*", "&", ","))
+            and after.text in (";", ",", "=", ")", "[", "{")
+        )
+
+    def _makes_pointers(self) -> bool:
+        """Whether the program casts to pointers whose targets may be vectors, or have some.
+
+        Metal lets these be aligned to an element only.
+        """
+        tokens = self._tokens
+        for index, token in enumerate(tokens):
+            if token.text == "reinterpret_cast":
+                return True
+            if token.text == "(" and tokens[index + 1].text in (*ADDRESS_SPACES, "const", "volatile"):
+                close = matching(tokens, index)
+                if tokens[close - 1].text == "*" and close + 1 < len(tokens) and is_operand(tokens[close + 1]):
+                    return True
+        return False
+
+    def _index_components(self) -> None:
+        """Writes ``v[0]`` for ``v.x``, through which the compiler does not see that ``v`` were aligned."""
+        tokens = self._tokens
+        members = _members(tokens)
+        for index in range(len(tokens) - 1):
+            operator, name = tokens[index], tokens[index + 1]
+            if operator.text not in (".", "->") or name.text not in _COMPONENTS or name.text in members:
+                continue
+            place = _COMPONENTS[name.text]
+            name.text = f"[{place}]" if operator.text == "." else f"->operator[]({place})"
+            operator.text = ""
+
+    def _compose_swizzles(self) -> None:
+        """Makes one swizzle of two in a row, ``v.zyx.x``: where a swizzle is an object, it has none of its own."""
+        tokens = self._tokens
+        for index in range(len(tokens) - 4, -1, -1):
+            first, second = tokens[index + 1], tokens[index + 3]
+            if tokens[index].text == "." and tokens[index + 2].text == "." and first.text not in self._declared:
+                for letters in _LETTERS:
+                    for inner in _LETTERS:
+                        is_pair = 2 <= len(first.text) <= 4 and set(first.text) <= set(letters)
+                        if is_pair and second.text and set(second.text) <= set(inner[: len(first.text)]):
+                            first.text = "".join(first.text[inner.index(letter)] for letter in second.text)
+                            tokens[index + 2].text = second.text = ""
+        for index in range(4, len(tokens) - 3):
+            if tokens[index].text == ")" and self._is_swizzle(index - 1, 2) and self._is_swizzle(index + 2, 1):
+                start = self._opening(index)
+                is_call = tokens[start - 1].kind == IDENTIFIER and tokens[start - 1].text != "return"
+                if not is_call and tokens[start - 1].text not in (")", "]", ">"):
+                    self.put_before(tokens[start], WHOLE)
+                    self._names.used.add(WHOLE)
+
+    def _is_swizzle(self, index: int, least: int) -> bool:
+        """Whether a swizzle of ``least`` components or more, which nobody assigns to, is read at ``index``."""
+        name, following = self._tokens[index].text, self._tokens[index + 1].text
+        is_assigned = following in ("=", "++", "--") or (following.endswith("=") and following not in _COMPARISONS)
+        return (
+            self._tokens[index - 1].text == "."
+            and least <= len(name) <= 4
+            and any(set(name) <= set(letters) for letters in _LETTERS)
+            and name not in self._declared
+            and not is_assigned
+        )
+
+    def _opening(self, index: int) -> int:
+        """The index of the bracket that ``index`` closes."""
+        depth = 0
+        while True:
+            depth += (self._tokens[index].text == ")") - (self._tokens[index].text == "(")
+            if depth == 0:
+                return index
+            index -= 1
+
+    def _mark_choices(self) -> None:
+        """Makes ``c ? a : b`` mean what it does in Metal where arms are classes of the library."""
+        tokens = self._tokens
+        for choice in choices(self._source(), self._backend.class_scalars - self._names.users):
+            self._names.used.add(CHOOSE)
+            if self._names.mentions_bfloat:
+                self._names.used.add(ARM_OF_BFLOAT)
+            for (start, end), function in ((choice.extent, CHOOSE), *((arm, ARM) for arm in choice.arms)):
+                before = self.before.get(id(tokens[start]), "")
+                # What makes a view whole belongs to the bracket behind it.
+                view = WHOLE if before.endswith(WHOLE) else ""
+                self.before[id(tokens[start])] = f"{before.removesuffix(WHOLE)}{function}({view}"
+                self.put_before(tokens[end], ")")
+
+    def _make_unions_assignable(self) -> None:
+        """Gives assignment to unions of vectors, and to what has one without a name: they lose it where vectors are
+        classes that have their own."""
+        source = self._source()
+        done = set()
+        for index, close in class_bodies(source):
+            names = {token.text for token in self._tokens[index + 1 : close] if token.kind == IDENTIFIER}
+            is_special = any(VECTOR_TYPE.match(name) or name == "vec" or name in source.members for name in names)
+            if self._tokens[index].text != "union" or not is_special:
+                continue
+            owner = owner_of_copies(source, index, close)
+            if owner is None or owner in done:
+                continue
+            done.add(owner)
+            start, end = owner
+            name = self._tokens[start + 1].text
+            if self._tokens[start + 1].text == "{":
+                name = f"unnamed_{start}{RENAMED_SUFFIX}"
+                self.before[id(self._tokens[start + 1])] = name
+            else:
+                name = self._names.spelling(name)
+            copy = f"{{ memcpy(this, &o, sizeof({name})); "
+            text = f"{name} &operator=(const {name} &o) {copy}return *this; }} "
+            if UNALIGNED in self._names.used and self._tokens[start].text == "union":
+                text += f"{name}() = default; {name}(const {name} &o) {copy}}} "
+            self.put_before(self._tokens[end], text)
+
+    def _lift_operators(self) -> None:
+        """Makes operators of vectors mean what they do in Metal."""
+        tokens = self._tokens
+        found = VectorOperators(self._source())
+        for index, text in found.texts.items():
+            tokens[index].text = text
+            self._names.used.add(LIFT)
+        for index, (left, end) in found.assignments.items():
+            self.converted[id(tokens[index])] = left
+            self.put_before(tokens[end], ")")
+        for (start, end), element in found.conversions.items():
+            self.before[id(tokens[start])] = self.before.get(id(tokens[start]), "") + f"({element})("
+            self.put_before(tokens[end], ")")
+
+
+def _members(tokens: Sequence[Token]) -> set[str]:
+    """The names that classes of the program declare between their braces, and those of their functions' variables."""
+    found = set()
+    for index, token in enumerate(tokens):
+        if token.text not in ("struct", "class", "union"):
+            continue
+        opening = next((i for i in range(index, len(tokens)) if tokens[i].text in ("{", ";", "(")), None)
+        if opening is None or tokens[opening].text != "{":
+            continue
+        for at in range(opening, matching(tokens, opening)):
+            if tokens[at + 1].text in (";", ",", "=", "[", ":") and tokens[at - 1].text not in (".", "->"):
+                found.add(tokens[at].text)
+    return found
