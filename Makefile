@@ -5,7 +5,7 @@
 # make bench     every op beside PyTorch (pip install '.[bench]' adds it), as a table and JSON
 # make docs      docs/metal-stdlib.md from the tests on this machine's devices, COVERAGE.md and docs/porting.md from Apple's names,
 #                and of all pages a static site: site/index.html
-# make nightly   the long runs: random programs, malformed source, all widths, float16 of GPUs on CPUs
+# make nightly   the long runs: random programs, malformed source, all widths, float16 of GPUs on CPUs, registers of GPUs
 # Each makes its own virtual environment in .venv; PYTHON names the interpreter, VENV an environment to use instead.
 
 PYTHON ?= python3
