@@ -14,6 +14,7 @@ from mpsgrad.graph.arithmetic import (
     SubtractionGradientNode,
     SubtractionNode,
 )
+from mpsgrad.graph.callbacks import GramMatrixCallback, LossCallback
 from mpsgrad.graph.convolution import (
     ConvolutionGradientNode,
     ConvolutionGradientStateNode,
@@ -176,6 +177,7 @@ __all__ = [
     "GradientStateNode",
     "GramMatrixCalculationGradientNode",
     "GramMatrixCalculationNode",
+    "GramMatrixCallback",
     "Graph",
     "GroupNormalizationGradientNode",
     "GroupNormalizationNode",
@@ -188,6 +190,7 @@ __all__ = [
     "LocalContrastNormalizationNode",
     "LogSoftMaxGradientNode",
     "LogSoftMaxNode",
+    "LossCallback",
     "LossGradientNode",
     "LossNode",
     "MemoryPlan",

@@ -8,6 +8,7 @@ from typing import Any
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset
+from mpsgrad.graph.callbacks import GramMatrixCallback, NodeWithCallback
 from mpsgrad.graph.nodes import (
     FilterNode,
     GradientFilterNode,
@@ -154,9 +155,26 @@ class GramMatrixCalculationGradientNode(GradientFilterNode):
     kernel_class = GramMatrixCalculationGradient
 
 
-class GramMatrixCalculationNode(UnaryNode):
-    """``GramMatrixCalculation``. Source: ``MPSNNGramMatrixCalculationNode``."""
+class GramMatrixCalculationNode(NodeWithCallback, UnaryNode):
+    """``GramMatrixCalculation``. Source: ``MPSNNGramMatrixCalculationNode``.
+
+    ``property_call_back``, a ``GramMatrixCallback``, may supply ``alpha``.
+    """
 
     kernel_class = GramMatrixCalculation
     gradient_class = GramMatrixCalculationGradientNode
+    callback_class = GramMatrixCallback
+    callback_method = "alpha_for_source_image"
     alpha = Setting(1.0)
+
+    def encode(
+        self,
+        command_buffer: Any,
+        kernels: Sequence[Any],
+        images: Sequence[Image],
+        states: Sequence[State],
+        makes_state: bool,
+    ) -> tuple[Image | None, State | None]:
+        asked = self._asked(kernels[0], images[0])
+        kernels[0].alpha = self.alpha if asked is None else asked
+        return super().encode(command_buffer, kernels, images, states, makes_state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -91,8 +92,21 @@ def mermaid(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
+_ENTITIES = str.maketrans(
+    {"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "*": "#42;"}
+)
+_LIST_MARK = re.compile(r"^(\d*)([.)+-])(?=\s)")
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
 def _mermaid_text(text: str) -> str:
-    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    """``text`` without what Mermaid takes for the end of a text, an entity, HTML or Markdown."""
+    text = _NOT_IN_XML.sub("\ufffd", text).translate(_ENTITIES)
+    return _LIST_MARK.sub(lambda mark: f"{mark[1]}#{ord(mark[2])};", text)
+
+
+def _svg_text(text: str) -> str:
+    return escape(_NOT_IN_XML.sub("\ufffd", text))
 
 
 def svg(graph: Graph) -> str:
@@ -164,12 +178,12 @@ def _svg_box(each: FilterNode | ImageNode, picture: Picture, place: tuple[float,
     if isinstance(each, ImageNode):
         fill = "#f2f2f2"
     stroke = 2.5 if each in picture.handed_out else 1
-    middle = x + BOX_WIDTH / 2
+    middle, first, second = x + BOX_WIDTH / 2, _svg_text(first), _svg_text(second)
     return (
         f'<g><rect x="{x:g}" y="{y:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" fill="{fill}" stroke="#555" '
         f'stroke-width="{stroke}"/>'
-        f'<text x="{middle:g}" y="{y + 16:g}" text-anchor="middle" font-weight="bold">{escape(first)}</text>'
-        f'<text x="{middle:g}" y="{y + 32:g}" text-anchor="middle" font-size="11" fill="#444">{escape(second)}</text>'
+        f'<text x="{middle:g}" y="{y + 16:g}" text-anchor="middle" font-weight="bold">{first}</text>'
+        f'<text x="{middle:g}" y="{y + 32:g}" text-anchor="middle" font-size="11" fill="#444">{second}</text>'
         "</g>"
     )
 
@@ -211,5 +225,5 @@ def _svg_edge(edge: Edge, places: Places, labels: list[tuple[float, float, float
     return (
         f'{path}<rect x="{x - half:g}" y="{y - 8:g}" width="{2 * half:g}" height="14" fill="white" '
         'fill-opacity="0.85"/>'
-        f'<text x="{x:g}" y="{y + 3:g}" text-anchor="middle" font-size="10" fill="#333">{escape(edge.text)}</text>'
+        f'<text x="{x:g}" y="{y + 3:g}" text-anchor="middle" font-size="10" fill="#333">{_svg_text(edge.text)}</text>'
     )

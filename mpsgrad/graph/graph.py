@@ -23,7 +23,7 @@ from mpsgrad.graph.plan import Plan, make_plan
 from mpsgrad.graph.planned_memory import PlannedMemory
 from mpsgrad.graph.profile import Profile, measure
 from mpsgrad.graph.run import Run
-from mpsgrad.graph.shapes import infer_shapes, source_name
+from mpsgrad.graph.shapes import ENCODE_ERRORS, infer_shapes, source_name
 from mpsgrad.graph.structure import Structure, result_images
 from mpsgrad.graph.summary import summary
 from mpsgrad.graph.trainable import TrainableGradientNode
@@ -43,7 +43,6 @@ from mpsgrad.kernels.loss_scale import LossScale
 from mpsgrad.state import State
 
 _PLANS_KEPT = 8
-_ERRORS = (GeometryError, FormatError, StateError, NotImplementedError)
 
 
 class Graph:
@@ -121,7 +120,7 @@ class Graph:
             if neuron is not None:
                 (applied,) = neuron.make_kernels(self.device, ())
                 kernels = node.make_fused_kernels(self.device, applied.neuron_descriptor)  # type: ignore[attr-defined]
-        except _ERRORS as error:
+        except ENCODE_ERRORS as error:
             raise type(error)(f"Graph: {self._structure.names[node]}: {error}") from error
         if isinstance(node, TrainableGradientNode):
             structure = self._structure
@@ -472,9 +471,20 @@ class Graph:
         if isinstance(given, (Image, State, ImageDescriptor)) or not isinstance(given, Sequence):
             raise FormatError(f"Graph: {name} is {type(given).__name__}; it has to be a list")
         if len(given) != len(nodes):
-            wanted = ", ".join(source_name(node, index) for index, node in enumerate(nodes)) or "none"
+            wanted = ", ".join(self._wanted(node, index) for index, node in enumerate(nodes)) or "none"
             raise GeometryError(f"Graph: {name} has {len(given)} but the graph takes {len(nodes)}: {wanted}")
         return list(given)
+
+    def _wanted(self, source: ImageNode | StateNode, index: int) -> str:
+        """The handle of a source, or without one who reads it."""
+        if source.handle is not None:
+            return source_name(source, index)
+        readers = [
+            self._structure.names[node]
+            for node in self._structure.filters
+            if source in (*node.source_images, *node.source_states)
+        ]
+        return f"one for {' and '.join(readers)}"
 
     def _require_images(self, command_buffer: CommandBuffer, source_images: Any) -> list[Image]:
         images = self._require_count("source_images", source_images, self._structure.sources)
@@ -513,7 +523,7 @@ class Graph:
                 images = plan.shapes.stand_ins_of(node.source_images)
                 try:
                     node.check_states(self._kernels[node], images, [given[state] for state in node.source_states])
-                except _ERRORS as error:
+                except ENCODE_ERRORS as error:
                     raise type(error)(f"Graph: {self._structure.names[node]}: {error}") from error
 
     def __repr__(self) -> str:

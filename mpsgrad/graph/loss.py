@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.graph.callbacks import LossCallback, NodeWithCallback
 from mpsgrad.graph.nodes import (
-    FilterNode,
     GradientFilterNode,
     ImageNode,
     LabelsNode,
@@ -82,10 +82,16 @@ class YOLOLossNode(LossNode):
     kernel_class = YOLOLoss
 
 
-class LossGradientNode(GradientFilterNode):
-    """``LossGradient``, for the prediction or the labels. Source: ``MPSNNLossGradientNode``."""
+class LossGradientNode(NodeWithCallback, GradientFilterNode):
+    """``LossGradient``, for the prediction or the labels. Source: ``MPSNNLossGradientNode``.
+
+    The weight is that of the forward encode, whoever supplied it, unless ``property_call_back``, a ``LossCallback``,
+    supplies another.
+    """
 
     kernel_class = LossGradient
+    callback_class = LossCallback
+    callback_method = "scalar_weight_for_source_image"
 
     # objc: -initWithSourceGradient:sourceImage:labels:weights:gradientState:lossDescriptor:
     # objc:     isLabelsGradientFilter:
@@ -129,21 +135,28 @@ class LossGradientNode(GradientFilterNode):
     ) -> tuple[Image | None, State | None]:
         gradient, source, labels, *others = images
         weights = others[0] if others else None
-        return kernels[0].encode(command_buffer, gradient, source, labels, weights, states[0]), None
+        state: State | None = states[0]
+        asked = self._asked(kernels[0], source)
+        if asked is not None:
+            # The state has the weight of the forward encode, and nothing else that this kernel does not have.
+            kernels[0].weight, state = asked, None
+        return kernels[0].encode(command_buffer, gradient, source, labels, weights, state), None
 
     def reads_values(self, index: int) -> bool:
         return True
 
 
-class ForwardLossNode(FilterNode):
+class ForwardLossNode(NodeWithCallback):
     """``ForwardLoss`` of a prediction, labels, and weights if there are any: three images.
 
     Its result is the loss; the backward pass begins with an ``InitialGradientNode`` of it, or with a gradient of what
     follows. ``gradient_filter`` gives the gradient for the prediction, ``gradient_filters`` also that for the labels.
-    Source: ``MPSNNForwardLossNode``.
+    ``property_call_back``, a ``LossCallback``, may supply the descriptor's weight. Source: ``MPSNNForwardLossNode``.
     """
 
     kernel_class = ForwardLoss
+    callback_class = LossCallback
+    callback_method = "scalar_weight_for_source_image"
     descriptor = Setting()
 
     # objc: -initWithSource:labels:weights:lossDescriptor:
@@ -172,6 +185,20 @@ class ForwardLossNode(FilterNode):
                     f"{name} are {image.descriptor.shape_text} but the prediction {images[0].descriptor.shape_text}"
                 )
         return kernels[0].destination_image_descriptor(images[:1])
+
+    def encode(
+        self,
+        command_buffer: Any,
+        kernels: Sequence[Any],
+        images: Sequence[Image],
+        states: Sequence[State],
+        makes_state: bool,
+    ) -> tuple[Image | None, State | None]:
+        asked = self._asked(kernels[0], images[0])
+        weight = self.descriptor.weight if asked is None else asked
+        if kernels[0].weight != weight:
+            kernels[0].weight = weight
+        return super().encode(command_buffer, kernels, images, states, makes_state)
 
     def _gradient_nodes(self, source: ImageNode, is_singular: bool) -> list[GradientFilterNode]:
         assert self.result_state is not None

@@ -28,9 +28,9 @@ class TrainingStyle(enum.IntEnum):
 
 
 def handle_text(handle: Any) -> str:
-    """The ``label`` of a handle, or the handle as text."""
+    """The ``label`` of a handle, or the handle as text, in one line."""
     label = getattr(handle, "label", None)
-    return label if isinstance(label, str) else str(handle)
+    return " ".join((label if isinstance(label, str) else str(handle)).split())
 
 
 class ImageNode:
@@ -338,8 +338,14 @@ class GradientFilterNode(FilterNode):
                 f"{type(self).__name__}: gradient_state is {gradient_state!r}; it has to be the result_state of a "
                 "filter"
             )
+        forward, known = gradient_state.producer, self.kernel_class.forward_kernels
+        if forward.kernel_class.__name__ not in known:
+            raise FormatError(
+                f"{type(self).__name__}: gradient_state is that of {forward!r}; it has to be that of a node for "
+                f"{' or '.join(known)}"
+            )
         self.source_states = (gradient_state,)
-        self.inference_node: FilterNode = gradient_state.producer
+        self.inference_node: FilterNode = forward
         """The forward filter."""
 
     @property

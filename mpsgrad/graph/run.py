@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.graph.nodes import ImageNode, StateNode
 from mpsgrad.graph.plan import Plan, Step
+from mpsgrad.graph.shapes import ENCODE_ERRORS, in_terms_of_nodes
 from mpsgrad.image import FeatureChannelFormat, Image, RegularImageAllocator, TemporaryImage
 from mpsgrad.kernels.format_conversion import convert_format
 from mpsgrad.state import State
@@ -49,7 +50,10 @@ class Run:
                 update.begin(self.command_buffer)
         try:
             for step in self.plan.steps:
-                self.encode_step(step)
+                try:
+                    self.encode_step(step)
+                except ENCODE_ERRORS as error:
+                    raise in_terms_of_nodes(error, graph._structure, step.node, self.plan.shapes.of) from error
         finally:
             for image, count in self._read_counts.values():
                 image.read_count = count

@@ -13,7 +13,7 @@ from mpsgrad.graph.structure import Structure
 from mpsgrad.graph.walk import producers
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 
-_ERRORS = (GeometryError, FormatError, StateError, NotImplementedError)
+ENCODE_ERRORS = (GeometryError, FormatError, StateError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,19 @@ def infer_shapes(
     for node in structure.filters:
         try:
             shape = node.result_descriptor(kernels[node], shapes.stand_ins_of(node.source_images), shapes.of)
-        except _ERRORS as error:
-            chain = describe_chain(structure, node, shapes.of)
-            raise type(error)(f"Graph: {structure.names[node]}: {error}\n{chain}") from error
+        except ENCODE_ERRORS as error:
+            raise in_terms_of_nodes(error, structure, node, shapes.of) from error
         shapes.made[node] = shape.channel_format
         wanted = node.result_image.format or default_format or shape.channel_format
         shapes.of[node.result_image] = replace(shape, channel_format=wanted)
     return shapes
+
+
+def in_terms_of_nodes(
+    error: Exception, structure: Structure, node: FilterNode, shapes: Mapping[ImageNode, ImageDescriptor]
+) -> Exception:
+    """``error``, which the kernel of ``node`` raised, with the node's name and all that leads to it."""
+    return type(error)(f"Graph: {structure.names[node]}: {error}\n{describe_chain(structure, node, shapes)}")
 
 
 def describe_chain(structure: Structure, node: FilterNode, shapes: Mapping[ImageNode, ImageDescriptor]) -> str:

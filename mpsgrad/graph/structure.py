@@ -137,9 +137,14 @@ def _names(filters: Sequence[FilterNode]) -> dict[FilterNode, str]:
     names: dict[FilterNode, str] = {}
     forward = [node for node in filters if not isinstance(node, GradientFilterNode)]
     backward = [node for node in filters if isinstance(node, GradientFilterNode)]
-    _number(names, {node: node.label or type(node).__name__.removesuffix("Node") for node in forward})
-    _number(names, {node: node.label or f"{names[node.inference_node]} gradient" for node in backward})
+    _number(names, {node: _text(node.label) or type(node).__name__.removesuffix("Node") for node in forward})
+    _number(names, {node: _text(node.label) or f"{names[node.inference_node]} gradient" for node in backward})
     return names
+
+
+def _text(label: Any) -> str:
+    """A label as text of one line."""
+    return "" if label is None else " ".join(str(label).split())
 
 
 def _number(names: dict[FilterNode, str], wanted: Mapping[FilterNode, str]) -> None:

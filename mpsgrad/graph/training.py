@@ -28,6 +28,8 @@ def training_graph(
         raise FormatError(
             f"{last!r}: source_gradient is {type(source_gradient).__name__}; it has to be an ImageNode{hint}"
         )
+    if node_handler is not None and not callable(node_handler):
+        raise FormatError(f"{last!r}: node_handler is {node_handler!r}; it has to be a function or None")
     backward = _BackwardPass(copy_handle if node_handler is None else node_handler)
     if source_gradient is not None:
         backward.contributions[last.result_image] = [source_gradient]

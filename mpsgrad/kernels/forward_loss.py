@@ -315,6 +315,7 @@ class LossGradient(_HalfOfALoss, BinaryKernel):
     """
 
     source_names = ("source_gradient", "source_image")
+    forward_kernels = ("ForwardLoss",)
 
     # objc: -initWithDevice:lossDescriptor:
     def __init__(

@@ -261,6 +261,18 @@ def test_sizes_that_do_not_meet_are_reported_with_all_shapes_before() -> None:
     ]
 
 
+def test_what_a_kernel_refuses_at_an_encode_is_reported_with_all_shapes_before() -> None:
+    pooling = mg.PoolingMaxNode(mg.ImageNode("x"), 2)
+    assert pooling.result_state is not None
+    graph = mg.Graph(
+        mg.PoolingMaxGradientNode(pooling.result_image, mg.ImageNode("y"), pooling.result_state, label="wrong")
+    )
+    with mg.CommandBuffer() as commands:
+        with pytest.raises(mg.GeometryError, match=r"Graph: wrong: PoolingMaxGrad(.*\n)*  PoolingMax .*2x4x4x2 -> "):
+            graph.encode(commands, [image(2, 4, 4, 2), image(2, 6, 6, 2)])
+        assert not commands._dispatches
+
+
 def test_labels_that_do_not_fit_are_refused_before_anything_is_dispatched() -> None:
     _, _, ends = trained()
     graph = mg.Graph(ends)
@@ -291,6 +303,9 @@ def test_missing_and_wrong_sources_are_named() -> None:
         graph.encode(commands, [pictures], [answers])
     with pytest.raises(mg.FormatError, match="command_buffer is None"):
         graph.encode(None, [pictures], [answers])  # type: ignore[arg-type]
+    nameless = mg.Graph(mg.LossNode(mg.ImageNode(), descriptor=MEAN_SQUARED, label="error"))
+    with mg.CommandBuffer() as commands, pytest.raises(mg.GeometryError, match="the graph takes 1: one for error$"):
+        nameless.encode(commands, [pictures])
 
 
 def test_a_cycle_is_found_when_the_graph_is_made() -> None:

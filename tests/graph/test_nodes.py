@@ -494,6 +494,11 @@ def test_wrong_arguments_of_nodes_are_named() -> None:
         mg.NeuronReLUNode(image).gradient_filter(mg.NeuronReLUNode(image))  # type: ignore[arg-type]
     with pytest.raises(mg.FormatError, match="gradient_state is None"):
         mg.NeuronGradientNode(image, image, None)  # type: ignore[arg-type]
+    pooling = mg.PoolingAverageNode(image, 2, label="half")
+    with pytest.raises(mg.FormatError, match="gradient_state is that of <PoolingAverageNode 'half'>.*for PoolingMax$"):
+        mg.PoolingMaxGradientNode(image, image, pooling.result_state)  # type: ignore[arg-type]
+    with pytest.raises(mg.FormatError, match="NeuronReLUNode.*node_handler is 3"):
+        mg.NeuronReLUNode(image).training_graph(image, 3)  # type: ignore[arg-type]
     with pytest.raises(mg.GeometryError, match="sources is empty"):
         mg.ConcatenationNode([])
     with pytest.raises(mg.GeometryError, match="sources has 3 images; it has to have 2"):

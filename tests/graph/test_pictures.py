@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad.graph.drawing import svg
 
 
 def make() -> mg.Graph:
@@ -84,6 +86,26 @@ def test_an_svg_is_well_formed_and_inside_its_frame(tmp_path: Path) -> None:
         assert 0 <= x <= width - float(box.attrib["width"]) and 0 <= y <= height - float(box.attrib["height"])
         boxes.append((x, y))
     assert len(set(boxes)) == len(boxes) == len(NAMES) + 1
+
+
+@pytest.mark.parametrize(
+    ("label", "in_mermaid", "in_svg"),
+    [
+        ('a "q" #1; `x`', "a #quot;q#quot; #35;1; #96;x#96;", 'a "q" #1; `x`'),
+        ("two\nlines", "two lines", "two lines"),
+        ("1. first", "1#46; first", "1. first"),
+        ("\x07\x1b[1m", "\ufffd\ufffd[1m", "\ufffd\ufffd[1m"),
+        (7, "7", "7"),
+    ],
+)
+def test_any_label_can_be_drawn_and_printed(label: Any, in_mermaid: str, in_svg: str) -> None:
+    graph = mg.Graph(mg.NeuronReLUNode(mg.ImageNode(label), label=label))
+    graph.plan([SOURCE])
+    chart = graph.draw()
+    assert f'n0(["{in_mermaid}<br/>source image"])' in chart and f'n1["{in_mermaid}<br/>NeuronReLUNode"]' in chart
+    texts = [element.text for element in ElementTree.fromstring(svg(graph)).iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count(in_svg) == 2
+    assert len(str(graph).splitlines()) == 6
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:
