@@ -1,0 +1,65 @@
+"""Neurons, softmax and dropout, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.errors import FormatError
+from mpsgrad.functional.arrays import run_both, run_forward, run_gradient
+from mpsgrad.kernels.dropout import Dropout, DropoutGradient
+from mpsgrad.kernels.neuron import Neuron, NeuronGradient
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
+
+
+def dropout(source: Any, keep_probability: float, *, seed: int = 0) -> np.ndarray:
+    """``x / keep_probability`` where the mask that ``seed`` draws keeps it, else 0 (``Dropout``)."""
+    return run_forward(Dropout(keep_probability, seed=seed), source)
+
+
+def dropout_gradient(source_gradient: Any, keep_probability: float, *, seed: int = 0) -> np.ndarray:
+    """``g / keep_probability`` with the same mask (``DropoutGradient``)."""
+    forward, gradient = Dropout(keep_probability, seed=seed), DropoutGradient(keep_probability, seed=seed)
+    return run_both(forward, gradient, source_gradient, source_gradient)[0]
+
+
+def soft_max(source: Any) -> np.ndarray:
+    """``exp(x) / sum(exp(x))`` over the channels (``SoftMax``)."""
+    return run_forward(SoftMax(), source)
+
+
+def soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
+    """``y * (g - sum(g * y))``; takes the forward **result** ``y`` (``SoftMaxGradient``)."""
+    return run_gradient(SoftMax(), SoftMaxGradient(), source_gradient, result)[0]
+
+
+def log_soft_max(source: Any) -> np.ndarray:
+    """``x - log(sum(exp(x)))`` over the channels (``LogSoftMax``)."""
+    return run_forward(LogSoftMax(), source)
+
+
+def log_soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
+    """``g - exp(y) * sum(g)``; takes the forward **result** ``y`` (``LogSoftMaxGradient``)."""
+    return run_gradient(LogSoftMax(), LogSoftMaxGradient(), source_gradient, result)[0]
+
+
+def _neuron_descriptor(neuron_type: str | NeuronType, parameters: dict[str, Any]) -> NeuronDescriptor:
+    if isinstance(neuron_type, str):
+        if neuron_type.upper() not in NeuronType.__members__:
+            names = ", ".join(name.lower() for name in NeuronType.__members__)
+            raise FormatError(f"neuron: neuron_type is {neuron_type!r}; it has to be one of {names}")
+        neuron_type = NeuronType[neuron_type.upper()]
+    return NeuronDescriptor(neuron_type, **parameters)
+
+
+def neuron(source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:
+    """The activation ``neuron_type`` with the ``parameters`` a, b, c or data of ``NeuronDescriptor`` (``Neuron``)."""
+    return run_forward(Neuron(_neuron_descriptor(neuron_type, parameters)), source)
+
+
+def neuron_gradient(source_gradient: Any, source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:
+    """``g * f'(x)`` for the forward source ``x`` (``NeuronGradient``)."""
+    descriptor = _neuron_descriptor(neuron_type, parameters)
+    return run_gradient(Neuron(descriptor), NeuronGradient(descriptor), source_gradient, source)[0]

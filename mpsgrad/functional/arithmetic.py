@@ -1,0 +1,133 @@
+"""Arithmetic of two images and its gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.errors import FormatError
+from mpsgrad.functional.arrays import array_like, image_of
+from mpsgrad.kernels.arithmetic import (
+    Add,
+    AddGradient,
+    Arithmetic,
+    ArithmeticGradient,
+    Compare,
+    ComparisonType,
+    Divide,
+    DivideGradient,
+    Multiply,
+    MultiplyGradient,
+    Subtract,
+    SubtractGradient,
+)
+
+
+def _arithmetic(cls: type[Arithmetic], primary: Any, secondary: Any, properties: dict[str, float]) -> Any:
+    """The kernel, which spreads extents of 1 over the other image's, and both images."""
+    images = image_of(primary), image_of(secondary)
+    kernel = cls(records_clamp=True) if {"minimum_value", "maximum_value"} & properties.keys() else cls()
+    for which, own, other in (("primary", *images), ("secondary", *images[::-1])):
+        for name, extent in (("pixels_x", "width"), ("pixels_y", "height"), ("feature_channels", "feature_channels")):
+            if getattr(own, extent) == 1 and getattr(other, extent) > 1:
+                setattr(kernel, f"{which}_stride_in_{name}", 0)
+    for name, value in properties.items():
+        if name not in ("primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value"):
+            raise FormatError(f"{cls.__name__}: {name!r} is not a property that can be given")
+        setattr(kernel, name, value)
+    return kernel, *images
+
+
+def _arithmetic_result(cls: type[Arithmetic], primary: Any, secondary: Any, properties: dict[str, float]) -> np.ndarray:
+    kernel, *images = _arithmetic(cls, primary, secondary, properties)
+    with CommandBuffer() as commands:
+        result = kernel.encode(commands, *images)
+    return array_like(result, primary)
+
+
+def _arithmetic_gradients(
+    cls: type[Arithmetic],
+    gradient: type[ArithmeticGradient],
+    source_gradient: Any,
+    primary: Any,
+    secondary: Any,
+    properties: dict[str, float],
+) -> tuple[np.ndarray, np.ndarray]:
+    kernel, *images = _arithmetic(cls, primary, secondary, properties)
+    incoming, results = image_of(source_gradient), []
+    with CommandBuffer() as commands:
+        _, state = kernel.encode(commands, *images, return_state=True)
+        for is_secondary in (False, True):
+            image = images[is_secondary ^ gradient.takes_the_other_image]
+            made = gradient.of(kernel, is_secondary_source_filter=is_secondary)
+            results.append(made.encode(commands, incoming, image, state))
+    return array_like(results[0], primary), array_like(results[1], secondary)
+
+
+def add(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
+    """``x + y`` (``Add``). Extents of 1 are spread over the other image's, but not the batch.
+
+    ``properties`` are ``primary_scale``, ``secondary_scale``, ``bias``, ``minimum_value`` and ``maximum_value``.
+    """
+    return _arithmetic_result(Add, primary, secondary, properties)
+
+
+def add_gradient(
+    source_gradient: Any, primary: Any, secondary: Any, **properties: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients for both images; 0 for results that the limits changed (``AddGradient``)."""
+    return _arithmetic_gradients(Add, AddGradient, source_gradient, primary, secondary, properties)
+
+
+def subtract(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
+    """``x - y``, as ``add`` (``Subtract``)."""
+    return _arithmetic_result(Subtract, primary, secondary, properties)
+
+
+def subtract_gradient(
+    source_gradient: Any, primary: Any, secondary: Any, **properties: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients for both images (``SubtractGradient``)."""
+    return _arithmetic_gradients(Subtract, SubtractGradient, source_gradient, primary, secondary, properties)
+
+
+def multiply(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
+    """``x y``, as ``add`` (``Multiply``)."""
+    return _arithmetic_result(Multiply, primary, secondary, properties)
+
+
+def multiply_gradient(
+    source_gradient: Any, primary: Any, secondary: Any, **properties: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients for both images (``MultiplyGradient``)."""
+    return _arithmetic_gradients(Multiply, MultiplyGradient, source_gradient, primary, secondary, properties)
+
+
+def divide(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
+    """``x / y``, as ``add`` (``Divide``)."""
+    return _arithmetic_result(Divide, primary, secondary, properties)
+
+
+def divide_gradient(
+    source_gradient: Any, primary: Any, secondary: Any, **properties: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients for both images (``DivideGradient``)."""
+    return _arithmetic_gradients(Divide, DivideGradient, source_gradient, primary, secondary, properties)
+
+
+def compare(
+    primary: Any, secondary: Any, comparison: str | ComparisonType = "equal", *, threshold: float = 0.0
+) -> np.ndarray:
+    """1 where the ``comparison`` holds, else 0; ``|x - y| <= threshold`` is equality (``Compare``)."""
+    if isinstance(comparison, str):
+        if comparison.upper() not in ComparisonType.__members__:
+            names = ", ".join(name.lower() for name in ComparisonType.__members__)
+            raise FormatError(f"compare: comparison is {comparison!r}; it has to be one of {names}")
+        comparison = ComparisonType[comparison.upper()]
+    kernel, *images = _arithmetic(Compare, primary, secondary, {})
+    kernel.comparison_type, kernel.threshold = comparison, threshold
+    with CommandBuffer() as commands:
+        result = kernel.encode(commands, *images)
+    return array_like(result, primary)

@@ -1,0 +1,130 @@
+"""Slices, other shapes, concatenation and padding, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.errors import FormatError
+from mpsgrad.functional.arrays import Pair, array_like, image_of, pair_of, run_forward, run_gradient
+from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
+from mpsgrad.kernels.copies import Concatenation, ConcatenationGradient, Reshape, ReshapeGradient, Slice, SliceGradient
+from mpsgrad.kernels.pad import Pad, PadGradient
+
+
+def _slice(source: Any, offset: Pair, size: Pair | None, first_channel: int, channels: int | None) -> Slice:
+    kernel = Slice()
+    y, x = pair_of("offset", offset)
+    kernel.offset, kernel.source_feature_channel_offset = Offset(x, y), first_channel
+    if channels is not None:
+        kernel.source_feature_channel_max_count = channels
+    if size is not None:
+        height, width = pair_of("size", size)
+        kernel.clip_rect = Region(Origin(), Size(width, height))
+    return kernel
+
+
+def slice_image(
+    source: Any, *, offset: Pair = 0, size: Pair | None = None, first_channel: int = 0, channels: int | None = None
+) -> np.ndarray:
+    """The box of ``size`` pixels from ``offset`` on, and ``channels`` from ``first_channel``, a multiple of 4
+    (``Slice``); None: all that there are."""
+    return run_forward(_slice(source, offset, size, first_channel, channels), source)
+
+
+def slice_image_gradient(
+    source_gradient: Any,
+    source: Any,
+    *,
+    offset: Pair = 0,
+    size: Pair | None = None,
+    first_channel: int = 0,
+    channels: int | None = None,
+) -> np.ndarray:
+    """The gradient where the slice was, zeros elsewhere (``SliceGradient``)."""
+    forward = _slice(source, offset, size, first_channel, channels)
+    return run_gradient(forward, SliceGradient(), source_gradient, source)[0]
+
+
+def reshape(source: Any, height: int, width: int, channels: int) -> np.ndarray:
+    """The elements of each image in another shape, in their order (``Reshape``)."""
+    kernel = Reshape()
+    kernel.reshaped_height, kernel.reshaped_width, kernel.reshaped_feature_channels = height, width, channels
+    return run_forward(kernel, source)
+
+
+def reshape_gradient(source_gradient: Any, source: Any) -> np.ndarray:
+    """The gradient in the shape of the source (``ReshapeGradient``)."""
+    kernel = Reshape()
+    names = ("reshaped_height", "reshaped_width", "reshaped_feature_channels")
+    for name, extent in zip(names, np.shape(source_gradient)[-3:], strict=True):
+        setattr(kernel, name, extent)
+    return run_gradient(kernel, ReshapeGradient(), source_gradient, source)[0]
+
+
+def concatenation(*sources: Any, aligns_channels: bool = False) -> np.ndarray:
+    """The channels of all ``sources``; each begins at a multiple of 4 if it ``aligns_channels`` (``Concatenation``)."""
+    with CommandBuffer() as commands:
+        result = Concatenation(aligns_channels=aligns_channels).encode(commands, [image_of(each) for each in sources])
+    return array_like(result, sources[0])
+
+
+def concatenation_gradient(source_gradient: Any, *sources: Any, aligns_channels: bool = False) -> list[np.ndarray]:
+    """The gradient for each of the ``sources`` (``ConcatenationGradient``)."""
+    images, incoming = [image_of(each) for each in sources], image_of(source_gradient)
+    with CommandBuffer() as commands:
+        _, state = Concatenation(aligns_channels=aligns_channels).encode(commands, images, return_state=True)
+        results = [
+            ConcatenationGradient(index).encode(commands, incoming, image, state) for index, image in enumerate(images)
+        ]
+    return [array_like(result, source) for result, source in zip(results, sources, strict=True)]
+
+
+def _pad(before: Any, after: Any, edge_mode: str | EdgeMode, fill: Any) -> Pad:
+    sizes = []
+    for name, value in (("before", before), ("after", after)):
+        try:
+            y, x, *channels = value
+            (channel,) = channels or (0,)
+        except (TypeError, ValueError):
+            raise FormatError(f"{name} is {value!r}; it has to be (y, x) or (y, x, channels)") from None
+        sizes.append((x, y, channel))
+    fills = None if np.ndim(fill) == 0 else fill
+    kernel = Pad(sizes[0], sizes[1], fills)
+    if isinstance(edge_mode, str) and edge_mode.upper() not in EdgeMode.__members__:
+        names = ", ".join(name.lower() for name in EdgeMode.__members__)
+        raise FormatError(f"edge_mode is {edge_mode!r}; it has to be one of {names}")
+    kernel.edge_mode = EdgeMode[edge_mode.upper()] if isinstance(edge_mode, str) else edge_mode
+    if fills is None:
+        kernel.fill_value = fill
+    return kernel
+
+
+def pad(
+    source: Any,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    *,
+    edge_mode: str | EdgeMode = "zero",
+    fill: Any = 0.0,
+) -> np.ndarray:
+    """``source`` with so many rows, columns and, if given, channels (y, x, channels) before and after it (``Pad``).
+
+    ``edge_mode`` is ``"zero"``, ``"constant"``, ``"clamp"``, ``"mirror"`` or ``"mirror_with_edge"``; ``fill``, for
+    ``"constant"``, a number or one for each channel of the result.
+    """
+    return run_forward(_pad(before, after, edge_mode, fill), source)
+
+
+def pad_gradient(
+    source_gradient: Any,
+    source: Any,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    *,
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """The sum of the gradients of each element's copies (``PadGradient``)."""
+    return run_gradient(_pad(before, after, edge_mode, 0.0), PadGradient(), source_gradient, source)[0]

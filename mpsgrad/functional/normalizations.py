@@ -1,0 +1,211 @@
+"""Normalizations by statistics of the source, or of what surrounds each element, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.errors import FormatError
+from mpsgrad.functional.arrays import (
+    Pair,
+    array_like,
+    channels_of,
+    image_of,
+    pair_of,
+    run_both,
+    run_forward,
+    run_gradient,
+)
+from mpsgrad.image import Image
+from mpsgrad.kernels.batch_normalization import (
+    BatchNormalization,
+    BatchNormalizationGradient,
+    BatchNormalizationStatistics,
+    BatchNormalizationStatisticsGradient,
+)
+from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
+from mpsgrad.kernels.group_normalization import (
+    GroupNormalization,
+    GroupNormalizationGradient,
+    InstanceNormalization,
+    InstanceNormalizationGradient,
+)
+from mpsgrad.kernels.group_normalization_data_source import (
+    GroupNormalizationDataSource,
+    InstanceNormalizationDataSource,
+)
+from mpsgrad.kernels.response_normalization import (
+    CrossChannelNormalization,
+    CrossChannelNormalizationGradient,
+    LocalContrastNormalization,
+    LocalContrastNormalizationGradient,
+    SpatialNormalization,
+    SpatialNormalizationGradient,
+)
+
+
+def _normalization(source: Any, gamma: Any, beta: Any, epsilon: float, mean: Any = None, variance: Any = None) -> Any:
+    channels = channels_of("source", source)
+    data_source = BatchNormalizationDataSource.from_arrays(
+        gamma=np.ones(channels, np.float32) if gamma is None else np.ascontiguousarray(gamma),
+        beta=np.zeros(channels, np.float32) if beta is None else np.ascontiguousarray(beta),
+        mean=np.zeros(channels, np.float32) if mean is None else np.ascontiguousarray(mean),
+        variance=np.ones(channels, np.float32) if variance is None else np.ascontiguousarray(variance),
+        epsilon=epsilon,
+    )
+    return BatchNormalization(data_source)
+
+
+def batch_normalization(
+    source: Any,
+    gamma: Any = None,
+    beta: Any = None,
+    *,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: float = 1e-5,
+) -> np.ndarray:
+    """``gamma * (x - mean) / sqrt(variance + epsilon) + beta`` for each channel (``BatchNormalization``).
+
+    Without ``mean`` and ``variance`` those of the batch are used (the variance divided by the count). ``gamma`` None is
+    1, ``beta`` None is 0.
+    """
+    if (mean is None) != (variance is None):
+        raise FormatError("batch_normalization: mean and variance have to be given both or not at all")
+    kernel = _normalization(source, gamma, beta, epsilon, mean, variance)
+    if mean is not None:
+        return run_forward(kernel, source)
+    image = image_of(source)
+    destination = Image(image.descriptor)
+    state = kernel.result_state(image, destination_image=destination)
+    with CommandBuffer() as commands:
+        BatchNormalizationStatistics().encode_batch(commands, image.batch_representation(), state)
+        kernel.encode(commands, image, batch_normalization_state=state, destination_image=destination)
+    return array_like(destination, source)
+
+
+def batch_normalization_gradient(
+    source_gradient: Any, source: Any, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, gamma and beta, through the batch's own statistics
+    (``BatchNormalizationStatisticsGradient``, ``BatchNormalizationGradient``)."""
+    kernel = _normalization(source, gamma, beta, epsilon)
+    image, incoming = image_of(source), image_of(source_gradient)
+    state = kernel.result_state(image, destination_image=Image(image.descriptor))
+    images, gradients = image.batch_representation(), incoming.batch_representation()
+    with CommandBuffer() as commands:
+        BatchNormalizationStatistics().encode_batch(commands, images, state)
+        BatchNormalizationStatisticsGradient().encode_batch(commands, gradients, images, state)
+        result = BatchNormalizationGradient().encode(commands, incoming, image, state)
+    return array_like(result, source), np.array(state.gradient_for_gamma), np.array(state.gradient_for_beta)
+
+
+def _gamma_and_beta(source: Any, gamma: Any, beta: Any) -> dict[str, Any]:
+    channels = channels_of("source", source)
+    return {
+        "gamma": np.ones(channels, np.float32) if gamma is None else np.ascontiguousarray(gamma),
+        "beta": np.zeros(channels, np.float32) if beta is None else np.ascontiguousarray(beta),
+    }
+
+
+def _instance_normalization(source: Any, gamma: Any, beta: Any, epsilon: float) -> InstanceNormalization:
+    parameters = _gamma_and_beta(source, gamma, beta)
+    return InstanceNormalization(InstanceNormalizationDataSource.from_arrays(**parameters, epsilon=epsilon))
+
+
+def _group_normalization(source: Any, groups: int, gamma: Any, beta: Any, epsilon: float) -> GroupNormalization:
+    parameters = _gamma_and_beta(source, gamma, beta)
+    return GroupNormalization(GroupNormalizationDataSource.from_arrays(groups, **parameters, epsilon=epsilon))
+
+
+def instance_normalization(source: Any, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5) -> np.ndarray:
+    """``gamma * (x - mean) / sqrt(variance + epsilon) + beta``, the statistics those of each image and channel
+    (``InstanceNormalization``)."""
+    return run_forward(_instance_normalization(source, gamma, beta, epsilon), source)
+
+
+def instance_normalization_gradient(
+    source_gradient: Any, source: Any, gamma: Any = None, *, epsilon: float = 1e-5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, gamma and beta, the last two summed over the batch
+    (``InstanceNormalizationGradient``)."""
+    kernel = _instance_normalization(source, gamma, None, epsilon)
+    result, state = run_both(kernel, InstanceNormalizationGradient(), source_gradient, source)
+    return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
+
+
+def group_normalization(
+    source: Any, groups: int, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5
+) -> np.ndarray:
+    """The same with the statistics of each image and group of channels (``GroupNormalization``)."""
+    return run_forward(_group_normalization(source, groups, gamma, beta, epsilon), source)
+
+
+def group_normalization_gradient(
+    source_gradient: Any, source: Any, groups: int, gamma: Any = None, *, epsilon: float = 1e-5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients with respect to source, gamma and beta, the last two summed over the batch
+    (``GroupNormalizationGradient``)."""
+    kernel = _group_normalization(source, groups, gamma, None, epsilon)
+    result, state = run_both(kernel, GroupNormalizationGradient(), source_gradient, source)
+    return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
+
+
+def _with_values(kernel: Any, parameters: dict[str, float]) -> Any:
+    for name, value in parameters.items():
+        if name not in kernel._parameter_names:
+            known = ", ".join(kernel._parameter_names)
+            raise FormatError(f"{type(kernel).__name__}: there is no {name}; it has {known}")
+        setattr(kernel, name, value)
+    return kernel
+
+
+def cross_channel_normalization(source: Any, *, kernel: int = 5, **parameters: float) -> np.ndarray:
+    """``x / (delta + alpha / N * sum(x**2)) ** beta`` over ``kernel`` channels (``CrossChannelNormalization``)."""
+    return run_forward(_with_values(CrossChannelNormalization(kernel), parameters), source)
+
+
+def cross_channel_normalization_gradient(
+    source_gradient: Any, source: Any, *, kernel: int = 5, **parameters: float
+) -> np.ndarray:
+    """Its gradient (``CrossChannelNormalizationGradient``)."""
+    forward, gradient = CrossChannelNormalization(kernel), CrossChannelNormalizationGradient(kernel)
+    kernels = _with_values(forward, parameters), _with_values(gradient, parameters)
+    return run_gradient(*kernels, source_gradient, source)[0]
+
+
+def spatial_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
+    """The same over a window of pixels of each channel (``SpatialNormalization``)."""
+    height, width = pair_of("kernel", kernel)
+    return run_forward(_with_values(SpatialNormalization(kernel_width=width, kernel_height=height), parameters), source)
+
+
+def spatial_normalization_gradient(
+    source_gradient: Any, source: Any, *, kernel: Pair, **parameters: float
+) -> np.ndarray:
+    """Its gradient (``SpatialNormalizationGradient``)."""
+    height, width = pair_of("kernel", kernel)
+    window: dict[str, Any] = {"kernel_width": width, "kernel_height": height}
+    forward = _with_values(SpatialNormalization(**window), parameters)
+    gradient = _with_values(SpatialNormalizationGradient(**window), parameters)
+    return run_gradient(forward, gradient, source_gradient, source)[0]
+
+
+def local_contrast_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
+    """``pm + ps * (x - p0 * mean) / (delta + alpha * variance) ** beta`` (``LocalContrastNormalization``)."""
+    height, width = pair_of("kernel", kernel)
+    forward = LocalContrastNormalization(kernel_width=width, kernel_height=height)
+    return run_forward(_with_values(forward, parameters), source)
+
+
+def local_contrast_normalization_gradient(
+    source_gradient: Any, source: Any, *, kernel: Pair, **parameters: float
+) -> np.ndarray:
+    """Its gradient (``LocalContrastNormalizationGradient``)."""
+    height, width = pair_of("kernel", kernel)
+    window: dict[str, Any] = {"kernel_width": width, "kernel_height": height}
+    forward = _with_values(LocalContrastNormalization(**window), parameters)
+    gradient = _with_values(LocalContrastNormalizationGradient(**window), parameters)
+    return run_gradient(forward, gradient, source_gradient, source)[0]

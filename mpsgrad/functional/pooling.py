@@ -1,0 +1,110 @@
+"""Pooling and its gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.functional.arrays import Pair, dilated_window_of, pair_of, run_forward, run_gradient, window_of, with_edges
+from mpsgrad.geometry import EdgeMode
+from mpsgrad.kernels.pooling import (
+    DilatedPoolingMax,
+    DilatedPoolingMaxGradient,
+    PoolingAverage,
+    PoolingAverageGradient,
+    PoolingL2Norm,
+    PoolingL2NormGradient,
+)
+from mpsgrad.padding import Padding
+
+
+def pooling_max(
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """The largest value of each window (``PoolingMax``, ``DilatedPoolingMax``)."""
+    window = dilated_window_of(kernel, stride, dilation)
+    return run_forward(with_edges(DilatedPoolingMax(**window), padding, edge_mode), source)
+
+
+def pooling_max_gradient(
+    source_gradient: Any,
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    dilation: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """Each window's gradient at its first maximum in row-major order (``PoolingMaxGradient``)."""
+    window = dilated_window_of(kernel, stride, dilation)
+    forward = with_edges(DilatedPoolingMax(**window), padding, edge_mode)
+    return run_gradient(forward, DilatedPoolingMaxGradient(**window), source_gradient, source)[0]
+
+
+def _average(kernel: Pair, stride: Pair, padding: Any, edge_mode: Any, zero_pad_size: Pair) -> PoolingAverage:
+    forward = with_edges(PoolingAverage(**window_of(kernel, stride)), padding, edge_mode)
+    forward.zero_pad_size_y, forward.zero_pad_size_x = pair_of("zero_pad_size", zero_pad_size)
+    return forward
+
+
+def pooling_average(
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+    zero_pad_size: Pair = 0,
+) -> np.ndarray:
+    """The mean of each window; with ``edge_mode="clamp"`` of its part inside the image (``PoolingAverage``)."""
+    return run_forward(_average(kernel, stride, padding, edge_mode, zero_pad_size), source)
+
+
+def pooling_average_gradient(
+    source_gradient: Any,
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+    zero_pad_size: Pair = 0,
+) -> np.ndarray:
+    """Each window's gradient shared out over its pixels (``PoolingAverageGradient``)."""
+    forward = _average(kernel, stride, padding, edge_mode, zero_pad_size)
+    return run_gradient(forward, PoolingAverageGradient(**window_of(kernel, stride)), source_gradient, source)[0]
+
+
+def pooling_l2_norm(
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """The square root of the sum of squares of each window (``PoolingL2Norm``)."""
+    return run_forward(with_edges(PoolingL2Norm(**window_of(kernel, stride)), padding, edge_mode), source)
+
+
+def pooling_l2_norm_gradient(
+    source_gradient: Any,
+    source: Any,
+    *,
+    kernel: Pair,
+    stride: Pair = 1,
+    padding: str | Pair | Padding = "same",
+    edge_mode: str | EdgeMode = "zero",
+) -> np.ndarray:
+    """``g * x / y`` for each window, 0 where the norm ``y`` is 0 (``PoolingL2NormGradient``)."""
+    window = window_of(kernel, stride)
+    forward = with_edges(PoolingL2Norm(**window), padding, edge_mode)
+    return run_gradient(forward, PoolingL2NormGradient(**window), source_gradient, source)[0]

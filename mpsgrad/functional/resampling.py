@@ -1,0 +1,83 @@
+"""Upsampling, resizing and cropping, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.functional.arrays import Pair, pair_of, run_forward, run_gradient
+from mpsgrad.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeBilinearGradient
+from mpsgrad.kernels.upsampling import (
+    ResizeBilinear,
+    ResizeBilinearGradient,
+    UpsamplingBilinear,
+    UpsamplingBilinearGradient,
+    UpsamplingNearest,
+    UpsamplingNearestGradient,
+)
+
+
+def _factors(factor: Any) -> dict[str, Any]:
+    y, x = factor if isinstance(factor, tuple) and len(factor) == 2 else (factor, factor)
+    return {"scale_factor_x": x, "scale_factor_y": y}
+
+
+def upsampling_nearest(source: Any, *, factor: float | tuple[float, float]) -> np.ndarray:
+    """``x[floor(o / factor)]``; a pair of factors is (y, x) (``UpsamplingNearest``)."""
+    return run_forward(UpsamplingNearest(**_factors(factor)), source)
+
+
+def upsampling_nearest_gradient(
+    source_gradient: Any, source: Any, *, factor: float | tuple[float, float]
+) -> np.ndarray:
+    """The sum over the pixels that were copied from each (``UpsamplingNearestGradient``)."""
+    factors = _factors(factor)
+    return run_gradient(UpsamplingNearest(**factors), UpsamplingNearestGradient(**factors), source_gradient, source)[0]
+
+
+def upsampling_bilinear(source: Any, *, factor: float | tuple[float, float], align_corners: bool = False) -> np.ndarray:
+    """Bilinear interpolation at ``o / factor``, without a shift by half a pixel (``UpsamplingBilinear``)."""
+    return run_forward(UpsamplingBilinear(**_factors(factor), align_corners=align_corners), source)
+
+
+def upsampling_bilinear_gradient(
+    source_gradient: Any, source: Any, *, factor: float | tuple[float, float], align_corners: bool = False
+) -> np.ndarray:
+    """Its transpose (``UpsamplingBilinearGradient``)."""
+    factors = _factors(factor)
+    forward = UpsamplingBilinear(**factors, align_corners=align_corners)
+    return run_gradient(forward, UpsamplingBilinearGradient(**factors), source_gradient, source)[0]
+
+
+def resize_bilinear(source: Any, *, size: Pair, align_corners: bool = False) -> np.ndarray:
+    """Bilinear interpolation to ``size`` (y, x) (``ResizeBilinear``)."""
+    height, width = pair_of("size", size)
+    kernel = ResizeBilinear(resize_width=width, resize_height=height, align_corners=align_corners)
+    return run_forward(kernel, source)
+
+
+def resize_bilinear_gradient(
+    source_gradient: Any, source: Any, *, size: Pair, align_corners: bool = False
+) -> np.ndarray:
+    """Its transpose (``ResizeBilinearGradient``)."""
+    height, width = pair_of("size", size)
+    arguments: dict[str, Any] = {"resize_width": width, "resize_height": height, "align_corners": align_corners}
+    return run_gradient(ResizeBilinear(**arguments), ResizeBilinearGradient(**arguments), source_gradient, source)[0]
+
+
+def _crops(size: Pair, regions: Any) -> CropAndResizeBilinear:
+    height, width = pair_of("size", size)
+    return CropAndResizeBilinear(resize_width=width, resize_height=height, regions=regions)
+
+
+def crop_and_resize(source: Any, regions: Any, *, size: Pair) -> np.ndarray:
+    """Each of ``regions``, (x, y, width, height) in parts of the image, resized to ``size`` (y, x), one after the other
+    in the channels (``CropAndResizeBilinear``)."""
+    return run_forward(_crops(size, regions), source)
+
+
+def crop_and_resize_gradient(source_gradient: Any, source: Any, regions: Any) -> np.ndarray:
+    """Each pixel adds up what read it (``CropAndResizeBilinearGradient``)."""
+    forward = _crops(np.shape(source_gradient)[-3:-1], regions)
+    return run_gradient(forward, CropAndResizeBilinearGradient(), source_gradient, source)[0]
