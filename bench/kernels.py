@@ -12,12 +12,12 @@ from itertools import repeat
 
 import mpsgrad as mg
 from mpsgrad.errors import MPSGradError
-from mpsgrad.shader import FAMILIES
+from mpsgrad.shader import families
 
 
 def all_kernels() -> list[tuple[str, str]]:
     """The names of all families of kernels, each with the Metal types of images that it is for."""
-    return [(name, dtype) for name, family in FAMILIES.items() for dtype in family.dtypes]
+    return [(name, dtype) for name, family in families().items() for dtype in family.dtypes]
 
 
 def compile_kernels(device: mg.Device, kernels: Sequence[tuple[str, str]]) -> None:
@@ -31,4 +31,4 @@ def compile_kernels(device: mg.Device, kernels: Sequence[tuple[str, str]]) -> No
 
 def _compile(identifier: str, name: str, dtype: str) -> None:
     with contextlib.suppress(MPSGradError):
-        FAMILIES[name].library(mg.find_device(identifier), dtype)
+        families()[name].library(mg.find_device(identifier), dtype)

@@ -24,7 +24,7 @@ from bench.gpu_timing import GPUTimer
 from bench.selection import all_cases, hardware
 from bench.summary import geometric_mean
 from bench.timing import Timer, WallTimer
-from mpsgrad.shader import FAMILIES
+from mpsgrad.shader import families
 from mpsgrad.tunables import CHOICES, Tunables, path, set_tunables, tunables, write
 
 OPS: Mapping[str, tuple[str, ...]] = {
@@ -80,7 +80,7 @@ def times(name: str, numbers: Tunables, device: mg.Device, timer: Timer, cases: 
 def use(device: mg.Device, numbers: Tunables) -> None:
     """Has kernels that are made from now on work with other numbers."""
     set_tunables(device.tuning, numbers)
-    for family in FAMILIES.values():
+    for family in families().values():
         family.forget_functions()
 
 

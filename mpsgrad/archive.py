@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mpsgrad import kernels
 from mpsgrad.devices import Device
 from mpsgrad.errors import ArchiveError, DeviceError, DeviceNotFoundError, MPSGradError
 from mpsgrad.geometry import EdgeMode, ImageCoordinate, Offset, Origin, Region, Size
@@ -122,6 +123,7 @@ def from_bytes(data: bytes, device: Device | None = None) -> Any:
         raise ArchiveError(f"not an archive of a kernel, or damaged: {error}") from error
     if version != VERSION:
         raise ArchiveError(f"the archive has version {version}; this package reads version {VERSION}")
+    kernels.import_all()
     try:
         cls = BaseKernel.classes[header["class"]]
         arguments = {name: _decode(value, arrays) for name, value in header["arguments"].items()}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mpsgrad.devices import Device, cache, default_device, find_device
 from mpsgrad.errors import MPSGradError, ShaderError
-from mpsgrad.shader import FAMILIES, ShaderFamily, shader_directory
+from mpsgrad.shader import ShaderFamily, families, shader_directory
 
 PROGRESS_AFTER_SECONDS = 1.0
 DTYPES_AT_IMPORT = ("float",)
@@ -55,7 +55,7 @@ def compile_library(device: Device | None = None) -> float:
 def _waiting(device: Device) -> list[Part]:
     return [
         (family, dtype)
-        for family in FAMILIES.values()
+        for family in families().values()
         if family.ahead_of_time
         for dtype in family.dtypes
         if dtype in DTYPES_AT_IMPORT and not _is_compiled(family, dtype, device)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mpsgrad import kernels
 from mpsgrad.devices import Device, Function, Library
 from mpsgrad.errors import ShaderError
 from mpsgrad.tunables import Tunables, tunables
@@ -227,7 +228,7 @@ class ShaderFamily:
 
     def __post_init__(self) -> None:
         if self.directory is None:
-            FAMILIES[self.name] = self
+            _families[self.name] = self
         self._libraries: dict[tuple[Device, str, str, tuple[tuple[str, Any], ...]], Library] = {}
         self._functions: dict[tuple[Device, str, str, str], Function] = {}
         self._lock = RLock()
@@ -303,8 +304,13 @@ class ShaderFamily:
             self._functions.clear()
 
 
-FAMILIES: dict[str, ShaderFamily] = {}
-"""The families of this package by their names."""
+_families: dict[str, ShaderFamily] = {}
+
+
+def families() -> dict[str, ShaderFamily]:
+    """The families of this package by their names, all of them: modules that were not imported yet are."""
+    kernels.import_all()
+    return _families
 
 
 def _place(error: BaseException) -> tuple[str | None, int | None]:

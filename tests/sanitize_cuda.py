@@ -110,10 +110,10 @@ def described(signature: Any) -> str:
 def kernels() -> set[str]:
     """All kernel functions of the package, as ``described`` says."""
     from mpsgrad.msl import translate
-    from mpsgrad.shader import FAMILIES
+    from mpsgrad.shader import families
 
     found: set[str] = set()
-    for family in FAMILIES.values():
+    for family in families().values():
         for dtype in family.dtypes:
             source = family.render(dtype, "nvidia").with_line_directives()
             found |= {described(each) for each in translate(source, "cuda").kernels.values()}

@@ -18,7 +18,7 @@ from mpsgrad import cli
 from mpsgrad.commands import devices as devices_command
 from mpsgrad.devices import available_devices, best_device, cuda_compiler, metal, opencl, unavailable
 from mpsgrad.msl import translate
-from mpsgrad.shader import FAMILIES, ShaderFamily, shader_directory
+from mpsgrad.shader import ShaderFamily, families, shader_directory
 
 registry: Any = importlib.import_module("mpsgrad.devices")
 
@@ -107,10 +107,10 @@ def rendered(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(name for name in FAMILIES if (shader_directory() / f"{name}.metal.j2").is_file())
+    "name", sorted(name for name in families() if (shader_directory() / f"{name}.metal.j2").is_file())
 )
 def test_render_prints_every_family_in_metal(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    family = FAMILIES[name]
+    family = families()[name]
     for dtype in family.dtypes:
         text = rendered(capsys, name, "--dtype", dtype)
         assert text == family.render(dtype, "apple").source
@@ -129,14 +129,14 @@ def test_render_takes_a_kernel_functions_name_and_a_dtype(capsys: pytest.Capture
 
 def test_render_shows_line_directives_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
     text = rendered(capsys, "soft_max", "--line-directives")
-    assert text == FAMILIES["soft_max"].render("float", "apple").with_line_directives()
+    assert text == families()["soft_max"].render("float", "apple").with_line_directives()
     assert '#line 1 "shaders/soft_max.metal.j2"' in text
 
 
 @pytest.mark.parametrize(("target", "device_family"), [("opencl", "cpu"), ("cuda", "nvidia")])
 def test_render_translates(capsys: pytest.CaptureFixture[str], target: Any, device_family: str) -> None:
     tunings = {device.identifier.partition(":")[0]: device.tuning for device in available_devices()}
-    source = FAMILIES["soft_max"].render("half", device_family, tunings.get(target)).with_line_directives()
+    source = families()["soft_max"].render("half", device_family, tunings.get(target)).with_line_directives()
     text = rendered(capsys, "soft_max", "--dtype", "half", "--for", target)
     assert text == translate(source, target, filename="shaders/soft_max.metal.j2").source
     assert {"opencl": "__kernel void ", "cuda": "__global__ void"}[target] in text
@@ -144,7 +144,7 @@ def test_render_translates(capsys: pytest.CaptureFixture[str], target: Any, devi
 
 def test_render_is_what_the_device_compiles(capsys: pytest.CaptureFixture[str]) -> None:
     device = mg.default_device()
-    source = FAMILIES["soft_max"].source(device, "float")
+    source = families()["soft_max"].source(device, "float")
     target = device.identifier.partition(":")[0]
     assert rendered(capsys, "soft_max", "--for", target) == device.translate(source, name="shaders/soft_max.metal.j2")
 
@@ -164,17 +164,17 @@ def test_render_suggests_a_name_and_lists_what_there_is(capsys: pytest.CaptureFi
 @pytest.fixture
 def own_family(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers as ``soft_max`` goes when it ends."""
-    monkeypatch.setitem(FAMILIES, "soft_max", FAMILIES["soft_max"])
+    monkeypatch.setitem(families(), "soft_max", families()["soft_max"])
 
 
 def test_render_names_the_dtypes_that_a_family_has(capsys: pytest.CaptureFixture[str], own_family: None) -> None:
-    FAMILIES["soft_max"] = ShaderFamily("soft_max", FAMILIES["soft_max"].structs, dtypes=("float",))
+    families()["soft_max"] = ShaderFamily("soft_max", families()["soft_max"].structs, dtypes=("float",))
     assert cli.main(["render", "soft_max", "--dtype", "half"]) == 2
     assert capsys.readouterr().err == "mpsgrad render: soft_max has no half kernels, only float\n"
 
 
 def test_render_uses_the_tunables_of_the_device(capsys: pytest.CaptureFixture[str], own_family: None) -> None:
-    family = FAMILIES["soft_max"]
+    family = families()["soft_max"]
     sizes = {"apple": 32, "cpu": 64, "nvidia": 96}
     tunables = {name: {"threads": size} for name, size in sizes.items()}
     ShaderFamily("soft_max", family.structs, family.constants, tunables, family.measured)
@@ -258,7 +258,7 @@ def test_the_module_runs_as_a_command() -> None:
     process = started("render", "soft_max", "--for", "metal")
     output, _ = process.communicate()
     assert process.returncode == 0
-    assert output == FAMILIES["soft_max"].render("float", "apple").source
+    assert output == families()["soft_max"].render("float", "apple").source
     process = started("render", "softmax")
     output, errors = process.communicate()
     assert (process.returncode, output) == (2, "")

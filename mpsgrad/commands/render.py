@@ -10,7 +10,7 @@ from functools import cache
 
 from mpsgrad.devices import available_devices
 from mpsgrad.msl import translate
-from mpsgrad.shader import DTYPES, FAMILIES, ShaderFamily
+from mpsgrad.shader import DTYPES, ShaderFamily, families
 
 DEVICE_FAMILIES = {"metal": "apple", "opencl": "cpu", "cuda": "nvidia"}
 
@@ -71,10 +71,10 @@ def _function_names(family: ShaderFamily) -> list[str]:
 
 def _find(name: str) -> ShaderFamily | None:
     """The family called ``name``, else the first with a kernel function of that name, or with forms of it."""
-    if name in FAMILIES:
-        return FAMILIES[name]
+    if name in families():
+        return families()[name]
     # Rendering takes its time: a kernel is mostly in the family that its name begins with.
-    likely_first = sorted(FAMILIES.values(), key=lambda family: not name.startswith(family.name))
+    likely_first = sorted(families().values(), key=lambda family: not name.startswith(family.name))
     for family in likely_first:
         if any(f"{function}_".startswith(f"{name}_") for function in _function_names(family)):
             return family
@@ -82,7 +82,7 @@ def _find(name: str) -> ShaderFamily | None:
 
 
 def _unknown(name: str) -> str:
-    existing = {family.name: _function_names(family) for family in FAMILIES.values()}
+    existing = {family.name: _function_names(family) for family in families().values()}
     candidates = [*existing, *(function for functions in existing.values() for function in functions)]
     close = difflib.get_close_matches(name, dict.fromkeys(candidates), n=1)
     lines = [f"mpsgrad render: there is no {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")]

@@ -16,7 +16,7 @@ from rich.table import Table
 from mpsgrad.devices.cuda_compiler import OWN_MATH, KernelUsage, architectures, compile_cubin, kernel_usages
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import translate
-from mpsgrad.shader import FAMILIES, ShaderFamily
+from mpsgrad.shader import ShaderFamily, families
 
 DEVICE_FAMILY = "nvidia"
 DEFAULT_ARCHITECTURE = "sm_90"
@@ -55,9 +55,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints a row for each kernel; status 2 for a family or an architecture that there is not."""
-    unknown = [name for name in arguments.names if name not in FAMILIES]
+    unknown = [name for name in arguments.names if name not in families()]
     if unknown:
-        print(f"mpsgrad report: there is no family {unknown[0]!r}; there are {', '.join(FAMILIES)}", file=sys.stderr)
+        print(f"mpsgrad report: there is no family {unknown[0]!r}; there are {', '.join(families())}", file=sys.stderr)
         return 2
     known = [f"sm_{number}" for number in architectures()]
     if arguments.architecture not in known:
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 2
-    rows = reports([FAMILIES[name] for name in arguments.names or FAMILIES], arguments.architecture)
+    rows = reports([families()[name] for name in arguments.names or families()], arguments.architecture)
     if arguments.json:
         kernels = [{**dataclasses.asdict(row), **dataclasses.asdict(row.usage)} for row in rows]
         for kernel in kernels:

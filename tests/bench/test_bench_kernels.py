@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import mpsgrad as mg
 from bench.kernels import all_kernels, compile_kernels
-from mpsgrad.shader import FAMILIES
+from mpsgrad.shader import families
 
 
 def test_they_are_in_the_cache_then(device: mg.Device, tmp_path, monkeypatch):
     monkeypatch.setenv("MPSGRAD_CACHE", str(tmp_path))
     monkeypatch.setenv("MPSGRAD_COMPILES_FOR_ANOTHER", "1")
-    family = FAMILIES["fill"]
+    family = families()["fill"]
     assert ("fill", "float") in all_kernels()
     source = family.source(device, "float")
     assert not device.is_compiled(source, name=family.path)

@@ -35,10 +35,10 @@ register = shader.ShaderFamily.__post_init__
 def register_few(family):
     register(family)
     if family.name not in ("fill", "optimizer"):
-        shader.FAMILIES.pop(family.name, None)
+        shader._families.pop(family.name, None)
 shader.ShaderFamily.__post_init__ = register_few
 spec.loader.exec_module(package)
-assert set(shader.FAMILIES) == {"fill", "optimizer"}
+assert set(shader.families()) == {"fill", "optimizer"}
 """
 """Imports the package with two families to compile ahead of time, so that a first import takes seconds."""
 
@@ -193,6 +193,19 @@ def test_only_the_import_of_the_package_itself_compiles(tmp_path, arguments, com
     }  # fmt: skip
     process = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=variables, timeout=300)
     assert process.returncode == (77 if compiles else 0), process.stderr
+
+
+def test_modules_are_imported_when_their_names_are_used():
+    """Where the kernels are compiled already, as for this process."""
+    code = """
+import sys, mpsgrad as mg
+names = {"mpsgrad.kernels.neuron", "mpsgrad.graph", "mpsgrad.functional", "mpsgrad.archive"}
+assert not names & sys.modules.keys()
+assert mg.Neuron.__module__ == "mpsgrad.kernels.neuron"
+assert callable(mg.functional.neuron) and "mpsgrad.kernels.pooling" in sys.modules and "ImageNode" in dir(mg)
+assert "mpsgrad.graph" not in sys.modules
+"""
+    succeeded(run(code))
 
 
 WITHOUT_PYOPENCL = "import sys\nsys.modules['pyopencl'] = None\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.shader import FAMILIES, ParameterStruct, ShaderFamily, shader_directory
+from mpsgrad.shader import ParameterStruct, ShaderFamily, families, shader_directory
 
 BODY = """// Writes one number.
 {% include "prelude.metal.j2" %}
@@ -106,7 +106,7 @@ def test_an_error_in_an_included_file_names_that_file(tmp_path, line, at):
 
 
 def test_an_error_in_a_packaged_include_names_it_by_the_package():
-    rendering = FAMILIES["soft_max"].render()
+    rendering = families()["soft_max"].render()
     assert {file for file, _ in rendering.origins} >= {"shaders/soft_max.metal.j2", "shaders/image.metal.j2"}
 
 
@@ -172,10 +172,10 @@ def test_each_line_says_where_it_came_from(tmp_path):
     assert "\x01" not in rendering.source and "\x02" not in rendering.source
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(families()))
 def test_line_directives_lead_to_the_text_of_the_template(name):
     """A rendered line without an expression is the template's line that it claims to be."""
-    family = FAMILIES[name]
+    family = families()[name]
     for dtype in family.dtypes:
         rendering = family.render(dtype)
         files = {file: _template_lines(file) for file in {file for file, _ in rendering.origins}}
@@ -194,14 +194,14 @@ def _template_lines(file: str) -> list[str]:
     return (path if path.is_file() else shader_directory() / "lib" / name).read_text().splitlines()
 
 
-CASES = [(name, dtype) for name in sorted(FAMILIES) for dtype in FAMILIES[name].dtypes]
+CASES = [(name, dtype) for name in sorted(families()) for dtype in families()[name].dtypes]
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=["-".join(case) for case in CASES])
 def test_every_family_renders_to_tidy_text(name, dtype):
     """For every family of devices; most render the same for all."""
     devices = ("cpu", None), ("cpu", "cpu-avx2"), ("apple", None), ("nvidia", None)
-    for source in {FAMILIES[name].render(dtype, *device).source for device in devices}:
+    for source in {families()[name].render(dtype, *device).source for device in devices}:
         assert "{{" not in source and "{%" not in source
         assert not re.search(r"[ \t]$", source, re.MULTILINE), "trailing blanks"
         assert "\n\n\n" not in source, "two empty lines"
@@ -212,11 +212,11 @@ def test_a_family_takes_the_tunables_of_its_device(tmp_path):
     family = ShaderFamily("tuned", (), {"tile": 1, "other": 2}, {"cpu": {"tile": 8}}, directory=tmp_path)
     assert family.render("float", "cpu").source == "8 2\n"
     assert family.render("float", "apple").source == "1 2\n"
-    assert "tuned" not in FAMILIES
+    assert "tuned" not in families()
 
 
 def test_functions_and_libraries_are_made_once():
-    family, device = FAMILIES["soft_max"], mg.default_device()
+    family, device = families()["soft_max"], mg.default_device()
     assert family.library(device, "float") is family.library(device, "float")
     assert family.function(device, "soft_max", "half") is family.function(device, "soft_max", "half")
     with pytest.raises(KeyError, match="no kernel function 'nonsense'; there are .*soft_max"):

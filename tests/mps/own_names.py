@@ -15,16 +15,19 @@ Name = tuple[str, str]
 """The name of the class that defines an attribute, and the attribute's."""
 
 
+def _exported() -> dict[str, Any]:
+    return {name: getattr(mg, name) for name in dir(mg) if not name.startswith("_")}
+
+
 def public_classes() -> dict[str, type]:
     """The classes that ``mpsgrad`` exports, exceptions apart."""
-    exported = {name: value for name, value in vars(mg).items() if inspect.isclass(value) and not name.startswith("_")}
+    exported = {name: value for name, value in _exported().items() if inspect.isclass(value)}
     return {name: cls for name, cls in exported.items() if not issubclass(cls, Exception)}
 
 
 def public_values() -> set[str]:
     """What ``mpsgrad`` exports besides classes and the modules of its parts."""
-    exported = {name: value for name, value in vars(mg).items() if not name.startswith("_")}
-    return {name for name, value in exported.items() if not inspect.isclass(value) and not inspect.ismodule(value)}
+    return {name for name, value in _exported().items() if not inspect.isclass(value) and not inspect.ismodule(value)}
 
 
 def public_attributes() -> set[Name]:

@@ -11,11 +11,11 @@ from mpsgrad.commands.report import report
 from mpsgrad.devices.cuda_compiler import OWN_MATH, compile_cubin
 from mpsgrad.msl import translate
 from mpsgrad.msl.lint import lint
-from mpsgrad.shader import FAMILIES
+from mpsgrad.shader import families
 
 MOST_SPILLED_BYTES = 32
 """What a thread of our own kernels may store of its registers to memory: a few values that are needed late."""
-SHADERS = [(family, dtype) for family in FAMILIES.values() for dtype in family.dtypes]
+SHADERS = [(family, dtype) for family in families().values() for dtype in family.dtypes]
 
 EVERY_CONSTRUCT = (
     LIBRARY
@@ -89,7 +89,7 @@ def test_own_shaders_stay_in_registers(family, dtype) -> None:
 @needs_compiler
 def test_products_of_matrices_compile_for_the_oldest_gpus() -> None:
     """Turing lacks the larger product and copies that are made meanwhile."""
-    assert report(FAMILIES["convolution_weights_matrices_64x128x32x3"], "half", "sm_75")
+    assert report(families()["convolution_weights_matrices_64x128x32x3"], "half", "sm_75")
 
 
 @needs_compiler
