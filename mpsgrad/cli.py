@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from mpsgrad.commands import check, devices, render, report, run, train
 from mpsgrad.errors import MPSGradError
 
+INTERRUPTED = 130
+"""128 and the number of the signal, as shells have it."""
+
 COMMANDS = (check, devices, render, report, run, train)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit status: 0, 1 after an error, 2 for wrong usage."""
+    """Runs the command line and returns its exit status: 0, 1 after an error, 2 for wrong usage, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="mpsgrad", description="The gradient kernels of Metal Performance Shaders, on Apple GPUs and on any CPU."
     )
@@ -31,5 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (MPSGradError, OSError, MemoryError) as error:
-        print(f"mpsgrad: {error}", file=sys.stderr)
+        print(f"mpsgrad: {error or type(error).__name__}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt as interrupt:
+        print("; ".join(["mpsgrad: interrupted", *map(str, interrupt.args)]), file=sys.stderr)
+        return INTERRUPTED

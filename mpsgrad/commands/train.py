@@ -138,15 +138,18 @@ def _train_model(arguments: argparse.Namespace, device: Device) -> int:
         precision=arguments.precision or "float32",
     )
     name = f"{Path(settings.model).stem}-{settings.data.partition(':')[0]}"
-    train(
-        settings,
-        device=device,
-        output=arguments.output or Path("runs") / name,
-        console=Console(),
-        resumes=bool(arguments.resume),
-        checkpoint_steps=arguments.checkpoint_steps,
-        tensorboard=bool(arguments.tensorboard),
-    )
+    try:
+        train(
+            settings,
+            device=device,
+            output=arguments.output or Path("runs") / name,
+            console=Console(),
+            resumes=bool(arguments.resume),
+            checkpoint_steps=arguments.checkpoint_steps,
+            tensorboard=bool(arguments.tensorboard),
+        )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("--resume goes on from the last checkpoint") from None
     return 0
 
 

@@ -54,8 +54,8 @@ class GraphNetwork:
     In mixed precision images are in float16, and parameters, their gradients, what the optimizer keeps, and sums stay
     in float32. The loss is scaled; a step whose gradients overflow is left out (``LossScale``).
 
-    Raises ``ModelError`` if ``build`` fails, for a result other than 1 x 1 x ``classes`` scores, and for two nodes with
-    parameters of one label.
+    Raises ``ModelError`` if ``build`` fails, for a result other than 1 x 1 x ``classes`` scores, for two nodes with
+    parameters of one label, and if there is nothing to train.
     """
 
     def __init__(
@@ -91,6 +91,8 @@ class GraphNetwork:
         )
         self.inference = self.training.inference_graph(SoftMaxNode(scores))
         self._check_scores(ImageDescriptor(self._format, width, height, channels))
+        if not self.trained:
+            raise ModelError(f"{model}: has no parameters that are trained")
         self._pictures, self._labels = self.batch(
             np.zeros((batch_size, *shape), np.float32), np.zeros((batch_size, 1, 1, classes), np.float32)
         )
@@ -103,7 +105,7 @@ class GraphNetwork:
         pictures = ImageNode("pictures")
         try:
             made = build(pictures, shape, self._classes, np.random.default_rng(seed))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelError(f"{self.model}: build: {type(error).__name__}: {error}") from error
         scores = made.result_image if isinstance(made, FilterNode) else made
         if not isinstance(scores, ImageNode) or scores.producer is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,8 @@ MODELS: dict[str, Build] = {"lenet": lenet, "resnet18": resnet18}
 def load(text: str) -> Build:
     """The model that ``text`` names: one of ``MODELS``, or the function ``build`` of a Python file.
 
-    Raises ``ModelError`` if there is neither, and for a file that fails or has no such function.
+    The file may import modules of its own folder, as a program that Python runs. Raises ``ModelError`` if there is
+    neither, and for a file that fails or has no such function.
     """
     if text in MODELS:
         return MODELS[text]
@@ -117,9 +119,12 @@ def load(text: str) -> Build:
         raise ModelError(f"no model {text!r}; it has to be one of {', '.join(MODELS)} or a Python file")
     if not Path(text).is_file():
         raise ModelError(f"{text}: there is no such file")
+    folder = str(Path(text).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         found = runpy.run_path(text).get("build")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(f"{text}: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ModelError(f"{text}: has no function build(pictures, shape, classes, generator)")

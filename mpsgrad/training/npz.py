@@ -12,20 +12,24 @@ from mpsgrad.errors import DataError
 from mpsgrad.training.pictures import Pictures, require_pairs
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
+LARGEST_CLASS = 65535
 
 
 def load(file: Path) -> Pictures:
     """The pictures and classes of ``file``; there are as many classes as the largest of ``y_train`` says.
 
     Pictures are count x height x width x channels, or without channels; uint8, or floats of any size, which are taken
-    as float32. Classes are integers, one for each picture. Raises ``DataError`` for a file that is no such archive or
-    is damaged, for a missing array, for other dtypes and shapes, for numbers that are not finite, and for classes below
-    0 or, in ``y_test``, above those of ``y_train``.
+    as float32. Classes are integers up to 65535, one for each picture. Raises ``DataError`` for a file that is no such
+    archive or is damaged, for a missing array, for other dtypes and shapes, for numbers that are not finite, and for
+    classes below 0, above 65535 or, in ``y_test``, above those of ``y_train``.
     """
     arrays = _read(file)
     classes = {name: _classes(f"{file}: {name}", arrays[name]) for name in ("y_train", "y_test")}
     images = {name: _images(f"{file}: {name}", arrays[name]) for name in ("x_train", "x_test")}
-    count = int(classes["y_train"].max()) + 1 if classes["y_train"].size else 0
+    largest = int(classes["y_train"].max(initial=0))
+    if largest > LARGEST_CLASS:
+        raise DataError(f"{file}: y_train has class {largest}; it has to be from 0 to {LARGEST_CLASS}")
+    count = largest + 1
     for part in ("train", "test"):
         require_pairs(f"{file}: y_{part}", images[f"x_{part}"], classes[f"y_{part}"], count)
     return Pictures(images["x_train"], classes["y_train"], images["x_test"], classes["y_test"], count)

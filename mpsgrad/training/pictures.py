@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,15 @@ class Pictures:
                 raise DataError(
                     f"the test pictures are {extents(images)} but the training pictures {extents(self.train_images)}"
                 )
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of all arrays, their types and extents, in hexadecimal digits."""
+        digest = hashlib.sha256()
+        for array in (self.train_images, self.train_classes, self.test_images, self.test_classes):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -84,7 +94,7 @@ def find_file(folder: Path, names: tuple[str, ...], what: str) -> Path:
                 return folder / f"{name}{ending}"
     if not folder.is_dir():
         raise DataError(f"{folder}: is no folder; it has to be the one with {what}")
-    raise DataError(f"{folder}: has no {' or '.join(names)} (.gz too), which {what} begin with")
+    raise DataError(f"{folder}: has no {' or '.join(names)} (.gz too), which belongs to {what}")
 
 
 def read_bytes(file: Path) -> bytes:

@@ -101,7 +101,8 @@ def train(
     )
     plots = can_plot(console)
     folder = CheckpointFolder(output / "checkpoints")
-    last = _last_checkpoint(folder, settings, resumes, console)
+    identity = _identity(settings, pictures)
+    last = _last_checkpoint(folder, identity, resumes, console)
     generator = np.random.default_rng([settings.seed, 1])
     position = Position(dict(generator.bit_generator.state))
     if last is not None:
@@ -124,7 +125,7 @@ def train(
 
     def save() -> None:
         step = position.epoch * batches + position.batch
-        made: dict[str, Any] = {"settings": _identity(settings), "position": asdict(position)}
+        made: dict[str, Any] = {"settings": identity, "position": asdict(position)}
         made["network"] = network.checkpoint_numbers()
         folder.save(Checkpoint(step, network.checkpoint_arrays(), made))
 
@@ -205,7 +206,7 @@ def _require_float16(name: str, pictures: Pictures) -> None:
 
 
 def _last_checkpoint(
-    folder: CheckpointFolder, settings: Settings, resumes: bool, console: Console
+    folder: CheckpointFolder, identity: dict[str, Any], resumes: bool, console: Console
 ) -> Checkpoint | None:
     """The checkpoint to go on from, or None to begin anew."""
     last, damaged = folder.last()
@@ -223,19 +224,19 @@ def _last_checkpoint(
             raise CheckpointError(f"{folder.folder}: none of the {len(damaged)} checkpoints is whole")
         console.print(f"no checkpoint in {folder.folder}: begins at the first step")
         return None
-    now, then = _identity(settings), last.numbers["settings"]
-    for name in {**then, **now}:
-        if now.get(name) != then.get(name):
+    then = last.numbers["settings"]
+    for name in {**then, **identity}:
+        if identity.get(name) != then.get(name):
             raise CheckpointError(
                 f"{folder.folder}: the run has {name.replace('_', ' ')} {then.get(name)}, but now it is "
-                f"{now.get(name)}; it can only go on as it began"
+                f"{identity.get(name)}; it can only go on as it began"
             )
     return last
 
 
-def _identity(settings: Settings) -> dict[str, Any]:
-    """The settings, and the checksum of the model if it is a file."""
-    identity = asdict(settings)
+def _identity(settings: Settings, pictures: Pictures) -> dict[str, Any]:
+    """The settings, and the checksums of the pictures and of the model if it is a file."""
+    identity = {**asdict(settings), "data_checksum": pictures.checksum}
     if settings.model not in models.MODELS and Path(settings.model).is_file():
         identity["model_checksum"] = hashlib.sha256(Path(settings.model).read_bytes()).hexdigest()
     return identity

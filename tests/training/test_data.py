@@ -154,6 +154,7 @@ def test_npz_files_are_read(tmp_path: Path) -> None:
         ({"y_test": None}, "has no y_test; it has x_train, y_train, x_test"),
         ({"y_test": np.array([3, 0])}, "y_test: class 0 is 3; it has to be from 0 to 2"),
         ({"y_train": np.array([0, 1, -1, 1, 0])}, "y_train: class 2 is -1"),
+        ({"y_train": np.array([0, 1, 2**40, 1, 0])}, "y_train has class 1099511627776; it has to be from 0 to 65535"),
         ({"y_train": np.zeros(5)}, "y_train is float64 of shape (5,); it has to be one integer"),
         ({"y_train": np.zeros(4, int)}, "y_train: 5 pictures but 4 classes"),
         ({"x_train": np.zeros((5, 4), np.uint8)}, "x_train has shape (5, 4)"),

@@ -387,6 +387,17 @@ def test_a_run_goes_on_as_it_began(
     ):
         assert cli.main(command(tmp_path, model, stripes, "--resume", *options)) == 1
         assert message in capsys.readouterr().err
+    other = tmp_path / "other.npz"
+    arrays = dict(np.load(stripes))
+    arrays["x_train"][7, 0, 0] += 1
+    np.savez(other, **arrays)
+    whole = stripes.read_bytes()
+    stripes.write_bytes(other.read_bytes())
+    try:
+        assert cli.main(command(tmp_path, model, stripes, "--resume")) == 1
+    finally:
+        stripes.write_bytes(whole)
+    assert "the run has data checksum" in capsys.readouterr().err
     model.write_text(f"{small_model.read_text()}# changed")
     assert cli.main(command(tmp_path, model, stripes, "--resume")) == 1
     assert "the run has model checksum" in capsys.readouterr().err
@@ -405,6 +416,14 @@ def build(pictures, shape, classes, generator):
         ("x = 1", "has no function build(pictures, shape, classes, generator)"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("def build(", "SyntaxError"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        (MODEL_START + "    raise SystemExit(0)", "build: SystemExit: 0"),
+        (
+            MODEL_START + "    node = mg.FullyConnectedNode(pictures, weights(generator, 3, 6, 1))\n"
+            "    node.training_style = mg.TrainingStyle.UPDATE_DEVICE_NONE\n"
+            "    return node",
+            "has no parameters that are trained",
+        ),
         (MODEL_START + "    raise KeyError('x')", "build: KeyError: 'x'"),
         (MODEL_START + "    return 3", "build returned 3; it has to be the last node"),
         (MODEL_START + "    return pictures", "it has to be the last node"),
@@ -434,6 +453,32 @@ def test_what_is_wrong_with_a_model_is_said(
     said = capsys.readouterr().err
     assert message in said and "model.py" in said
     assert not steps(tmp_path)
+
+
+def test_an_interrupt_is_one_line(
+    tmp_path: Path,
+    stripes: Path,
+    small_model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(graph_network.GraphNetwork, "train_step", interrupted)
+    assert cli.main(command(tmp_path, small_model, stripes)) == 130
+    assert capsys.readouterr().err == "mpsgrad: interrupted; --resume goes on from the last checkpoint\n"
+    assert steps(tmp_path) == [0]
+
+
+def test_a_model_may_import_what_lies_beside_it(
+    tmp_path: Path, stripes: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "beside_the_model.py").write_text(small_model.read_text())
+    model = tmp_path / "model.py"
+    model.write_text("from beside_the_model import build")
+    assert callable(models.load(str(model)))
 
 
 def test_wrong_options_are_refused(
