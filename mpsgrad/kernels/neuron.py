@@ -68,26 +68,36 @@ PARAMETERS = ParameterStruct(
     neuron=NEURON,
 )
 SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, channels="int", accumulates="int")
-FAMILY = ShaderFamily(
-    "neuron",
-    (IMAGE_LAYOUT, NEURON, PARAMETERS, SLOPE_SUM_PARAMETERS),
-    {
-        "threads": THREADS,
-        "neuron_types": NEURON_TYPE_NAMES,
-        "by_vectors": True,
-        "by_eights": False,
-        "threads_of_eights": THREADS_OF_EIGHTS,
-        "elements_ahead": ELEMENTS_AHEAD,
-        "vector_threads": VECTOR_THREADS,
-        "vectors_at_once": VECTORS_AT_ONCE,
-        "calls_functions": True,
-    },
-    {"cpu": {"by_vectors": False, "by_eights": True, "calls_functions": False}},
-    measured=lambda numbers: {
-        "elements": numbers.neuron_elements_per_simdgroup,
-        "loads": numbers.neuron_loads_before_a_store,
-    },
-)
+COMMON_TYPES = ("relu", "sigmoid", "tanh")
+"""Those whose shaders are compiled ahead of time."""
+
+
+def _family(name: str) -> ShaderFamily:
+    return ShaderFamily(
+        f"neuron_{name}",
+        (IMAGE_LAYOUT, NEURON, PARAMETERS, SLOPE_SUM_PARAMETERS),
+        {
+            "threads": THREADS,
+            "neuron_types": (name,),
+            "by_vectors": True,
+            "by_eights": False,
+            "threads_of_eights": THREADS_OF_EIGHTS,
+            "elements_ahead": ELEMENTS_AHEAD,
+            "vector_threads": VECTOR_THREADS,
+            "vectors_at_once": VECTORS_AT_ONCE,
+            "calls_functions": True,
+        },
+        {"cpu": {"by_vectors": False, "by_eights": True, "calls_functions": False}},
+        measured=lambda numbers: {
+            "elements": numbers.neuron_elements_per_simdgroup,
+            "loads": numbers.neuron_loads_before_a_store,
+        },
+        template="neuron",
+        ahead_of_time=name in COMMON_TYPES,
+    )
+
+
+FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
 
 
 class _NeuronProperties:
@@ -172,7 +182,7 @@ def _add_dispatches(
             neuron=descriptor.shader_parameters,
         )
         command_buffer.add_dispatch(
-            FAMILY.function(device, function_name + variant, metal_type),
+            FAMILIES[descriptor.neuron_type].function(device, function_name + variant, metal_type),
             threadgroups,
             *images,
             *slopes,
@@ -551,7 +561,7 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
                 SLOPE_SUM_PARAMETERS.pack(**work.parameters, channels=channels, accumulates=int(accumulates))
             )
             command_buffer.add_dispatch(
-                FAMILY.function(self.device, "prelu_slope_sums", metal_type),
+                FAMILIES[NeuronType.PRELU].function(self.device, "prelu_slope_sums", metal_type),
                 -(-work.threads // THREADS),
                 source_gradient.buffer,
                 source_image.buffer,
@@ -559,7 +569,7 @@ class NeuronGradient(_NeuronProperties, GradientKernel):
                 parameters,
             )
             command_buffer.add_dispatch(
-                FAMILY.function(self.device, "merge_prelu_slope_sums", metal_type),
+                FAMILIES[NeuronType.PRELU].function(self.device, "merge_prelu_slope_sums", metal_type),
                 -(-channels // 32),
                 sums,
                 state.resource(0),

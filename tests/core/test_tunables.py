@@ -50,4 +50,4 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, message:
 
 def test_shaders_take_the_numbers_of_their_device_family() -> None:
     for family, number in (("cpu", tunables("cpu").neuron_elements_per_simdgroup), ("apple", 512)):
-        assert f"* {number};" in families()["neuron"].render("float", family).source
+        assert f"* {number};" in families()["neuron_relu"].render("float", family).source
