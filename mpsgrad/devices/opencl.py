@@ -161,13 +161,23 @@ def _missing(device: pyopencl.Device) -> str | None:
         return "lacks " + ", ".join(missing)
     if not device.host_unified_memory:
         return "does not share memory with the host"
+    if not _takes_addresses(device):
+        return "does not let kernels use any address of the host's"
     return None
+
+
+def _takes_addresses(device: pyopencl.Device) -> bool:
+    import pyopencl as cl
+
+    with contextlib.suppress(cl.Error):
+        return bool(device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
+    return False
 
 
 class _Memory:
     """A page-aligned block of host memory with its OpenCL handle, recycled through the device's pool."""
 
-    __slots__ = ("array", "handle", "size")
+    __slots__ = ("address", "array", "handle", "size")
 
     def __init__(self, context: pyopencl.Context, size: int) -> None:
         import pyopencl as cl
@@ -180,6 +190,7 @@ class _Memory:
             with contextlib.suppress(OSError):
                 mapping.madvise(mmap.MADV_HUGEPAGE)
         self.array = np.frombuffer(mapping, np.uint8)
+        self.address = self.array.ctypes.data
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         self.handle = cl.Buffer(context, flags, hostbuf=self.array)
 
@@ -187,11 +198,12 @@ class _Memory:
 class _ForeignMemory:
     """Memory that something else allocated. Kernels on CPUs can use any address of the process."""
 
-    __slots__ = ("array", "handle", "owner")
+    __slots__ = ("address", "array", "handle", "owner")
 
     def __init__(self, address: int, nbytes: int, owner: Any) -> None:
         import pyopencl as cl
 
+        self.address = address
         self.array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
         self.handle = cl.SVM(self.array)
         self.owner = owner
@@ -200,9 +212,10 @@ class _ForeignMemory:
 class _PartOfMemory:
     """A part of a buffer, which it keeps."""
 
-    __slots__ = ("array", "handle", "owner")
+    __slots__ = ("address", "array", "handle", "owner")
 
     def __init__(self, owner: OpenCLBuffer, byte_offset: int, nbytes: int) -> None:
+        self.address = owner.address + byte_offset
         self.array: np.ndarray = owner._memory.array[byte_offset : byte_offset + nbytes]
         self.handle = owner.handle.get_sub_region(byte_offset, nbytes)
         self.owner = owner
@@ -216,17 +229,17 @@ class OpenCLBuffer(Buffer):
     def __init__(self, device: OpenCLDevice, memory: _Memory | _ForeignMemory | _PartOfMemory, nbytes: int) -> None:
         self.device = device
         self.nbytes = nbytes
+        self.address = memory.address
         self.handle: Any = memory.handle
         self._memory: _Memory | _ForeignMemory | _PartOfMemory = memory
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        address = self._memory.array.__array_interface__["data"][0]
-        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
-    @property
-    def address(self) -> pyopencl.SVM:
-        """The same memory as an address of the host's, which nothing keeps from being recycled."""
+    @cached_property
+    def pointer(self) -> pyopencl.SVM:
+        """The same memory for a kernel's argument that has to be a pointer; nothing keeps it from being recycled."""
         import pyopencl as cl
 
         return cl.SVM(self._memory.array)
@@ -322,15 +335,6 @@ class OpenCLDevice(Device):
     def part_alignment(self) -> int:
         return self._handle.mem_base_addr_align // 8
 
-    @cached_property
-    def takes_addresses(self) -> bool:
-        """Whether kernels can be given the address of any memory of the host."""
-        import pyopencl as cl
-
-        with contextlib.suppress(cl.Error):
-            return bool(self._handle.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
-        return False
-
     @property
     def largest_buffer(self) -> int:
         return self._handle.max_mem_alloc_size
@@ -411,7 +415,7 @@ class OpenCLDevice(Device):
             kept = translations.KeptTranslation(stored, translation.kernels, sizes)
             translations.store(kept_name, kept, includes)
         box = partial(self._compile, source, name, options, "box") if options is not None else None
-        return OpenCLLibrary(program, kept.kernels, kept.pointee_sizes, box)
+        return OpenCLLibrary(program, launch, kept.kernels, kept.pointee_sizes, box)
 
     def compile_checked(
         self, source: str, name: str, options: CompileOptions, kernel: str, launch: Launch

@@ -14,7 +14,8 @@ import numpy as np
 
 from mpsgrad.devices.contract import Buffer, Dispatch, Function, Library, RecordedWork, Submission, require_constants
 from mpsgrad.errors import DeviceError
-from mpsgrad.msl import KernelSignature
+from mpsgrad.msl import KernelSignature, Launch
+from mpsgrad.msl.signature import is_passed_as_number
 
 if TYPE_CHECKING:
     import pyopencl
@@ -34,14 +35,32 @@ class OpenCLFunction(Function):
     """
 
     def __init__(
-        self, kernel: pyopencl.Kernel, signature: KernelSignature, box: Callable[[], OpenCLFunction] | None
+        self,
+        kernel: pyopencl.Kernel,
+        signature: KernelSignature,
+        launch: Launch,
+        box: Callable[[], OpenCLFunction] | None,
     ) -> None:
+        """``kernel`` is the entry point for a kind of ``launch``."""
         self.name = signature.name
         self.signature = signature
         self.threadgroup_size = signature.threadgroup_size or DEFAULT_THREADGROUP_SIZE
+        self._takes_numbers = tuple(is_passed_as_number(argument, launch) for argument in signature.arguments)
+        self._takes_some_numbers = any(self._takes_numbers)
+        if self._takes_some_numbers:
+            kernel.set_arg_types([np.int64 if takes_number else None for takes_number in self._takes_numbers])
         self.kernel = kernel
         self.box = box
         self.lock = Lock()
+
+    def arguments_of(self, buffers: Sequence[Any]) -> list[Any]:
+        """What the kernel takes for ``buffers``."""
+        if not self._takes_some_numbers:
+            return [buffer.handle for buffer in buffers]
+        return [
+            buffer.address if takes_number else buffer.pointer
+            for buffer, takes_number in zip(buffers, self._takes_numbers, strict=True)
+        ]
 
 
 class OpenCLLibrary(Library):
@@ -51,11 +70,13 @@ class OpenCLLibrary(Library):
     def __init__(
         self,
         program: pyopencl.Program,
+        launch: Launch,
         signatures: dict[str, KernelSignature],
         pointee_sizes: dict[str, tuple[int, ...]],
         box: Callable[[], OpenCLLibrary] | None,
     ) -> None:
         self._program = program
+        self._launch: Launch = launch
         self._signatures = signatures
         self._pointee_sizes = pointee_sizes
         self._box = once(box) if box is not None else None
@@ -75,7 +96,9 @@ class OpenCLLibrary(Library):
             signature = self._signatures[name]
             require_constants(signature)
             box = partial(self._box_function, name) if self._box is not None else None
-            function = OpenCLFunction(cl.Kernel(self._program, signature.entry_point), signature, box)
+            function = OpenCLFunction(
+                cl.Kernel(self._program, signature.entry_point), signature, self._launch, box
+            )
             function.pointee_sizes = self._pointee_sizes.get(name)
             self._functions[name] = function
         return function
@@ -130,7 +153,6 @@ class OpenCLSubmission(Submission):
 class OpenCLRecording(RecordedWork):
     """Launches that need nothing but a place on the queue: each has a kernel of its own, with its arguments set.
 
-    Where kernels can be given addresses of the host they are: a launch then need not look after memory objects.
     ``functions`` are what they run, for messages.
     """
 
@@ -146,9 +168,8 @@ class OpenCLRecording(RecordedWork):
             for function, arguments, size, local, offset in launches_of(dispatch):
                 try:
                     kernel = function.kernel.clone()
-                    if device.takes_addresses and function.box is None:
-                        arguments = [buffer.address for buffer in dispatch.buffers]  # type: ignore[attr-defined]
-                    kernel.set_args(*arguments)
+                    for index, argument in enumerate(arguments):
+                        kernel.set_arg(index, np.int64(argument) if isinstance(argument, int) else argument)
                 except cl.Error as error:
                     raise refusal(function, error) from error
                 self.launches.append((kernel, size, local, offset))
@@ -162,7 +183,7 @@ def launches_of(dispatch: Dispatch) -> list[KernelLaunch]:
     """The function, arguments, grid, threadgroup and first thread of each launch that a dispatch takes."""
     function = dispatch.function
     assert isinstance(function, OpenCLFunction)
-    arguments = [buffer.handle for buffer in dispatch.buffers]  # type: ignore[attr-defined]
+    arguments = function.arguments_of(dispatch.buffers)
     if function.box is not None:
         return _parts_of_grid(function, dispatch, arguments)
     assert isinstance(dispatch.threadgroups, int)

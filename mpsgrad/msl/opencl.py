@@ -3,7 +3,7 @@
 The kernel function is rewritten in place, because threadgroup variables may stand only in a kernel function's own
 scope. ``constant`` becomes ``const __global``: the address space ``__constant`` does not convert to the generic one, so
 objects in it could be neither copied nor passed on. References in a signature become ``__restrict`` pointers, which
-tells the compiler again that nothing else writes them.
+tells the compiler again that nothing else writes them. Pointers become numbers where ``is_passed_as_number`` says so.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.backend import Backend, floating_literal, swizzles
 from mpsgrad.msl.declarations import Kernel
-from mpsgrad.msl.diagnostics import SIZES_SUFFIX
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, SIZES_SUFFIX
 from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
-from mpsgrad.msl.signature import Argument, Launch
+from mpsgrad.msl.signature import Argument, Launch, is_passed_as_number
 
 SIMD_WIDTH = 32
 
@@ -140,7 +140,11 @@ class OpenCLBackend(Backend):
         return "* __restrict" if argument.is_reference else "*"
 
     def parameter(self, argument: Argument, type_name: str, name: str, launch: Launch) -> tuple[str, str] | None:
-        return None
+        if not is_passed_as_number(argument, launch):
+            return None
+        number = f"{name}_number{RENAMED_SUFFIX}"
+        pointer = f"{'' if argument.is_writable else 'const '}__global {type_name} *"
+        return f"ulong {number}", f"{pointer}{name} = ({pointer}){number};"
 
     def kernel_head(
         self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, is_exact: bool, uses_simdgroups: bool

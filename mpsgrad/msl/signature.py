@@ -38,6 +38,14 @@ class Argument:
     is_writable: bool
 
 
+def is_passed_as_number(argument: Argument, launch: Launch) -> bool:
+    """Whether an entry point for OpenCL takes an address as a number of 64 bits, which it converts to a pointer.
+
+    The runtime looks after each pointer that a launch takes. A number costs it next to nothing.
+    """
+    return launch == "whole" and argument.address_space != "threadgroup" and not argument.is_reference
+
+
 @dataclass(frozen=True, slots=True)
 class KernelSignature:
     """A kernel function: ``name`` is what a user looks up, ``entry_point`` its name in the translated source.
