@@ -507,8 +507,8 @@ class _Memory:
     def __init__(self, view: np.ndarray) -> None:
         import pyopencl as cl
 
-        self._view = view
-        self.handle = cl.SVM(view)
+        self.address = view.ctypes.data
+        self.handle = self.pointer = cl.SVM(view)
 
 
 def _host(address: int, nbytes: int) -> np.ndarray:
