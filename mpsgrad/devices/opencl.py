@@ -215,7 +215,7 @@ class _PartOfMemory:
     __slots__ = ("address", "array", "handle", "owner")
 
     def __init__(self, owner: OpenCLBuffer, byte_offset: int, nbytes: int) -> None:
-        self.address = owner.address + byte_offset
+        self.address: int = owner.address + byte_offset
         self.array: np.ndarray = owner._memory.array[byte_offset : byte_offset + nbytes]
         self.handle = owner.handle.get_sub_region(byte_offset, nbytes)
         self.owner = owner
@@ -229,7 +229,7 @@ class OpenCLBuffer(Buffer):
     def __init__(self, device: OpenCLDevice, memory: _Memory | _ForeignMemory | _PartOfMemory, nbytes: int) -> None:
         self.device = device
         self.nbytes = nbytes
-        self.address = memory.address
+        self.address: int = memory.address
         self.handle: Any = memory.handle
         self._memory: _Memory | _ForeignMemory | _PartOfMemory = memory
 
