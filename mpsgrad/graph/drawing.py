@@ -21,6 +21,10 @@ ROW, COLUMN, MARGIN = 78, 330, 24
 BEND = 90
 LETTER = 6.2
 """Width of a letter of the small text."""
+FONT, SMALLEST_FONT = 12, 6
+"""The size of a picture's font, and the smallest that can be read."""
+BOLD_LETTER, PLAIN_LETTER = 0.65, 0.58
+"""Widths of letters in parts of their font's size."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +182,30 @@ def _svg_box(each: FilterNode | ImageNode, picture: Picture, place: tuple[float,
     if isinstance(each, ImageNode):
         fill = "#f2f2f2"
     stroke = 2.5 if each in picture.handed_out else 1
-    middle, first, second = x + BOX_WIDTH / 2, _svg_text(first), _svg_text(second)
+    middle = x + BOX_WIDTH / 2
+    (size, first), (small, second) = _fitted(first, FONT, BOLD_LETTER), _fitted(second, 11, PLAIN_LETTER)
     return (
         f'<g><rect x="{x:g}" y="{y:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" fill="{fill}" stroke="#555" '
         f'stroke-width="{stroke}"/>'
-        f'<text x="{middle:g}" y="{y + 16:g}" text-anchor="middle" font-weight="bold">{first}</text>'
-        f'<text x="{middle:g}" y="{y + 32:g}" text-anchor="middle" font-size="11" fill="#444">{second}</text>'
+        f'<text x="{middle:g}" y="{y + 16:g}" text-anchor="middle" font-weight="bold"{size}>{first}</text>'
+        f'<text x="{middle:g}" y="{y + 32:g}" text-anchor="middle"{small} fill="#444">{second}</text>'
         "</g>"
     )
+
+
+def _fitted(text: str, size: float, letter: float) -> tuple[str, str]:
+    """An attribute and the text as it fits into a box: in ``size``, or in a smaller font if it is long.
+
+    A letter's width is ``letter`` times that of the font. What would be too small to be read loses its middle; the
+    whole is shown where the pointer rests on it.
+    """
+    room = BOX_WIDTH - 8
+    longest = int(room / (letter * SMALLEST_FONT))
+    shown, title = text, ""
+    if len(text) > longest:
+        shown, title = f"{text[: longest // 2]}\u2026{text[-(longest // 2 - 1) :]}", f"<title>{_svg_text(text)}</title>"
+    fitting = min(size, int(10 * room / (letter * max(len(shown), 1))) / 10)
+    return f' font-size="{fitting:g}"' if fitting != FONT else "", f"{title}{_svg_text(shown)}"
 
 
 def _svg_edge(edge: Edge, places: Places, labels: list[tuple[float, float, float]]) -> str:

@@ -108,6 +108,20 @@ def test_any_label_can_be_drawn_and_printed(label: Any, in_mermaid: str, in_svg:
     assert len(str(graph).splitlines()) == 6
 
 
+@pytest.mark.parametrize("length", [20, 40, 300])
+def test_long_names_stay_inside_their_boxes(length: int) -> None:
+    name = "".join(chr(97 + index % 26) for index in range(length))
+    graph = mg.Graph(mg.NeuronReLUNode(mg.ImageNode("x"), label=name))
+    (text,) = [
+        element
+        for element in ElementTree.fromstring(svg(graph)).iter("{http://www.w3.org/2000/svg}text")
+        if "".join(element.itertext()).startswith("abcde")
+    ]
+    (title, shown), size = (text[0].text, text[0].tail) if len(text) else (name, text.text), text.get("font-size", "12")
+    assert title == name and shown is not None and (shown == name) == (length < 50)
+    assert len(shown) * 0.65 * float(size) <= 210 and float(size) >= 6 and (size == "12") == (length == 20)
+
+
 def test_other_endings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(mg.FormatError, match=r"graph.png'; the name has to end in .mmd or .svg"):
         make().draw(tmp_path / "graph.png")
