@@ -35,6 +35,9 @@ SPREAD = (1024, 2048, 4096)
 FEW_CHANNELS = (2, 3, 4, 8)
 """Rows of so many channels are for a thread of a GPU alone."""
 ROW_THREADS = 128
+SHORT_CHANNELS, SHORT_ELEMENTS, ROWS_TOGETHER = 32, 512, 8
+"""Rows of fewer channels are taken together by a thread of a CPU: up to so many elements, and a multiple of so many
+rows."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
 
 PARAMETERS = ParameterStruct(
@@ -63,6 +66,9 @@ FAMILY = ShaderFamily(
         "threads_of_eights": THREADS_OF_EIGHTS,
         "spread": SPREAD,
         "row_threads": ROW_THREADS,
+        "short_channels": SHORT_CHANNELS,
+        "short_elements": SHORT_ELEMENTS,
+        "rows_together": ROWS_TOGETHER,
         "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
     },
     {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
@@ -197,9 +203,8 @@ def _add_dispatches(
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
     device, channels, metal_type = kernel.device, layout[6], destination.channel_format.metal_type
-    variant = _variant(device, channels)
-    if device.family == "cpu" and metal_type == "float" and function_name == "soft_max_gradient" and channels >= 8:
-        variant = "_of_eights"
+    by_eights = device.family == "cpu" and metal_type == "float" and len(operands) > 1 and channels >= 8
+    variant = "_of_eights" if by_eights else _variant(device, channels)
     function = FAMILY.function(device, function_name + variant, metal_type)
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
@@ -216,6 +221,8 @@ def _add_dispatches(
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         numbers = tunables(device.tuning)
         rows_per_thread = max(1, elements_per_thread(rows * channels, device.compute_units, numbers) // channels)
+        if channels < SHORT_CHANNELS:
+            rows_per_thread = -(-rows_per_thread // ROWS_TOGETHER) * ROWS_TOGETHER
         if variant == "_of_eights":
             rows_per_threadgroup = THREADS_OF_EIGHTS * rows_per_thread
         elif "_of_" in variant:
