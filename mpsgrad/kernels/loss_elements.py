@@ -18,7 +18,7 @@ from mpsgrad.kernels.pointwise import ASSUMED_COMPUTE_UNITS, Layout, merge_chann
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
-THREADS = 256
+THREADS, THREADS_OF_EIGHTS = 256, 4
 SIMDGROUPS_PER_UNIT = 64
 """As many as a compute unit of a large GPU runs at a time: more would leave more sums for one threadgroup to add up."""
 
@@ -55,8 +55,10 @@ FAMILY = ShaderFamily(
         "neuron_types": (),
         "calls_functions": False,
         "by_vectors": True,
+        "by_eights": False,
+        "threads_of_eights": THREADS_OF_EIGHTS,
     },
-    {"cpu": {"by_vectors": False}},
+    {"cpu": {"by_vectors": False, "by_eights": True}},
     ahead_of_time=False,
 )
 
@@ -78,8 +80,13 @@ class _Shares:
         device = command_buffer.device
         _, _, _, _, width, height, run, self.images = self._layouts["source"]
         values = values_of_vector(terms.source.channel_format.metal_type)
-        self._by_vectors = device.family != "cpu" and _are_whole_vectors(self._layouts.values(), values)
-        if self._by_vectors:
+        self._variant, self._shares_of_threadgroup = "", THREADS // 32
+        if device.family == "cpu":
+            if terms.source.channel_format.metal_type == "float" and width == height == 1 and run >= 8:
+                self._variant, self._shares_of_threadgroup = "_of_eights", THREADS_OF_EIGHTS
+        elif _are_whole_vectors(self._layouts.values(), values):
+            self._variant = "_of_vectors"
+        if self._variant == "_of_vectors":
             wanted = SIMDGROUPS_PER_UNIT * (device.compute_units or ASSUMED_COMPUTE_UNITS)
             self._chunk = 32 * values * -(-run * self.images // (wanted * 32 * values))
         else:
@@ -116,10 +123,8 @@ class _Shares:
         for image in ("source", "labels", "weights", "elements", "loss_gradients", "destination"):
             everything[image] = self._layouts.get(image, NOWHERE)
         self._command_buffer.add_dispatch(
-            FAMILY.function(
-                device, name + "_of_vectors" * self._by_vectors, terms.source.channel_format.metal_type
-            ),
-            -(-self.count // (THREADS // 32)),
+            FAMILY.function(device, name + self._variant, terms.source.channel_format.metal_type),
+            -(-self.count // self._shares_of_threadgroup),
             terms.source.buffer,
             terms.labels.buffer,
             (terms.weights or terms.labels).buffer,
