@@ -174,11 +174,15 @@ def _variant(device: Device, channels: int) -> str:
     return ""
 
 
-def _is_run_of_vectors(layouts: Sequence[Layout], metal_type: str) -> bool:
-    """Whether ``layouts``, merged, are one run each of rows without gaps that begins at a vector."""
+def _is_run(layouts: Sequence[Layout]) -> bool:
+    """Whether ``layouts``, merged, are one run each of rows without gaps."""
     _, _, _, _, _, height, channels, images = layouts[0]
-    values = values_of_vector(metal_type)
-    return height == images == 1 and all(start % values == 0 and pixel == channels for start, pixel, *_ in layouts)
+    return height == images == 1 and all(pixel == channels for _, pixel, *_ in layouts)
+
+
+def _is_run_of_vectors(layouts: Sequence[Layout], metal_type: str) -> bool:
+    """Whether that is so, and each begins at a vector."""
+    return _is_run(layouts) and all(start % values_of_vector(metal_type) == 0 for start, *_ in layouts)
 
 
 def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
@@ -203,9 +207,7 @@ def _add_dispatches(
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
     device, channels, metal_type = kernel.device, layout[6], destination.channel_format.metal_type
-    by_eights = device.family == "cpu" and metal_type == "float" and len(operands) > 1 and channels >= 8
-    variant = "_of_eights" if by_eights else _variant(device, channels)
-    function = FAMILY.function(device, function_name + variant, metal_type)
+    by_eights = device.family == "cpu" and metal_type == "float" and len(operands) > 1
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
         layouts: list[tuple[int, ...]] = [part for part in piece.operands if part is not None]
@@ -217,6 +219,8 @@ def _add_dispatches(
             continue
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
+        is_eights = by_eights and (channels >= 8 or (rows >= ROWS_TOGETHER and _is_run(merged)))
+        variant = "_of_eights" if is_eights else _variant(device, channels)
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         numbers = tunables(device.tuning)
@@ -229,7 +233,7 @@ def _add_dispatches(
             values = _vectors(channels, metal_type) * values_of_vector(metal_type)
             rows_per_threadgroup = ROW_THREADS * values // channels
         command_buffer.add_dispatch(
-            function,
+            FAMILY.function(device, function_name + variant, metal_type),
             -(-rows // rows_per_threadgroup),
             *buffers,
             destination.buffer,
