@@ -91,7 +91,8 @@ class Structure:
                 kind = "convolution" if isinstance(node, ConvolutionGradientNode) else "normalization"
                 raise StateError(
                     f"Graph: {users[state]!r} and {node!r} both use the state of {state.producer!r}; the state of a "
-                    f"{kind} serves one gradient node, which adds the gradients for the parameters to it"
+                    f"{kind} serves one gradient node, which adds the gradients for the parameters to it. Several "
+                    "losses are added up (ForwardLossNode, AdditionNode) before one call of training_graph"
                 )
             users[state] = node
 
