@@ -73,12 +73,17 @@ COLUMN_ROWS = 7
 """On GPUs a block of windows of 3 x 3 and stride 1 is a column of so many pixels: threads share nothing but what they
 load."""
 
-FAMILY = ShaderFamily(
-    "pooling",
-    (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
-    {"blocks": BLOCKS, "column_rows": COLUMN_ROWS, **CONSTANTS},
-    {"cpu": {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}},
+FAMILIES = tuple(
+    ShaderFamily(
+        name,
+        (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
+        {"blocks": BLOCKS, "column_rows": COLUMN_ROWS, **CONSTANTS},
+        {"cpu": {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}},
+        ahead_of_time=name != "pooling_l2_norm",
+    )
+    for name in ("pooling_max", "pooling_average", "pooling_l2_norm")
 )
+"""The names of their functions begin with their own."""
 
 
 _LAYOUTS = ("source", "gradient", "destination", "windows")
@@ -98,7 +103,8 @@ def _add_dispatch(
     layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
     has_vectors = blocks or "gradient" not in name
     walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_vectors)
-    function = FAMILY.function(device, f"{name}_by_{walk}", metal_type)
+    (family,) = (family for family in FAMILIES if name.startswith(family.name))
+    function = family.function(device, f"{name}_by_{walk}", metal_type)
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     threads = threads_of(walk, parameters["destination"], *size)
     command_buffer.add_dispatch(

@@ -14,7 +14,7 @@ import pytest
 
 import mpsgrad as mg
 import mpsgrad.metalcompute
-from mpsgrad.devices import Dispatch, best_device, cuda, find_device, metal, opencl, unavailable
+from mpsgrad.devices import Dispatch, available_devices, best_device, cuda, find_device, metal, opencl, unavailable
 from mpsgrad.precompile import compile_library
 from mpsgrad.shader import families, shader_directory
 from mpsgrad.testing import assert_within, error_bound
@@ -101,7 +101,7 @@ def floats(device: mg.Device, values: Any) -> Any:
 
 
 def test_the_registry_finds_the_gpu_first(metalcompute: Any) -> None:
-    device = mg.available_devices()[0]
+    device = available_devices()[0]
     assert device is find_device("metal") is find_device("metal:0")
     assert best_device() is device
     assert (device.identifier, device.name, device.driver) == ("metal:0", "Apple M2", "metalcompute")
@@ -113,10 +113,10 @@ def test_the_registry_finds_the_gpu_first(metalcompute: Any) -> None:
 
 
 def test_nothing_of_it_is_left_behind() -> None:
-    before = mg.available_devices()
+    before = available_devices()
     with metal_installed():
-        assert len(mg.available_devices()) == len(before) + 1
-    assert mg.available_devices() == before
+        assert len(available_devices()) == len(before) + 1
+    assert available_devices() == before
     assert "metalcompute" not in sys.modules
     assert "metal" in unavailable()
 
