@@ -24,6 +24,7 @@ from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetPro
 from mpsgrad.padding import apply_padding
 from mpsgrad.repeated_encode import RememberedEncode, image_token
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
+from mpsgrad.window_properties import WindowProperties
 
 
 class ForwardKernel(BaseKernel):
@@ -337,7 +338,7 @@ class ForwardKernel(BaseKernel):
             )
 
 
-class Kernel(ForwardKernel):
+class Kernel(WindowProperties, ForwardKernel):
     """A kernel with one source image. Source: ``MPSCNNKernel``.
 
     For a window of ``k`` taps with dilation ``d`` (extent ``kd = (k - 1) * d + 1``), pixel ``i`` of the clip rectangle
@@ -357,32 +358,6 @@ class Kernel(ForwardKernel):
     source_feature_channel_max_count = IntegerProperty(
         MAXIMUM, "The largest number of source channels that are read.", minimum=1
     )
-
-    @property
-    def kernel_width(self) -> int:
-        """Taps along x."""
-        return self._window[0]
-
-    @property
-    def kernel_height(self) -> int:
-        """Taps along y."""
-        return self._window[1]
-
-    @property
-    def stride_in_pixels_x(self) -> int:
-        return self._window[2]
-
-    @property
-    def stride_in_pixels_y(self) -> int:
-        return self._window[3]
-
-    @property
-    def dilation_rate_x(self) -> int:
-        return self._window[4]
-
-    @property
-    def dilation_rate_y(self) -> int:
-        return self._window[5]
 
     def _source_channels(self, source: Image) -> int:
         """How many channels of ``source`` are read."""

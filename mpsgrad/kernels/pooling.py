@@ -26,6 +26,7 @@ from mpsgrad.kernels.written_images import WrittenImages
 from mpsgrad.padding import PaddingMethod
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.window_properties import WindowProperties
 
 LARGEST_RECORDED_WINDOW = 254
 """Taps of the largest window whose maxima are recorded in one byte each."""
@@ -419,7 +420,7 @@ class PoolingL2Norm(Pooling):
         )
 
 
-class PoolingGradient(GradientKernel):
+class PoolingGradient(WindowProperties, GradientKernel):
     """The base of the pooling gradients. Source: ``MPSCNNPoolingGradient``.
 
     ``dx[y] = sum of g[x] * d out(x - primary_offset) / d in(y)`` over the gradient pixels ``x`` from
@@ -450,32 +451,6 @@ class PoolingGradient(GradientKernel):
     ) -> None:
         super().__init__(device=device, label=label)
         self._set_window(kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y, 1, 1)
-
-    @property
-    def kernel_width(self) -> int:
-        """Taps of the forward window along x."""
-        return self._window[0]
-
-    @property
-    def kernel_height(self) -> int:
-        """Taps of the forward window along y."""
-        return self._window[1]
-
-    @property
-    def stride_in_pixels_x(self) -> int:
-        return self._window[2]
-
-    @property
-    def stride_in_pixels_y(self) -> int:
-        return self._window[3]
-
-    @property
-    def dilation_rate_x(self) -> int:
-        return self._window[4]
-
-    @property
-    def dilation_rate_y(self) -> int:
-        return self._window[5]
 
     def _forward_geometry(self, snapshot: ForwardSnapshot) -> dict[str, Any]:
         origin, offset = snapshot.clip_rect.origin, snapshot.offset
