@@ -24,7 +24,7 @@ from mpsgrad.kernels.group_normalization_state import (
 )
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.normalization_kernel import NormalizationKernel
-from mpsgrad.kernels.pointwise import Layout, Operand, pieces
+from mpsgrad.kernels.pointwise import Operand
 
 
 class _ImageNormalization(NormalizationKernel):
@@ -92,19 +92,10 @@ class _ImageNormalization(NormalizationKernel):
             means, variances, row = passes.scratch(channels * images), passes.scratch(channels * images), 0
         else:
             means, variances, row = state.resource(MEANS), state.resource(VARIANCES), state._images[0]
-        passes.statistics(source, layout, means, variances, row)
         gamma, beta = (self._gamma_and_beta.resource(index) for index in (0, 1))
         operand = Operand(layout, self.offset.x, self.offset.y, self.edge_mode is EdgeMode.CLAMP)
-        passes.stream(
-            "normalize_images",
-            ("source",),
-            [source],
-            (operand,),
-            destination,
-            regions.destination,
-            (means, variances, gamma, beta),
-            row,
-        )
+        tables = (means, variances, gamma, beta)
+        passes.normalize(source, operand, destination, regions.destination, tables, row)
 
 
 class InstanceNormalization(_ImageNormalization):
@@ -211,27 +202,17 @@ class _ImageNormalizationGradient(GradientKernel):
         passes = state._kernel._passes(command_buffer, source_image, encode.epsilon, images, width * height)
         means, variances, for_gamma, for_beta = map(state.resource, range(4))
         gamma = encode.gamma_and_beta.resource(0)
-        gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
-        # Pixels without an incoming gradient add nothing.
-        layouts: tuple[Layout, Layout] = ((0, 0, 0, 0, *source[4:]), source)
-        buffer = self.device.constant_buffer(bytes(4 * channels))
-        for piece in pieces(source, (gradient,)):
-            if piece.operands[0] is not None:
-                layouts, buffer = (piece.operands[0], piece.destination), source_gradient.buffer
-        gradients = passes.gradient_sums(
-            (buffer, source_image.buffer), layouts, (means, variances), gamma, (for_gamma, for_beta), row
-        )
-        operand = Operand(source, self.secondary_offset.x, self.secondary_offset.y)
-        passes.stream(
-            "image_normalization_gradient",
-            ("gradient", "source"),
-            [source_gradient, source_image],
-            (gradient, operand),
+        passes.differentiate(
+            (source_gradient, source_image),
+            (
+                Operand(*self._pointwise_gradient(regions.sources[0], state)),
+                Operand(source, self.secondary_offset.x, self.secondary_offset.y),
+            ),
             destination,
             regions.destination,
             (means, variances, gamma, gamma),
+            (for_gamma, for_beta),
             row,
-            gradients,
         )
 
 

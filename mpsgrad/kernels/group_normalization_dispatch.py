@@ -57,6 +57,7 @@ PARAMETERS = ParameterStruct(
     **GROUPS,
     channels="int",
     pixels="int",
+    blocks="int",
     needs_gradients="int",
     exceeds_caches="int",
     epsilon="float",
@@ -74,6 +75,11 @@ FEWEST_TILES, FEW_ROWS_OF_A_THREAD = 4, 8
 COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
 """On CPUs: so many are read twice from a core's nearest cache, unless there are few rows. How an image is cut does not
 depend on how many there are."""
+COLUMNS_AT_ONCE = 32
+"""On CPUs: whose coefficients fit 16 registers of eight floats."""
+KEPT_BYTES, FEWEST_BLOCKS = 7 << 16, 4
+"""On CPUs: of the images that a thread reads, what a core's own cache holds from one pass to the next. If an image is
+not enough for so many threads that make all passes, they have ``COLUMNS_AT_ONCE`` each."""
 
 FAMILY = ShaderFamily(
     "group_normalization",
@@ -82,6 +88,7 @@ FAMILY = ShaderFamily(
         **FAMILIES[NeuronType.NONE].constants,
         "per_image": True,
         "columns_of_thread": COLUMNS_OF_THREAD,
+        "columns_at_once": COLUMNS_AT_ONCE,
     },
     {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64}},
     measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
@@ -89,6 +96,10 @@ FAMILY = ShaderFamily(
     ahead_of_time=False,
 )
 """The kernels of batch normalization for each image on its own."""
+
+
+Tables = tuple[Buffer, Buffer, Buffer, Buffer]
+"""Mean, variance, gamma and beta."""
 
 
 class ImagePasses(ABC):
@@ -134,6 +145,16 @@ class ImagePasses(ABC):
             "epsilon": self.epsilon,
         }
 
+    def normalize(
+        self, source: Image, operand: Operand, destination: Image, layout: Layout, tables: Tables, first_image: int
+    ) -> None:
+        """Fills mean and variance, image 0 in row ``first_image``, and ``layout``, from ``operand`` of ``source``."""
+        means, variances, *_ = tables
+        self.statistics(source, operand.layout, means, variances, first_image)
+        self.stream(
+            "normalize_images", ("source",), [source], (operand,), destination, layout, tables, first_image
+        )
+
     def statistics(self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int) -> None:
         """Fills ``means`` and ``variances`` with those of ``layout``, image 0 in row ``first_image``."""
         parameters = self._add_statistics(source, layout, means, variances, first_image)
@@ -145,6 +166,40 @@ class ImagePasses(ABC):
         self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
     ) -> Buffer:
         """Adds those of the channels; returns the parameters."""
+
+    def differentiate(
+        self,
+        images: tuple[Image, Image],
+        operands: tuple[Operand, Operand],
+        destination: Image,
+        layout: Layout,
+        tables: Tables,
+        gradients: tuple[Buffer, Buffer],
+        first_image: int,
+    ) -> None:
+        """Fills ``gradients``, for gamma and beta, and ``layout``, from a gradient and the forward source."""
+        (incoming, image), (gradient, operand) = images, operands
+        # Pixels without an incoming gradient add nothing.
+        layouts: tuple[Layout, Layout] = ((0, 0, 0, 0, *operand.layout[4:]), operand.layout)
+        buffer = self.device.constant_buffer(bytes(4 * self.channels))
+        for piece in pieces(operand.layout, (gradient,)):
+            if piece.operands[0] is not None:
+                layouts, buffer = (piece.operands[0], piece.destination), incoming.buffer
+        means, variances, gamma, _ = tables
+        sums = self.gradient_sums(
+            (buffer, image.buffer), layouts, (means, variances), gamma, gradients, first_image
+        )
+        self.stream(
+            "image_normalization_gradient",
+            ("gradient", "source"),
+            images,
+            operands,
+            destination,
+            layout,
+            tables,
+            first_image,
+            sums,
+        )
 
     def gradient_sums(
         self,
@@ -234,12 +289,18 @@ class _SimdgroupPasses(ImagePasses):
         return chunked_rows(names, single(layouts), pixels_per_row, tunables(self.device.tuning), adds_up)
 
     def _parameters(
-        self, work: ChunkedRows, first_image: int, needs_gradients: bool = False, exceeds: bool = False
+        self,
+        work: ChunkedRows,
+        first_image: int,
+        needs_gradients: bool = False,
+        exceeds: bool = False,
+        blocks: int = 0,
     ) -> Buffer:
         return self.device.constant_buffer(
             PARAMETERS.pack(
                 **work.parameters,
                 **self.group_parameters(first_image),
+                blocks=blocks,
                 needs_gradients=int(needs_gradients),
                 exceeds_caches=int(exceeds),
             )
@@ -308,6 +369,70 @@ class _EightPasses(_SimdgroupPasses):
     """For CPUs and images of eight channels at least: a thread owns channels, and a chunk of rows of an image."""
 
     needs_means_of_channels = False
+
+    def normalize(
+        self, source: Image, operand: Operand, destination: Image, layout: Layout, tables: Tables, first_image: int
+    ) -> None:
+        blocks = self._blocks((operand,), layout)
+        if not blocks:
+            super().normalize(source, operand, destination, layout, tables, first_image)
+            return
+        layouts = (operand.layout, layout)
+        buffers = source.buffer, *tables, destination.buffer
+        self._add_for_blocks("normalize_images", blocks, ("source", "destination"), layouts, buffers, first_image)
+
+    def differentiate(
+        self,
+        images: tuple[Image, Image],
+        operands: tuple[Operand, Operand],
+        destination: Image,
+        layout: Layout,
+        tables: Tables,
+        gradients: tuple[Buffer, Buffer],
+        first_image: int,
+    ) -> None:
+        blocks = self._blocks(operands, layout)
+        if not blocks:
+            super().differentiate(images, operands, destination, layout, tables, gradients, first_image)
+            return
+        means, count = gradients, self.channels * self.images
+        if self.channels_per_group > 1:
+            means = self.scratch(count), self.scratch(count)
+        sources = (image.buffer for image in images)
+        buffers = *sources, *tables[:3], *gradients, *means, destination.buffer
+        layouts = (*(operand.layout for operand in operands), layout)
+        names = ("gradient", "source", "destination")
+        self._add_for_blocks("image_normalization_gradient", blocks, names, layouts, buffers, first_image)
+
+    def _blocks(self, operands: Sequence[Operand], layout: Layout) -> int:
+        """How many threads share the groups of an image and do all for them, so that ``layout`` is made of rows that
+        are in a core's own cache; 0 if that does not hold them, or not all of them are needed."""
+        if any(operand.dx or operand.dy or operand.layout[4:] != layout[4:] for operand in operands):
+            return 0
+        kept = KEPT_BYTES // (4 * len(operands) * self.pixels)
+        wanted = COLUMNS_OF_THREAD if self.channels >= FEWEST_BLOCKS * COLUMNS_OF_THREAD else COLUMNS_AT_ONCE
+        columns = min(kept // ELEMENTS_OF_LINE * ELEMENTS_OF_LINE, max(wanted, self.channels_per_group))
+        if columns < self.channels_per_group or columns == 0:
+            return 0
+        return min(self.groups, max(1, self.channels // columns))
+
+    def _add_for_blocks(
+        self,
+        function_name: str,
+        blocks: int,
+        names: tuple[str, ...],
+        layouts: tuple[Layout, ...],
+        buffers: Sequence[Buffer],
+        first_image: int,
+    ) -> None:
+        work = self._work(names, layouts)
+        parameters = self._parameters(work, first_image, exceeds=self._exceeds(layouts), blocks=blocks)
+        self.add(f"{function_name}_of_blocks", self.images * blocks, *buffers, parameters)
+
+    def _exceeds(self, layouts: Sequence[Layout]) -> bool:
+        """Whether results are written past the caches, which takes whole lines of them."""
+        exceeds = exceeds_caches(layouts[-1], len(layouts), tunables(self.device.tuning))
+        return exceeds and self.channels % ELEMENTS_OF_LINE == 0
 
     def _work(self, names: tuple[str, ...], layouts: Sequence[Layout], adds_up: bool = True) -> ChunkedRows:
         merged = merge_pixels(single(layouts))
@@ -380,9 +505,7 @@ class _EightPasses(_SimdgroupPasses):
         gradients: tuple[Buffer, ...],
     ) -> None:
         work = self._work(names, layouts)
-        exceeds = exceeds_caches(layouts[-1], len(layouts), tunables(self.device.tuning))
-        exceeds = exceeds and self.channels % ELEMENTS_OF_LINE == 0
-        parameters = self._parameters(work, first_image, bool(gradients), exceeds)
+        parameters = self._parameters(work, first_image, bool(gradients), self._exceeds(layouts))
         self._add_for_chunks(function_name, work, *buffers, *tables, *gradients, destination.buffer, parameters)
 
 
