@@ -77,9 +77,8 @@ COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
 depend on how many there are."""
 COLUMNS_AT_ONCE = 32
 """On CPUs: whose coefficients fit 16 registers of eight floats."""
-KEPT_BYTES, FEWEST_BLOCKS = 7 << 16, 4
-"""On CPUs: of the images that a thread reads, what a core's own cache holds from one pass to the next. If an image is
-not enough for so many threads that make all passes, they have ``COLUMNS_AT_ONCE`` each."""
+KEPT_BYTES, FEWEST_THREADS_PER_UNIT = 4 << 20, 4
+"""On CPUs: of the images that a thread makes all passes over, and how many such threads there are for each core."""
 
 FAMILY = ShaderFamily(
     "group_normalization",
@@ -405,16 +404,14 @@ class _EightPasses(_SimdgroupPasses):
         self._add_for_blocks("image_normalization_gradient", blocks, names, layouts, buffers, first_image)
 
     def _blocks(self, operands: Sequence[Operand], layout: Layout) -> int:
-        """How many threads share the groups of an image and do all for them, so that ``layout`` is made of rows that
-        are in a core's own cache; 0 if that does not hold them, or not all of them are needed."""
+        """How many threads share the groups of an image and make all passes over them; 0 if caches do not hold it from
+        one pass to the next, or not all of it is needed. The results are the same bits however many there are."""
         if any(operand.dx or operand.dy or operand.layout[4:] != layout[4:] for operand in operands):
             return 0
-        kept = KEPT_BYTES // (4 * len(operands) * self.pixels)
-        wanted = COLUMNS_OF_THREAD if self.channels >= FEWEST_BLOCKS * COLUMNS_OF_THREAD else COLUMNS_AT_ONCE
-        columns = min(kept // ELEMENTS_OF_LINE * ELEMENTS_OF_LINE, max(wanted, self.channels_per_group))
-        if columns < self.channels_per_group or columns == 0:
+        if 4 * len(operands) * self.pixels * self.channels > KEPT_BYTES:
             return 0
-        return min(self.groups, max(1, self.channels // columns))
+        wanted = -(-FEWEST_THREADS_PER_UNIT * self.device.compute_units // self.images)
+        return max(1, min(wanted, self.groups, self.channels // COLUMNS_AT_ONCE))
 
     def _add_for_blocks(
         self,
@@ -427,7 +424,7 @@ class _EightPasses(_SimdgroupPasses):
     ) -> None:
         work = self._work(names, layouts)
         parameters = self._parameters(work, first_image, exceeds=self._exceeds(layouts), blocks=blocks)
-        self.add(f"{function_name}_of_blocks", self.images * blocks, *buffers, parameters)
+        self.add(f"{function_name}_in_one", self.images * blocks, *buffers, parameters)
 
     def _exceeds(self, layouts: Sequence[Layout]) -> bool:
         """Whether results are written past the caches, which takes whole lines of them."""

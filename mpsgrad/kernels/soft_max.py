@@ -35,7 +35,7 @@ SPREAD = (1024, 2048, 4096)
 FEW_CHANNELS = (2, 3, 4, 8)
 """Rows of so many channels are for a thread of a GPU alone."""
 ROW_THREADS = 128
-SHORT_CHANNELS, SHORT_ELEMENTS, ROWS_TOGETHER = 32, 512, 8
+SHORT_CHANNELS, SHORT_ELEMENTS, ROWS_TOGETHER = 32, 1024, 8
 """Rows of fewer channels are taken together by a thread of a CPU: up to so many elements, and a multiple of so many
 rows."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
