@@ -58,6 +58,7 @@ PARAMETERS = ParameterStruct(
     channels="int",
     pixels="int",
     blocks="int",
+    eights_of_block="int",
     needs_gradients="int",
     exceeds_caches="int",
     epsilon="float",
@@ -77,6 +78,8 @@ COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
 depend on how many there are."""
 COLUMNS_AT_ONCE = 32
 """On CPUs: whose coefficients fit 16 registers of eight floats."""
+EIGHTS_OF_TABLE = 4
+"""On CPUs: what a thread that makes all passes keeps of eight columns."""
 KEPT_BYTES, FEWEST_THREADS_PER_UNIT = 4 << 20, 4
 """On CPUs: of the images that a thread makes all passes over, and how many such threads there are for each core."""
 
@@ -293,13 +296,13 @@ class _SimdgroupPasses(ImagePasses):
         first_image: int,
         needs_gradients: bool = False,
         exceeds: bool = False,
-        blocks: int = 0,
+        **numbers: int,
     ) -> Buffer:
         return self.device.constant_buffer(
             PARAMETERS.pack(
                 **work.parameters,
                 **self.group_parameters(first_image),
-                blocks=blocks,
+                **{"blocks": 0, "eights_of_block": 0, **numbers},
                 needs_gradients=int(needs_gradients),
                 exceeds_caches=int(exceeds),
             )
@@ -377,8 +380,9 @@ class _EightPasses(_SimdgroupPasses):
             super().normalize(source, operand, destination, layout, tables, first_image)
             return
         layouts = (operand.layout, layout)
-        buffers = source.buffer, *tables, destination.buffer
-        self._add_for_blocks("normalize_images", blocks, ("source", "destination"), layouts, buffers, first_image)
+        buffers = source.buffer, *tables
+        names = ("source", "destination")
+        self._add_for_blocks("normalize_images", blocks, names, layouts, buffers, destination, first_image)
 
     def differentiate(
         self,
@@ -398,10 +402,11 @@ class _EightPasses(_SimdgroupPasses):
         if self.channels_per_group > 1:
             means = self.scratch(count), self.scratch(count)
         sources = (image.buffer for image in images)
-        buffers = *sources, *tables[:3], *gradients, *means, destination.buffer
+        buffers = *sources, *tables[:3], *gradients, *means
         layouts = (*(operand.layout for operand in operands), layout)
         names = ("gradient", "source", "destination")
-        self._add_for_blocks("image_normalization_gradient", blocks, names, layouts, buffers, first_image)
+        function = "image_normalization_gradient"
+        self._add_for_blocks(function, blocks, names, layouts, buffers, destination, first_image)
 
     def _blocks(self, operands: Sequence[Operand], layout: Layout) -> int:
         """How many threads share the groups of an image and make all passes over them; 0 if caches do not hold it from
@@ -420,10 +425,14 @@ class _EightPasses(_SimdgroupPasses):
         names: tuple[str, ...],
         layouts: tuple[Layout, ...],
         buffers: Sequence[Buffer],
+        destination: Image,
         first_image: int,
     ) -> None:
-        work = self._work(names, layouts)
-        parameters = self._parameters(work, first_image, exceeds=self._exceeds(layouts), blocks=blocks)
+        exceeds, most_columns = self._exceeds(layouts), -(-self.groups // blocks) * self.channels_per_group
+        work, eights = self._work(names, layouts), -(-most_columns // 8)
+        parameters = self._parameters(work, first_image, exceeds=exceeds, blocks=blocks, eights_of_block=eights)
+        table = self.scratch(EIGHTS_OF_TABLE * 8 * eights * blocks * self.images)
+        buffers = *buffers, table, destination.buffer
         self.add(f"{function_name}_in_one", self.images * blocks, *buffers, parameters)
 
     def _exceeds(self, layouts: Sequence[Layout]) -> bool:
