@@ -77,6 +77,7 @@ TESTS = {
     "lib/matrix_product": ("tests/kernels/test_convolution_tiles.py",),
     "lib/tile_product": ("tests/kernels/test_convolution_winograd.py", "tests/kernels/test_convolution_tiles.py"),
     "lib/pixel_walk": ("tests/kernels/test_convolution_tiles.py",),
+    "lib/normalization_of_eights": ("tests/kernels/test_group_normalization.py",),
     "lib/normalization_of_groups": ("tests/kernels/test_group_normalization.py",),
     "lib/normalization_of_vectors": (
         "tests/kernels/test_batch_normalization.py",
@@ -84,6 +85,7 @@ TESTS = {
     ),
     "lib/strides": ("tests/kernels/test_reduction.py", "tests/kernels/test_arithmetic.py"),
     "lib/vectors": ("tests/kernels/test_soft_max.py",),
+    "lib/exponential": ("tests/kernels/test_neuron.py", "tests/kernels/test_soft_max.py"),
     "lib/neuron_functions": ("tests/kernels/test_neuron.py", "tests/kernels/test_batch_normalization.py"),
     "neuron": ("tests/kernels/test_neuron.py",),
     "optimizer": ("tests/kernels/test_optimizer.py",),

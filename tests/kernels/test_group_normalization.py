@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
+from mpsgrad.kernels import group_normalization_dispatch
 from mpsgrad.testing import FencedImage, assert_within, batch_sizes, channel_formats, error_bound, values
 
 EPS = float(np.finfo(np.float32).eps)
@@ -147,6 +148,13 @@ def test_results_statistics_and_gradients_match_the_reference(data):
     check(case)
 
 
+@pytest.fixture(params=[0, group_normalization_dispatch.KEPT_BYTES], ids=["by_chunks", "in_one"])
+def kept_bytes(request, monkeypatch):
+    """CPUs cut images that caches do not keep into chunks: all of them, or those that they cut anyway."""
+    monkeypatch.setattr(group_normalization_dispatch, "KEPT_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("kept_bytes")
 @pytest.mark.parametrize("groups", [None, 1, 4])
 def test_large_images_are_cut_into_chunks(groups):
     check(Case.draw((2, 70, 41, 8), groups))
@@ -495,6 +503,7 @@ def test_images_encoded_with_different_parameters_have_no_common_gradient():
             case.gradient().encode(commands, batch.whole, batch.whole, whole)
 
 
+@pytest.mark.usefixtures("kept_bytes")
 @pytest.mark.parametrize(("shape", "groups"), [((2, 3, 3, 9), 3), ((2, 20, 15, 41), None), ((1, 16, 16, 72), 6)])
 def test_any_number_of_pixels_and_channels_matches_the_reference(shape, groups):
     """Few pixels are added up at once, many in parts; the last channels may be read with some of those before them."""

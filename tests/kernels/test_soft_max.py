@@ -103,6 +103,18 @@ def test_forward_and_gradient_match_the_reference(kind, data):
     assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
 
+@each_kind
+@pytest.mark.parametrize("shape", [(1, 130, 211, 10), (1, 601, 225, 2)])
+def test_gradients_of_many_short_rows_match_the_reference(kind, shape):
+    """Threads of CPUs take as many of them together as fit, and the last ones with some of those before."""
+    generator = np.random.default_rng(6)
+    x, g = (generator.standard_normal(shape, np.float32) for _ in range(2))
+    _, y, state = run(kind.forward(), x)
+    expected = kind.reference_gradient(g, y)
+    bound = kind.gradient_bound(g, y, expected, np.float32)
+    assert_within(run_gradient(kind.gradient(), g, y, state), expected, bound)
+
+
 def test_the_worked_cases():
     x, g = (np.float32(v).reshape(1, 1, 1, 3) for v in ([1, 2, 4], [1, 0, -2]))
     for kind, y, dx in (
