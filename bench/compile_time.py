@@ -1,7 +1,8 @@
-"""How long a user's kernel of 200 lines takes to compile: cold, and again from the cache on disk.
+"""How long users' sources of 160 to 200 lines take to compile: cold, and again from the cache on disk.
 
-``python -m bench.compile_time`` prints milliseconds, medians of several sources that differ in a constant, for a kernel
-without and one with a reduction by simdgroups, which Intel's compiler takes long for.
+``python -m bench.compile_time`` prints milliseconds, medians of several sources that differ in a constant: for those
+in ``user_kernels``, of five or six kernels each, and for one kernel with many statements of vectors. Intel's compiler
+takes longest for the last with a ``simd_sum``: each vector of each thread is then part of one of 128 numbers.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import mpsgrad as mg
 from mpsgrad.msl import translate
 from mpsgrad.msl.signature import Target
+
+USER_KERNELS = Path(__file__).parent / "user_kernels"
 
 HEAD = """#include <metal_stdlib>
 using namespace metal;
@@ -67,20 +71,31 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=5)
     arguments = parser.parse_args()
     device = mg.default_device()
-    print(f"{device.name} ({device.identifier}), a kernel of {arguments.lines} lines, milliseconds")
-    for title, tail in (("plain", TAIL), ("simdgroups", REDUCTION + TAIL)):
-        for name, values in measured(device, arguments.lines, arguments.samples, tail).items():
+    print(f"{device.name} ({device.identifier}), milliseconds")
+    sources: dict[str, Callable[[int], str]] = {
+        "vectors": lambda variant: source_of(arguments.lines, variant, TAIL),
+        "vectors, simd_sum": lambda variant: source_of(arguments.lines, variant, REDUCTION + TAIL),
+    }
+    for file in sorted(USER_KERNELS.glob("*.metal")):
+        sources[file.stem] = partial(variant_of, file.read_text())
+    for title, source in sources.items():
+        for name, values in measured(device, source, arguments.samples).items():
             spread = f"from {min(values):.1f} to {max(values):.1f}"
-            print(f"{title:12}{name:12} median {statistics.median(values):8.1f}  {spread}")
+            print(f"{title:20}{name:12} median {statistics.median(values):8.1f}  {spread}", flush=True)
 
 
-def measured(device: mg.Device, lines: int, samples: int, tail: str) -> dict[str, list[float]]:
+def variant_of(text: str, variant: int) -> str:
+    """Another source for each ``variant``, which the constant ``SCALE`` of a file in ``user_kernels`` depends on."""
+    return text.replace("VARIANT", str(variant))
+
+
+def measured(device: mg.Device, source_of_variant: Callable[[int], str], samples: int) -> dict[str, list[float]]:
     """Milliseconds of each sample by what is measured."""
     target: Target = "cuda" if device.driver == "cuda" else "opencl"
     first = time.time_ns() % 1_000_000
     columns: dict[str, list[float]] = {"translation": [], "cold": [], "cached": []}
     for sample in range(samples + 1):
-        source = source_of(lines, first + 1000 * sample, tail)
+        source = source_of_variant(first + 1000 * sample)
         works: list[Callable[[], object]] = [
             partial(translate, source, target), partial(mg.compile, source), partial(mg.compile, source)
         ]  # fmt: skip
