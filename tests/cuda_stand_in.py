@@ -41,7 +41,7 @@ from mpsgrad.msl import SIZES_SUFFIX
 
 ARCHITECTURE = 90
 LARGEST_GRID = 2**31 - 1
-STATIC_MEMORY_BYTES = 49152
+STATIC_MEMORY_BYTES, LARGEST_MEMORY_BYTES = 49152, 232448
 
 
 class CUresult(IntEnum):
@@ -124,6 +124,7 @@ class Function:
         self.stores_sizes = entry_point.endswith(SIZES_SUFFIX)
         self.name = module.names[entry_point.removesuffix(SIZES_SUFFIX)]
         self.function = module.library.function(self.name)
+        self.most_memory = STATIC_MEMORY_BYTES
         self.takes_launch = module.options is not None and not self.stores_sizes
 
 
@@ -170,7 +171,9 @@ class StandIn(ModuleType):
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=75,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=76,
         CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS=89,
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=97,
     )
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     CUstream_flags = SimpleNamespace(CU_STREAM_DEFAULT=0, CU_STREAM_NON_BLOCKING=1)
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
@@ -212,7 +215,9 @@ class StandIn(ModuleType):
     @counted
     def cuDeviceGetAttribute(self, attribute: int, device: int) -> int:
         major, minor = self.device_capabilities[device]
-        return {16: 132, 75: major, 76: minor, 89: self.concurrent_managed_access}[attribute]
+        return {
+            16: 132, 75: major, 76: minor, 89: self.concurrent_managed_access, 97: LARGEST_MEMORY_BYTES
+        }[attribute]  # fmt: skip
 
     @counted
     def cuDeviceGetName(self, length: int, device: int) -> bytes:
@@ -404,12 +409,18 @@ class StandIn(ModuleType):
         return function.parameters[index]
 
     @counted
+    def cuFuncSetAttribute(self, function: Function, attribute: int, value: int) -> None:
+        if attribute != 8 or not 0 <= value <= LARGEST_MEMORY_BYTES:
+            raise CUDAStandInError(CUresult.CUDA_ERROR_INVALID_VALUE)
+        function.most_memory = value
+
+    @counted
     def cuLaunchKernel(
         self, function: Function, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: Stream,
         parameters: None, extra: int,
     ) -> None:  # fmt: skip
         threads = bx * by * bz
-        if not (1 <= gx <= LARGEST_GRID and gy == gz == 1 and shared <= STATIC_MEMORY_BYTES and parameters is None):
+        if not (1 <= gx <= LARGEST_GRID and gy == gz == 1 and shared <= function.most_memory and parameters is None):
             raise CUDAStandInError(CUresult.CUDA_ERROR_INVALID_VALUE)
         if not 1 <= threads <= 1024:
             raise CUDAStandInError(CUresult.CUDA_ERROR_INVALID_VALUE)

@@ -53,6 +53,7 @@ def _print_table(found: list[Device]) -> None:
     table.add_column("Driver", overflow="fold")
     table.add_column("Memory", justify="right", no_wrap=True)
     table.add_column("Compute units", justify="right")
+    table.add_column("Threadgroup memory", justify="right")
     table.add_column("Features")
     for device in found:
         table.add_row(
@@ -61,6 +62,7 @@ def _print_table(found: list[Device]) -> None:
             Text(f"{device.driver}, {device.driver_version}"),
             f"{device.memory_bytes / 2**30:.1f} GiB",
             str(device.compute_units) if device.compute_units else "unknown",
+            f"{device.threadgroup_memory_bytes // 1024} KiB",
             ", ".join(sorted(device.features)),
         )
     Console(width=None if sys.stdout.isatty() else _UNWRAPPED).print(table)

@@ -230,8 +230,18 @@ class Device(ABC):
         return self.memory_bytes
 
     @property
+    def threadgroup_memory_bytes(self) -> int:
+        """The most threadgroup memory that a kernel can have."""
+        return THREADGROUP_MEMORY_BYTES
+
+    @property
     def tuning(self) -> str:
         """Whose numbers the kernels share out their work by: the family's, unless its devices differ much."""
+        return self.family
+
+    @property
+    def tiling(self) -> str:
+        """Whose tiles matrices are multiplied in: the family's, unless some of its devices multiply otherwise."""
         return self.family
 
     @property

@@ -235,6 +235,16 @@ class CUDADevice(Device):
         return _Active(self._lock, self.context)
 
     @cached_property
+    def threadgroup_memory_bytes(self) -> int:
+        attribute = api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        return int(checked(api().cuDeviceGetAttribute(attribute, self._handle)))
+
+    @property
+    def tiling(self) -> str:
+        # Only these multiply matrices where they lie in threadgroup memory.
+        return "nvidia-9.0" if self.capability == (9, 0) else self.family
+
+    @cached_property
     def stream(self) -> Any:
         """Where all work goes. CUDA orders it with work on its default stream, where other libraries mostly work."""
         with self.active:
@@ -370,7 +380,8 @@ class CUDADevice(Device):
                 f"{self.identifier}: {self.name} has compute capability {self.capability[0]}.{self.capability[1]}; "
                 f"NVIDIA's run-time compiler {version()} compiles for {', '.join(f'{n / 10:.1f}' for n in known)}"
             )
-        return f"sm_{same[-1]}"
+        # What only GPUs of one capability have, such as products of matrices in threadgroup memory, has a name of its own.
+        return "sm_90a" if same[-1] == 90 else f"sm_{same[-1]}"
 
     def translate(self, source: str, *, name: str) -> str:
         return translations.translated(source, "cuda", name).source

@@ -74,9 +74,21 @@ class CUDAFunction(Function):
         self._by_address = not any(self._by_value)
         threadgroup_memory = len(signature.arguments) - len(buffers)
         self._threadgroup_memory = threadgroup_memory
+        self._threadgroup_bytes = signature.threadgroup_bytes
+        if signature.threadgroup_bytes:
+            self._ask_for_threadgroup_memory(signature.threadgroup_bytes)
         self._parameters = _Parameters(
             self._handle, [*self._by_value, *[False] * threadgroup_memory, *[True] * self._any_grid]
         )
+
+    def _ask_for_threadgroup_memory(self, nbytes: int) -> None:
+        most = self.device.threadgroup_memory_bytes
+        if nbytes > most:
+            raise DeviceError(
+                f"{self.name}: needs {nbytes} bytes of threadgroup memory; {self.device.identifier} has {most}"
+            )
+        attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        checked(api().cuFuncSetAttribute(self._handle, attribute, nbytes))
 
     def launch(self, dispatch: Dispatch, stream: Any) -> None:
         """Starts one run; raises ``CUDAError`` if CUDA refuses it and ``DeviceError`` for unfit buffers."""
@@ -101,9 +113,9 @@ class CUDAFunction(Function):
             blocks, threads, shared = self._grid(dispatch, values)
         else:
             assert isinstance(dispatch.threadgroups, int)
-            blocks, threads, shared = dispatch.threadgroups, self.threadgroup_size, 0
+            blocks, threads, shared = dispatch.threadgroups, self.threadgroup_size, self._threadgroup_bytes
             if self._threadgroup_memory:
-                shared = _add_offsets(dispatch.threadgroup_memory, values)
+                shared = _add_offsets(dispatch.threadgroup_memory, shared, values)
         self._parameters.fill(values)
         if self._may_overlap:
             config = device.overlapping_launch(stream)
@@ -148,14 +160,13 @@ class CUDAFunction(Function):
         blocks = math.prod(counts)
         if blocks > _MOST_BLOCKS:
             raise GeometryError(f"{self.name}: the grid has {blocks} threadgroups; CUDA's limit is {_MOST_BLOCKS}")
-        shared = _add_offsets(dispatch.threadgroup_memory, values)
+        shared = _add_offsets(dispatch.threadgroup_memory, self._threadgroup_bytes, values)
         values.append(struct.pack(f"={_LAUNCH_FIELDS}I", *grid, *threadgroup, *counts))
         return blocks, math.prod(threadgroup), shared
 
 
-def _add_offsets(lengths: Sequence[int], values: list[int | bytes]) -> int:
-    """Appends where each piece of threadgroup memory begins; returns the bytes of all."""
-    total = 0
+def _add_offsets(lengths: Sequence[int], total: int, values: list[int | bytes]) -> int:
+    """Appends where each piece of threadgroup memory begins, from ``total`` on; returns the bytes of all."""
     for nbytes in lengths:
         values.append(total)
         total += -(-nbytes // 16) * 16

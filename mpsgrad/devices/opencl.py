@@ -327,6 +327,10 @@ class OpenCLDevice(Device):
     __hash__ = Device.__hash__
 
     @property
+    def threadgroup_memory_bytes(self) -> int:
+        return int(self._handle.local_mem_size)
+
+    @property
     def tuning(self) -> str:
         # A simdgroup of 32 floats takes two registers of 32, or four of 16 only.
         return "cpu-avx2" if self.family == "cpu" and self._handle.native_vector_width_float < 16 else self.family

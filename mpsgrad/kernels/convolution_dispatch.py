@@ -103,7 +103,7 @@ def _add_gather(
     geometry = is_gradient, source.layout, destination.layout, numbers.window, numbers.groups, replicates
     plan: gather.Plan | None = None
     if numbers.algorithm is Algorithm.TILES:
-        where = numbers.metal_type, device.family, device.compute_units
+        where = numbers.metal_type, device.tiling, device.compute_units
         by_winograd = winograd.plan_gather(*geometry, *where)
         if by_winograd is not None and by_winograd.packing is not None:
             packed = numbers.packed.buffer(command_buffer, by_winograd.packing)
@@ -209,7 +209,7 @@ def add_gradient_weights(
                 command_buffer, numbers.metal_type, of_images[0], for_biases, accumulates
             )
             return
-        where = numbers.metal_type, device.family, device.compute_units
+        where = numbers.metal_type, device.tiling, device.compute_units
         by_winograd = winograd.plan_weights(*geometry, *where)
         if by_winograd is not None:
             images = {"gradient": gradient.buffer, "source": source.buffer}

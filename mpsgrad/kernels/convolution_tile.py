@@ -21,7 +21,9 @@ class Tile(NamedTuple):
 
     ``speed`` is the rate of its products on a busy GPU, that of the fastest tile without stages being 1. A compute
     unit runs ``resident`` threadgroups at a time. With ``stages`` as many copies of the tile are in threadgroup memory,
-    which are made while one is multiplied, without registers, and only of aligned images; 0 is without.
+    which are made while one is multiplied, without registers, and only of aligned images; 0 is without. Simdgroups that
+    own 16 rows and all columns multiply them in place, four of them together, where values outside the source are 0;
+    the products of the last ``overlap`` tiles go on while the next tile is waited for.
     """
 
     rows: int
@@ -32,10 +34,17 @@ class Tile(NamedTuple):
     speed: float
     resident: int
     stages: int = 0
+    overlap: int = 0
+
+    @property
+    def in_place(self) -> bool:
+        """Whether simdgroups multiply a tile where it lies in threadgroup memory."""
+        return self.stages > 0 and self.simd_rows == 16
 
     @property
     def name(self) -> str:
-        return f"{self.rows}x{self.columns}x{self.depth}" + (f"x{self.stages}" if self.stages else "")
+        name = f"{self.rows}x{self.columns}x{self.depth}" + (f"x{self.stages}" if self.stages else "")
+        return f"{name}_in_place" + (f"_{self.overlap}" if self.overlap else "") if self.in_place else name
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -44,6 +53,9 @@ class Tile(NamedTuple):
         return {
             "tile": self.name,
             "stages": self.stages,
+            "in_place": self.in_place,
+            "overlap": self.overlap,
+            "ahead": self.stages - 1 - self.overlap,
             "rows": self.rows,
             "columns": self.columns,
             "depth": self.depth,
@@ -98,13 +110,18 @@ class Tiling:
         *,
         runs: int = 1,
         is_aligned: bool = True,
+        has_zeros_outside: bool = True,
     ) -> tuple[Tile, int]:
         """The tile, and the splits of the products, for which ``values`` sums of ``runs * run_length`` take least time.
 
         ``tile_count`` is the number of tiles that cover the sums.
         """
         units = units or self.units_unless_known
-        tiles = [tile for tile in self.tiles[kind, metal_type] if is_aligned or not tile.stages]
+        tiles = [
+            tile
+            for tile in self.tiles[kind, metal_type]
+            if (is_aligned or not tile.stages) and (has_zeros_outside or not tile.in_place)
+        ]
 
         def time(tile: Tile, splits: int) -> float:
             steps = STEPS_AT_ENDS + math.ceil(runs * math.ceil(run_length / tile.depth) / splits)
@@ -172,6 +189,38 @@ _NVIDIA = replace(
 )
 """Measured on an H200. Copies that are made while a tile is multiplied take more memory than Apple GPUs have."""
 
+
+
+def _in_place(rows: int, columns: int, stages: int, speed: float, resident: int, overlap: int = 0) -> Tile:
+    return Tile(rows, columns, 64, 16, columns, speed, resident, stages, overlap)
+
+
+_NVIDIA_9_0 = replace(
+    _NVIDIA,
+    tiles={
+        **_NVIDIA.tiles,
+        ("gather", "half"): (
+            _in_place(192, 128, 3, 3.6, 1),
+            _in_place(128, 256, 4, 3.65, 1, overlap=1),
+            _in_place(256, 128, 3, 3.4, 1),
+            _in_place(128, 128, 3, 3.6, 2),
+            _in_place(128, 64, 3, 2.5, 3),
+            _in_place(64, 128, 3, 2.9, 3),
+            _in_place(64, 64, 4, 2.0, 3),
+            *_NVIDIA.tiles["gather", "half"],
+        ),
+        ("weights", "half"): (
+            _in_place(128, 256, 4, 2.4, 1, overlap=1),
+            _in_place(128, 128, 3, 2.2, 2),
+            _in_place(128, 128, 6, 2.15, 1, overlap=1),
+            _in_place(64, 256, 2, 2.0, 2),
+            _in_place(64, 128, 4, 1.7, 2),
+            *_NVIDIA.tiles["weights", "half"],
+        ),
+    },
+)
+"""Measured on an H200."""
+
 _CPU = Tiling(
     {
         ("gather", "float"): (Tile(64, 32, 8, 32, 32, 1.0, 4),),
@@ -188,16 +237,16 @@ _CPU = Tiling(
 """CPUs have a faster algorithm; on them tiles only show that they are right, with as many splits as there can be."""
 
 
-def tiling(device_family: str) -> Tiling:
-    """How devices of a family multiply."""
-    return {"cpu": _CPU, "nvidia": _NVIDIA}.get(device_family, _GPU)
+def tiling(name: str) -> Tiling:
+    """How the devices with that ``Device.tiling`` multiply."""
+    return {"cpu": _CPU, "nvidia": _NVIDIA, "nvidia-9.0": _NVIDIA_9_0}.get(name, _GPU)
 
 
 def all_tiles() -> set[tuple[Kind, str, Tile]]:
     """Each tile of any family of devices, with its kind and the Metal type of the images."""
     return {
         (kind, metal_type, tile)
-        for one in (_GPU, _NVIDIA, _CPU)
+        for one in (_GPU, _NVIDIA, _NVIDIA_9_0, _CPU)
         for (kind, metal_type), tiles in one.tiles.items()
         for tile in tiles
     }

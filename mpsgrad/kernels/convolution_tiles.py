@@ -81,7 +81,7 @@ FAMILIES = {
         # Sums need registers, which CPUs have not enough of, and compile in a tenth of the time without.
         {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
         dtypes=(metal_type,),
-        template=_TEMPLATES[kind, metal_type],
+        template=_TEMPLATES[kind, metal_type] + ("_in_place" if tile.in_place else ""),
         # A device compiles the tiles that it uses, at their first use.
         ahead_of_time=False,
         # More threadgroup memory than Apple GPUs have.
@@ -112,7 +112,7 @@ def plan_gather(
     groups: int,
     replicates: bool,
     metal_type: str,
-    device_family: str,
+    tiling_name: str,
     compute_units: int,
 ) -> GatherPlan | None:
     """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
@@ -128,12 +128,12 @@ def plan_gather(
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)
     strides = gathered.channels, gathered.fold_channels
-    return _plan_of_gather(gathered, strides, metal_type, device_family, compute_units)
+    return _plan_of_gather(gathered, strides, metal_type, tiling_name, compute_units)
 
 
 @lru_cache(maxsize=512)
 def plan_products_with_matrices(
-    source: Layout, destination: Layout, metal_type: str, device_family: str, compute_units: int
+    source: Layout, destination: Layout, metal_type: str, tiling_name: str, compute_units: int
 ) -> GatherPlan:
     """What multiplies the pixels of each image by a matrix of its own, [image][channel of source][channel], float32.
 
@@ -143,15 +143,15 @@ def plan_products_with_matrices(
         (*layout[:4], layout[4] * layout[5], 1, layout[6] * layout[7], 1) for layout in (source, destination)
     )
     gathered = gather(True, of_source, of_destination, _ONE_PIXEL, source[7], False, packs_all=True)
-    return _plan_of_gather(gathered, (source[3], destination[3]), metal_type, device_family, compute_units)
+    return _plan_of_gather(gathered, (source[3], destination[3]), metal_type, tiling_name, compute_units)
 
 
 def _plan_of_gather(
-    gathered: Gather, group_strides: tuple[int, int], metal_type: str, device_family: str, compute_units: int
+    gathered: Gather, group_strides: tuple[int, int], metal_type: str, tiling_name: str, compute_units: int
 ) -> GatherPlan:
     """``group_strides`` are from one group's first channel to the next one's, of source and destination."""
     assert gathered.packing is not None
-    of_device = tiling(device_family)
+    of_device = tiling(tiling_name)
     rows = gathered.destination[7] * gathered.y.size * gathered.x.size
     matrices = gathered.groups * gathered.x.divisor * gathered.y.divisor
     values = values_of_vector(metal_type)
@@ -173,6 +173,7 @@ def _plan_of_gather(
         compute_units,
         runs=gathered.y.phase_taps * (1 if joins_columns else gathered.x.phase_taps),
         is_aligned=width > 1,
+        has_zeros_outside=not gathered.replicates,
     )
     row_tiles, column_tiles = counts(tile)
     packing, biases = gathered.packing, gathered.biases
@@ -225,13 +226,13 @@ def plan_weights(
     replicates: bool,
     accumulates: bool,
     metal_type: str,
-    device_family: str,
+    tiling_name: str,
     compute_units: int,
 ) -> WeightsPlan | None:
     """What computes the gradients for weights and biases; None where there are no pixels."""
     if not gradient[4] * gradient[5] * gradient[7]:
         return None
-    units = compute_units or tiling(device_family).units_unless_known
+    units = compute_units or tiling(tiling_name).units_unless_known
     if groups == source[6] == gradient[6] > 1:
         return convolution_depthwise.plan_weights(gradient, source, window, replicates, accumulates, units)
     if is_fully_connected(window, source, gradient, groups):
@@ -239,19 +240,19 @@ def plan_weights(
         if long_pixels is not None:
             source, window = long_pixels, _ONE_PIXEL
     return _plan_of_weights(
-        gradient, source, window, groups, replicates, accumulates, metal_type, device_family, units, parts=1
+        gradient, source, window, groups, replicates, accumulates, metal_type, tiling_name, units, parts=1
     )
 
 
 @lru_cache(maxsize=512)
-def plan_products_of_channels(image: Layout, metal_type: str, device_family: str, compute_units: int) -> WeightsPlan:
+def plan_products_of_channels(image: Layout, metal_type: str, tiling_name: str, compute_units: int) -> WeightsPlan:
     """What adds up the products of each two channels over the pixels of each image, which has some.
 
     Each image has as many splits, one after the other.
     """
-    units = compute_units or tiling(device_family).units_unless_known
+    units = compute_units or tiling(tiling_name).units_unless_known
     return _plan_of_weights(
-        image, image, _ONE_PIXEL, 1, False, False, metal_type, device_family, units, parts=image[7]
+        image, image, _ONE_PIXEL, 1, False, False, metal_type, tiling_name, units, parts=image[7]
     )
 
 
@@ -263,7 +264,7 @@ def _plan_of_weights(
     replicates: bool,
     accumulates: bool,
     metal_type: str,
-    device_family: str,
+    tiling_name: str,
     units: int,
     parts: int,
 ) -> WeightsPlan:
@@ -280,7 +281,7 @@ def _plan_of_weights(
     def counts(tile: Tile) -> tuple[int, int]:
         return ceiling_divide(group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
 
-    tile, splits = tiling(device_family).divided(
+    tile, splits = tiling(tiling_name).divided(
         "weights",
         metal_type,
         lambda tile: math.prod(counts(tile)) * groups * parts,
@@ -288,6 +289,7 @@ def _plan_of_weights(
         weights * parts,
         units,
         is_aligned=column_width > 1,
+        has_zeros_outside=not replicates,
     )
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)

@@ -193,7 +193,7 @@ def plan_gather(
     groups: int,
     replicates: bool,
     metal_type: str,
-    device_family: str,
+    tiling_name: str,
     compute_units: int,
 ) -> Plan | None:
     """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
@@ -205,7 +205,7 @@ def plan_gather(
         return None
     tiles, inputs, outputs = _Tiles.of(destination), source[6], destination[6]
     parts = list(tiles.parts(PLANES * (inputs + outputs)))
-    of_device = tiling(device_family)
+    of_device = tiling(tiling_name)
     units = compute_units or of_device.units_unless_known
 
     def time(tile: Tile) -> float:
@@ -281,7 +281,7 @@ def plan_weights(
     replicates: bool,
     accumulates: bool,
     metal_type: str,
-    device_family: str,
+    tiling_name: str,
     compute_units: int,
 ) -> Plan | None:
     """What computes the gradients for weights and biases; None where the method cannot do it or does not pay.
@@ -291,7 +291,7 @@ def plan_weights(
     """
     if metal_type != "float" or not _is_computable(window, groups, replicates, gradient, source):
         return None
-    of_device, tiles = tiling(device_family), _Tiles.of(gradient)
+    of_device, tiles = tiling(tiling_name), _Tiles.of(gradient)
     inputs, outputs = source[6], gradient[6]
     parts = list(tiles.parts(PLANES * (inputs + outputs) + outputs))
     units = compute_units or of_device.units_unless_known

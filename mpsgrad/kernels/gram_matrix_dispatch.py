@@ -82,7 +82,7 @@ def _uses_tiles(command_buffer: CommandBuffer, source: ImagePart) -> bool:
 def _add_parts(command_buffer: CommandBuffer, metal_type: str, source: ImagePart) -> tuple[Buffer, int, int]:
     """Partial sums: their buffer, how many there are of each image, and the floats from one to the next."""
     device = command_buffer.device
-    plan = tiles.plan_products_of_channels(source.layout, metal_type, device.family, device.compute_units)
+    plan = tiles.plan_products_of_channels(source.layout, metal_type, device.tiling, device.compute_units)
     parts, unused = (command_buffer.scratch(4 * count * plan.split_stride) for count in (plan.splits, 1))
     command_buffer.add_dispatch(
         plan.family.function(device, plan.kernel, metal_type),
@@ -119,7 +119,7 @@ def add_gradient(
     add_elementwise(command_buffer, FAMILY, PARAMETERS, "symmetric", metal_type, operands, square, scale=alpha)
     device = command_buffer.device
     if _uses_tiles(command_buffer, source):
-        where = metal_type, device.family, device.compute_units
+        where = metal_type, device.tiling, device.compute_units
         plan = tiles.plan_products_with_matrices(source.layout, destination.layout, *where)
         assert plan.packing is not None
         packed = command_buffer.scratch(4 * plan.packing.count)

@@ -70,6 +70,8 @@ class Backend(ABC):
     """Whether shift counts are taken modulo the width of what is shifted, as Metal does."""
     class_scalars: frozenset[str]
     """The scalar types that are classes of the library."""
+    most_threadgroup_bytes: int | None = None
+    """The most that a kernel's threadgroup variables may have together unless launches ask for their memory, or None."""
     definitions: Mapping[str, str] = {}
     """Macros by which a program can tell the target."""
 

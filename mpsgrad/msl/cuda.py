@@ -13,6 +13,7 @@ from mpsgrad.msl.cuda_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, SIZES_SUFFIX
 from mpsgrad.msl.signature import Argument, Launch
+from mpsgrad.msl.threadgroup_memory import DECLARATION, MEMORY
 
 LARGEST_BLOCK = 1024
 
@@ -141,6 +142,7 @@ class CUDABackend(Backend):
     finds_functions_by_arguments = True
     has_wrapping_shifts = False
     class_scalars = frozenset({"half", "bfloat"})
+    most_threadgroup_bytes = 49152
     definitions = {"__MPSGRAD_CUDA__": "1"}
 
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:
@@ -162,10 +164,9 @@ class CUDABackend(Backend):
     def parameter(self, argument: Argument, type_name: str, name: str, launch: Launch) -> tuple[str, str] | None:
         if argument.address_space == "threadgroup":
             # The host says where in the block's one piece of threadgroup memory it begins.
-            memory = f"extern __shared__ __align__(16) unsigned char memory{RENAMED_SUFFIX}[];"
-            begin = f"({type_name} *)(memory{RENAMED_SUFFIX} + {name}_offset{RENAMED_SUFFIX})"
+            begin = f"({type_name} *)({MEMORY} + {name}_offset{RENAMED_SUFFIX})"
             declared = f"&{name} = *{begin};" if argument.is_reference else f"*{name} = {begin};"
-            return f"uint {name}_offset{RENAMED_SUFFIX}", f"{memory} {type_name} {declared}"
+            return f"uint {name}_offset{RENAMED_SUFFIX}", f"{DECLARATION} {type_name} {declared}"
         if is_passed_by_value(argument, launch):
             value = f"{name}_value{RENAMED_SUFFIX}"
             return f"const __grid_constant__ {type_name} {value}", f"const {type_name} &{name} = {value};"

@@ -14,6 +14,7 @@ from mpsgrad.msl.kernel_parameters import KernelParameters, position_attribute
 from mpsgrad.msl.library_names import SCALAR_OR_VECTOR, LibraryNames
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Argument, KernelSignature, Launch
+from mpsgrad.msl.threadgroup_memory import with_memory_of_launches
 from mpsgrad.msl.threadgroup_variables import with_outer_threadgroup_variables
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, STRING, Token, error, matching, spell
 
@@ -186,6 +187,14 @@ class EntryPoints:
                 prologue.append(self._place.replaced(found[1], IDENTIFIER))
             elif argument.is_reference:
                 prologue.append(self._reference(parameter))
+        body = tokens[kernel.body_open + 1 : kernel.body_close]
+        if not self._backend.has_inner_threadgroup_variables:
+            body = with_outer_threadgroup_variables(body)
+        threadgroup_bytes = 0
+        if self._backend.most_threadgroup_bytes is not None:
+            body, threadgroup_bytes = with_memory_of_launches(
+                body, self._backend.most_threadgroup_bytes, lambda: self._parameters.constants
+            )
         self.signatures[name] = KernelSignature(
             name=name,
             entry_point=entry_point,
@@ -195,6 +204,7 @@ class EntryPoints:
             file=kernel.name.file,
             uses_simdgroups=uses_simdgroups,
             unset_constants=self._unset_constants(kernel),
+            threadgroup_bytes=threadgroup_bytes,
         )
         is_exact = threadgroup_size is not None and flat and self._launch == "whole"
         head = self._complete_types(arguments)
@@ -214,9 +224,6 @@ class EntryPoints:
             separator = ", " if arguments else ""
             output.append(tokens[kernel.parameters_close].replaced(separator + self._launch_parameter))
         output += [tokens[kernel.parameters_close], tokens[kernel.body_open], *prologue]
-        body = tokens[kernel.body_open + 1 : kernel.body_close]
-        if not self._backend.has_inner_threadgroup_variables:
-            body = with_outer_threadgroup_variables(body)
         output += self._rewriter.rewrite(body)
         output.append(tokens[kernel.body_close])
         if self._launch_parameter:

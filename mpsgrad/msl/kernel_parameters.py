@@ -68,10 +68,10 @@ class KernelParameters:
         if literal.isdecimal() and literal.isascii():
             return int(literal)
         bound = {name: int(text) for name, text in substitution.items() if text.isdecimal() and text.isascii()}
-        return integer_value(attribute.arguments, attribute.token, {**self._constants, **bound})
+        return integer_value(attribute.arguments, attribute.token, {**self.constants, **bound})
 
     @cached_property
-    def _constants(self) -> dict[str, int]:
+    def constants(self) -> dict[str, int]:
         """Integer constants that attributes may name: ``constant int n = 3;``, ``constexpr``, and enumerators."""
         tokens = self._tokens
         values: dict[str, int] = {}

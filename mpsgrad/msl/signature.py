@@ -53,7 +53,8 @@ class KernelSignature:
     ``arguments`` are ordered by index, buffers before threadgroup memory; the entry point takes them in that order.
     ``threadgroup_size`` is ``[[max_total_threads_per_threadgroup(N)]]``, or None. ``line`` is where the kernel's name
     stands in ``file``. ``unset_constants`` are function constants that it uses without asking whether they are defined,
-    and that have no value.
+    and that have no value. ``threadgroup_bytes`` of its variables lie in memory that a launch has to ask for, before that
+    of its arguments.
     """
 
     name: str
@@ -64,6 +65,7 @@ class KernelSignature:
     file: str
     uses_simdgroups: bool
     unset_constants: tuple[str, ...] = ()
+    threadgroup_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
