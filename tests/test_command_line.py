@@ -56,7 +56,7 @@ def test_devices_lists_each_device_on_one_line(capsys: pytest.CaptureFixture[str
         units = str(device.compute_units) if device.compute_units else "unknown"
         for cell in (device.name, device.driver, device.driver_version, units, *device.features):
             assert cell in row
-        assert f"{device.memory_bytes / 2**30:.1f} GiB" in row
+        assert f"{device.memory_bytes / 2**30:.1f} GiB" in row and f"{device.threadgroup_memory_bytes >> 10} KiB" in row
         assert (f"{device.identifier} *" in row) == (device is mg.default_device())
 
 

@@ -380,7 +380,7 @@ class CUDADevice(Device):
                 f"{self.identifier}: {self.name} has compute capability {self.capability[0]}.{self.capability[1]}; "
                 f"NVIDIA's run-time compiler {version()} compiles for {', '.join(f'{n / 10:.1f}' for n in known)}"
             )
-        # What only GPUs of one capability have, such as products of matrices in threadgroup memory, has a name of its own.
+        # Products of matrices in threadgroup memory are among what only GPUs of one capability have.
         return "sm_90a" if same[-1] == 90 else f"sm_{same[-1]}"
 
     def translate(self, source: str, *, name: str) -> str:

@@ -71,7 +71,7 @@ class Backend(ABC):
     class_scalars: frozenset[str]
     """The scalar types that are classes of the library."""
     most_threadgroup_bytes: int | None = None
-    """The most that a kernel's threadgroup variables may have together unless launches ask for their memory, or None."""
+    """What a kernel's threadgroup variables may have together, or None; launches ask for the memory of more."""
     definitions: Mapping[str, str] = {}
     """Macros by which a program can tell the target."""
 

@@ -53,8 +53,8 @@ class KernelSignature:
     ``arguments`` are ordered by index, buffers before threadgroup memory; the entry point takes them in that order.
     ``threadgroup_size`` is ``[[max_total_threads_per_threadgroup(N)]]``, or None. ``line`` is where the kernel's name
     stands in ``file``. ``unset_constants`` are function constants that it uses without asking whether they are defined,
-    and that have no value. ``threadgroup_bytes`` of its variables lie in memory that a launch has to ask for, before that
-    of its arguments.
+    and that have no value. Its threadgroup variables have ``threadgroup_bytes`` in memory that a launch has to ask for,
+    before those of its arguments.
     """
 
     name: str

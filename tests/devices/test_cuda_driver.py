@@ -642,3 +642,40 @@ def test_the_kernel_that_failed_is_named(stand_in: Any) -> None:
         with pytest.raises(mg.DeviceError, match="scale failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS"):
             submission.wait()
     assert submission.is_complete
+
+
+LARGE = HEAD + """
+constant int N = {count};
+[[max_total_threads_per_threadgroup(64)]]
+kernel void reverse(device float* x, uint i [[thread_position_in_grid]])
+{{
+    threadgroup float2 values[N / 2], last[1];
+    threadgroup half shares[2][32];
+    for (int k = int(i); k < N / 2; k += 64) {{
+        values[k] = float2(float(k), x[k % 64]);
+    }}
+    shares[i / 32][i % 32] = half(i);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    last[0] = values[N / 2 - 1];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    x[i] = values[63 - i].y + float(shares[i / 32][i % 32]) + last[0].x;
+}}
+"""
+
+
+def test_threadgroup_variables_for_which_fixed_memory_is_too_small_lie_in_memory_of_the_launch() -> None:
+    fixed = 49152 - 8 - 128
+    for count, nbytes in ((fixed // 4, 0), (fixed // 4 + 2, 49024 + 16 + 128), (20000, 80000 + 16 + 128)):
+        assert translate(LARGE.format(count=count), "cuda").kernels["reverse"].threadgroup_bytes == nbytes
+        assert translate(LARGE.format(count=count), "opencl").kernels["reverse"].threadgroup_bytes == 0
+
+
+@needs_compiler
+def test_large_threadgroup_memory(gpu: Any) -> None:
+    x = floats(gpu, np.arange(64))
+    gpu.submit([Dispatch(function(gpu, "reverse", LARGE.format(count=20000)), 1, (x,))]).wait()
+    assert np.array_equal(read(x), np.full(64, 63 + 9999, np.float32))
+    most = gpu.threadgroup_memory_bytes
+    refusal = rf"^reverse: needs \d+ bytes of threadgroup memory; {gpu.identifier} has {most}$"
+    with pytest.raises(mg.DeviceError, match=refusal):
+        function(gpu, "reverse", LARGE.format(count=most // 4))

@@ -132,8 +132,10 @@ EACH_TILE = [
     for key in convolution_tiles.FAMILIES
     for number, case in enumerate(WIDTHS)
     if not key[2].stages or "1" not in "".join(case[3][2:] if key[0] == "weights" else case[3][:2])
+    if not key[2].in_place or "edge" not in case[1]
 ]
-"""The tiles of GPUs run on GPUs, and on CPUs nightly, where each compiles for seconds. Stages need aligned images."""
+"""The tiles of GPUs run on GPUs, and on CPUs nightly, where each compiles for seconds. Stages need aligned images, and
+products in place zeros outside of them."""
 
 
 @pytest.fixture
@@ -275,7 +277,13 @@ def test_threads_divide_each_tile(kind, metal_type, tile):
     assert tile.rows % tile.simd_rows == 0 and tile.columns % tile.simd_columns == 0
     assert constants["threads"] % 32 == 0 and constants["threads"] <= 1024
     vector = 4 if metal_type == "float" else 8
-    if kind == "weights":
+    if tile.in_place:
+        # Four simdgroups have 64 rows, and rows of 64 halves make up what is multiplied, which so much memory aligns.
+        assert constants["threads"] == 2 * tile.rows and tile.rows % 64 == tile.columns % 64 == 0 and tile.depth == 64
+        assert 49152 < tile.stages * (tile.rows + tile.columns) * tile.depth * 2 < 232448
+        assert constants["ahead"] > 0
+        assert kind == "gather" or constants["threads"] % (tile.columns // 8) == 0
+    elif kind == "weights":
         # A thread copies one column, for several pixels.
         assert max(tile.rows, tile.columns) <= constants["threads"]
         assert all(tile.depth * n // vector % constants["threads"] == 0 for n in (tile.rows, tile.columns))
@@ -356,6 +364,26 @@ def test_splits_of_small_convolutions_fill_a_gpu(images, size, inputs, kernel, o
         False, layout(512, 56, 64), layout(512, 56, 64), window, 1, False, metal_type, "nvidia", UNITS
     )
     assert large is not None and large.sums is None
+
+
+@pytest.mark.parametrize(
+    ("tiling_name", "replicates", "inputs", "is_in_place"),
+    [
+        ("nvidia-9.0", False, 64, True),
+        ("nvidia-9.0", True, 64, False),
+        ("nvidia-9.0", False, 63, False),
+        ("nvidia", False, 64, False),
+    ],
+)
+def test_tiles_are_multiplied_in_place_where_the_gpu_can_and_values_outside_are_zeros(
+    tiling_name, replicates, inputs, is_in_place
+):
+    source, result = layout(64, 56, inputs), layout(64, 56, 64)
+    arguments = (3, 3, 1, 1, 1, 1, -1, -1), 1, replicates
+    gather = convolution_tiles.plan_gather(False, source, result, *arguments, "half", tiling_name, UNITS)
+    weights = convolution_tiles.plan_weights(result, source, *arguments, False, "half", tiling_name, UNITS)
+    for plan in (gather, weights):
+        assert plan is not None and ("in_place" in plan.kernel) == is_in_place
 
 
 def test_weights_that_are_too_many_to_pack_are_read_as_they_are():

@@ -9,7 +9,7 @@ import pytest
 from mpsgrad.devices.cuda_compiler import FAST_MATH, LANGUAGE
 from mpsgrad.msl import translate
 
-ARCHITECTURE = "sm_90"
+ARCHITECTURE = "sm_90a"
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None,
     reason="cuda-core is not installed (pip install 'mpsgrad[cuda]')",

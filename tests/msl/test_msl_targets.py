@@ -93,6 +93,12 @@ def test_products_of_matrices_compile_for_the_oldest_gpus() -> None:
 
 
 @needs_compiler
+def test_products_in_threadgroup_memory_compile_for_gpus_that_load_the_factors() -> None:
+    (row,) = report(families()["convolution_weights_matrices_64x128x64x4_in_place"], "half", "sm_80")
+    assert row.usage.spill_store_bytes == 0
+
+
+@needs_compiler
 @pytest.mark.parametrize("launch", ["whole", "box"])
 def test_every_construct_compiles_for_cuda(launch) -> None:
     translation = translate(EVERY_CONSTRUCT, "cuda", filename="every.metal", launch=launch)
