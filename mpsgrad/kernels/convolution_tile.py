@@ -201,9 +201,9 @@ _NVIDIA_9_0 = replace(
         **_NVIDIA.tiles,
         ("gather", "half"): (
             _in_place(192, 128, 3, 3.6, 1),
-            _in_place(128, 256, 4, 3.65, 1, overlap=1),
-            _in_place(256, 128, 3, 3.4, 1),
             _in_place(128, 128, 3, 3.6, 2),
+            _in_place(128, 256, 4, 3.6, 1, overlap=1),
+            _in_place(256, 128, 3, 3.4, 1),
             _in_place(128, 64, 3, 2.5, 3),
             _in_place(64, 128, 3, 2.9, 3),
             _in_place(64, 64, 4, 2.0, 3),
