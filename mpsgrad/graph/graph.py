@@ -109,6 +109,7 @@ class Graph:
         self._last_plan: Plan | None = None
         self._memory = PlannedMemory(self.device)
         self._nothing = self.device.allocate(16)
+        self._lock = threading.Lock()
 
     def _make_kernels(self, node: FilterNode) -> Sequence[Any]:
         forward: Sequence[Any] = ()
@@ -379,16 +380,19 @@ class Graph:
         graph. An image may hold a batch; so may ``LossLabels``. The lists ``intermediate_images`` and
         ``destination_states``, if given, get what ``intermediate_image_handles`` and ``result_state_handles`` say.
 
-        Raises ``FormatError``, ``GeometryError`` or ``StateError`` before anything is dispatched.
+        Several threads may encode one graph, one after the other. Raises ``FormatError``, ``GeometryError`` or
+        ``StateError`` before anything is dispatched.
         """
         self._require_command_buffer(command_buffer)
+        _require_lists(intermediate_images=intermediate_images, destination_states=destination_states)
         images = self._require_images(command_buffer, source_images)
         states = self._require_states(source_states)
-        plan = self._plan_for(tuple(image.descriptor for image in images))
-        self._check_states(plan, states)
-        run = Run(self, command_buffer, plan, images, states)
-        with command_buffer._all_or_nothing():
-            run.encode()
+        with self._lock:
+            plan = self._plan_for(tuple(image.descriptor for image in images))
+            self._check_states(plan, states)
+            run = Run(self, command_buffer, plan, images, states)
+            with command_buffer._all_or_nothing():
+                run.encode()
         if intermediate_images is not None:
             intermediate_images += [run.images[image] for image in self._intermediates]
         if destination_states is not None:
@@ -412,6 +416,7 @@ class Graph:
         copied back to their labels; so the sums are those of ``encode``.
         """
         self._require_command_buffer(command_buffer)
+        _require_lists(intermediate_images=intermediate_images, destination_states=destination_states)
         batches = self._require_count("source_images", source_images, self._structure.sources)
         labels = self._require_count("source_states", source_states, self._structure.source_states)
         joiner = BatchJoiner(command_buffer)
@@ -529,3 +534,10 @@ class Graph:
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
         return f"<Graph{name} of {len(self._structure.filters)} filters on {self.device.identifier}>"
+
+
+def _require_lists(**given: Any) -> None:
+    """Raises ``FormatError`` for what is to be filled and is no list."""
+    for name, value in given.items():
+        if value is not None and not isinstance(value, list):
+            raise FormatError(f"Graph: {name} is {type(value).__name__}; it has to be a list, which is filled, or None")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.errors import FormatError
 from mpsgrad.graph.nodes import ImageNode, StateNode
 from mpsgrad.graph.plan import Plan, Step
 from mpsgrad.graph.shapes import ENCODE_ERRORS, in_terms_of_nodes
@@ -16,8 +18,18 @@ from mpsgrad.state import State
 
 if TYPE_CHECKING:
     from mpsgrad.graph.graph import Graph
+    from mpsgrad.graph.updates import ParameterUpdate
 
 _MANY_READS = 1 << 30
+Result = TypeVar("Result")
+
+
+def _named(update: ParameterUpdate, run: Callable[[], Result]) -> Result:
+    """What ``run`` gives, a part of ``update``; what it raises names the filter."""
+    try:
+        return run()
+    except ENCODE_ERRORS as error:
+        raise type(error)(f"Graph: {update.name}: {error}") from error
 
 
 class Run:
@@ -65,10 +77,13 @@ class Run:
                 for vector in update.gradient_vectors(self.states[node.source_states[0]])
             ]
             graph.loss_scale.encode_check(self.command_buffer, gradients)
-        last = [update.encode(self.command_buffer, self.states[n.source_states[0]]) for n, update in trained.items()]
-        for load in last:
+        loads = [
+            _named(update, partial(update.encode, self.command_buffer, self.states[node.source_states[0]]))
+            for node, update in trained.items()
+        ]
+        for update, load in zip(trained.values(), loads, strict=True):
             if load is not None:
-                load()
+                _named(update, load)
 
     def encode_step(self, step: Step) -> None:
         """Adds the work of one filter."""
@@ -120,7 +135,15 @@ class Run:
             if not is_handed_out:
                 return self._planned_image(step)
             allocator = RegularImageAllocator()
-        made = allocator.image(self.command_buffer, self.plan.shapes.of[image], kernel)
+        descriptor = self.plan.shapes.of[image]
+        if not callable(getattr(allocator, "image", None)):
+            raise FormatError(f"the allocator of the result is {allocator!r}, which has no method image")
+        made = allocator.image(self.command_buffer, descriptor, kernel)
+        if not isinstance(made, Image) or made.descriptor != descriptor:
+            raise FormatError(
+                f"the allocator of the result, {allocator!r}, gave {made!r}; it has to give an image of "
+                f"{descriptor.shape_text} {descriptor.channel_format.name}"
+            )
         if isinstance(made, TemporaryImage):
             self._keep_readable(made, 1 if is_handed_out else 0)
         return made

@@ -92,8 +92,8 @@ class ParameterUpdate:
         updated = self._call(method, *arguments)
         if updated is not None and not isinstance(updated, kind):
             raise FormatError(
-                f"Graph: {self.name}: {type(self.data_source).__name__}.{method} returned {type(updated).__name__}; it "
-                f"has to be a {kind.__name__} or None"
+                f"{type(self.data_source).__name__}.{method} returned {type(updated).__name__}; it has to be a "
+                f"{kind.__name__} or None"
             )
         return updated
 

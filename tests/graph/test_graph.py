@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -271,6 +272,58 @@ def test_what_a_kernel_refuses_at_an_encode_is_reported_with_all_shapes_before()
         with pytest.raises(mg.GeometryError, match=r"Graph: wrong: PoolingMaxGrad(.*\n)*  PoolingMax .*2x4x4x2 -> "):
             graph.encode(commands, [image(2, 4, 4, 2), image(2, 6, 6, 2)])
         assert not commands._dispatches
+
+
+def test_what_allocators_give_and_what_is_to_be_filled_is_checked() -> None:
+    class Allocator:
+        def __init__(self, made: Any) -> None:
+            self.made = made
+
+        def image(self, *_: Any) -> Any:
+            return self.made
+
+    relu = mg.NeuronReLUNode(mg.ImageNode("x"), label="between")
+    graph = mg.Graph(mg.NeuronTanHNode(relu.result_image))
+    with mg.CommandBuffer() as commands:
+        for allocator, message in (
+            (Allocator(None), "gave None; it has to give an image of 1x4x4x2 FLOAT32"),
+            (Allocator(image(1, 2, 2, 2)), "gave <Image 1x2x2x2 .*; it has to give an image of 1x4x4x2"),
+            (3, "is 3, which has no method image"),
+        ):
+            relu.result_image.image_allocator = allocator  # type: ignore[assignment]
+            with pytest.raises(mg.FormatError, match=f"Graph: between: the allocator of the result.*{message}"):
+                graph.encode(commands, [image(1, 4, 4, 2)])
+        with pytest.raises(mg.FormatError, match="intermediate_images is tuple; it has to be a list"):
+            graph.encode(commands, [image(1, 4, 4, 2)], intermediate_images=())  # type: ignore[arg-type]
+        assert not commands._dispatches
+
+
+def test_several_threads_encode_one_graph() -> None:
+    graph = mg.Graph(mg.NeuronTanHNode(mg.NeuronReLUNode(mg.ImageNode("x")).result_image))
+    pictures = [image(1, 5, 5, 2) for _ in range(3)]
+    wrong: list[Any] = []
+
+    def encode(picture: mg.Image) -> None:
+        try:
+            for _ in range(20):
+                with mg.CommandBuffer() as commands:
+                    result = graph.encode(commands, [picture])
+                expected = np.tanh(np.maximum(np.asarray(picture), 0))
+                np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-5, atol=1e-6)
+        except Exception as error:
+            wrong.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=encode, args=(picture,)) for picture in pictures]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
 
 
 def test_labels_that_do_not_fit_are_refused_before_anything_is_dispatched() -> None:

@@ -252,17 +252,24 @@ def test_two_filters_with_one_data_source_are_updated_one_after_the_other() -> N
     np.testing.assert_allclose(outputs[1], (a @ w.T + bias) @ w.T + bias, rtol=1e-4, atol=1e-4)
 
 
-def test_an_update_that_returns_no_state_is_named() -> None:
+def test_an_update_that_returns_something_else_is_named() -> None:
+    returned: Any = None
+
     class Wrong(OnCPU):
         def update_with_command_buffer(self, *_: Any) -> Any:
-            return self.weights
+            return returned
 
     node = mg.ConvolutionNode(mg.ImageNode(), Wrong(values(4, 1, 1, 4)), label="first")
     loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
     graph = mg.Graph(loss.training_graph(), results_are_needed=False)
     labels = mg.LossLabels.from_array(values(1, 2, 2, 4))
-    message = r"first: Wrong\.update_with_command_buffer returned ndarray; .* ConvolutionWeightsAndBiasesState or None"
-    commands = mg.CommandBuffer()
-    with pytest.raises(mg.FormatError, match=message):
-        graph.encode(commands, [mg.Image.from_array(values(1, 2, 2, 4))], [labels])
-    assert not commands._dispatches
+    kind = "ConvolutionWeightsAndBiasesState"
+    larger = mg.ConvolutionWeightsAndBiasesState.with_descriptor(mg.ConvolutionDescriptor(1, 1, 4, 8))
+    for returned, message in (  # noqa: B007
+        (values(4), rf"Graph: first: Wrong\.update_with_command_buffer returned ndarray; .* {kind} or None"),
+        (larger, "Graph: first: Convolution: state has 32 weights but the kernel 16"),
+    ):
+        commands = mg.CommandBuffer()
+        with pytest.raises(mg.MPSGradError, match=message):
+            graph.encode(commands, [mg.Image.from_array(values(1, 2, 2, 4))], [labels])
+        assert not commands._dispatches
