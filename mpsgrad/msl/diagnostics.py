@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mpsgrad.errors import ShaderError
@@ -13,6 +13,7 @@ from mpsgrad.msl.signature import Target, Translation
 
 RENAMED_SUFFIX = "_mtl"
 SIZES_SUFFIX = "_sizes_mtl"
+LIBRARY_FILE = "<metal_stdlib>"
 
 _PLACED = r"(?P<severity>catastrophic error|fatal error|error|warning|remark|note)"
 _CLANG = re.compile(rf"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): {_PLACED}: (?P<text>.*)$")
@@ -87,7 +88,23 @@ def parse_compiler_log(log: str, target: Target, translation: Translation | None
             column = translation.column(file, line, column)
         words = user_words(match["text"])
         found.append(Diagnostic(file, line, column, severity, _clang_words(words) if target == "cuda" else words))
-    return found
+    return _at_users_lines(found)
+
+
+def _at_users_lines(entries: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """``entries`` with errors inside the library where a note says that the program asked for what failed; those
+    that no note places come last."""
+    placed, unplaced = [], []
+    for index, entry in enumerate(entries):
+        if entry.severity == "error" and entry.file == LIBRARY_FILE:
+            notes = itertools.takewhile(lambda later: later.severity == "note", entries[index + 1 :])
+            note = next((note for note in notes if note.file != LIBRARY_FILE), None)
+            if note is None:
+                unplaced.append(entry)
+                continue
+            entry = replace(entry, file=note.file, line=note.line, column=note.column)
+        placed.append(entry)
+    return placed + unplaced
 
 
 def _marked_column(lines: Sequence[str]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mpsgrad.msl.diagnostics import LIBRARY_FILE
 from mpsgrad.msl.tokens import Token
 
 _FEW_LINES = 8
@@ -14,7 +15,7 @@ Shifts = dict[tuple[str, int], tuple[tuple[int, int], ...]]
 
 def emit(tokens: Sequence[Token], filename: str, prelude: str) -> tuple[str, Shifts]:
     """The text of ``prelude`` and ``tokens``, and for each line where columns moved the pairs (written, original)."""
-    parts = [prelude, _directive(1, filename)]
+    parts = [_directive(1, LIBRARY_FILE), prelude, _directive(1, filename)]
     shifts: dict[tuple[str, int], list[tuple[int, int]]] = {}
     file, line, column = filename, 1, 1
     last = ""

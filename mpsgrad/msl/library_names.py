@@ -10,6 +10,7 @@ from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.headers import library
+from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, split_commas
 from mpsgrad.msl.versions import later_names
 
@@ -18,6 +19,7 @@ SCALAR_OR_VECTOR = re.compile(
 )
 
 _QUALIFIERS = ("metal", "precise", "fast")
+_ALL = "*"
 
 # OpenCL has these for integers only.
 _FLOAT_ATOMICS = frozenset(
@@ -50,7 +52,8 @@ class LibraryNames:
         self._program = program
         self._tokens = program.tokens
         self._backend = backend
-        self._fast_math = fast_math
+        self._opened_as_precise = _opened(program.tokens, "precise")
+        self._fast_math = fast_math and _ALL not in self._opened_as_precise
         self._library = library(backend.target)
         self._spellings: dict[str, str] = {}
         self._reached: set[str] = set()
@@ -96,7 +99,8 @@ class LibraryNames:
 
     def _precise(self, name: str) -> str | None:
         """The name of the precise function ``name`` where one without a qualifier means that."""
-        if self._fast_math or not self.has(f"precise::{name}"):
+        is_precise = not self._fast_math or name in self._opened_as_precise
+        if not is_precise or not self.has(f"precise::{name}"):
             return None
         self.used.add(f"precise::{name}")
         return f"precise_{name}{RENAMED_SUFFIX}"
@@ -189,20 +193,24 @@ class LibraryNames:
         """Those of the hidden functions that are renamed, since they may have the same parameters as the library's.
 
         Where the library's names are open to the program, functions with parameters of its own types or of any type
-        overload the library's, and keep their name.
+        overload the library's, and keep their name; so do those in namespaces and classes, which hide the library's.
         """
         if not self._is_open:
             return self._hidden
         texts = [token.text for token in self._tokens]
-        overloads = set()
+        namespaces = namespaces_of(self._tokens)
+        overloads, at_program_scope = set(), set()
         for start, opening, _ in self._program.function_heads:
+            if any(first < start < last for first, last, _ in namespaces):
+                continue
+            at_program_scope.add(texts[opening - 1])
             types = [
                 next((t.text for t in part if t.text not in {"const", "metal", "::", *ADDRESS_SPACES}), "")
                 for part in split_commas(self._tokens[opening + 1 : matching(self._tokens, opening)])
             ]
             if texts[start] == "template" or not all(SCALAR_OR_VECTOR.match(each) for each in types):
                 overloads.add(texts[opening - 1])
-        return self._hidden - overloads
+        return self._hidden & at_program_scope - overloads
 
     @cached_property
     def _shadowed(self) -> frozenset[str]:
@@ -213,3 +221,20 @@ class LibraryNames:
             if before.text != "::" and after.text not in ("(", "::", "<")
         }
         return frozenset(bare & self._known)
+
+
+def _opened(tokens: Sequence[Token], qualifier: str) -> frozenset[str]:
+    """The names that ``using metal::qualifier::name;`` opens; ``_ALL`` for ``using namespace metal::qualifier;``."""
+    found = set()
+    for index in range(len(tokens) - 2):
+        if tokens[index].text != qualifier:
+            continue
+        start = index - 1
+        while start >= 0 and tokens[start].text in ("::", "metal", "namespace"):
+            start -= 1
+        if start >= 0 and tokens[start].text == "using":
+            if any(token.text == "namespace" for token in tokens[start:index]):
+                found.add(_ALL)
+            elif tokens[index + 1].text == "::":
+                found.add(tokens[index + 2].text)
+    return frozenset(found)

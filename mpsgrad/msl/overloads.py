@@ -54,7 +54,7 @@ class Overloads:
         self._backend = backend
         self._rewrite = rewrite
         self._has_spaces = any(backend.address_spaces[space].strip("const ") for space in ADDRESS_SPACES)
-        self._namespaces = _namespaces(self._tokens)
+        self._namespaces = namespaces_of(self._tokens)
 
     def pieces(self) -> list[Piece]:
         """What is to stand in the place of parts of the program.
@@ -255,7 +255,7 @@ class Overloads:
         return error(message, self._tokens[overload.name])
 
 
-def _namespaces(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:
+def namespaces_of(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:
     """The namespaces: their brackets and their names."""
     found = []
     for index, token in enumerate(tokens):

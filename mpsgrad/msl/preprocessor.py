@@ -235,9 +235,9 @@ class Preprocessor:
 
     # Macro expansion, with a hide set per token as in Prosser's algorithm.
 
-    def _expand(self, tokens: list[Token]) -> list[Token]:
+    def _expand(self, tokens: list[Token], in_condition: bool = False) -> list[Token]:
         macros = self._macros
-        if _PLACES.isdisjoint(texts := {token.text for token in tokens}) and macros.keys().isdisjoint(texts):
+        if not in_condition and _PLACES.isdisjoint(texts := {token.text for token in tokens}) and macros.keys().isdisjoint(texts):
             return tokens
         output: list[Token] = []
         stack = tokens[::-1]
@@ -249,7 +249,9 @@ class Preprocessor:
                 continue
             macro = macros.get(text)
             if macro is None:
-                if text == "__LINE__":
+                if in_condition and text == "defined":
+                    token = self._defined(token, stack)
+                elif text == "__LINE__":
                     token = token.replaced(str(token.line), NUMBER)
                 elif text == "__FILE__":
                     token = token.replaced('"' + token.file + '"', STRING)
@@ -376,18 +378,7 @@ class Preprocessor:
         index = 0
         while index < len(rest):
             token = rest[index]
-            if token.text == "defined":
-                bracketed = index + 1 < len(rest) and rest[index + 1].text == "("
-                index += 2 if bracketed else 1
-                if index >= len(rest) or rest[index].kind != IDENTIFIER:
-                    raise error("'defined' needs a macro name", token)
-                known = rest[index].text in self._macros
-                resolved.append(token.replaced("1" if known else "0", NUMBER))
-                if bracketed:
-                    index += 1
-                    if index >= len(rest) or rest[index].text != ")":
-                        raise error("missing ')' after 'defined'", token)
-            elif token.text in (
+            if token.text in (
                 "__has_include",
                 "__has_builtin",
                 "__has_feature",
@@ -406,7 +397,19 @@ class Preprocessor:
             index += 1
         if not resolved:
             raise error("#if with no expression", directive)
-        return _Expression(self._expand(resolved), directive).value() != 0
+        return _Expression(self._expand(resolved, in_condition=True), directive).value() != 0
+
+    def _defined(self, token: Token, stack: list[Token]) -> Token:
+        """The value of ``defined``, whose operand is taken from the stack."""
+        bracketed = bool(stack) and stack[-1].text == "("
+        if bracketed:
+            stack.pop()
+        if not stack or stack[-1].kind != IDENTIFIER:
+            raise error("'defined' needs a macro name", token)
+        known = stack.pop().text in self._macros
+        if bracketed and (not stack or stack.pop().text != ")"):
+            raise error("missing ')' after 'defined'", token)
+        return token.replaced("1" if known else "0", NUMBER)
 
 
 def _stringify(tokens: list[Token]) -> str:

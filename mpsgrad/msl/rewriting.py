@@ -205,6 +205,10 @@ class _Pass:
             return self._initialised_variable(token, index)
         if following == "::" and text in ("metal", "precise", "fast", "simd"):
             return self._names.qualified(self._tokens, index, self._output)
+        if following == "::" and text == "memory_order":
+            return index + 2
+        if following == "metal" and text == "using":
+            return next(i for i in range(index, len(self._tokens)) if self._text(i) == ";")
         if text == IS_DEFINED and self._text(index + 3) == ")":
             is_set = self._rewriter.function_constants.is_set(self._tokens[index + 2])
             self._output.append(token.replaced("true" if is_set else "false"))
@@ -264,8 +268,10 @@ class _Pass:
         tokens = self._tokens
         is_alias = text in self._types.aliases
         if is_alias and following == "(" and self._text(index - 1) not in ("~", ".", "->"):
-            making = _maker(split_commas(tokens[index + 2 : matching(tokens, index + 1)]))
-            if making is not None:
+            closing = matching(tokens, index + 1)
+            arguments = split_commas(tokens[index + 2 : closing])
+            making = _maker(arguments)
+            if making is not None and not declares_indirectly(arguments[0], tokens, closing):
                 self._names.used.add(making)
                 return self._as(token, f"{making}<{self._names.spelling(text)}>", index)
         is_template = text == "vec" or is_alias

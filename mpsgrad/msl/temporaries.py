@@ -7,7 +7,7 @@ space, and one that writes to none of its arguments takes the values of constant
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, split_commas
@@ -46,6 +46,18 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
             if not only_computes:
                 next(token for token in reference if token.text == "&").text = ""
     return frozenset(unnamed)
+
+
+def behind_unqualified_members(program: Program) -> Iterator[int]:
+    """The indices behind the parameters of member functions that give pointers or references to ``thread``, and so to
+    parts of objects there, without saying that their objects are."""
+    tokens = program.tokens
+    for _, start, opening, _ in program.member_heads:
+        words = {token.text for token in tokens[start:opening]}
+        behind = matching(tokens, opening) + 1
+        is_qualified = any(token.text in _SPACES for token in _qualifiers(tokens, behind))
+        if "thread" in words and words & {"*", "&"} and not words & {"static", "friend"} and not is_qualified:
+            yield behind
 
 
 def _qualifiers(tokens: Sequence[Token], index: int) -> list[Token]:

@@ -27,6 +27,7 @@ from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.refusals import refuse_function_pointers, refuse_pointers_in_buffers, refuse_unsupported
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
+from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.tokens import Token, error
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, refuse_newer, version_of
@@ -117,6 +118,7 @@ class _Translator:
         self._passed = replace_functions_as_template_arguments(program)
         refuse_function_pointers(program.tokens)
         refuse_pointers_in_buffers(program)
+        self._strings = {} if backend.has_native_constructors else move_strings(program.tokens)
         forms = VectorForms(program, backend, self._names, filename, launch == "whole")
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         self._entry_points = EntryPoints(
@@ -138,6 +140,7 @@ class _Translator:
         members = {b.text for a, b in pairwise(tokens) if a.text == "."}
         prelude = self._backend.opening(self._names.closure(), members, self._launch) + self._names.prelude()
         prelude += self._names.makers() + self._backend.launch_parameter(self._launch)[0] + self._names.reaching()
+        prelude += "".join(f"const __global char {name}[] = {text};\n" for text, name in self._strings.items())
         prelude += "".join(member_template(name, self._names.spelling(name)) for name in members_in_checks)
         text, shifts = emit(output, self._filename, prelude)
         return Translation(text, self._entry_points.signatures, self._constants.declared, shifts)

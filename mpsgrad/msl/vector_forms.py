@@ -16,7 +16,7 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import is_operand
 from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, LIFT, UNALIGNED, WHOLE
 from mpsgrad.msl.library_names import LibraryNames
-from mpsgrad.msl.temporaries import open_to_temporaries
+from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching
 from mpsgrad.msl.unions import class_bodies, owner_of_copies
 from mpsgrad.msl.vector_operators import VectorOperators
@@ -53,6 +53,8 @@ class VectorForms:
             self._make_unions_assignable()
         else:
             self.unnamed_spaces = open_to_temporaries(program)
+            for place in behind_unqualified_members(program):
+                self.put_before(program.tokens[place], f"{backend.address_spaces['thread']} ")
             self._lift_operators()
 
     def put_before(self, token: Token, text: str) -> None:

@@ -50,6 +50,7 @@ class VectorOperators:
         self.assignments: dict[int, tuple[Range, int]] = {}
         self.conversions: dict[Range, str] = {}
         self._elements = self._vector_elements()
+        self._uses_packed = any(token.text.startswith("packed_") for token in self._tokens)
         if self._elements:
             self._brackets = template_brackets(source)
             self._find()
@@ -237,7 +238,9 @@ class VectorOperators:
         left = expressions.type_of(start, index)
         end = self._extent_of_value(index + 1)
         right = expressions.type_of(index + 1, end)
-        if self._may_mix_ranks(left, right) and not (left is not None and not left.is_vector):
+        may_be_packed = self._uses_packed and (right is None or right.is_vector)
+        is_vector = left is None or (left.is_vector and not left.packed)
+        if is_vector and (may_be_packed or self._may_mix_ranks(left, right)):
             self.assignments[index] = ((start, index), end)
 
     def _extent_of_value(self, start: int) -> int:

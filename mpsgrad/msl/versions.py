@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, error, matching
 
 DEFAULT = "230"
+LANGUAGE_VERSIONS = ("2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "3.1", "3.2")
 
 _CAME_WITH = {
     (2, 4): """

@@ -13,6 +13,7 @@ from mpsgrad.devices import CompileOptions, Device, Function, Library, find_devi
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError
 from mpsgrad.msl import Argument
+from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 from mpsgrad.runtime.arguments import BoundArguments, declared
 from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
@@ -20,7 +21,6 @@ from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
 if TYPE_CHECKING:
     from mpsgrad.devices.opencl_checks import CheckedKernel
 
-LANGUAGE_VERSIONS = ("2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "3.1", "3.2")
 SOURCE_NAME = "<metal>"
 
 

@@ -138,7 +138,7 @@ def read_type(
                 index = close
             elif base is None and text in aliases:
                 base = aliases[text] or Type(text, known=False)
-                space = space or (base.space if base.pointers else None)
+                space = base.space if base.pointers else space
             elif base is None:
                 base = Type(text, known=text in structs)
                 while index + 2 < end and tokens[index + 1].text == "::" and tokens[index + 2].kind == IDENTIFIER:
@@ -171,7 +171,7 @@ def read_type(
         if tokens[index].text in ADDRESS_SPACES:
             space = tokens[index].text if not pointers else None
         index += 1
-    if pointers > 1:
+    if pointers > 1 or (pointers and base.pointers):
         space = None
     return replace(base, pointers=base.pointers + pointers, space=space, const=const or base.const), index
 

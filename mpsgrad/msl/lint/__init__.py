@@ -28,6 +28,7 @@ from mpsgrad.msl.lint import (
 from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.tokens import Token
+from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 
 __all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint"]
 
@@ -35,7 +36,6 @@ __all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint"]
 _SUBJECTS = (address_spaces, atomics_and_simd, attributes, behaviour, kernels, language, library, metalcompute, values)
 
 RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))
-LANGUAGE_VERSIONS = ("2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "3.1", "3.2", "4.0")
 
 # What reading the outline of a program already refuses, by rule.
 _REFUSED_BY_READER = (

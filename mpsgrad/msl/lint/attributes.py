@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -114,6 +115,13 @@ _KNOWN = frozenset(
         *("id", "grid_origin", "grid_size", "user", "early_fragment_tests", "payload", "patch", "unused", "nodiscard"),
     }
 )
+_OF_FUNCTIONS = frozenset(
+    {
+        *_SINCE,
+        *("always_inline", "noinline", "flatten", "hot", "cold", "optnone", "noreturn", "deprecated", "nodiscard"),
+        *("unused", "maybe_unused", "user", "gnu", "clang", "required_threads_per_threadgroup"),
+    }
+)
 
 
 @rule(
@@ -130,7 +138,14 @@ def attributes_are_known_at_this_version(source: Source) -> Iterator[Found]:
             names = [attribute.name for attribute in parameter.attributes]
             by_value = not parameter.is_pointer and not parameter.is_reference
             if names and by_value and not _KNOWN & set(names) and source.is_type(_last_word(source, parameter)):
-                yield parameter.attributes[0].token, f"unknown attribute '{names[0]}'"
+                yield parameter.attributes[0].token, _unknown(names[0], "")
+                continue
+            for attribute in parameter.attributes:
+                if attribute.name not in _KNOWN:
+                    yield attribute.token, _unknown(attribute.name, " ignored"), "warning"
+        for attribute in kernel.attributes:
+            if attribute.name not in _OF_FUNCTIONS:
+                yield attribute.token, _unknown(attribute.name, " ignored", _OF_FUNCTIONS), "warning"
         if kernel.template is not None and source.version < (2, 2):
             yield kernel.name, "template kernel functions require Metal language standard macos-metal2.2 or higher"
         for attribute in attributes:
@@ -146,6 +161,11 @@ def attributes_are_known_at_this_version(source: Source) -> Iterator[Found]:
                     name = source.text(index)
                     standard = "'{}' attribute on a variable requires Metal language standard macos-metal3.1 or higher"
                     yield source.tokens[index], standard.format(name)
+
+
+def _unknown(name: str, what: str, known: frozenset[str] = _KNOWN) -> str:
+    close = difflib.get_close_matches(name, sorted(known), 1, 0.8)
+    return f"unknown attribute '{name}'{what}" + (f"; did you mean '{close[0]}'?" if close else "")
 
 
 def _last_word(source: Source, parameter: Parameter) -> int:

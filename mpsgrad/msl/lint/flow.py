@@ -109,21 +109,32 @@ def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tup
         if close < 0 or close > index:
             continue
         body = close + 1
-        last = source.close(body) if source.text(body) == "{" else body
-        while source.text(body) != "{" and last < kernel.body_close and source.text(last) != ";":
-            last = source.close(last) + 1 if source.close(last) > last else last + 1
-        while source.text(position) == "if" and source.text(last + 1) == "else":
-            last += 2
-            while source.text(last) == "if" and source.close(last + 1) > 0:
-                last = source.close(last + 1) + 1
-            if source.text(last) == "{":
-                last = source.close(last)
-            else:
-                while last < kernel.body_close and source.text(last) != ";":
-                    last += 1
-        if body <= index <= last:
+        if body <= index < _statement_end(source, position, kernel.body_close):
             found.append((position + 2, close))
     return found
+
+
+def _statement_end(source: Source, start: int, end: int) -> int:
+    """The index behind the statement at ``start``, with its ``else``."""
+    open_conditions = 0
+    index = start
+    while index < end:
+        text = source.text(index)
+        if text in ("if", "for", "while", "switch") and source.close(index + 1) > 0:
+            open_conditions += text == "if"
+            index = source.close(index + 1) + 1
+            continue
+        if text == "{" and source.close(index) > 0:
+            index = source.close(index) + 1
+        else:
+            while index < end and source.text(index) != ";":
+                index = source.close(index) + 1 if source.close(index) > index else index + 1
+            index += 1
+        if source.text(index) != "else" or not open_conditions:
+            return index
+        open_conditions -= 1
+        index += 1
+    return index
 
 
 def depends(source: Source, condition: tuple[int, int], differs: frozenset[int]) -> bool:

@@ -79,13 +79,16 @@ def no_lambdas(source: Source) -> Iterator[Found]:
     why="Before Metal 2.4 calls are inlined, so the compiler must see how deep they go.",
 )
 def no_recursion(source: Source) -> Iterator[Found]:
-    """Follows calls by name, so it leaves out overloaded functions, templates, members and names of the library."""
+    """Follows calls by name, so it leaves out overloaded functions, templates, members and names of the library, and
+    what is ``constexpr``, which may be done by the compiler."""
     if source.version >= (2, 4):
         return
     plain: dict[str, Function] = {}
     for name, functions in source.functions_by_name.items():
         function = functions[0]
         if len(functions) == 1 and not function.is_template and function.owner is None and function.kernel is None:
+            if "constexpr" in source.texts[function.start : function.opening]:
+                continue
             if name not in LIBRARY_FUNCTIONS and len(source.program.functions.get(name, ())) <= 1:
                 plain[name] = function
     calls: dict[str, list[tuple[int, str]]] = {}

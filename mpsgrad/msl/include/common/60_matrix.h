@@ -6,6 +6,17 @@ template <typename T, int C, int R> struct matrix {
   explicit constexpr matrix(T diagonal) : matrix(columns_mtl<C>(), on_diagonal_mtl(diagonal)) {}
   // From C columns or from C * R elements; never from one value of either.
   template <typename A, typename B, typename... E> constexpr matrix(A first, B second, E... rest) : matrix(count_mtl<sizeof...(E) + 2>(), first, second, rest...) {}
+  // Columns in braces have no type of their own.
+  struct braces_mtl {
+    vec_mtl<T, R> v;
+    constexpr braces_mtl(vec_mtl<T, R> a) : v(a) {}
+    constexpr braces_mtl(T a, T b) : v{a, b} {}
+    constexpr braces_mtl(T a, T b, T c) : v{a, b, c} {}
+    constexpr braces_mtl(T a, T b, T c, T d) : v{a, b, c, d} {}
+  };
+  constexpr matrix(braces_mtl a, braces_mtl b) : columns{a.v, b.v} { static_assert(C == 2, "a matrix takes as many columns as it has"); }
+  constexpr matrix(braces_mtl a, braces_mtl b, braces_mtl c) : columns{a.v, b.v, c.v} { static_assert(C == 3, "a matrix takes as many columns as it has"); }
+  constexpr matrix(braces_mtl a, braces_mtl b, braces_mtl c, braces_mtl d) : columns{a.v, b.v, c.v, d.v} { static_assert(C == 4, "a matrix takes as many columns as it has"); }
   template <int> struct count_mtl {};
   template <int> struct columns_mtl {};
   template <int> struct rows_mtl {};

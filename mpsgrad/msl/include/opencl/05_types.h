@@ -188,6 +188,8 @@ template <typename L> struct convert_operand_mtl_of { template <typename B> stat
 template <typename E, int N> struct convert_operand_mtl_of<vec_mtl<E, N>> {
   template <typename B, SCALARS_ONLY_MTL(B)> static constexpr E convert(B b) { return (E)b; }
   static constexpr vec_mtl<E, N> convert(vec_mtl<E, N> v) { return v; }
+  static constexpr vec_mtl<E, N> convert(packed_vector_mtl<E, N> v) { return v; }
+  template <int M, int... I> static constexpr vec_mtl<E, N> convert(swizzle_mtl<vec_mtl<E, N>, E, M, I...> v) { return v; }
 };
 template <typename L, typename B> constexpr inline auto convert_operand_mtl(B b) { return convert_operand_mtl_of<L>::convert(b); }
 
@@ -204,7 +206,9 @@ template <typename T, typename... A> inline constexpr T construct_mtl(A... a) { 
 //@ construct_one_mtl
 template <typename T> struct constructor_mtl { template <typename A> static constexpr T make(A a) { return T(a); } };
 template <typename T, int N> struct constructor_mtl<vec_mtl<T, N>> {
-  template <typename A> static vec_mtl<T, N> make(A a) { return (vec_mtl<T, N>)((T)a); }
+  template <typename A> static vec_mtl<T, N> make(A a) { return of_value(a, 0); }
+  template <typename A> static auto of_value(A a, int) -> decltype(a.operator vec_mtl<T, N>()) { return a.operator vec_mtl<T, N>(); }
+  template <typename A> static vec_mtl<T, N> of_value(A a, long) { return (vec_mtl<T, N>)((T)a); }
   template <typename E> static vec_mtl<T, N> make(vec_mtl<E, N> a) { return __builtin_convertvector(a, vec_mtl<T, N>); }
   template <int M> static vec_mtl<T, N> make(bool_vector_mtl<M> a) { return a.template convert<T>(); }
   template <int M> static vec_mtl<T, N> make(bfloat_vector_mtl<M> a) { return a.template convert<T>(); }

@@ -1,0 +1,130 @@
+"""Ways to write Metal that other people have, in few kernels: each line of output is one of them."""
+
+# Foreign code keeps its own line lengths.
+# ruff: noqa: E501
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from metal_runner import LIBRARY, run
+
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl import translate
+from mpsgrad.msl.lint import lint
+from mpsgrad.runtime import compile
+
+STYLES = """
+#define HAS_METAL defined(__METAL_VERSION__) && __METAL_VERSION__ >= 220
+#if HAS_METAL && !defined(NOWHERE)
+constant constexpr int VERSION = 1;
+#endif
+struct Entry { constant char* name; int value; };
+constant Entry TABLE[] = {{"one", 1}, {"three" "!", 3}};
+constant char LETTERS[2][3] = {"ab", "cd"};
+int length(constant char* text) { int n = 0; while (*text++) n++; return n; }
+template <size_t N> int last(constant const char (&text)[N]) { return text[N - 2]; }
+template <typename T, uint N> T sum(thread const T (&values)[N]) { T s = 0; for (uint i = 0; i < N; i++) s += values[i]; return s; }
+template <typename T, uint R, uint C> T corner(const thread T (&m)[R][C]) { return m[R - 1][C - 1]; }
+struct Counter {
+  int n = 0;
+  thread Counter& operator++() { n += 1; return *this; }
+  const thread int* where() const { return &n; }
+};
+struct Complex { float re, im; explicit operator float2() const { return float2(re, im); } };
+namespace mine { int max(int a, int b) { return a > b ? -a : -b; } }
+struct Range { int low, high; int min() const { return low; } };
+enum class Level : ushort { low, high };
+kernel void styles(device int* out) {
+  int k = 0;
+  out[k++] = VERSION;
+  out[k++] = length(TABLE[1].name) + length("four") + "xyz"[1] + LETTERS[1][1];
+  constant char* chosen = k > 1 ? "yes" : "no";
+  out[k++] = chosen[0] + last("end");
+  int flat[3] = {1, 2, 3}, table[2][2] = {{1, 2}, {3, 4}};
+  out[k++] = sum(flat) * 10 + corner(table);
+  Counter counter;
+  thread Counter& same = ++counter;
+  ++same;
+  out[k++] = counter.n + *counter.where();
+  Complex z{2, 3};
+  out[k++] = int(((float2)z).y);
+  out[k++] = mine::max(3, 4) * 100 + max(3, 4) * 10 + metal::max(1, 2);
+  out[k++] = Range{5, 6}.min() + min(7, 8) + metal::min(1, 2);
+  packed_float3 packed = packed_float3(1, 2, 3);
+  float3 full = packed;
+  full += packed;
+  full *= packed.zyx;
+  out[k++] = int(full.z + full.x);
+  float3x3 m(float3(1), {4, 5, 6}, float3(2));
+  float2x2 rotation = {{1, 2}, {3, 4}};
+  out[k++] = int(m[1].z * 10 + rotation[1].x);
+  out[k++] = (is_convertible_v<int, float>) + is_enum_v<Level> * 2 + 4 * (is_same_v<underlying_type_t<Level>, ushort>) + 8 * is_trivially_copyable_v<Complex>;
+  out[k++] = int(rank_v<int[2][3]> + extent_v<int[4]> * 10) + 100 * (conjunction_v<is_integral<int>, negation<is_pointer<int>>>);
+  constexpr memory_order order = memory_order::memory_order_relaxed;
+  out[k++] = order == memory_order_relaxed;
+  using metal::precise::exp2;
+  using metal::fast::log2;
+  out[k++] = int(exp2(5.0f) + log2(8.0f));
+}
+"""
+WANTED = [
+    1, 6 + 4 + ord("y") + ord("d"), ord("y") + ord("d"), 64, 4, 3, -400 + 40 + 2, 5 + 7 + 1, 6 + 6, 63, 15, 142, 1, 35,
+]  # fmt: skip
+
+
+def test_styles_of_other_people_give_the_right_numbers() -> None:
+    out = run(LIBRARY + STYLES, "styles", np.zeros(len(WANTED), np.int32), threads=1, of_user=True)[0]
+    assert out.tolist() == WANTED
+
+
+def test_an_error_inside_the_library_is_placed_where_the_program_asked_for_it() -> None:
+    source = LIBRARY + "struct A { int x; };\nkernel void f(device float2* out) {\n  A a;\n  out[0] = (float2)a;\n}"
+    with pytest.raises(ShaderError, match="cannot convert 'A' to 'float'") as caught:
+        compile(source)
+    assert (caught.value.file, caught.value.line) == ("<metal>", 6)
+
+
+def test_opening_precise_functions_makes_calls_without_a_qualifier_precise() -> None:
+    body = "kernel void f(device float* x) {{ {}; x[0] = max(x[0], 1.0f); }}"
+    for opened in ("using metal::precise::max", "using namespace metal::precise"):
+        assert "= precise_max_mtl(" in translate(LIBRARY + body.format(opened), "opencl").source
+    assert "= precise_max_mtl(" not in translate(LIBRARY + body.format("using metal::fast::max"), "opencl").source
+
+
+def findings(source: str) -> list[tuple[int, str, str]]:
+    return [(found.line, found.severity, found.message) for found in lint(LIBRARY + source)]
+
+
+def test_attributes_that_are_misspelt_are_warned_of() -> None:
+    source = "[[max_total_threads_per_threadgrup(64)]] kernel void f(device float* x [[bufer(0)]], uint i {}) {{ if (i < 4) x[i] = 1; }}"
+    assert findings(source.format("[[thread_position_in_grid]]")) == [
+        (3, "warning", "unknown attribute 'max_total_threads_per_threadgrup' ignored; did you mean 'max_total_threads_per_threadgroup'?"),
+        (3, "warning", "unknown attribute 'bufer' ignored; did you mean 'buffer'?"),
+    ]  # fmt: skip
+    misspelt = (3, "error", "unknown attribute 'thread_position_in_gird'; did you mean 'thread_position_in_grid'?")
+    assert misspelt in findings(source.format("[[thread_position_in_gird]]"))
+
+
+def test_what_other_people_write_is_no_finding() -> None:
+    assert not findings(
+        "typedef const device char* text;\n"
+        "static int parse(thread text& p) { int v = 0; while (*p) v = v * 10 + *p++ - 48; return v; }\n"
+        "constexpr int factorial(int n) { return n < 2 ? 1 : n * factorial(n - 1); }\n"
+        "kernel void f(text x, device int* out, ushort2 t [[thread_position_in_threadgroup]]) {\n"
+        "  threadgroup int tile[9][9];\n"
+        "  for (int y = t.y; y < 9; y += 8)\n"
+        "    for (int x = t.x; x < 9; x += 8) { tile[y][x] = y; }\n"
+        "  if (t.x == 0)\n"
+        "    for (int i = 0; i < 2; ++i) { tile[0][i] = 0; }\n"
+        "  else\n"
+        "    tile[1][1] = 1;\n"
+        "  threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        "  text p = x;\n"
+        "  if (t.x < 8) out[t.x] = tile[t.y][t.x] + parse(p) + factorial(4);\n"
+        "}\n"
+    )
+    divergent = (
+        "kernel void f(ushort t [[thread_position_in_threadgroup]]) { for (int i = 0; i < 2; ++i) if (t < 4) { i++; }"
+        " else for (;;) threadgroup_barrier(mem_flags::mem_none); }"
+    )
+    assert [message.split(" in ")[0] for _, _, message in findings(divergent)] == ["threadgroup_barrier"]
