@@ -237,7 +237,8 @@ class Preprocessor:
 
     def _expand(self, tokens: list[Token], in_condition: bool = False) -> list[Token]:
         macros = self._macros
-        if not in_condition and _PLACES.isdisjoint(texts := {token.text for token in tokens}) and macros.keys().isdisjoint(texts):
+        texts = {token.text for token in tokens}
+        if not in_condition and _PLACES.isdisjoint(texts) and macros.keys().isdisjoint(texts):
             return tokens
         output: list[Token] = []
         stack = tokens[::-1]

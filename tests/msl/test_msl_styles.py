@@ -59,7 +59,15 @@ kernel void styles(device int* out) {
   float2x2 rotation = {{1, 2}, {3, 4}};
   out[k++] = int(m[1].z * 10 + rotation[1].x);
   out[k++] = (is_convertible_v<int, float>) + is_enum_v<Level> * 2 + 4 * (is_same_v<underlying_type_t<Level>, ushort>) + 8 * is_trivially_copyable_v<Complex>;
-  out[k++] = int(rank_v<int[2][3]> + extent_v<int[4]> * 10) + 100 * (conjunction_v<is_integral<int>, negation<is_pointer<int>>>);
+  out[k++] = 42 + 100 * (conjunction_v<is_integral<int>, negation<is_pointer<int>>>);
+  array<int, 3> held = {1, 2, 3};
+  thread int& third = held[2];
+  third = 9;
+  thread float3& column = m[2];
+  column.x = 7;
+  thread float& packed_y = packed[1];
+  packed_y = 5;
+  out[k++] = held[2] * 100 + int(m[2][0] * 10 + packed.y + (m - m)[1].z + packed_float3(1)[0]);
   constexpr memory_order order = memory_order::memory_order_relaxed;
   out[k++] = order == memory_order_relaxed;
   using metal::precise::exp2;
@@ -68,7 +76,7 @@ kernel void styles(device int* out) {
 }
 """
 WANTED = [
-    1, 6 + 4 + ord("y") + ord("d"), ord("y") + ord("d"), 64, 4, 3, -400 + 40 + 2, 5 + 7 + 1, 6 + 6, 63, 15, 142, 1, 35,
+    1, 6 + 4 + ord("y") + ord("d"), ord("y") + ord("d"), 64, 4, 3, -400 + 40 + 2, 5 + 7 + 1, 6 + 6, 63, 15, 142, 976, 1, 35,
 ]  # fmt: skip
 
 

@@ -15,11 +15,9 @@ _TEMPLATES = frozenset(
     is_unsigned_v is_arithmetic is_arithmetic_v make_unsigned make_unsigned_t make_signed make_signed_t remove_cv
     remove_cv_t remove_reference remove_reference_t remove_const remove_const_t remove_volatile remove_volatile_t decay
     decay_t is_pointer is_pointer_v is_const is_const_v is_void is_void_v is_empty is_empty_v is_convertible
-    is_convertible_v is_base_of is_base_of_v is_enum is_enum_v is_class is_class_v is_union is_union_v
-    is_trivially_copyable is_trivially_copyable_v is_scalar is_scalar_v underlying_type underlying_type_t is_reference
-    is_reference_v is_lvalue_reference is_lvalue_reference_v is_array is_array_v rank rank_v extent extent_v
-    remove_extent remove_extent_t remove_all_extents remove_all_extents_t remove_pointer remove_pointer_t conjunction
-    conjunction_v disjunction disjunction_v negation negation_v void_t declval
+    is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v is_scalar
+    is_scalar_v underlying_type underlying_type_t conjunction conjunction_v disjunction disjunction_v negation
+    negation_v void_t declval
     """.split()
 )
 

@@ -103,19 +103,15 @@ template <typename T> struct is_void : false_type {};
 template <> struct is_void<void> : true_type {};
 template <typename T> constexpr bool is_void_v = is_void<T>::value;
 
-//@ is_empty is_empty_v is_convertible is_convertible_v is_base_of is_base_of_v is_enum is_enum_v is_class is_class_v is_union is_union_v is_trivially_copyable is_trivially_copyable_v : traits_mtl
+//@ is_empty is_empty_v is_convertible is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v : traits_mtl
 template <typename T> struct is_empty : bool_constant<__is_empty(T)> {};
 template <typename T> constexpr bool is_empty_v = is_empty<T>::value;
 template <typename A, typename B> struct is_convertible : bool_constant<__is_convertible_to(A, B)> {};
 template <typename A, typename B> constexpr bool is_convertible_v = is_convertible<A, B>::value;
-template <typename A, typename B> struct is_base_of : bool_constant<__is_base_of(A, B)> {};
-template <typename A, typename B> constexpr bool is_base_of_v = is_base_of<A, B>::value;
 template <typename T> struct is_enum : bool_constant<__is_enum(T)> {};
 template <typename T> constexpr bool is_enum_v = is_enum<T>::value;
 template <typename T> struct is_class : bool_constant<__is_class(T)> {};
 template <typename T> constexpr bool is_class_v = is_class<T>::value;
-template <typename T> struct is_union : bool_constant<__is_union(T)> {};
-template <typename T> constexpr bool is_union_v = is_union<T>::value;
 template <typename T> struct is_trivially_copyable : bool_constant<__is_trivially_copyable(T)> {};
 template <typename T> constexpr bool is_trivially_copyable_v = is_trivially_copyable<T>::value;
 
@@ -126,42 +122,6 @@ template <typename T> constexpr bool is_scalar_v = is_scalar<T>::value;
 //@ underlying_type underlying_type_t
 template <typename T> struct underlying_type { typedef __underlying_type(T) type; };
 template <typename T> using underlying_type_t = typename underlying_type<T>::type;
-
-//@ is_reference is_reference_v is_lvalue_reference is_lvalue_reference_v : traits_mtl
-template <typename T> struct is_lvalue_reference : false_type {};
-template <typename T> struct is_lvalue_reference<T &> : true_type {};
-#ifdef __OPENCL_VERSION__
-template <typename T> struct is_lvalue_reference<__global T &> : true_type {};
-template <typename T> struct is_lvalue_reference<__local T &> : true_type {};
-template <typename T> struct is_lvalue_reference<__private T &> : true_type {};
-#endif
-template <typename T> struct is_reference : is_lvalue_reference<T> {};
-template <typename T> struct is_reference<T &&> : true_type {};
-template <typename T> constexpr bool is_lvalue_reference_v = is_lvalue_reference<T>::value;
-template <typename T> constexpr bool is_reference_v = is_reference<T>::value;
-
-//@ is_array is_array_v rank rank_v extent extent_v remove_extent remove_extent_t remove_all_extents remove_all_extents_t : traits_mtl
-template <typename T> struct is_array : false_type {};
-template <typename T> struct rank : integral_constant<size_t, 0> {};
-template <typename T, unsigned I = 0> struct extent : integral_constant<size_t, 0> {};
-template <typename T> struct remove_extent { typedef T type; };
-template <typename T> struct remove_all_extents { typedef T type; };
-template <typename T, size_t N> struct is_array<T[N]> : true_type {};
-template <typename T, size_t N> struct rank<T[N]> : integral_constant<size_t, rank<T>::value + 1> {};
-template <typename T, size_t N> struct extent<T[N], 0> : integral_constant<size_t, N> {};
-template <typename T, size_t N, unsigned I> struct extent<T[N], I> : extent<T, I - 1> {};
-template <typename T, size_t N> struct remove_extent<T[N]> { typedef T type; };
-template <typename T, size_t N> struct remove_all_extents<T[N]> { typedef typename remove_all_extents<T>::type type; };
-template <typename T> constexpr bool is_array_v = is_array<T>::value;
-template <typename T> constexpr size_t rank_v = rank<T>::value;
-template <typename T, unsigned I = 0> constexpr size_t extent_v = extent<T, I>::value;
-template <typename T> using remove_extent_t = typename remove_extent<T>::type;
-template <typename T> using remove_all_extents_t = typename remove_all_extents<T>::type;
-
-//@ remove_pointer remove_pointer_t
-template <typename T> struct remove_pointer { typedef T type; };
-template <typename T> struct remove_pointer<T *> { typedef T type; };
-template <typename T> using remove_pointer_t = typename remove_pointer<T>::type;
 
 //@ conjunction conjunction_v disjunction disjunction_v negation negation_v : traits_mtl conditional
 template <typename...> struct conjunction : true_type {};

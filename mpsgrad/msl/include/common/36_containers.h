@@ -1,4 +1,13 @@
 // Types that both targets build alike. The address space qualifiers are empty macros for CUDA.
+//@ in_each_space_mtl
+// An element of a container that is no temporary object, for a reference that says which memory it lies in.
+#ifdef __OPENCL_VERSION__
+#define IN_SPACE_MTL(space, index, elements, ...) space __VA_ARGS__ &operator[](index i) space & { return elements[i]; }
+#define IN_EACH_SPACE_MTL(...) IN_SPACE_MTL(__private, __VA_ARGS__) IN_SPACE_MTL(__global, __VA_ARGS__) IN_SPACE_MTL(__local, __VA_ARGS__)
+#else
+#define IN_EACH_SPACE_MTL(...)
+#endif
+
 //@ int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t
 typedef char int8_t;
 typedef uchar uint8_t;
@@ -9,16 +18,18 @@ typedef uint uint32_t;
 typedef long int64_t;
 typedef ulong uint64_t;
 
-//@ array
+//@ array : in_each_space_mtl
 template <typename T, size_t N> struct array {
   T values_mtl[N];
-  const T &operator[](size_t i) const { return values_mtl[i]; }
-  T &operator[](size_t i) { return values_mtl[i]; }
+  const T &operator[](size_t i) const & { return values_mtl[i]; }
+  T operator[](size_t i) const && { return values_mtl[i]; }
+  T &operator[](size_t i) & { return values_mtl[i]; }
+  IN_EACH_SPACE_MTL(size_t, values_mtl, T)
   constexpr size_t size() const { return N; }
   constexpr bool empty() const { return N == 0; }
 };
 
-//@ packed_vector_mtl packed_vec : construct_mtl components_mtl swizzle_mtl lift_mtl
+//@ packed_vector_mtl packed_vec : construct_mtl components_mtl swizzle_mtl lift_mtl in_each_space_mtl
 template <typename T, int N> struct packed_storage_mtl;
 template <typename T> struct packed_storage_mtl<T, 2> {
   union { T v[2]; struct { T x, y; }; struct { T r, g; }; SWIZZLES_2_MTL };
@@ -48,8 +59,10 @@ template <typename T, int N> struct packed_vector_mtl : packed_storage_mtl<T, N>
   template <typename V, int M, int... I> constexpr packed_vector_mtl(swizzle_mtl<V, T, M, I...> o) : base(components_mtl<T, N>(o)) {}
   packed_vector_mtl &operator=(const packed_vector_mtl &o) { for (int i = 0; i < N; i++) v[i] = o.v[i]; return *this; }
   operator vec_mtl<T, N>() const { return unpacked(places<N>()); }
-  constexpr T operator[](int i) const { return v[i]; }
-  T &operator[](int i) { return v[i]; }
+  constexpr T operator[](int i) const & { return v[i]; }
+  constexpr T operator[](int i) const && { return v[i]; }
+  T &operator[](int i) & { return v[i]; }
+  IN_EACH_SPACE_MTL(int, v, T)
  private:
   template <int> struct places {};
   vec_mtl<T, N> unpacked(places<2>) const { return construct_mtl<vec_mtl<T, N>>(v[0], v[1]); }

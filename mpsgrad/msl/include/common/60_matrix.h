@@ -1,5 +1,5 @@
 // <metal_matrix>: columns of vectors.
-//@ matrix : construct_one_mtl scalar_mtl
+//@ matrix : construct_one_mtl scalar_mtl in_each_space_mtl
 template <typename T, int C, int R> struct matrix {
   vec_mtl<T, R> columns[C];
   matrix() = default;
@@ -35,8 +35,10 @@ template <typename T, int C, int R> struct matrix {
     return e;
   }
   template <typename U> explicit matrix(const matrix<U, C, R> &m) { for (int c = 0; c < C; c++) columns[c] = construct_one_mtl<vec_mtl<T, R>>(m.columns[c]); }
-  const vec_mtl<T, R> &operator[](int c) const { return columns[c]; }
-  vec_mtl<T, R> &operator[](int c) { return columns[c]; }
+  const vec_mtl<T, R> &operator[](int c) const & { return columns[c]; }
+  vec_mtl<T, R> operator[](int c) const && { return columns[c]; }
+  vec_mtl<T, R> &operator[](int c) & { return columns[c]; }
+  IN_EACH_SPACE_MTL(int, columns, vec_mtl<T, R>)
 };
 template <typename T, int C, int R> inline vec_mtl<T, R> operator*(matrix<T, C, R> m, vec_mtl<T, C> v) {
   vec_mtl<T, R> r = m.columns[0] * v[0];
