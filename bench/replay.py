@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import mpsgrad as mg
+from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 from mpsgrad.training import digits
 from mpsgrad.training.graph_network import GraphNetwork
 from mpsgrad.training.models import MODELS
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     pictures = np.zeros((BATCH_SIZE, SIDE, SIDE, 3), np.float32)
     commands = network.encode_step(*network.batch(pictures, digits.one_hot(np.zeros(BATCH_SIZE, int))))
-    dispatches = len(commands._dispatches)
+    dispatches = len(with_neighbours_joined(commands._dispatches))
     recording = commands.record()
     seconds = []
     for _ in range(REPLAYS):

@@ -11,6 +11,7 @@ from typing import Any
 
 from mpsgrad.devices import Buffer, Device, Dispatch, Function, RecordedWork, Submission, require_device
 from mpsgrad.errors import DeviceError, MPSGradError, StateError
+from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 
 
 class CommandBufferStatus(enum.IntEnum):
@@ -130,7 +131,7 @@ class CommandBuffer:
         """
         self._require_open("commit")
         self._require_sources_written()
-        dispatches, self._dispatches = self._dispatches, []
+        dispatches, self._dispatches = with_neighbours_joined(self._dispatches), []
         try:
             self._submission = self.device.submit(dispatches, self.label)
         except MPSGradError as error:
@@ -150,7 +151,7 @@ class CommandBuffer:
         Raises ``StateError`` after ``commit``, and ``NotImplementedError`` for work that the device cannot keep.
         """
         self._require_open("record")
-        work = self.device.record(self._dispatches, self.label)
+        work = self.device.record(with_neighbours_joined(self._dispatches), self.label)
         self._dispatches = []
         self._recorded = True
         self._free_buffers.clear()

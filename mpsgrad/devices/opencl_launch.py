@@ -45,22 +45,23 @@ class OpenCLFunction(Function):
         self.name = signature.name
         self.signature = signature
         self.threadgroup_size = signature.threadgroup_size or DEFAULT_THREADGROUP_SIZE
-        self._takes_numbers = tuple(is_passed_as_number(argument, launch) for argument in signature.arguments)
-        self._takes_some_numbers = any(self._takes_numbers)
-        if self._takes_some_numbers:
-            kernel.set_arg_types([np.int64 if takes_number else None for takes_number in self._takes_numbers])
+        takes_numbers = [is_passed_as_number(argument, launch) for argument in signature.arguments]
+        self._takes_numbers = any(takes_numbers)
+        self._pointers = tuple(index for index, takes_number in enumerate(takes_numbers) if not takes_number)
+        if self._takes_numbers:
+            kernel.set_arg_types([np.int64 if takes_number else None for takes_number in takes_numbers])
         self.kernel = kernel
         self.box = box
         self.lock = Lock()
 
     def arguments_of(self, buffers: Sequence[Any]) -> list[Any]:
         """What the kernel takes for ``buffers``."""
-        if not self._takes_some_numbers:
+        if not self._takes_numbers:
             return [buffer.handle for buffer in buffers]
-        return [
-            buffer.address if takes_number else buffer.pointer
-            for buffer, takes_number in zip(buffers, self._takes_numbers, strict=True)
-        ]
+        arguments = [buffer.address for buffer in buffers]
+        for index in self._pointers:
+            arguments[index] = buffers[index].pointer
+        return arguments
 
 
 class OpenCLLibrary(Library):

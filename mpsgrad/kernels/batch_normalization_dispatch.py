@@ -6,11 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Function
+from mpsgrad.devices import Buffer, Dispatch, Function
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronDescriptor, NeuronType
@@ -28,6 +28,7 @@ from mpsgrad.kernels.pointwise import (
     summing_pixels_per_row,
     values_of_vector,
 )
+from mpsgrad.neighbouring_dispatches import join_when_adjacent
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
@@ -284,6 +285,14 @@ class _SimdgroupEncoder(Encoder):
     def _coefficients(self, work: ChunkedRows, parameters: Buffer, gradients: tuple[Buffer, ...] = ()) -> Buffer:
         """The table of coefficients for the columns."""
         table = self.scratch((5 + len(self.slopes)) * work.columns)
+        if not self.slopes:
+            second = self.function("normalization_coefficients")
+            for merge, join in (
+                ("merge_batch_statistics", _statistics_and_coefficients),
+                ("merge_normalization_gradient_sums", _sums_and_coefficients),
+            ):
+                both = self.function(f"{merge}_and_coefficients")
+                join_when_adjacent(self.function(merge), second, partial(join, both))
         self._add(
             "slopes_and_coefficients" if self.slopes else "normalization_coefficients",
             work.columns,
@@ -312,6 +321,26 @@ class _SimdgroupEncoder(Encoder):
         if self.metal_type == "float" and work.columns % 8 == 0 and work.parameters["tail"] == 0:
             function_name += "_of_eights"
         self._add(function_name, work.threads, *sources, table, destination, parameters)
+
+
+def _statistics_and_coefficients(both: Function, merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
+    """The kernel ``both`` for statistics that are merged and then used to normalize, or None for those of others."""
+    source, means, deviations, mean, variance, parameters = merge.buffers
+    *numbers, gamma, beta, gamma_gradient, beta_gradient, table, parameters_of_table = coefficients.buffers
+    if [mean, variance] != numbers or [mean, variance] != [gamma_gradient, beta_gradient]:
+        return None
+    buffers = source, means, deviations, mean, variance, gamma, beta, table, parameters, parameters_of_table
+    return Dispatch(both, merge.threadgroups, buffers)
+
+
+def _sums_and_coefficients(both: Function, merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
+    """The kernel ``both`` for sums that are merged and then used for the data gradient, or None for those of others."""
+    sums, products, variance, *gradients, parameters = merge.buffers
+    mean, own_variance, gamma, beta, *own_gradients, table, parameters_of_table = coefficients.buffers
+    if variance is not own_variance or gradients != own_gradients:
+        return None
+    buffers = sums, products, variance, *gradients, mean, gamma, beta, table, parameters, parameters_of_table
+    return Dispatch(both, merge.threadgroups, buffers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,67 @@
+"""Dispatches that follow each other and become one: the same bits, and only where they belong together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mpsgrad as mg
+from mpsgrad.neighbouring_dispatches import with_neighbours_joined
+
+RANDOM = np.random.default_rng(5)
+CHANNELS = 24
+X, OTHER, G = (RANDOM.standard_normal((2, 5, 3, CHANNELS)).astype(np.float32) for _ in range(3))
+RELU = mg.NeuronDescriptor("relu", 0.25)
+
+
+class Step:
+    """The kernels of one batch normalization, and a state for each call of ``state``."""
+
+    def __init__(self, neuron: mg.NeuronDescriptor | None) -> None:
+        self.gamma, self.beta = RANDOM.standard_normal((2, CHANNELS)).astype(np.float32)
+        source = mg.BatchNormalizationDataSource.from_arrays(self.gamma, self.beta)
+        self.forward = mg.BatchNormalization(source, fused_neuron_descriptor=neuron)
+        self.statistics = mg.BatchNormalizationStatistics()
+        self.sums = mg.BatchNormalizationStatisticsGradient(fused_neuron_descriptor=neuron)
+        self.gradient = mg.BatchNormalizationGradient(fused_neuron_descriptor=neuron)
+
+    def results(self, joins: bool) -> tuple[list[np.ndarray], int]:
+        """The bits of a step, in one command buffer or in one for each encode, and how many dispatches were joined."""
+        x, g = mg.Image.from_array(X), mg.Image.from_array(G)
+        state = self.forward.result_state(x)
+        buffers = [mg.CommandBuffer()] * 4 if joins else [mg.CommandBuffer() for _ in range(4)]
+        images = x.batch_representation()
+        self.statistics.encode_batch(buffers[0], images, state)
+        y = self.forward.encode(buffers[1], x, batch_normalization_state=state)
+        self.sums.encode_batch(buffers[2], g.batch_representation(), images, state)
+        dx = self.gradient.encode(buffers[3], g, x, state)
+        unlike = list(dict.fromkeys(buffers))
+        joined = sum(len(each._dispatches) - len(with_neighbours_joined(each._dispatches)) for each in unlike)
+        for each in unlike:
+            each.commit()
+        found = y, dx, state.mean, state.variance, state.gradient_for_gamma, state.gradient_for_beta
+        return [np.asarray(each) for each in found], joined
+
+
+@pytest.mark.parametrize("neuron", [None, RELU], ids=["plain", "relu"])
+def test_joined_neighbours_have_the_bits_of_separate_ones(neuron: mg.NeuronDescriptor | None) -> None:
+    step = Step(neuron)
+    apart, none = step.results(joins=False)
+    for _ in range(2):  # The second time takes over what the first one found out.
+        together, joined = step.results(joins=True)
+        assert (none, joined) == (0, 2 if mg.default_device().family == "cpu" else 0)
+        for a, b in zip(apart, together, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_numbers_of_another_state_are_not_joined() -> None:
+    step = Step(None)
+    x, other = mg.Image.from_array(X), mg.Image.from_array(OTHER)
+    states = [step.forward.result_state(image) for image in (x, other)]
+    with mg.CommandBuffer() as commands:
+        for image, state in zip((x, other), states, strict=True):
+            step.statistics.encode_batch(commands, image.batch_representation(), state)
+        y = step.forward.encode(commands, x, batch_normalization_state=states[0])
+        assert len(with_neighbours_joined(commands._dispatches)) == len(commands._dispatches)
+    x_hat = (X - X.mean((0, 1, 2))) / np.sqrt(X.var((0, 1, 2)) + states[0].epsilon)
+    np.testing.assert_allclose(np.asarray(y), step.gamma * x_hat + step.beta, rtol=1e-4, atol=1e-4)
