@@ -26,19 +26,22 @@ class Step:
         self.gradient = mg.BatchNormalizationGradient(fused_neuron_descriptor=neuron)
 
     def results(self, joins: bool) -> tuple[list[np.ndarray], int]:
-        """The bits of a step, in one command buffer or in one for each encode, and how many dispatches were joined."""
+        """The bits of a step, in one command buffer or in one for each encode, and how many fewer dispatches."""
         x, g = mg.Image.from_array(X), mg.Image.from_array(G)
         state = self.forward.result_state(x)
-        buffers = [mg.CommandBuffer()] * 4 if joins else [mg.CommandBuffer() for _ in range(4)]
         images = x.batch_representation()
-        self.statistics.encode_batch(buffers[0], images, state)
-        y = self.forward.encode(buffers[1], x, batch_normalization_state=state)
-        self.sums.encode_batch(buffers[2], g.batch_representation(), images, state)
-        dx = self.gradient.encode(buffers[3], g, x, state)
-        unlike = list(dict.fromkeys(buffers))
-        joined = sum(len(each._dispatches) - len(with_neighbours_joined(each._dispatches)) for each in unlike)
-        for each in unlike:
-            each.commit()
+        encodes = [
+            lambda commands: self.statistics.encode_batch(commands, images, state),
+            lambda commands: self.forward.encode(commands, x, batch_normalization_state=state),
+            lambda commands: self.sums.encode_batch(commands, g.batch_representation(), images, state),
+            lambda commands: self.gradient.encode(commands, g, x, state),
+        ]
+        made, joined = [], 0
+        for together in [encodes] if joins else [[encode] for encode in encodes]:
+            with mg.CommandBuffer() as commands:
+                made += [encode(commands) for encode in together]
+                joined += len(commands._dispatches) - len(with_neighbours_joined(commands._dispatches))
+        _, y, _, dx = made
         found = y, dx, state.mean, state.variance, state.gradient_for_gamma, state.gradient_for_beta
         return [np.asarray(each) for each in found], joined
 
