@@ -327,7 +327,7 @@ def _statistics_and_coefficients(both: Function, merge: Dispatch, coefficients: 
     """The kernel ``both`` for statistics that are merged and then used to normalize, or None for those of others."""
     source, means, deviations, mean, variance, parameters = merge.buffers
     *numbers, gamma, beta, gamma_gradient, beta_gradient, table, parameters_of_table = coefficients.buffers
-    if [mean, variance] != numbers or [mean, variance] != [gamma_gradient, beta_gradient]:
+    if not [mean, variance] == numbers == [gamma_gradient, beta_gradient]:
         return None
     buffers = source, means, deviations, mean, variance, gamma, beta, table, parameters, parameters_of_table
     return Dispatch(both, merge.threadgroups, buffers)
