@@ -19,7 +19,7 @@ from mpsgrad.msl.expressions import VectorTypes
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.instrument import LIBRARY_NAMES as CHECKS_NEED
-from mpsgrad.msl.instrument import instrument, member_template
+from mpsgrad.msl.instrument import functions_with_barriers, instrument, member_template
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.overloads import Overloads, Piece
@@ -120,6 +120,10 @@ class _Translator:
         refuse_pointers_in_buffers(program)
         self._strings = {} if backend.has_native_constructors else move_strings(program.tokens)
         forms = VectorForms(program, backend, self._names, filename, launch == "whole")
+        if checked is not None:
+            # Of a call of a function with a barrier the compiler takes for granted that all threads come to it.
+            for place in functions_with_barriers(program):
+                forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         self._entry_points = EntryPoints(
             program, backend, self._names, self._rewriter, constants, launch, self._passed.functions, checked

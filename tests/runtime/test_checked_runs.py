@@ -204,6 +204,13 @@ kernel void f(device const float* x, device float* y, constant uint& n, {I}) {{ 
     if (i < n <<- 1||>>) y[i] = x[i];
 }}""", 8, lambda: (*floats(8, 8)(), 8), ("unwritten-output",), "1 of 8 elements of 'y' were never written, the first is 7", {"undefined": [1]}),
     # Races.
+    Defect("a barrier in a function that some threads call", """
+void meet() { threadgroup_barrier(mem_flags::mem_threadgroup); } // here
+template <typename T> void twice(T) { meet(); }
+kernel void f(device float* out, uint t [[thread_index_in_threadgroup]]) {
+    if (<<t < 10||t < 64>>) { twice(1); }
+    out[t] = 1;
+}""", 64, floats(64), ("divergent-barrier",), "only 10 of 64 threads of the threadgroup come to this barrier: thread 10 does not", {"threadgroup": 64}),
     Defect("a tree without a barrier", TREE % ("", " // here", "", ""), 128, floats(128, 2), ("data-race", "data-race"), "data race on element 1 of 'sums': thread 1 updates it, thread 0 reads it in this line", {"threadgroup": 64}),
     Defect("no barrier behind the loads", f"""
 kernel void f(device const float* x, device float* y, {I}, {T}) {{

@@ -6,15 +6,24 @@ types stay as they are. What an access is for, reading or writing, is read off t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.declarations import Kernel, Program
 from mpsgrad.msl.instrument.sites import SITE, THREADGROUP_NAMES, Site, member_template
 from mpsgrad.msl.instrument.weaver import Weaver
-from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token
+from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token, matching_angle
 
-__all__ = ["SITE", "THREADGROUP_NAMES", "Instrumentation", "Site", "instrument", "member_template"]
+__all__ = [
+    "SITE",
+    "THREADGROUP_NAMES",
+    "Instrumentation",
+    "Site",
+    "functions_with_barriers",
+    "instrument",
+    "member_template",
+]
 
 LIBRARY_NAMES = ("checks_mtl", "threadgroup_barrier", "simdgroup_barrier")
 """What instrumented programs need of the library beside what they name."""
@@ -72,3 +81,26 @@ def _host_name(kernel: Kernel) -> str:
     if attribute is None:
         return "::".join((*kernel.namespace, kernel.name.text))
     return "".join(token.text[1:-1] for token in attribute.arguments if token.kind == STRING)
+
+
+def functions_with_barriers(program: Program) -> Iterator[int]:
+    """Where functions begin, behind their template's parameters, that come to a barrier themselves or by calls."""
+    tokens = program.tokens
+    heads = [*program.function_heads, *(head[1:] for head in program.member_heads)]
+    names = {opening: tokens[opening - 1].text for _, opening, _ in heads}
+    found: set[str] = set()
+    known = -1
+    while len(found) > known:
+        known = len(found)
+        for _, opening, end in heads:
+            words = {token.text for token in tokens[opening:end]}
+            if words & found or any("_barrier_checked_" in word for word in words):
+                found.add(names[opening])
+    for start, opening, _ in heads:
+        if names[opening] in found:
+            while tokens[start].text == "template":
+                close = matching_angle(tokens, start + 1, certain=True)
+                if close is None:
+                    break
+                start = close + 1
+            yield start
