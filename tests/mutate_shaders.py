@@ -1,6 +1,6 @@
 """Breaks each shader in turn and reports how many of the mutations the tests catch.
 
-    python tests/mutate_shaders.py [--per-shader 6] [--seed 0] [--shader pooling]
+    python tests/mutate_shaders.py [--per-shader 6] [--seed 0] [--shader soft_max]
 
 A mutation changes one operator, constant or condition of a template in a copy of the checkout. It is caught if a test
 of that shader fails. Mutations that the compiler refuses do not count. Takes minutes, so it is no part of the suite.
@@ -45,9 +45,12 @@ CHANGES = (
 )
 
 TESTS = {
+    "arithmetic": ("tests/kernels/test_arithmetic.py",),
+    "arithmetic_gradient": ("tests/kernels/test_arithmetic.py",),
     "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "convolution_depthwise": ("tests/kernels/test_convolution_depthwise.py",),
     "convolution_matrices": ("tests/kernels/test_convolution_tiles.py",),
+    "convolution_matrices_in_place": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_parameters": (
         "tests/kernels/test_convolution_tiles.py",
         "tests/kernels/test_convolution.py",
@@ -56,7 +59,9 @@ TESTS = {
     ),
     "convolution_tile_sums": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_tiles": ("tests/kernels/test_convolution_tiles.py",),
+    "convolution_transpose": ("tests/kernels/test_convolution_transpose.py",),
     "convolution_weights_matrices": ("tests/kernels/test_convolution_tiles.py",),
+    "convolution_weights_matrices_in_place": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_weights_tiles": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_winograd": ("tests/kernels/test_convolution_winograd.py",),
     "convolution_winograd_product": ("tests/kernels/test_convolution_winograd.py",),
@@ -68,9 +73,12 @@ TESTS = {
     "lib/walks": ("tests/kernels/test_pooling.py", "tests/kernels/test_response_normalization.py"),
     "lib/philox": ("tests/kernels/test_dropout.py",),
     "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
+    "format_conversion": ("tests/kernels/test_format_conversion.py",),
     "gram_matrix": ("tests/kernels/test_gram_matrix.py",),
     "loss": ("tests/kernels/test_loss.py",),
+    "loss_elements": ("tests/kernels/test_loss_elements.py", "tests/kernels/test_forward_loss.py"),
     "loss_scale": ("tests/kernels/test_loss_scale.py",),
+    "loss_soft_max_gradient": ("tests/kernels/test_loss.py", "tests/kernels/test_forward_loss.py"),
     "lib/loss_functions": ("tests/kernels/test_loss_elements.py", "tests/kernels/test_forward_loss.py"),
     "lib/first_tap": ("tests/kernels/test_convolution_tiles.py", "tests/kernels/test_convolution_variants.py"),
     "lib/gather_tiles": ("tests/kernels/test_convolution_tiles.py",),

@@ -17,6 +17,7 @@ import platform
 import re
 import sys
 from collections.abc import Sequence
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -211,6 +212,8 @@ class MetalDevice(Device):
         )
         self._metalcompute = metalcompute
         self._handle = metalcompute.Device(position)
+        # The runs of one submission follow each other without any of another thread's between.
+        self._starting = Lock()
 
     __hash__ = Device.__hash__
 
@@ -279,16 +282,17 @@ class MetalDevice(Device):
                     f"{dispatch.function.name}: takes {expected} buffers but was given {len(dispatch.buffers)}"
                 )
         handles: list[Any] = []
-        for dispatch in dispatches:
-            function = dispatch.function
-            assert isinstance(function, MetalFunction)
-            assert isinstance(dispatch.threadgroups, int)
-            threads = dispatch.threadgroups * function.threadgroup_size
-            try:
-                handles.append(function.handle(threads, *[buffer.handle for buffer in dispatch.buffers]))  # type: ignore[attr-defined]
-            except self._metalcompute.error as error:
-                handles.clear()
-                raise DeviceError(_refusal(function, str(error))) from error
+        with self._starting:
+            for dispatch in dispatches:
+                function = dispatch.function
+                assert isinstance(function, MetalFunction)
+                assert isinstance(dispatch.threadgroups, int)
+                threads = dispatch.threadgroups * function.threadgroup_size
+                try:
+                    handles.append(function.handle(threads, *[buffer.handle for buffer in dispatch.buffers]))  # type: ignore[attr-defined]
+                except self._metalcompute.error as error:
+                    handles.clear()
+                    raise DeviceError(_refusal(function, str(error))) from error
         return MetalSubmission(handles)
 
 

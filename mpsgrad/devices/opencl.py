@@ -322,6 +322,9 @@ class OpenCLDevice(Device):
         self._pool_bytes = 0
         # Reentrant: a buffer may be collected, and recycled, while its own thread allocates another.
         self._lock = RLock()
+        # The work of one submission follows on the queue without any of another thread's between, and a kernel has one
+        # set of arguments for all threads.
+        self._enqueuing = RLock()
         self._in_flight: deque[OpenCLSubmission] = deque()
 
     __hash__ = Device.__hash__
@@ -499,15 +502,15 @@ class OpenCLDevice(Device):
 
         queue, enqueue = self._queue, cl.enqueue_nd_range_kernel
         events = []
-        for dispatch in dispatches:
-            for function, arguments, size, local, offset in launches_of(dispatch):
-                try:
-                    with function.lock:
+        with self._enqueuing:
+            for dispatch in dispatches:
+                for function, arguments, size, local, offset in launches_of(dispatch):
+                    try:
                         function.kernel.set_args(*arguments)
                         events.append(enqueue(queue, function.kernel, size, local, offset))
-                except cl.Error as error:
-                    raise refusal(function, error) from error
-        return self._submitted(dispatches, events[:1] + events[-1:], label)
+                    except cl.Error as error:
+                        raise refusal(function, error) from error
+            return self._submitted(dispatches, events[:1] + events[-1:], label)
 
     def wait_until_unused(self, buffer: Buffer) -> None:
         with self._lock:
@@ -527,16 +530,17 @@ class OpenCLDevice(Device):
         ends: list[pyopencl.Event] = []
         event: pyopencl.Event | None = None
         position = 0
-        try:
-            for position, (kernel, size, local, offset) in enumerate(recording.launches):  # noqa: B007
-                event = enqueue(queue, kernel, size, local, offset)
-                if not ends:
-                    ends.append(event)
-        except cl.Error as error:
-            raise refusal(recording.functions[position], error) from error
-        if event is not None:
-            ends.append(event)
-        return self._submitted(recording, ends, recording.label)
+        with self._enqueuing:
+            try:
+                for position, (kernel, size, local, offset) in enumerate(recording.launches):  # noqa: B007
+                    event = enqueue(queue, kernel, size, local, offset)
+                    if not ends:
+                        ends.append(event)
+            except cl.Error as error:
+                raise refusal(recording.functions[position], error) from error
+            if event is not None:
+                ends.append(event)
+            return self._submitted(recording, ends, recording.label)
 
     def _submitted(self, held: Any, ends: list[pyopencl.Event], label: str | None) -> OpenCLSubmission:
         """What was put on the queue between the two events ``ends``; there are none if that is nothing."""

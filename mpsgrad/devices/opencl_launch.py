@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache as once
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ KernelLaunch = tuple["OpenCLFunction", list[Any], Threads, Threads, "Threads | N
 
 
 class OpenCLFunction(Function):
-    """A kernel with the lock that its argument slots need: OpenCL kernels are not thread safe.
+    """A kernel, whose arguments one thread at a time may set: OpenCL kernels are not thread safe.
 
     ``box`` is the same kernel for threadgroups of several rows, where that has to be another one.
     """
@@ -52,7 +51,6 @@ class OpenCLFunction(Function):
             kernel.set_arg_types([np.int64 if takes_number else None for takes_number in takes_numbers])
         self.kernel = kernel
         self.box = box
-        self.lock = Lock()
 
     def arguments_of(self, buffers: Sequence[Any]) -> list[Any]:
         """What the kernel takes for ``buffers``."""

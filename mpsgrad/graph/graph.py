@@ -109,7 +109,7 @@ class Graph:
         self._last_plan: Plan | None = None
         self._memory = PlannedMemory(self.device)
         self._nothing = self.device.allocate(16)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def _make_kernels(self, node: FilterNode) -> Sequence[Any]:
         forward: Sequence[Any] = ()

@@ -68,10 +68,6 @@ PARAMETERS = ParameterStruct(
     neuron=NEURON,
 )
 SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, channels="int", accumulates="int")
-COMMON_TYPES = ("relu", "sigmoid", "tanh")
-"""Those whose shaders are compiled ahead of time."""
-
-
 def _family(name: str) -> ShaderFamily:
     return ShaderFamily(
         f"neuron_{name}",
@@ -93,7 +89,7 @@ def _family(name: str) -> ShaderFamily:
             "loads": numbers.neuron_loads_before_a_store,
         },
         template="neuron",
-        ahead_of_time=name in COMMON_TYPES,
+        ahead_of_time=name == "relu",
     )
 
 

@@ -57,25 +57,33 @@ def _vectors(channels: int, metal_type: str) -> int:
     return channels // math.gcd(channels, values_of_vector(metal_type))
 
 
-FAMILY = ShaderFamily(
-    "soft_max",
-    (IMAGE_LAYOUT, PARAMETERS),
-    {
-        "threads": THREADS,
-        "by_eights": False,
-        "threads_of_eights": THREADS_OF_EIGHTS,
-        "spread": SPREAD,
-        "row_threads": ROW_THREADS,
-        "short_channels": SHORT_CHANNELS,
-        "short_elements": SHORT_ELEMENTS,
-        "rows_together": ROWS_TOGETHER,
-        "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
-    },
-    {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
-    lambda numbers: {
-        "in_registers": tuple((most, min(rows, numbers.soft_max_rows_at_once)) for most, rows in IN_REGISTERS),
-    },
-)
+def _family(operation: str) -> ShaderFamily:
+    return ShaderFamily(
+        operation,
+        (IMAGE_LAYOUT, PARAMETERS),
+        {
+            "operation": operation,
+            "threads": THREADS,
+            "by_eights": False,
+            "threads_of_eights": THREADS_OF_EIGHTS,
+            "spread": SPREAD,
+            "row_threads": ROW_THREADS,
+            "short_channels": SHORT_CHANNELS,
+            "short_elements": SHORT_ELEMENTS,
+            "rows_together": ROWS_TOGETHER,
+            "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
+        },
+        {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
+        lambda numbers: {
+            "in_registers": tuple((most, min(rows, numbers.soft_max_rows_at_once)) for most, rows in IN_REGISTERS),
+        },
+        template="soft_max",
+        ahead_of_time=operation == "soft_max",
+    )
+
+
+FAMILIES = tuple(_family(operation) for operation in ("soft_max", "log_soft_max"))
+"""The names of their functions begin with their own."""
 
 TEAM_VECTORS, SPREAD_VECTORS, ROWS_AT_ONCE = (1, 4), {"float": 4, "half": 2}, {1: 4, 4: 1}
 """Of the kernels for whole vectors: how many of these a lane has of a row, and how many short rows at once."""
@@ -207,6 +215,7 @@ def _add_dispatches(
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
     device, channels, metal_type = kernel.device, layout[6], destination.channel_format.metal_type
+    (family,) = (family for family in FAMILIES if function_name.startswith(family.name))
     by_eights = device.family == "cpu" and metal_type == "float" and len(operands) > 1
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
@@ -233,7 +242,7 @@ def _add_dispatches(
             values = _vectors(channels, metal_type) * values_of_vector(metal_type)
             rows_per_threadgroup = ROW_THREADS * values // channels
         command_buffer.add_dispatch(
-            FAMILY.function(device, function_name + variant, metal_type),
+            family.function(device, function_name + variant, metal_type),
             -(-rows // rows_per_threadgroup),
             *buffers,
             destination.buffer,
