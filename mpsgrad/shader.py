@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache as once
 from pathlib import Path
@@ -305,6 +305,11 @@ class ShaderFamily:
 
 
 _families: dict[str, ShaderFamily] = {}
+
+
+def family_of(candidates: Sequence[ShaderFamily], function_name: str) -> ShaderFamily:
+    """The one of ``candidates`` whose name ``function_name`` begins with."""
+    return next(family for family in candidates if function_name.startswith(family.name))
 
 
 def families() -> dict[str, ShaderFamily]:

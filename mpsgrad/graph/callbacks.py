@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mpsgrad.errors import FormatError
 from mpsgrad.geometry import real
 from mpsgrad.graph.nodes import FilterNode
 from mpsgrad.image import Image
+from mpsgrad.state import State
 
 
 class GramMatrixCallback:
@@ -30,10 +32,14 @@ class LossCallback:
 
 
 class NodeWithCallback(FilterNode):
-    """A node whose ``property_call_back`` is asked for a factor each time it is encoded."""
+    """A node whose ``property_call_back`` is asked for a factor each time it is encoded.
+
+    ``callback_property`` is the property of the kernel that the factor is.
+    """
 
     callback_class: ClassVar[type]
     callback_method: ClassVar[str]
+    callback_property: ClassVar[str]
     _property_call_back: Any = None
 
     @property
@@ -53,6 +59,25 @@ class NodeWithCallback(FilterNode):
                 f"has to be a {self.callback_class.__name__} or None"
             )
         self._property_call_back = callback
+
+    @property
+    def _own_factor(self) -> float:
+        """The factor that counts where nobody supplies one."""
+        raise NotImplementedError
+
+    def encode(
+        self,
+        command_buffer: Any,
+        kernels: Sequence[Any],
+        images: Sequence[Image],
+        states: Sequence[State],
+        makes_state: bool,
+    ) -> tuple[Image | None, State | None]:
+        asked = self._asked(kernels[0], images[0])
+        factor = self._own_factor if asked is None else asked
+        if getattr(kernels[0], self.callback_property) != factor:
+            setattr(kernels[0], self.callback_property, factor)
+        return super().encode(command_buffer, kernels, images, states, makes_state)
 
     def _asked(self, kernel: Any, source_image: Image) -> float | None:
         """What the callback gives for the encode of ``kernel`` that follows, or None without one.

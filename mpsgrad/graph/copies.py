@@ -165,16 +165,9 @@ class GramMatrixCalculationNode(NodeWithCallback, UnaryNode):
     gradient_class = GramMatrixCalculationGradientNode
     callback_class = GramMatrixCallback
     callback_method = "alpha_for_source_image"
+    callback_property = "alpha"
     alpha = Setting(1.0)
 
-    def encode(
-        self,
-        command_buffer: Any,
-        kernels: Sequence[Any],
-        images: Sequence[Image],
-        states: Sequence[State],
-        makes_state: bool,
-    ) -> tuple[Image | None, State | None]:
-        asked = self._asked(kernels[0], images[0])
-        kernels[0].alpha = self.alpha if asked is None else asked
-        return super().encode(command_buffer, kernels, images, states, makes_state)
+    @property
+    def _own_factor(self) -> float:
+        return self.alpha

@@ -157,6 +157,7 @@ class ForwardLossNode(NodeWithCallback):
     kernel_class = ForwardLoss
     callback_class = LossCallback
     callback_method = "scalar_weight_for_source_image"
+    callback_property = "weight"
     descriptor = Setting()
 
     # objc: -initWithSource:labels:weights:lossDescriptor:
@@ -186,19 +187,9 @@ class ForwardLossNode(NodeWithCallback):
                 )
         return kernels[0].destination_image_descriptor(images[:1])
 
-    def encode(
-        self,
-        command_buffer: Any,
-        kernels: Sequence[Any],
-        images: Sequence[Image],
-        states: Sequence[State],
-        makes_state: bool,
-    ) -> tuple[Image | None, State | None]:
-        asked = self._asked(kernels[0], images[0])
-        weight = self.descriptor.weight if asked is None else asked
-        if kernels[0].weight != weight:
-            kernels[0].weight = weight
-        return super().encode(command_buffer, kernels, images, states, makes_state)
+    @property
+    def _own_factor(self) -> float:
+        return self.descriptor.weight
 
     def _gradient_nodes(self, source: ImageNode, is_singular: bool) -> list[GradientFilterNode]:
         assert self.result_state is not None

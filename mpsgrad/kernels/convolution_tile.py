@@ -190,7 +190,6 @@ _NVIDIA = replace(
 """Measured on an H200. Copies that are made while a tile is multiplied take more memory than Apple GPUs have."""
 
 
-
 def _in_place(rows: int, columns: int, stages: int, speed: float, resident: int, overlap: int = 0) -> Tile:
     return Tile(rows, columns, 64, 16, columns, speed, resident, stages, overlap)
 

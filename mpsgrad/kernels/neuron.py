@@ -68,6 +68,8 @@ PARAMETERS = ParameterStruct(
     neuron=NEURON,
 )
 SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, channels="int", accumulates="int")
+
+
 def _family(name: str) -> ShaderFamily:
     return ShaderFamily(
         f"neuron_{name}",

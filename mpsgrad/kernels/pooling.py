@@ -24,7 +24,7 @@ from mpsgrad.kernel import (
 from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS_WITH_EIGHTS, threads_of, walk_of, works_by_rows
 from mpsgrad.kernels.written_images import WrittenImages
 from mpsgrad.padding import PaddingMethod
-from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.shader import ParameterStruct, ShaderFamily, family_of
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.window_properties import WindowProperties
 
@@ -104,8 +104,7 @@ def _add_dispatch(
     layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
     has_vectors = blocks or "gradient" not in name
     walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_vectors)
-    (family,) = (family for family in FAMILIES if name.startswith(family.name))
-    function = family.function(device, f"{name}_by_{walk}", metal_type)
+    function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     threads = threads_of(walk, parameters["destination"], *size)
     command_buffer.add_dispatch(

@@ -23,7 +23,7 @@ from mpsgrad.kernels.pointwise import (
     pieces,
     values_of_vector,
 )
-from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily
+from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily, family_of
 from mpsgrad.state import ForwardSnapshot
 from mpsgrad.tunables import tunables
 
@@ -215,7 +215,7 @@ def _add_dispatches(
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
     device, channels, metal_type = kernel.device, layout[6], destination.channel_format.metal_type
-    (family,) = (family for family in FAMILIES if function_name.startswith(family.name))
+    family = family_of(FAMILIES, function_name)
     by_eights = device.family == "cpu" and metal_type == "float" and len(operands) > 1
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.backend import SIMD_ATTRIBUTES, Backend, position_dimensions
@@ -318,30 +318,29 @@ class EntryPoints:
                 if token.kind == IDENTIFIER and following.text in ("=", "[", "{", ";", ","):
                     variables.setdefault(token.text, []).append((start, stop))
                     break
-        seen: set[str] = set()
-        todo = [(kernel.start, kernel.body_close)]
-        while todo:
-            start, end = todo.pop()
-            for token in tokens[start:end]:
-                if token.kind == IDENTIFIER and token.text not in seen:
-                    seen.add(token.text)
-                    todo += self._program.functions.get(token.text, ())
-                    todo += variables.get(token.text, ())
-        return seen
+        return self._named([(kernel.start, kernel.body_close)], variables)
 
     def _simd_names(self, kernel: Kernel) -> set[str]:
         """The functions and types of simdgroups and quadgroups that ``kernel`` uses, itself or in what it calls."""
-        seen: set[str] = set()
-        todo = [(kernel.body_open, kernel.body_close)]
+        parts = [(kernel.body_open, kernel.body_close)]
         if any(parameter.is_function for parameter in kernel.template or ()):
-            todo += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
+            parts += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
+        return {name for name in self._named(parts, {}) if _SIMD_NAME.match(name)}
+
+    def _named(
+        self, parts: Iterable[tuple[int, int]], variables: Mapping[str, Sequence[tuple[int, int]]]
+    ) -> set[str]:
+        """The names in ``parts`` of the program, in the functions that these name, and in such ``variables``."""
+        seen: set[str] = set()
+        todo = list(parts)
         while todo:
             start, end = todo.pop()
             for token in self._tokens[start:end]:
                 if token.kind == IDENTIFIER and token.text not in seen:
                     seen.add(token.text)
                     todo += self._program.functions.get(token.text, ())
-        return {name for name in seen if _SIMD_NAME.match(name)}
+                    todo += variables.get(token.text, ())
+        return seen
 
 
 def _positions(kernel: Kernel) -> list[tuple[Parameter, str, int]]:

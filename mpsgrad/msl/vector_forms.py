@@ -198,7 +198,7 @@ class VectorForms:
     def _lift_operators(self) -> None:
         """Makes operators of vectors mean what they do in Metal."""
         tokens = self._tokens
-        found = VectorOperators(self._source())
+        found = VectorOperators(self._source(), self._names.has_packed_vectors)
         for index, text in found.texts.items():
             tokens[index].text = text
             self._names.used.add(LIFT)

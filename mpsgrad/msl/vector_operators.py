@@ -43,14 +43,15 @@ class VectorOperators:
     that is to become an element of a vector, and the element's type.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, uses_packed: bool) -> None:
+        """``uses_packed`` says whether the program has packed vectors."""
         self._source = source
         self._tokens = source.tokens
         self.texts: dict[int, str] = {}
         self.assignments: dict[int, tuple[Range, int]] = {}
         self.conversions: dict[Range, str] = {}
         self._elements = self._vector_elements()
-        self._uses_packed = any(token.text.startswith("packed_") for token in self._tokens)
+        self._uses_packed = uses_packed
         if self._elements:
             self._brackets = template_brackets(source)
             self._find()

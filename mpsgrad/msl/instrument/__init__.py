@@ -88,14 +88,12 @@ def functions_with_barriers(program: Program) -> Iterator[int]:
     tokens = program.tokens
     heads = [*program.function_heads, *(head[1:] for head in program.member_heads)]
     names = {opening: tokens[opening - 1].text for _, opening, _ in heads}
-    found: set[str] = set()
+    words = {opening: {token.text for token in tokens[opening:end]} for _, opening, end in heads}
+    found = {names[opening] for opening, each in words.items() if any("_barrier_checked_" in word for word in each)}
     known = -1
     while len(found) > known:
         known = len(found)
-        for _, opening, end in heads:
-            words = {token.text for token in tokens[opening:end]}
-            if words & found or any("_barrier_checked_" in word for word in words):
-                found.add(names[opening])
+        found |= {names[opening] for opening, each in words.items() if each & found}
     for start, opening, _ in heads:
         if names[opening] in found:
             while tokens[start].text == "template":
