@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import Progress
 
 from mpsgrad.devices import Device
 from mpsgrad.errors import CheckpointError, DataError, MPSGradError
@@ -90,8 +91,7 @@ def train(
     """
     pictures = data.load(settings.data)
     count = len(pictures.train_images)
-    batches = count // settings.batch_size
-    if batches == 0:
+    if count < settings.batch_size:
         raise DataError(f"batches of {settings.batch_size} pictures, but there are {count} to train with")
     if settings.precision == "mixed":
         _require_float16(settings.data, pictures)
@@ -103,96 +103,134 @@ def train(
     folder = CheckpointFolder(output / "checkpoints")
     identity = _identity(settings, pictures)
     last = _last_checkpoint(folder, identity, resumes, console)
-    generator = np.random.default_rng([settings.seed, 1])
-    position = Position(dict(generator.bit_generator.state))
-    if last is not None:
-        position = Position(**last.numbers["position"])
-        console.print(f"goes on after step {last.step} of {settings.epochs * batches}")
-    arrays, numbers = (None, None) if last is None else (last.arrays, last.numbers["network"])
-    network = GraphNetwork(
-        settings.model,
-        models.load(settings.model),
-        shape=pictures.shape,
-        classes=pictures.classes,
-        batch_size=settings.batch_size,
-        optimizer=OPTIMIZERS[settings.optimizer],
-        seed=settings.seed,
-        device=device,
-        mixed_precision=settings.precision == "mixed",
-        checkpoint_arrays=arrays,
-        checkpoint_numbers=numbers,
-    )
-
-    def save() -> None:
-        step = position.epoch * batches + position.batch
-        made: dict[str, Any] = {"settings": identity, "position": asdict(position)}
-        made["network"] = network.checkpoint_numbers()
-        folder.save(Checkpoint(step, network.checkpoint_arrays(), made))
-
-    begun = position.epoch * batches + position.batch
-    log = TensorBoardLog(output / "tensorboard", begun) if tensorboard else None
+    run = _Run(settings, identity, pictures, device, folder, last)
     if last is None:
-        save()  # A folder that cannot be written is found before anything is computed.
+        run.save()  # A folder that cannot be written is found before anything is computed.
+    else:
+        console.print(f"goes on after step {last.step} of {run.steps}")
+    log = TensorBoardLog(output / "tensorboard", run.step) if tensorboard else None
     with progress_bar(console) as progress, log or contextlib.nullcontext():
-        task = progress.add_task(
-            "",
-            total=settings.epochs * batches,
-            completed=begun,
-            epoch=min(position.epoch + 1, settings.epochs),
-            loss=float("nan"),
-            rate=0.0,
-        )
-        while position.epoch < settings.epochs:
-            generator.bit_generator.state = position.generator
-            order = generator.permutation(count)
-            started = time.perf_counter() - position.seconds
-            while position.batch < batches:
-                step = position.epoch * batches + position.batch
-                chosen = order[position.batch * settings.batch_size :][: settings.batch_size]
-                part_of_run = step / (settings.epochs * batches)
-                learning_rate = settings.learning_rate * SCHEDULES[settings.schedule](part_of_run)
-                loss = network.train_step(
-                    as_floats(pictures.train_images[chosen]),
-                    pictures.one_hot(pictures.train_classes[chosen]),
-                    learning_rate,
-                )
-                if log is not None:
-                    log.write(step + 1, loss=loss, learning_rate=learning_rate, **network.precision_metrics())
-                if not math.isfinite(loss):
-                    raise MPSGradError(
-                        f"the loss of step {step + 1} is {loss}; begin anew with a learning rate below "
-                        f"{settings.learning_rate}"
-                    )
-                position.batch += 1
-                position.loss_sum += loss
-                position.seconds = time.perf_counter() - started
-                rate = position.batch * settings.batch_size / position.seconds
-                progress.update(task, advance=1, epoch=position.epoch + 1, loss=loss, rate=rate)
-                if checkpoint_steps and (step + 1) % checkpoint_steps == 0 and position.batch < batches:
-                    save()
-            accuracy = float((_predictions(network, pictures) == pictures.test_classes).mean())
-            if log is not None:
-                log.write(
-                    (position.epoch + 1) * batches,
-                    train_loss=position.loss_sum / batches,
-                    test_accuracy=accuracy,
-                    images_per_second=batches * settings.batch_size / position.seconds,
-                )
-            position.history.append([position.loss_sum / batches, accuracy, position.seconds])
-            position = Position(
-                dict(generator.bit_generator.state), position.epoch + 1, history=position.history
-            )
-            save()
-    history = [Epoch(*each) for each in position.history]
+        run.go(progress, log, checkpoint_steps)
+    history = [Epoch(*each) for each in run.position.history]
     console.print(epoch_table(history))
     try:
-        _write_files(output, settings, history, network, pictures, batches, plots)
+        _write_files(output, settings, history, run.network, pictures, run.batches, plots)
     except OSError as error:
         raise MPSGradError(
             f"{output}: cannot write the results: {error.strerror or error}; the checkpoints are whole, and --resume "
             "writes them again"
         ) from error
     console.print(f"test accuracy {history[-1].test_accuracy:.4f}; files in {output}")
+
+
+class _Run:
+    """A network on its way through the epochs: ``position`` says how far it has come, also when it goes on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        identity: dict[str, Any],
+        pictures: Pictures,
+        device: Device,
+        folder: CheckpointFolder,
+        last: Checkpoint | None,
+    ) -> None:
+        self.settings = settings
+        self.identity = identity
+        self.pictures = pictures
+        self.folder = folder
+        self.batches = len(pictures.train_images) // settings.batch_size
+        self.steps = settings.epochs * self.batches
+        self.generator = np.random.default_rng([settings.seed, 1])
+        self.position = Position(dict(self.generator.bit_generator.state))
+        if last is not None:
+            self.position = Position(**last.numbers["position"])
+        self.network = GraphNetwork(
+            settings.model,
+            models.load(settings.model),
+            shape=pictures.shape,
+            classes=pictures.classes,
+            batch_size=settings.batch_size,
+            optimizer=OPTIMIZERS[settings.optimizer],
+            seed=settings.seed,
+            device=device,
+            mixed_precision=settings.precision == "mixed",
+            checkpoint_arrays=None if last is None else last.arrays,
+            checkpoint_numbers=None if last is None else last.numbers["network"],
+        )
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self.position.epoch * self.batches + self.position.batch
+
+    def save(self) -> None:
+        numbers = {
+            "settings": self.identity,
+            "position": asdict(self.position),
+            "network": self.network.checkpoint_numbers(),
+        }
+        self.folder.save(Checkpoint(self.step, self.network.checkpoint_arrays(), numbers))
+
+    def go(self, progress: Progress, log: TensorBoardLog | None, checkpoint_steps: int | None) -> None:
+        """Trains to the end of the last epoch."""
+        task = progress.add_task(
+            "",
+            total=self.steps,
+            completed=self.step,
+            epoch=min(self.position.epoch + 1, self.settings.epochs),
+            loss=float("nan"),
+            rate=0.0,
+        )
+        while self.position.epoch < self.settings.epochs:
+            self.generator.bit_generator.state = self.position.generator
+            order = self.generator.permutation(len(self.pictures.train_images))
+            started = time.perf_counter() - self.position.seconds
+            while self.position.batch < self.batches:
+                loss = self._train_step(order, log)
+                self.position.seconds = time.perf_counter() - started
+                rate = self.position.batch * self.settings.batch_size / self.position.seconds
+                progress.update(task, advance=1, epoch=self.position.epoch + 1, loss=loss, rate=rate)
+                if checkpoint_steps and self.step % checkpoint_steps == 0 and self.position.batch < self.batches:
+                    self.save()
+            self._end_epoch(log)
+
+    def _train_step(self, order: np.ndarray, log: TensorBoardLog | None) -> float:
+        """Trains with the next pictures of ``order``; their mean loss."""
+        chosen = order[self.position.batch * self.settings.batch_size :][: self.settings.batch_size]
+        schedule = SCHEDULES[self.settings.schedule]
+        learning_rate = self.settings.learning_rate * schedule(self.step / self.steps)
+        loss = self.network.train_step(
+            as_floats(self.pictures.train_images[chosen]),
+            self.pictures.one_hot(self.pictures.train_classes[chosen]),
+            learning_rate,
+        )
+        self.position.batch += 1
+        if log is not None:
+            log.write(self.step, loss=loss, learning_rate=learning_rate, **self.network.precision_metrics())
+        if not math.isfinite(loss):
+            raise MPSGradError(
+                f"the loss of step {self.step} is {loss}; begin anew with a learning rate below "
+                f"{self.settings.learning_rate}"
+            )
+        self.position.loss_sum += loss
+        return loss
+
+    def _end_epoch(self, log: TensorBoardLog | None) -> None:
+        """Tests the network, goes to the beginning of the next epoch and saves that."""
+        position = self.position
+        train_loss = position.loss_sum / self.batches
+        accuracy = float((_predictions(self.network, self.pictures) == self.pictures.test_classes).mean())
+        if log is not None:
+            log.write(
+                self.step,
+                train_loss=train_loss,
+                test_accuracy=accuracy,
+                images_per_second=self.batches * self.settings.batch_size / position.seconds,
+            )
+        history = [*position.history, [train_loss, accuracy, position.seconds]]
+        self.position = Position(dict(self.generator.bit_generator.state), position.epoch + 1, history=history)
+        self.save()
 
 
 def _require_float16(name: str, pictures: Pictures) -> None:
