@@ -33,6 +33,7 @@ from mpsgrad.devices.contract import (
     Device,
     Dispatch,
 )
+from mpsgrad.devices.opencl_command_buffer import CommandBufferFunctions, command_buffer_functions
 from mpsgrad.devices.opencl_launch import OpenCLLibrary, OpenCLRecording, OpenCLSubmission, launches_of, refusal
 from mpsgrad.devices.pool import pooled_size
 from mpsgrad.errors import DeviceError, ShaderError
@@ -353,12 +354,17 @@ class OpenCLDevice(Device):
         return cl.Context([self._handle])
 
     @cached_property
-    def _queue(self) -> pyopencl.CommandQueue:
+    def queue(self) -> pyopencl.CommandQueue:
         import pyopencl as cl
 
         queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         atexit.register(_finish, queue, os.getpid())
         return queue
+
+    @cached_property
+    def command_buffers(self) -> CommandBufferFunctions | None:
+        """The functions of command buffers, or None if the device has none that suit."""
+        return command_buffer_functions(self._handle)
 
     def allocate(self, nbytes: int) -> OpenCLBuffer:
         size = pooled_size(nbytes, mmap.PAGESIZE)
@@ -467,7 +473,7 @@ class OpenCLDevice(Device):
                 buffer = self.allocate(4 * count)
                 kernel = cl.Kernel(program, signature.entry_point + SIZES_SUFFIX)
                 kernel.set_args(buffer.handle)
-                cl.enqueue_nd_range_kernel(self._queue, kernel, (1,), (1,)).wait()
+                cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,)).wait()
                 sizes[name] = tuple(buffer.read(0, 4 * count).view(np.uint32).tolist())
         return sizes
 
@@ -500,7 +506,7 @@ class OpenCLDevice(Device):
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLSubmission:
         import pyopencl as cl
 
-        queue, enqueue = self._queue, cl.enqueue_nd_range_kernel
+        queue, enqueue = self.queue, cl.enqueue_nd_range_kernel
         events = []
         with self._enqueuing:
             for dispatch in dispatches:
@@ -523,28 +529,14 @@ class OpenCLDevice(Device):
         return OpenCLRecording(self, dispatches, label)
 
     def replay(self, recording: OpenCLRecording) -> OpenCLSubmission:
-        """Starts the launches of ``recording``, whose kernels have their arguments."""
-        import pyopencl as cl
-
-        queue, enqueue = self._queue, cl.enqueue_nd_range_kernel
-        ends: list[pyopencl.Event] = []
-        event: pyopencl.Event | None = None
-        position = 0
+        """Starts the launches of ``recording``."""
         with self._enqueuing:
-            try:
-                for position, (kernel, size, local, offset) in enumerate(recording.launches):  # noqa: B007
-                    event = enqueue(queue, kernel, size, local, offset)
-                    if not ends:
-                        ends.append(event)
-            except cl.Error as error:
-                raise refusal(recording.functions[position], error) from error
-            if event is not None:
-                ends.append(event)
-            return self._submitted(recording, ends, recording.label)
+            events = recording.enqueue()
+            return self._submitted(recording, events[:1] + events[-1:], recording.label)
 
     def _submitted(self, held: Any, ends: list[pyopencl.Event], label: str | None) -> OpenCLSubmission:
         """What was put on the queue between the two events ``ends``; there are none if that is nothing."""
-        self._queue.flush()
+        self.queue.flush()
         submission = OpenCLSubmission(held, ends, label)
         with self._lock:
             # Kept here until they have run, or their buffers would be recycled if the caller drops a submission early.

@@ -133,7 +133,7 @@ class CheckedKernel:
         assert checks is not None
         entry_point = next(iter(translation.kernels.values())).entry_point
         device = self._device
-        context, queue = device._context, device._queue
+        context, queue = device._context, device.queue
 
         arena = _Arena([region.data for region in regions])
         memory = np.zeros((), _CONTEXT)

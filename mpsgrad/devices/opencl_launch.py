@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpsgrad.devices.contract import Buffer, Dispatch, Function, Library, RecordedWork, Submission, require_constants
+from mpsgrad.devices.opencl_command_buffer import OpenCLCommandBuffer
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import KernelSignature, Launch
 from mpsgrad.msl.signature import is_passed_as_number
@@ -152,7 +153,8 @@ class OpenCLSubmission(Submission):
 class OpenCLRecording(RecordedWork):
     """Launches that need nothing but a place on the queue: each has a kernel of its own, with its arguments set.
 
-    ``functions`` are what they run, for messages.
+    ``functions`` are what they run, for messages. All but the first and the last, whose events tell when the work began
+    and ended, are put on the queue by one call where the device has command buffers.
     """
 
     def __init__(self, device: OpenCLDevice, dispatches: Sequence[Dispatch], label: str | None) -> None:
@@ -161,8 +163,8 @@ class OpenCLRecording(RecordedWork):
         self._device = device
         self.dispatches = dispatches
         self.label = label
-        self.launches: list[tuple[pyopencl.Kernel, Threads, Threads, Threads | None]] = []
-        self.functions: list[OpenCLFunction] = []
+        self._launches: list[tuple[pyopencl.Kernel, Threads, Threads, Threads | None]] = []
+        self._functions: list[OpenCLFunction] = []
         for dispatch in dispatches:
             for function, arguments, size, local, offset in launches_of(dispatch):
                 try:
@@ -171,11 +173,45 @@ class OpenCLRecording(RecordedWork):
                         kernel.set_arg(index, np.int64(argument) if isinstance(argument, int) else argument)
                 except cl.Error as error:
                     raise refusal(function, error) from error
-                self.launches.append((kernel, size, local, offset))
-                self.functions.append(function)
+                self._launches.append((kernel, size, local, offset))
+                self._functions.append(function)
+        self._inner = self._command_buffer() if len(self._launches) > 2 else None
+
+    def _command_buffer(self) -> OpenCLCommandBuffer | None:
+        """The launches between the first and the last, or None where the device has no command buffers."""
+        if self._device.command_buffers is None:
+            return None
+        command_buffer = OpenCLCommandBuffer(self._device.command_buffers, self._device.queue, self._refusal)
+        for launch, function in zip(self._launches[1:-1], self._functions[1:-1], strict=True):
+            try:
+                command_buffer.add(*launch)
+            except DeviceError as error:
+                raise refusal(function, error) from error
+        command_buffer.finalize()
+        return command_buffer
+
+    def _refusal(self, function: str, code: int) -> DeviceError:
+        return DeviceError(f"{self.label or 'recorded work'}: {function} failed with error code {code}")
 
     def submit(self) -> OpenCLSubmission:
         return self._device.replay(self)
+
+    def enqueue(self) -> list[pyopencl.Event]:
+        """Puts the launches on the queue. The events of the first and of the last are the ends of what is returned."""
+        last = len(self._launches) - 1
+        if self._inner is None:
+            return [self._enqueue(position) for position in range(last + 1)]
+        first = self._enqueue(0)
+        self._inner.enqueue()
+        return [first, self._enqueue(last)]
+
+    def _enqueue(self, position: int) -> pyopencl.Event:
+        import pyopencl as cl
+
+        try:
+            return cl.enqueue_nd_range_kernel(self._device.queue, *self._launches[position])
+        except cl.Error as error:
+            raise refusal(self._functions[position], error) from error
 
 
 def launches_of(dispatch: Dispatch) -> list[KernelLaunch]:

@@ -1,10 +1,11 @@
-"""The OpenCL driver's memory: recycling while work is in flight, and views that outlive their buffers."""
+"""The OpenCL driver's memory: recycling while work is in flight, views that outlive their buffers; recorded work."""
 
 from __future__ import annotations
 
 import gc
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,3 +80,53 @@ def test_source_that_does_not_compile_leaves_no_file(
     with pytest.raises(ShaderError, match="use of undeclared identifier"):
         mg.compile("kernel void f(device float* x) { x[0] = undeclared; }", device=opencl_device)
     assert list(tmp_path.iterdir()) == []
+
+
+def chain(device: mg.Device) -> tuple[mg.CommandBuffer, mg.Image, mg.Image]:
+    """A command buffer of five dispatches that each double, what the first reads, and what the last writes."""
+    commands = mg.CommandBuffer(device, label="doubles")
+    double = mg.NeuronLinear(a=2, b=0, device=device)
+    source = image = mg.Image.from_array(np.ones((1, 4, 4, 4), np.float32), device)
+    for _ in range(5):
+        image = double.encode(commands, image)
+    return commands, source, image
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+def test_replays_are_of_all_launches_in_order(
+    opencl_device: Any, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    if not at_once:
+        monkeypatch.setattr(opencl_device, "command_buffers", None)
+    commands, source, result = chain(opencl_device)
+    recording = commands.record()
+    back = mg.CommandBuffer(opencl_device)
+    copy = mg.NeuronLinear(a=1, b=0, device=opencl_device)
+    copy.encode(back, result, destination_image=source)
+    again = back.record()
+    # Replays of two recordings in turn, which are still on the queue when they are put there once more.
+    for _ in range(4):
+        recording.replay()
+        again.replay()
+    again.command_buffer.wait_until_completed()
+    assert commands.gpu_time is not None and commands.gpu_time > 0
+    del recording, again
+    gc.collect()
+    np.testing.assert_array_equal(np.asarray(result), np.full(result.shape, 2.0**20, np.float32))
+    np.testing.assert_array_equal(np.asarray(source), np.full(source.shape, 2.0**20, np.float32))
+
+
+def test_a_launch_that_cannot_be_recorded_and_a_replay_that_is_refused(
+    opencl_device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = opencl_device.command_buffers
+    assert functions is not None, "the runtime has command buffers"
+    recording = chain(opencl_device)[0].record()
+    with monkeypatch.context() as patch:
+        patch.setattr(functions, "enqueue", lambda *_: -5)
+        with pytest.raises(mg.DeviceError, match="doubles: clEnqueueCommandBufferKHR failed with error code -5"):
+            recording.replay()
+        patch.setattr(functions, "add_kernel", lambda *_: -54)
+        with pytest.raises(mg.DeviceError, match="refused the dispatch: doubles: clCommandNDRangeKernelKHR .* -54"):
+            chain(opencl_device)[0].record()
+    recording.replay().wait_until_completed()
