@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
-from mpsgrad.kernels.convolution_packing import LANES
+from mpsgrad.kernels.convolution_packing import HALVES_AT_ONCE, LANES
 from mpsgrad.kernels.strides import EXTENTS, REDUCED, STRIDES, View, add_elementwise, add_reduction, strided_family
 from mpsgrad.shader import ParameterStruct
 
@@ -18,6 +19,7 @@ FEW_CHANNELS = LANES // 2
 """So few channels are not worth a tile."""
 FEWEST_PRODUCTS = 1 << 22
 """With fewer, the dispatches of tiles take longer than the sums."""
+TERMS_THREADS = 256
 
 PARAMETERS = ParameterStruct(
     "GramMatrixParameters",
@@ -31,7 +33,17 @@ PARAMETERS = ParameterStruct(
 )
 TILE = 6, 16
 """Rows and columns whose sums a thread of a CPU has in registers: twelve of sixteen."""
-FAMILY = strided_family("gram_matrix", (PARAMETERS,), tile_rows=TILE[0], tile_columns=TILE[1])
+TERMS_PARAMETERS = ParameterStruct(
+    "GramMatrixTermsParameters",
+    start="int",
+    column_stride="int",
+    image_stride="int",
+    channels="int",
+    padded_channels="int",
+    rows="int",
+    scale="float",
+)
+FAMILY = strided_family("gram_matrix", (PARAMETERS, TERMS_PARAMETERS), tile_rows=TILE[0], tile_columns=TILE[1], terms_threads=TERMS_THREADS)
 _KEPT = (True, True, False, True)
 
 
@@ -105,6 +117,9 @@ def add_gradient(
     destination: ImagePart,
 ) -> None:
     """Adds ``destination[p][c] = alpha * sum of source[p][f] * (gradient[f][c] + gradient[c][f])`` over ``f``."""
+    if metal_type == "half" and _uses_tiles(command_buffer, source):
+        _add_product_with_terms(command_buffer, alpha, gradient, source, destination)
+        return
     first, column, _, step, *_ = gradient.layout
     start, pixel, _, image, width, height, channels, images = source.layout
     matrices = command_buffer.scratch(4 * channels * channels * images)
@@ -152,3 +167,34 @@ def add_gradient(
         tile=TILE,
         scale=1.0,
     )
+
+
+def _add_product_with_terms(
+    command_buffer: CommandBuffer, alpha: float, gradient: ImagePart, source: ImagePart, destination: ImagePart
+) -> None:
+    """``add_gradient`` for half images in tiles: a packed weight is the sum of two half numbers, so nothing is rounded."""
+    device = command_buffer.device
+    plan = tiles.plan_products_with_matrices(
+        source.layout, destination.layout, "half", device.tiling, device.compute_units
+    )
+    assert plan.packing is not None
+    first, column, _, step, *_, channels, images = gradient.layout
+    padded = ceiling_divide(channels, HALVES_AT_ONCE) * HALVES_AT_ONCE
+    parameters = TERMS_PARAMETERS.pack(
+        start=first,
+        column_stride=column,
+        image_stride=step,
+        channels=channels,
+        padded_channels=padded,
+        rows=channels * images,
+        scale=alpha,
+    )
+    packed = command_buffer.scratch(4 * plan.packing.count)
+    command_buffer.add_dispatch(
+        FAMILY.function(device, "pack_terms", "half"),
+        ceiling_divide(padded * channels * images, TERMS_THREADS),
+        gradient.buffer,
+        packed,
+        device.constant_buffer(parameters),
+    )
+    add_planned_gather(command_buffer, plan, "half", source, destination, [packed])

@@ -13,7 +13,7 @@ from mpsgrad.msl.versions import later_names
 OWN = {f"simdgroup_{name}" for name in ("multiply_accumulate_16x8x16", "load_left_16x16", "load_right_16x16")}
 OWN |= {f"threadgroup_{name}" for name in ("copy_16_bytes", "copy_16_bytes_once", "end_copies", "wait_for_copies")}
 OWN |= {f"threadgroup_{name}" for name in ("tile_part", "end_tile", "multiply_tiles", "wait_for_products")}
-OWN.add("simdgroup_store_halves")
+OWN.update(("simdgroup_scale_columns", "simdgroup_store_halves"))
 
 
 @pytest.mark.parametrize("section", SPECIFICATION)

@@ -3,14 +3,18 @@
 // A tile has rows of 64 half numbers, whose eight parts of 16 bytes are swapped about so that neither the rows nor the
 // columns of parts meet in a bank. GPUs of compute capability 9.0 multiply such tiles without registers for the factors,
 // while the threads work on; for others each simdgroup loads its factors.
-//@ threadgroup_tile_part threadgroup_end_tile threadgroup_multiply_tiles threadgroup_wait_for_products simdgroup_store_halves : simdgroup_float8x8 simdgroup_half8x8 simdgroup_multiply_accumulate_16x8x16
-inline void simdgroup_store_halves(const simdgroup_float8x8 &m, const vec_mtl<float, 2> *numbers, half *to, int stride, int lane) {
-  int column = lane % 4 * 2;
-  float4 two = *(const float4 *)(numbers + column);
+//@ threadgroup_tile_part threadgroup_end_tile threadgroup_multiply_tiles threadgroup_wait_for_products simdgroup_scale_columns simdgroup_store_halves : simdgroup_float8x8 simdgroup_half8x8 simdgroup_multiply_accumulate_16x8x16
+MATRIX_FUNCTION_MTL void simdgroup_scale_columns(simdgroup_float8x8 &upper, simdgroup_float8x8 &lower, const vec_mtl<float, 2> *numbers, int lane) {
+  float4 two = *(const float4 *)(numbers + lane % 4 * 2);
+  pair_mtl<float> above = upper.in_rows_mtl(), below = lower.in_rows_mtl();
+  upper.set_rows_mtl(pair_mtl<float>(fmaf(above.x, two.x, two.y), fmaf(above.y, two.z, two.w)));
+  lower.set_rows_mtl(pair_mtl<float>(fmaf(below.x, two.x, two.y), fmaf(below.y, two.z, two.w)));
+}
+MATRIX_FUNCTION_MTL void simdgroup_store_halves(const simdgroup_float8x8 &m, half *to, int stride, int lane) {
   pair_mtl<float> pair = m.in_rows_mtl();
   uint halves;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(fmaf(pair.y, two.z, two.w)), "f"(fmaf(pair.x, two.x, two.y)));
-  *(uint *)(to + lane / 4 * stride + column) = halves;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(pair.y), "f"(pair.x));
+  *(uint *)(to + lane / 4 * stride + lane % 4 * 2) = halves;
 }
 inline int threadgroup_tile_part(int row, int part) { return row * 8 + (part ^ (row & 7)); }
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
