@@ -83,6 +83,7 @@ class _WeightedKernel(BaseKernel):
     _descriptor: ConvolutionDescriptor
     _geometry_token: int
     _parameters: ConvolutionWeightsAndBiasesState
+    _result_biases: Buffer
     _packed: PackedWeights
     _has_biases: bool
     _loaded_from_state: bool
@@ -116,7 +117,16 @@ class _WeightedKernel(BaseKernel):
         else:
             # A new buffer, so that work which was encoded before keeps the weights of that time.
             self._parameters = ConvolutionWeightsAndBiasesState.from_arrays(weights, values, self.device)
-        self._packed = PackedWeights(self._parameters.resource(0), self._parameters.resource(1))
+        self._result_biases = self._parameters.resource(1)
+        self._pack(self._parameters.resource(0))
+
+    def _pack(self, weights: Buffer) -> None:
+        self._packed = PackedWeights(weights, self._result_biases)
+
+    def _use_no_biases(self, channels: int) -> None:
+        """Has results of so many channels computed without biases."""
+        self._result_biases = self.device.allocate(FLOAT_BYTES * channels)
+        self._result_biases.write(bytes(FLOAT_BYTES * channels))
 
     @property
     def data_source(self) -> ConvolutionDataSource:
@@ -228,19 +238,20 @@ class _WeightedKernel(BaseKernel):
         return self._descriptor.fused_neuron_descriptor
 
     def _encode_buffers(self) -> Mapping[Any, Buffer]:
-        return {index: self._parameters.resource(index) for index in (0, 1)} | self._packed.buffers
+        buffers = {"result biases": self._result_biases} | self._packed.buffers
+        return buffers | {index: self._parameters.resource(index) for index in (0, 1)}
 
     def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
         if isinstance(name, Packing):
             return self._packed.buffer(command_buffer, name)
-        return self._parameters.resource(name)
+        return self._result_biases if isinstance(name, str) else self._parameters.resource(name)
 
     def _weights(self, image: Image, window: tuple[int, ...], edge_mode: EdgeMode) -> Weights:
         """What the shaders need to know, for images of the format of ``image``."""
         descriptor = self._descriptor
         return Weights(
             self._parameters.resource(0),
-            self._parameters.resource(1),
+            self._result_biases,
             self._packed,
             window,
             descriptor.output_feature_channels if descriptor.channel_multiplier else descriptor.groups,
@@ -447,6 +458,16 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         self._set_window(*self._descriptor.geometry[:6])
         self.serialize_weights_and_biases = False
         """Kept for ported code; without effect, as in MPS since macOS 10.14."""
+
+    def _set_parameters(
+        self,
+        weights: np.ndarray,
+        biases: np.ndarray | None,
+        state: ConvolutionWeightsAndBiasesState | None = None,
+    ) -> None:
+        super()._set_parameters(weights, biases, state)
+        self._use_no_biases(self._descriptor.input_feature_channels)
+        self._pack(self._parameters.resource(0))
 
     @property
     def _computes_data_gradient(self) -> bool:

@@ -52,9 +52,10 @@ class ImagePart:
 class Weights:
     """The numbers of a convolution on the device, the window that they belong to, and the storage type of its images.
 
-    ``weights`` is [output channels][kernel height][kernel width][input channels / groups] and ``biases`` [output
-    channels], both float32; ``packed`` are their packed forms. ``window`` has the fields of ``WINDOW``; its origin is
-    that of the encode.
+    ``weights`` is [output channels][kernel height][kernel width][input channels / groups] and ``biases`` those of the
+    result, both float32; ``packed`` are their packed forms, which have zeros or other biases for data gradients. With
+    ``packs_all`` those of large fully connected layers use them too, which otherwise do without. ``window`` has the
+    fields of ``WINDOW``; its origin is that of the encode.
     """
 
     weights: Buffer
@@ -65,6 +66,7 @@ class Weights:
     clamps: bool
     metal_type: str
     algorithm: Algorithm
+    packs_all: bool = False
 
 
 def _reaches_outside(window: Layout, result: Layout, first_pixel: Layout, size: Layout) -> bool:
@@ -113,7 +115,8 @@ def _add_gather(
             return
         plan = tiles.plan_gather(*geometry, *where)
     if plan is None:
-        plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning))
+        numbers_of_device = tunables(device.tuning)
+        plan = gather.plan(*geometry, numbers.metal_type, numbers_of_device, packs_all=is_gradient and numbers.packs_all)
     if plan.packing is not None:
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:
@@ -155,7 +158,7 @@ def add_gradient_data(
     first_pixel: tuple[int, int],
     source_size: tuple[int, int],
 ) -> None:
-    """Adds ``destination = gradient for the source``.
+    """Adds ``destination = gradient for the source + packed biases``, without them where edges are replicated.
 
     ``first_pixel`` (x, y) is where pixel 0 of ``destination`` lies in the source, ``source_size`` the width and height
     of that; both matter only for replicated edges.

@@ -313,6 +313,7 @@ def gather(
     With ``packs_all`` the weights of large fully connected layers are packed too.
     """
     source_image, result = (destination, source) if is_gradient else (source, destination)
+    biases = destination[6]
     if is_fully_connected(window, source_image, result, groups):
         long_source, row_of_results = as_long_pixels(source_image), in_one_row(result)
         row_of_sources = None if long_source is None else in_one_row(long_source)
@@ -385,7 +386,7 @@ def gather(
         "runs": runs,
         "zero_rows": zero_rows,
         "blocks": blocks,
-        "has_biases": int(not is_gradient),
+        "biases": biases,
         "joins_columns": 0,
     }
     packing = Packing(
@@ -444,9 +445,11 @@ def plan(
     replicates: bool,
     metal_type: str,
     numbers: Tunables,
+    *,
+    packs_all: bool = False,
 ) -> Plan:
     """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
-    gathered = gather(is_gradient, source, destination, window, groups, replicates)
+    gathered = gather(is_gradient, source, destination, window, groups, replicates, packs_all=packs_all)
     axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
     kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
     if numbers.convolution_by_eights and metal_type == "float" and kernel in KERNELS_OF_EIGHTS:

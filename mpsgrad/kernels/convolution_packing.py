@@ -47,7 +47,7 @@ PACK_PARAMETERS = ParameterStruct(
     runs="int",
     zero_rows="int",
     blocks="int",
-    has_biases="int",
+    biases="int",
     groups="int",
     joins_columns="int",
 )
@@ -140,7 +140,7 @@ class _Pack:
 
 
 class PackedWeights:
-    """The packed forms of the weights and biases in two buffers.
+    """The packed forms of the weights and the biases of a result, a gradient's being 0, in two buffers.
 
     Work sees what the two buffers hold when it runs, in whatever order command buffers were filled and committed. So
     the first use packs at once, ahead of the work, and a command buffer that changes the weights packs them again into

@@ -33,9 +33,8 @@ from mpsgrad.kernels.convolution import (
 )
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
-from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.kernels.convolution_state import ConvolutionGradientState, ConvolutionWeightsAndBiasesState
-from mpsgrad.kernels.convolution_transpose_dispatch import add_biases, add_gradients, add_turning, turned
+from mpsgrad.kernels.convolution_transpose_dispatch import add_gradients, add_turning, turned
 from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.padding import ExplicitPadding, transposed_size_and_offset
 from mpsgrad.state import ForwardSnapshot, GradientState, State
@@ -66,7 +65,7 @@ class ConvolutionTransposeGradientState(ConvolutionGradientState):
 class _TurnedWeights(_WeightedKernel):
     """The weights as they are, and as those of the ordinary convolution whose data gradient the kernel computes."""
 
-    _turned: tuple[Buffer, Buffer]
+    _turned: Buffer
 
     def _set_parameters(
         self,
@@ -75,23 +74,21 @@ class _TurnedWeights(_WeightedKernel):
         state: ConvolutionWeightsAndBiasesState | None = None,
     ) -> None:
         super()._set_parameters(weights, biases, state)
-        arrays = turned(self._descriptor, weights), np.zeros(self._descriptor.input_feature_channels, np.float32)
-        made = [self.device.allocate(array.nbytes) for array in arrays]
-        for buffer, array in zip(made, arrays, strict=True):
-            buffer.write(array.view(np.uint8))
-        self._turned = made[0], made[1]
-        self._packed = PackedWeights(*self._turned)
+        array = turned(self._descriptor, weights)
+        self._turned = self.device.allocate(array.nbytes)
+        self._turned.write(array.view(np.uint8))
+        self._pack(self._turned)
 
     def _parameters_changed(self, command_buffer: CommandBuffer) -> None:
-        add_turning(command_buffer, self._descriptor, self._parameters.resource(0), self._turned[0])
+        add_turning(command_buffer, self._descriptor, self._parameters.resource(0), self._turned)
         super()._parameters_changed(command_buffer)
 
     def _encode_buffers(self) -> Mapping[Any, Buffer]:
-        return {**super()._encode_buffers(), "turned": self._turned[0], "no biases": self._turned[1]}
+        return {**super()._encode_buffers(), "turned": self._turned}
 
     def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
-        if isinstance(name, str):
-            return self._turned[name == "no biases"]
+        if name == "turned":
+            return self._turned
         return super()._encode_buffer(name, command_buffer)
 
     def _turned_weights(self, image: Image, offset: Offset, kernel_offset: tuple[int, int]) -> Weights:
@@ -103,13 +100,15 @@ class _TurnedWeights(_WeightedKernel):
         origin = (width // 2 - (width - 1) - total_x, height // 2 - (height - 1) - total_y)
         require_first_window(type(self).__name__, *origin)
         return Weights(
-            *self._turned,
+            self._turned,
+            self._result_biases,
             self._packed,
             (*window, *origin),
             descriptor.output_feature_channels if descriptor.channel_multiplier else descriptor.groups,
             False,
             image.channel_format.metal_type,
             algorithm_for(self.device),
+            packs_all=True,
         )
 
 
@@ -124,8 +123,8 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
     The image that an encode returns has ``(n - 1) * stride + 1`` pixels with padding SIZE_SAME, ``kd - 1`` more with
     SIZE_FULL and fewer with SIZE_VALID_ONLY; with ``ExplicitPadding`` as many less than the full size as it says, as in
     PyTorch. Given the state of a ``Convolution`` it has the size of that one's source, and lines up with it: the kernel
-    is then that convolution's data gradient, but for the order of the weights. Biases are added to the result as it is
-    stored, so with FLOAT16 images after rounding. Raises ``StateError`` if the data source cannot load.
+    is then that convolution's data gradient, but for the order of the weights. Raises ``StateError`` if the data source
+    cannot load.
     """
 
     remembers_encodes = True
@@ -333,17 +332,14 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
         numbers = self._turned_weights(source, self.offset, (self.kernel_offset_x, self.kernel_offset_y))
-        part = ImagePart(destination.buffer, regions.destination)
         add_gradient_data(
             command_buffer,
             numbers,
             ImagePart(source.buffer, regions.sources[0]),
-            part,
+            ImagePart(destination.buffer, regions.destination),
             first_pixel=(0, 0),
             source_size=(regions.width, regions.height),
         )
-        if self._has_biases:
-            add_biases(command_buffer, self._parameters.resource(1), part, numbers.metal_type)
         neuron = self._descriptor.fused_neuron_descriptor
         if neuron is not None:
             in_place = replace(regions, sources=(regions.destination,))

@@ -52,14 +52,6 @@ def add_turning(
     add_sum(command_buffer, "float", (source, of_source), addend, (destination, of_destination), extents)
 
 
-def add_biases(command_buffer: CommandBuffer, biases: Buffer, image: ImagePart, metal_type: str) -> None:
-    """Adds ``biases`` to each pixel of ``image`` in place."""
-    *_, width, height, channels, images = image.layout
-    view = image.buffer, View.of(image.layout)
-    extents = (channels, width, height, images)
-    add_sum(command_buffer, metal_type, view, (biases, View(0, (1, 0, 0, 0))), view, extents)
-
-
 def add_gradients(
     command_buffer: CommandBuffer,
     descriptor: ConvolutionDescriptor,

@@ -48,7 +48,7 @@ IMAGE_PARAMETERS = ParameterStruct(
     biases="int",
 )
 WEIGHTS_PARAMETERS = ParameterStruct(
-    "WinogradWeightsParameters", products="int", columns="int", transposed="int", has_biases="int"
+    "WinogradWeightsParameters", products="int", columns="int", transposed="int"
 )
 WEIGHTS_GRADIENT_PARAMETERS = ParameterStruct(
     "WinogradWeightsGradientParameters", outputs="int", channels="int", splits="int", accumulates="int", planes="int"
@@ -227,7 +227,7 @@ def plan_gather(
         kernel="winograd_weights",
         threadgroups=ceiling_divide(inputs * outputs // 4, THREADS),
         parameters=WEIGHTS_PARAMETERS.pack(
-            products=inputs, columns=outputs, transposed=int(is_gradient), has_biases=int(not is_gradient)
+            products=inputs, columns=outputs, transposed=int(is_gradient)
         ),
         count=biases + outputs,
         family=FAMILY,

@@ -142,7 +142,7 @@ def add_gradient(
             plan.packing.family.function(device, plan.packing.kernel, "float"),
             plan.packing.threadgroups,
             matrices,
-            matrices,
+            device.constant_buffer(bytes(4 * channels * images)),
             packed,
             device.constant_buffer(plan.packing.parameters),
         )
