@@ -115,8 +115,8 @@ def _add_gather(
             return
         plan = tiles.plan_gather(*geometry, *where)
     if plan is None:
-        numbers_of_device = tunables(device.tuning)
-        plan = gather.plan(*geometry, numbers.metal_type, numbers_of_device, packs_all=is_gradient and numbers.packs_all)
+        packs_all = is_gradient and numbers.packs_all
+        plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)
     if plan.packing is not None:
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:

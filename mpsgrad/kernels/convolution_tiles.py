@@ -75,7 +75,10 @@ _TEMPLATES = {
 }
 SUM_THREADS = 128
 _ONE_PIXEL: Layout = (1, 1, 1, 1, 1, 1, 0, 0)
-_STRUCTS = {"gather": (IMAGE_LAYOUT, AXIS, DIVISOR, GATHER_PARAMETERS), "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS)}
+_STRUCTS = {
+    "gather": (IMAGE_LAYOUT, AXIS, DIVISOR, GATHER_PARAMETERS),
+    "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS),
+}
 
 FAMILIES = {
     (kind, metal_type, tile): ShaderFamily(

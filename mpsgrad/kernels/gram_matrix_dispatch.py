@@ -43,7 +43,13 @@ TERMS_PARAMETERS = ParameterStruct(
     rows="int",
     scale="float",
 )
-FAMILY = strided_family("gram_matrix", (PARAMETERS, TERMS_PARAMETERS), tile_rows=TILE[0], tile_columns=TILE[1], terms_threads=TERMS_THREADS)
+FAMILY = strided_family(
+    "gram_matrix",
+    (PARAMETERS, TERMS_PARAMETERS),
+    tile_rows=TILE[0],
+    tile_columns=TILE[1],
+    terms_threads=TERMS_THREADS,
+)
 _KEPT = (True, True, False, True)
 
 
@@ -172,7 +178,7 @@ def add_gradient(
 def _add_product_with_terms(
     command_buffer: CommandBuffer, alpha: float, gradient: ImagePart, source: ImagePart, destination: ImagePart
 ) -> None:
-    """``add_gradient`` for half images in tiles: a packed weight is the sum of two half numbers, so nothing is rounded."""
+    """``add_gradient`` for half images in tiles. A packed weight is the sum of two half numbers: nothing is rounded."""
     device = command_buffer.device
     plan = tiles.plan_products_with_matrices(
         source.layout, destination.layout, "half", device.tiling, device.compute_units

@@ -118,7 +118,8 @@ def test_it_is_pytorchs_with_turned_weights(padding, stride, kernel, groups):
 )
 def test_a_bias_is_added_once_to_any_number_of_channels(size, kernel, outputs):
     """Also where the result is as large as the window, so that its pixels are taken for channels of one."""
-    x, w, b = (np.rint(8 * each) for each in (array(8, 2, *size, 1), array(9, outputs, kernel, kernel, 1), array(10, outputs)))
+    shapes = (2, *size, 1), (outputs, kernel, kernel, 1), (outputs,)
+    x, w, b = (np.rint(8 * array(8 + seed, *shape)) for seed, shape in enumerate(shapes))
     with mg.CommandBuffer() as commands:
         made = []
         for biases in (b, None):
