@@ -19,7 +19,7 @@ from mpsgrad.base_kernel import (
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor, count_repeats_once
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
 from mpsgrad.repeated_encode import RememberedEncode, image_token
@@ -275,6 +275,7 @@ class ForwardKernel(BaseKernel):
             self._validate(*wholes[:-1])
             self._run(command_buffer, *wholes, state)
             return
+        count_repeats_once(zip(*batches, strict=True))
         with command_buffer._all_or_nothing():
             for index, images in enumerate(zip(*batches, strict=True)):
                 self._validate(*images)
@@ -400,7 +401,7 @@ class Kernel(WindowProperties, ForwardKernel):
         It holds a copy of the properties as they are now.
         """
         self._require_instances(source_image=source_image, destination_image=destination_image)
-        return self._make_state(source_image, destination_image, None)
+        return self._state_given(source_states, self._make_state(source_image, destination_image, None))
 
     # objc: -resultStateBatchForSourceImage:sourceStates:destinationImage:
     def result_state_batch(
@@ -411,7 +412,9 @@ class Kernel(WindowProperties, ForwardKernel):
         destination_images: Sequence[Image],
     ) -> StateBatch | None:
         """One state for each image, or the same one for all if ``is_result_state_reused_across_batch``."""
-        return self._result_state_batch((source_images,), destination_images, None)
+        return self._state_given(
+            source_states, self._result_state_batch((source_images,), destination_images, None)
+        )
 
     # objc: -temporaryResultStateForCommandBuffer:sourceImage:sourceStates:destinationImage:
     def temporary_result_state(
@@ -424,7 +427,7 @@ class Kernel(WindowProperties, ForwardKernel):
     ) -> Any:
         """As ``result_state``, but a temporary state of ``command_buffer``."""
         self._require_instances(source_image=source_image, destination_image=destination_image)
-        return self._make_state(source_image, destination_image, command_buffer)
+        return self._state_given(source_states, self._make_state(source_image, destination_image, command_buffer))
 
     # objc: -temporaryResultStateBatchForCommandBuffer:sourceImage:sourceStates:destinationImage:
     def temporary_result_state_batch(
@@ -436,7 +439,13 @@ class Kernel(WindowProperties, ForwardKernel):
         destination_images: Sequence[Image],
     ) -> StateBatch | None:
         """As ``result_state_batch``, but temporary states of ``command_buffer``."""
-        return self._result_state_batch((source_images,), destination_images, command_buffer)
+        return self._state_given(
+            source_states, self._result_state_batch((source_images,), destination_images, command_buffer)
+        )
+
+    def _state_given(self, source_states: Sequence[State] | None, state: Any) -> Any:
+        """``state``, or a batch of them, after it has taken what it needs of the states that the encode reads."""
+        return state
 
     def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
         return GradientState(self._shared_snapshot(source, destination), (), self.device, command_buffer=command_buffer)

@@ -10,7 +10,7 @@ from mpsgrad.binary_kernel import BinaryKernel
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor, count_repeats_once
 from mpsgrad.kernel_property import PositionProperty
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
 
@@ -209,7 +209,7 @@ class GradientKernel(BinaryKernel):
                 result = self.encode(command_buffer, gradient, source, state)  # type: ignore[arg-type]
                 return None if result is None else result.batch_representation()
             self._require_command_buffer(command_buffer, "encode_batch")
-            states._count_repeats_once()
+            count_repeats_once(zip(gradients, sources, states, strict=True))
             with command_buffer._all_or_nothing():
                 results = [
                     self.encode(command_buffer, g, s, t) for g, s, t in zip(gradients, sources, states, strict=True)
@@ -221,7 +221,7 @@ class GradientKernel(BinaryKernel):
             self.encode(command_buffer, gradient, source, state, destination_gradient=destination)  # type: ignore[arg-type]
             return None
         self._require_command_buffer(command_buffer, "encode_batch")
-        states._count_repeats_once()
+        count_repeats_once(zip(gradients, sources, states, strict=True))
         with command_buffer._all_or_nothing():
             for g, s, t, d in zip(gradients, sources, states, destinations, strict=True):
                 self.encode(command_buffer, g, s, t, destination_gradient=d)

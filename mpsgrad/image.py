@@ -726,6 +726,17 @@ def increment_read_counts(objects: Iterable[Any], amount: int) -> int:
     return len(unique)
 
 
+def count_repeats_once(encodes: Iterable[Iterable[Any]]) -> None:
+    """Raises read counts, so that what several ``encodes`` of one batch read is given up only once for all of them."""
+    reads: dict[int, tuple[Any, int]] = {}
+    for objects in encodes:
+        for item in {id(item): item for item in objects}.values():
+            reads[id(item)] = item, reads.get(id(item), (item, 0))[1] + 1
+    for item, count in reads.values():
+        if count > 1 and item.read_count > 0:
+            item.read_count += count - 1
+
+
 def _device_of_dlpack(owner: str, array: Any, device: Device | None) -> Device:
     """``device``, or the one that the memory of ``array`` belongs to; raises ``FormatError`` if it is on another."""
     place = tuple(map(int, array.__dlpack_device__()))

@@ -395,14 +395,6 @@ class StateBatch(Sequence[Any]):
         """Adds ``amount`` to the read count of each different temporary state; returns the number of states."""
         return increment_read_counts(self._states, amount)
 
-    def _count_repeats_once(self) -> None:
-        """Lets every element be read once although a state that stands here several times is given up only once."""
-        seen: set[int] = set()
-        for state in self._states:
-            if id(state) in seen and state.read_count > 0:
-                state.read_count += 1
-            seen.add(id(state))
-
     # objc: MPSStateBatchSynchronize
     def synchronize(self, command_buffer: CommandBuffer) -> None:
         """Synchronizes each different state."""

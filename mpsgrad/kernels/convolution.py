@@ -37,6 +37,7 @@ from mpsgrad.kernels.convolution_dispatch import (
     add_gradient_weights,
     algorithm_for,
 )
+from mpsgrad.kernels.convolution_neuron import result_before
 from mpsgrad.kernels.convolution_packing import PackedWeights, Packing
 from mpsgrad.kernels.convolution_state import (
     FLOAT_BYTES,
@@ -44,7 +45,6 @@ from mpsgrad.kernels.convolution_state import (
     ConvolutionWeightsAndBiasesState,
 )
 from mpsgrad.kernels.convolution_sub_pixels import add_sub_pixels
-from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
 from mpsgrad.padding import VALID_ONLY
 from mpsgrad.repeated_encode import token
@@ -394,16 +394,13 @@ class Convolution(_ExportingKernel, Kernel):
     ) -> None:
         numbers = self._weights(source, self._window_layout(self.offset.x, self.offset.y), self.edge_mode)
         part = ImagePart(source.buffer, regions.sources[0])
-        result, factor = ImagePart(destination.buffer, regions.destination), self.sub_pixel_scale_factor
-        if factor > 1:
-            add_convolution = partial(add_forward, command_buffer, numbers, part)
-            add_sub_pixels(command_buffer, result, factor, numbers.metal_type, add_convolution)
-        else:
-            add_forward(command_buffer, numbers, part, result)
-        if self.fused_neuron_descriptor is not None:
-            in_place = replace(regions, sources=(regions.destination,))
-            neuron = Neuron(self.fused_neuron_descriptor, device=self.device)
-            neuron._dispatch(command_buffer, destination, destination, in_place, None)
+        factor = self.sub_pixel_scale_factor
+        with result_before(self.fused_neuron_descriptor, command_buffer, destination, regions) as result:
+            if factor > 1:
+                add_convolution = partial(add_forward, command_buffer, numbers, part)
+                add_sub_pixels(command_buffer, result, factor, numbers.metal_type, add_convolution)
+            else:
+                add_forward(command_buffer, numbers, part, result)
 
     def _archived_properties(self) -> dict[str, Any]:
         return {**super()._archived_properties(), **self._archived_parameters()}
@@ -554,7 +551,7 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
 
     def _require_gradient_state(self, state: Any, source_image: Image) -> None:
         super()._require_gradient_state(state, source_image)
-        forward = state.convolution.descriptor
+        forward = state.made_by.descriptor
         if forward.geometry != self._descriptor.geometry:
             raise StateError(
                 f"{type(self).__name__}: gradient_state was made by a kernel for {forward!r} but this one is for "

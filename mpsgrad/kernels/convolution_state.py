@@ -220,13 +220,13 @@ class ConvolutionGradientState(GradientState):
         self._shapes = (descriptor.weights_shape, (descriptor.output_feature_channels,))
         sizes = [FLOAT_BYTES * math.prod(shape) for shape in self._shapes]
         super().__init__(snapshot, sizes, convolution.device, command_buffer=command_buffer)
-        self._convolution = convolution
+        self.made_by = convolution
         self._sums = Accumulation("gradients for weights and biases")
 
     @property
     def convolution(self) -> Convolution:
         """The kernel that made the state."""
-        return self._convolution
+        return self.made_by
 
     @property
     def gradient_for_weights_layout(self) -> ConvolutionWeightsLayout:
@@ -276,7 +276,7 @@ class ConvolutionGradientState(GradientState):
         self._sums.require_ordered(owner, command_buffer)
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
-        made_by = self._convolution
+        made_by = self.made_by
         return (self.snapshot, made_by._geometry_token, made_by is kernel, self.has_gradients)
 
     @property

@@ -26,6 +26,7 @@ from mpsgrad.kernel import (
     require_state_batch,
 )
 from mpsgrad.kernels.convolution import (
+    Convolution,
     ConvolutionAccumulatorPrecisionOption,
     ConvolutionGradient,
     _ExportingKernel,
@@ -33,11 +34,11 @@ from mpsgrad.kernels.convolution import (
 )
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
+from mpsgrad.kernels.convolution_neuron import result_before
 from mpsgrad.kernels.convolution_state import ConvolutionGradientState, ConvolutionWeightsAndBiasesState
 from mpsgrad.kernels.convolution_transpose_dispatch import add_gradients, add_turning, turned
-from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.padding import ExplicitPadding, transposed_size_and_offset
-from mpsgrad.state import ForwardSnapshot, GradientState, State
+from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 
 
 class ConvolutionTransposeGradientState(ConvolutionGradientState):
@@ -52,14 +53,24 @@ class ConvolutionTransposeGradientState(ConvolutionGradientState):
     ) -> None:
         super().__init__(convolution_transpose, snapshot, command_buffer=command_buffer)  # type: ignore[arg-type]
         self.kernel_offset = convolution_transpose.kernel_offset_x, convolution_transpose.kernel_offset_y
+        self.coupled_with: Convolution | None = None
 
     @property
     def convolution_transpose(self) -> ConvolutionTranspose:
         """The kernel that made the state."""
-        return self._convolution  # type: ignore[return-value]
+        return self.made_by  # type: ignore[return-value]
+
+    @property
+    def convolution(self) -> Convolution | None:  # type: ignore[override]
+        """The convolution that the transposed one undoes, or None if the encode was not given the state of one."""
+        return self.coupled_with
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
         return (super()._encode_key(kernel), self.kernel_offset)
+
+
+def _is_of_convolution(state: Any) -> bool:
+    return isinstance(state, ConvolutionGradientState) and not isinstance(state, ConvolutionTransposeGradientState)
 
 
 class _TurnedWeights(_WeightedKernel):
@@ -278,7 +289,7 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
     def _coupled_with(self, command_buffer: CommandBuffer, state: Any, configures: bool) -> Iterator[None]:
         """Encodes in the block line up with the convolution that made ``state``, which may configure the kernel."""
         owner = type(self).__name__
-        if not isinstance(state, ConvolutionGradientState) or isinstance(state, ConvolutionTransposeGradientState):
+        if not _is_of_convolution(state):
             raise FormatError(
                 f"{owner}: convolution_gradient_state is {type(state).__name__}; it has to be made by a Convolution"
             )
@@ -309,7 +320,17 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
         self, source: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> ConvolutionTransposeGradientState:
         snapshot = self._shared_snapshot(source, destination)
-        return ConvolutionTransposeGradientState(self, snapshot, command_buffer=command_buffer)
+        state = ConvolutionTransposeGradientState(self, snapshot, command_buffer=command_buffer)
+        if self._coupled is not None:
+            state.coupled_with = self._coupled.convolution
+        return state
+
+    def _state_given(self, source_states: Sequence[State] | None, state: Any) -> Any:
+        for source_state in source_states or ():
+            if _is_of_convolution(source_state):
+                made = state[0] if isinstance(state, StateBatch) else state
+                made.coupled_with = source_state.convolution  # type: ignore[attr-defined]
+        return state
 
     def _require_state(self, state: Any, source: Image, destination: Image) -> None:
         super()._require_state(state, source, destination)
@@ -332,18 +353,15 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
         numbers = self._turned_weights(source, self.offset, (self.kernel_offset_x, self.kernel_offset_y))
-        add_gradient_data(
-            command_buffer,
-            numbers,
-            ImagePart(source.buffer, regions.sources[0]),
-            ImagePart(destination.buffer, regions.destination),
-            first_pixel=(0, 0),
-            source_size=(regions.width, regions.height),
-        )
-        neuron = self._descriptor.fused_neuron_descriptor
-        if neuron is not None:
-            in_place = replace(regions, sources=(regions.destination,))
-            Neuron(neuron, device=self.device)._dispatch(command_buffer, destination, destination, in_place, None)
+        with result_before(self._descriptor.fused_neuron_descriptor, command_buffer, destination, regions) as part:
+            add_gradient_data(
+                command_buffer,
+                numbers,
+                ImagePart(source.buffer, regions.sources[0]),
+                part,
+                first_pixel=(0, 0),
+                source_size=(regions.width, regions.height),
+            )
 
     def _archived_properties(self) -> dict[str, Any]:
         return {**super()._archived_properties(), **self._archived_parameters()}

@@ -22,6 +22,7 @@ def join_batch(owner: str, name: str, command_buffer: CommandBuffer, batch: Imag
     result = TemporaryImage(command_buffer, replace(batch[0].descriptor, number_of_images=len(batch)))
     for index, image in enumerate(batch):
         add_copy_of_image(command_buffer, image, result, 0, index)
+    for image in {id(image): image for image in batch}.values():
         image._read_once()
     result._written_by(command_buffer)
     return result

@@ -217,10 +217,11 @@ class Loss(LossProperties, LossKernel):
         log, e = epsilon             -t ln(y + e) - (1 - t) ln(1 - y + e)                derivative of that
         kullback_leibler_divergence  t (ln(t) - y), y being log-probabilities            -t
 
-    ``w`` is the weights image of the labels if there is one, else the descriptor's weight. SUM_BY_NON_ZERO_WEIGHTS
-    divides the sum by the number of weights that are not 0. The mean of softmax cross-entropy is that over the pixels,
-    which it also counts by their weights: one counts if any of its weights is not 0. Its gradient is that of the loss
-    where the labels of a pixel add up to 1 and its weights are equal; ``LossGradient`` is exact for all.
+    ``w`` is the weights image of the labels if there is one, else the descriptor's weight. The mean of softmax
+    cross-entropy is that over the pixels. SUM_BY_NON_ZERO_WEIGHTS divides the sum by the number of elements whose
+    weight is not 0, of softmax cross-entropy too: MPS makes no exception for it. The gradient of softmax cross-entropy
+    is that of the loss where the labels of a pixel add up to 1 and its weights are equal; ``LossGradient`` is exact
+    for all.
     As in MPS the gradient is not scaled by the reduction; ``gradient_follows_reduction`` (ours) makes it the gradient
     of the reduced loss. Where Apple's printed gradients of huber, hinge and Kullback-Leibler differ from these, they
     are not the derivatives of the losses.

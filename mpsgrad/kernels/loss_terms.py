@@ -53,10 +53,10 @@ class LossTerms:
 
     @property
     def count(self) -> int:
-        """What MEAN divides by: the elements that a value is computed of, or pixels for softmax cross-entropy."""
+        """The elements that a value is computed of; for the MEAN of softmax cross-entropy the pixels."""
         source = self.source
         pixels = source.width * source.height * (source.number_of_images if self.across_batch else 1)
-        is_by_pixel = self.descriptor.loss_type is LossType.SOFTMAX_CROSS_ENTROPY
+        is_by_pixel = self.descriptor.loss_type is LossType.SOFTMAX_CROSS_ENTROPY and not self._by_weights
         return pixels if is_by_pixel else pixels * source.feature_channels
 
     @property

@@ -13,7 +13,7 @@ from mpsgrad.archive import archivable
 from mpsgrad.data_type import float_values
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import real
+from mpsgrad.geometry import LARGEST_FLOAT, real
 from mpsgrad.shader import ParameterStruct
 
 NEURON = ParameterStruct("Neuron", a="float", b="float", c="float")
@@ -148,9 +148,14 @@ class NeuronDescriptor:
 
     @property
     def shader_parameters(self) -> tuple[float, float, float]:
-        """The fields of ``NEURON``: a, b, and c with the base replaced by its logarithm or that one's inverse."""
+        """The fields of ``NEURON``: a, b, and c with the base replaced by its logarithm or that one's inverse.
+
+        For RELU and RELUN c is the least x that the slope is applied to.
+        """
         c = self.c
-        if self.neuron_type is NeuronType.EXPONENTIAL:
+        if self.neuron_type in (NeuronType.RELU, NeuronType.RELUN):
+            c = -LARGEST_FLOAT if self.a == 0.0 else -math.inf
+        elif self.neuron_type is NeuronType.EXPONENTIAL:
             c = 1.0 if c == BASE_E else math.log(c)
         elif self.neuron_type is NeuronType.LOGARITHM:
             c = 1.0 if c == BASE_E else 1.0 / math.log(c)

@@ -119,8 +119,8 @@ def _reduction_scale(
 ) -> Array:
     """What the sum of an image (N x 1 x 1 x 1) or of the batch (1 x 1 x 1 x 1) is multiplied by.
 
-    The unit that "mean" and "sum_by_non_zero_weights" count is the element, for softmax_cross_entropy the pixel; a
-    pixel counts as non-zero when any of its weights is. No non-zero weight at all gives 0.
+    "mean" counts elements, of softmax_cross_entropy pixels; "sum_by_non_zero_weights" counts the elements whose weight
+    is not zero. None at all gives 0.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r} but must be one of {', '.join(REDUCTIONS)}")
@@ -128,9 +128,9 @@ def _reduction_scale(
         raise ValueError(f"cosine_distance can only be reduced by 'sum', not {reduction!r}")
     if reduction in ("none", "sum"):
         return np.ones((1, 1, 1, 1))
-    units = np.any(weights != 0, axis=3, keepdims=True) if type == "softmax_cross_entropy" else weights != 0
+    units = weights != 0
     if reduction == "mean":
-        units = np.ones_like(units)
+        units = np.ones_like(units[..., :1] if type == "softmax_cross_entropy" else units)
     counts = units.sum(axis=(0, 1, 2, 3) if reduce_across_batch else (1, 2, 3), keepdims=True).astype(np.float64)
     return np.divide(1.0, counts, out=np.zeros_like(counts), where=counts > 0)
 
@@ -152,7 +152,7 @@ def loss(
     """The loss image: reduce(weight * element loss), N x 1 x 1 x 1, or the prediction's shape for reduction "none".
 
     "mean" divides an image's sum by H * W * C, for softmax_cross_entropy by H * W; "sum_by_non_zero_weights" by the
-    number of elements (softmax_cross_entropy: pixels) whose weight is not zero. `reduce_across_batch` counts and sums
+    number of elements whose weight is not zero. `reduce_across_batch` counts and sums
     over all images, puts the result into the first and 0 into the others; it does nothing to "none". cosine_distance is
     1 - sum(weight * y * t) per image (MPSCNNLoss's lossImage, MPSNNForwardLoss).
     """

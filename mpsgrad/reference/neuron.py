@@ -68,6 +68,11 @@ def _sigmoid(x: Array) -> Array:
     return np.exp(-np.logaddexp(0.0, -x))
 
 
+def _leaky(x: Array, a: float) -> Array:
+    """x >= 0 ? x : a x, where 0 times -infinity is 0."""
+    return np.where(x >= 0, x, a * (np.maximum(x, np.finfo(x.dtype).min) if a == 0 else x))
+
+
 def _erf(x: Array) -> Array:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
@@ -100,7 +105,7 @@ def neuron(
             case "none":
                 return x.copy()
             case "relu":
-                return np.where(x >= 0, x, a * x)
+                return _leaky(x, a)
             case "linear":
                 return a * x + b
             case "sigmoid":
@@ -120,7 +125,7 @@ def neuron(
             case "prelu":
                 return np.where(x >= 0, x, s * x)
             case "relun":
-                return np.minimum(np.where(x >= 0, x, a * x), b)
+                return np.minimum(_leaky(x, a), b)
             case "power":
                 return np.power(a * x + b, c)
             case "exponential":

@@ -69,6 +69,21 @@ def test_gradients_of_batches(gather):
     assert len(states) == 4 and np.asarray(mixed).shape == X.shape
 
 
+def test_a_temporary_image_that_stands_in_a_batch_twice_is_given_up_once():
+    kernel, gradient = mg.SoftMax(), mg.SoftMaxGradient()
+    with mg.CommandBuffer() as commands:
+        source = mg.TemporaryImage(commands, mg.ImageDescriptor(width=6, height=5, feature_channels=8))
+        kernel.encode(commands, mg.Image.from_array(X[0]), destination_image=source)
+        source.read_count = 2
+        results, states = kernel.encode_batch(commands, [source, source], return_state=True)
+        assert source.read_count == 1
+        twice = gradient.encode_batch(commands, [source, source], results, states)
+        assert source.read_count == 0
+        once = gradient.encode(commands, kernel.encode(commands, mg.Image.from_array(X[0])), results[1], states[1])
+    for image in twice:
+        np.testing.assert_array_equal(np.asarray(image), np.asarray(once))
+
+
 def test_a_batch_clipped_in_z_is_clipped_image_by_image():
     kernel = WindowSum(kernel_width=1, kernel_height=1)
     kernel.clip_rect = mg.Region(mg.Origin(0, 0, 0), mg.Size(2, 5, 1))

@@ -630,6 +630,24 @@ def test_a_fused_neuron_gives_the_bits_of_one_that_follows(neuron, dtype):
     assert np.array_equal(np.asarray(written), wide)
 
 
+@pytest.mark.parametrize("kind", [mg.Convolution, mg.ConvolutionTranspose])
+def test_a_fused_neuron_is_applied_once_to_every_element(kind):
+    """Of a result whose elements are no multiple of those that a thread or a simdgroup takes at once."""
+    generator = np.random.default_rng(41)
+    weights = generator.standard_normal((7, 1, 1, 3)).astype(np.float32)
+    source = mg.Image.from_array(generator.standard_normal((1, 3, 5, 3)).astype(np.float32))
+    leaky = mg.NeuronDescriptor("relu", 0.25)
+    fused, plain = (
+        kind(mg.ConvolutionDataSource.from_arrays(weights, fused_neuron_descriptor=neuron)) for neuron in (leaky, None)
+    )
+    with mg.CommandBuffer() as commands:
+        result, before = fused.encode(commands, source), plain.encode(commands, source)
+        again = fused.encode(commands, source)
+    y = np.asarray(before)
+    for image in (result, again):
+        np.testing.assert_array_equal(np.asarray(image), np.where(y >= 0, y, np.float32(0.25) * y))
+
+
 def test_even_windows_lean_to_the_top_left():
     data = mg.ConvolutionDataSource.from_arrays(np.array([1, 10], np.float32).reshape(1, 1, 2, 1), dilation=(1, 3))
     kernel = mg.Convolution(data)

@@ -224,6 +224,18 @@ def test_gradients_add_up_over_encodes_and_weights_are_reloaded_on_the_device():
     np.testing.assert_allclose(np.asarray(dx), exact, rtol=1e-4, atol=1e-3)
 
 
+def test_a_state_names_the_convolution_that_the_encode_was_coupled_with():
+    source = source_of(array(30, 3, 3, 3, 3), array(31, 3), stride=(2, 2))
+    convolution, kernel = mg.Convolution(source), mg.ConvolutionTranspose(source)
+    with mg.CommandBuffer() as commands:
+        y, of_convolution = convolution.encode(commands, mg.Image.from_array(array(32, 1, 5, 5, 3)), return_state=True)
+        z, coupled = kernel.encode(commands, y, of_convolution, return_state=True)
+        _, alone = kernel.encode(commands, y, return_state=True)
+    made = kernel.result_state(y, source_states=[of_convolution], destination_image=z)
+    assert coupled.convolution is made.convolution is convolution and alone.convolution is None
+    assert {state.convolution_transpose for state in (coupled, alone, made)} == {kernel}
+
+
 def test_a_fused_neuron_is_applied_and_not_differentiated():
     x, w, b = array(16, 1, 3, 3, 2), array(17, 2, 3, 3, 2), array(18, 2)
     source = source_of(w, b)

@@ -107,11 +107,16 @@ def _scale(kind: str, reduction: str, across: bool, shape: tuple[int, ...], opti
     w = np.full(shape, options["weight"]) if options["weights"] is None else options["weights"]
     if reduction == "sum":
         return np.ones((shape[0], 1, 1, 1))
-    units = np.ones(shape) if reduction == "mean" else w != 0
-    units = units.any(-1, keepdims=True) if kind == "softmax_cross_entropy" else units
+    units = np.ones((*shape[:3], 1) if kind == "softmax_cross_entropy" else shape) if reduction == "mean" else w != 0
     counts = units.sum((1, 2, 3), keepdims=True).astype(np.float64)
     counts = np.full_like(counts, counts.sum()) if across else counts
     return np.divide(1.0, counts, out=np.zeros_like(counts), where=counts > 0)
+
+
+def test_smoothing_scales_gradients_for_labels_whose_weights_are_counted():
+    options = {"weight": 1.0, "label_smoothing": 0.25, "number_of_classes": 3, "epsilon": 0.125, "delta": 1.0}
+    weights = np.array([1, 0, 2] * 4, np.float32).reshape(1, 2, 2, 3)
+    check(("sigmoid_cross_entropy", np.float32, (1, 2, 2, 3), REDUCTIONS[3], False, options | {"weights": weights}), 5)
 
 
 @pytest.mark.parametrize("kind", TYPES)

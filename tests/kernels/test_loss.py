@@ -118,11 +118,11 @@ def test_losses_and_gradients_match_the_reference(data):
 
 
 def divisors(reduction: str, across: bool, shape: tuple[int, ...], weights: Any, weight: float) -> np.ndarray:
-    """What the sum of each image is divided by: 1, its pixels, or its pixels with a weight that is not 0."""
-    counted = np.ones(shape[:3]) if reduction == "mean" else np.zeros(shape[:3])
+    """What the sum of each image is divided by: 1, its pixels, or its elements with a weight that is not 0."""
+    counted = np.ones((*shape[:3], 1))
     if reduction == "sum_by_non_zero_weights":
-        counted = np.any(weights != 0, -1) if weights is not None else np.full(shape[:3], weight != 0)
-    count = counted.sum((1, 2)).astype(np.float64)
+        counted = weights != 0 if weights is not None else np.full(shape, weight != 0)
+    count = counted.sum((1, 2, 3)).astype(np.float64)
     if across:
         count = np.full(shape[0], count.sum())
     if reduction in ("none", "sum"):
@@ -164,9 +164,9 @@ def test_reductions_by_hand():
         ("mean", False, False): pixels.mean((1, 2)),
         ("sum", True, False): [pixels.sum(), 0],
         ("mean", True, False): [pixels.mean(), 0],
-        ("sum_by_non_zero_weights", False, False): pixels.mean((1, 2)),
-        ("sum_by_non_zero_weights", False, True): [pixels[0, 1].mean(), pixels[1].mean()],
-        ("sum_by_non_zero_weights", True, True): [(pixels[0, 1].sum() + pixels[1].sum()) / 9, 0],
+        ("sum_by_non_zero_weights", False, False): pixels.mean((1, 2)) / 4,
+        ("sum_by_non_zero_weights", False, True): [pixels[0, 1].mean() / 4, pixels[1].mean() / 4],
+        ("sum_by_non_zero_weights", True, True): [(pixels[0, 1].sum() + pixels[1].sum()) / 36, 0],
     }
     for (reduction, across, weighted), expected in cases.items():
         kernel = mg.Loss(descriptor(reduction=reduction, reduce_across_batch=across))

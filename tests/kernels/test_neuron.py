@@ -321,6 +321,14 @@ def test_exponentials_over_the_whole_range():
     np.testing.assert_array_equal(y[0, 0, -4:, 0], [0, 0, np.inf, np.inf])
 
 
+@pytest.mark.parametrize(("name", "a", "expected"), [("relu", 0, 0), ("relu", 0.5, -np.inf), ("relun", 0, 0)])
+def test_a_slope_of_0_makes_0_of_minus_infinity(name, a, expected):
+    x = np.full((1, 1, 9, 1), -np.inf, np.float32)
+    _, y, _ = encode(mg.Neuron(mg.NeuronDescriptor(name, a)), x)
+    np.testing.assert_array_equal(y, np.full_like(x, expected))
+    np.testing.assert_array_equal(reference.neuron(x, name, a), np.full_like(x, expected))
+
+
 def test_gelu_is_accurate_to_the_rounding_of_float32():
     x = np.linspace(-5, 10, 20001).astype(np.float32).reshape(1, 1, -1, 1)
     descriptor = mg.NeuronDescriptor("gelu")
