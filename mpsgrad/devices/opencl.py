@@ -443,7 +443,11 @@ class OpenCLDevice(Device):
         if kernel not in translation.kernels:
             known = translations.translated(source, "opencl", name, options, launch, options.resolve).kernels
             raise KeyError(f"no kernel function {kernel!r}; there are {', '.join(sorted(known))}")
-        build_options = ABREAST_OPTIONS if translation.kernels[kernel].uses_simdgroups else SCALAR_OPTIONS
+        checks = translation.instrumentation
+        assert checks is not None
+        # What is not optimized has its constants' constructors left over, at which Intel's compiler ends the process.
+        is_abreast = translation.kernels[kernel].uses_simdgroups or checks.has_constructors
+        build_options = ABREAST_OPTIONS if is_abreast else SCALAR_OPTIONS
         return self._program(translation, source, name, build_options)[0], translation
 
     def _program(

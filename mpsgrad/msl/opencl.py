@@ -189,7 +189,8 @@ class OpenCLBackend(Backend):
         return type_name if type_name.startswith(("bool", "bfloat")) else f"({type_name})"
 
     def vector_maker(self, type_name: str, packed: bool) -> str:
-        maker = f"inline {type_name} make_{type_name}_mtl"
+        # Some initialise constants, which has to be done when the program is compiled: there are no constructors.
+        maker = f"constexpr {type_name} make_{type_name}_mtl"
         element, width = type_name[:-1], type_name[-1]
         if element in ("bool", "bfloat"):
             return f"template <typename E> {maker}(E x) {{ return {type_name}(x); }}\n"

@@ -76,15 +76,18 @@ def translate(
         backend = _BACKENDS[target]
         tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         refuse_unsupported(tokens)
+        strings = {} if backend.has_native_constructors else move_strings(tokens)
         program = read_program(tokens)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
         instrumentation = None
         if checked is not None:
-            instrumentation = instrument(program, checked, source, filename)
+            instrumentation = instrument(program, checked, source, filename, strings)
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
-        translator = _Translator(program, backend, filename, constants, launch, version, fast_math, checked)
+        translator = _Translator(
+            program, backend, filename, constants, launch, version, fast_math, checked, strings
+        )
         translation = translator.translation(instrumentation.members if instrumentation else ())
         return replace(translation, instrumentation=instrumentation) if instrumentation else translation
     except ShaderError as found:
@@ -106,6 +109,7 @@ class _Translator:
         version: tuple[int, int],
         fast_math: bool,
         checked: str | None,
+        strings: Mapping[str, str],
     ) -> None:
         self._program = program
         self._backend = backend
@@ -118,7 +122,7 @@ class _Translator:
         self._passed = replace_functions_as_template_arguments(program)
         refuse_function_pointers(program.tokens)
         refuse_pointers_in_buffers(program)
-        self._strings = {} if backend.has_native_constructors else move_strings(program.tokens)
+        self._strings = strings
         forms = VectorForms(program, backend, self._names, filename, launch == "whole")
         if checked is not None:
             # Of a call of a function with a barrier the compiler takes for granted that all threads come to it.

@@ -13,7 +13,7 @@ from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError
 from mpsgrad.image import Image
 from mpsgrad.msl import Argument
-from mpsgrad.msl.instrument import THREADGROUP_NAMES, Instrumentation, Site
+from mpsgrad.msl.instrument import CONSTANT_NAMES, THREADGROUP_NAMES, Instrumentation, Site
 from mpsgrad.runtime.arguments import BoundArguments
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding, Place
 from mpsgrad.runtime.grid import extents, threadgroup_extents
@@ -189,6 +189,8 @@ class _Words:
         region = int(record["region"])
         if region == checks.NOWHERE:
             return None, None
+        if region >= CONSTANT_NAMES:
+            return self._checks.constants[region - CONSTANT_NAMES], None
         if region >= THREADGROUP_NAMES:
             return self._checks.threadgroup[region - THREADGROUP_NAMES], None
         position = self._numbers.index(region)

@@ -6,16 +6,18 @@ types stay as they are. What an access is for, reading or writing, is read off t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.declarations import Kernel, Program
-from mpsgrad.msl.instrument.sites import SITE, THREADGROUP_NAMES, Site, member_template
+from mpsgrad.msl.instrument.scopes import has_constructors
+from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, SITE, THREADGROUP_NAMES, Site, member_template
 from mpsgrad.msl.instrument.weaver import Weaver
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token, matching_angle
 
 __all__ = [
+    "CONSTANT_NAMES",
     "SITE",
     "THREADGROUP_NAMES",
     "Instrumentation",
@@ -36,25 +38,34 @@ class Instrumentation:
     """An instrumented program and what the numbers in it mean.
 
     A check's site is its position in ``sites``, a threadgroup variable's number its position in ``threadgroup`` behind
-    ``THREADGROUP_NAMES``, and the lengths of ``threadgroup_arguments`` are asked for by position. ``lane_sites`` counts
-    the sites of simdgroup functions. ``members`` have a template each in the translation. No access is smaller than
-    ``granule`` bytes. ``unchecked`` are places (file, line, column) that were not understood.
+    ``THREADGROUP_NAMES``, that of a constant of the program its position in ``constants`` behind ``CONSTANT_NAMES``,
+    and the lengths of ``threadgroup_arguments`` are asked for by position. ``lane_sites`` counts the sites of simdgroup
+    functions. ``members`` have a template each in the translation. No access is smaller than ``granule`` bytes.
+    ``unchecked`` are places (file, line, column) that were not understood. ``has_constructors`` says that constants may
+    get their values when the program runs.
     """
 
     tokens: list[Token]
     members: tuple[str, ...]
     sites: tuple[Site, ...]
     lane_sites: int
+    constants: tuple[str, ...]
     threadgroup: tuple[str, ...]
     threadgroup_arguments: tuple[str, ...]
     granule: int
     unchecked: tuple[tuple[str, int, int], ...]
+    has_constructors: bool
 
 
-def instrument(program: Program, kernel: str, source: str, filename: str) -> Instrumentation:
-    """The program with checks in the kernel function that the host calls ``kernel``, and in all that are no kernels."""
+def instrument(
+    program: Program, kernel: str, source: str, filename: str, strings: Mapping[str, str]
+) -> Instrumentation:
+    """The program with checks in the kernel function that the host calls ``kernel``, and in all that are no kernels.
+
+    ``strings`` are the names that the program has for its string literals.
+    """
     read = Source(program.tokens, program, (4, 0), False, source, filename)
-    weaver = Weaver(read)
+    weaver = Weaver(read, strings.values())
     plain = [each for each in program.kernels if each.template is None and _host_name(each) == kernel]
     for function in read.functions:
         if function.kernel is None or function.kernel in plain or (not plain and function.kernel.template is not None):
@@ -69,10 +80,12 @@ def instrument(program: Program, kernel: str, source: str, filename: str) -> Ins
         tuple(sorted(woven.members)),
         tuple(woven.sites),
         woven.lane_sites,
+        (*(name.removeprefix("::") for name in weaver.constants), *strings),
         tuple(woven.threadgroup),
         tuple(woven.threadgroup_arguments),
         granule,
         tuple((token.file, token.line, token.column) for token in woven.not_understood),
+        has_constructors(read),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.tokens import IDENTIFIER
 
-_MOST_TABLES = 24
+_MOST_CONSTANTS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,8 @@ def _program_scope(source: Source) -> dict[str, Meaning]:
     return found
 
 
-def constant_tables(source: Source) -> list[str]:
-    """The names of the arrays of constants at program scope, with their namespaces."""
+def constants(source: Source) -> tuple[list[str], bool]:
+    """The names of the program's constants, with their namespaces, and whether these are all that there are."""
     spaces = []
     for index, token in enumerate(source.tokens):
         if token.text == "namespace":
@@ -111,15 +113,44 @@ def constant_tables(source: Source) -> list[str]:
             if source.text(opening) == "{":
                 spaces.append((opening, source.close(opening), [source.text(k) for k in range(index + 1, opening)]))
     found = []
+    is_complete = not any(
+        {source.text(index - 1), source.text(index + 1)} & {"static", "constexpr"} for index in source.places("constant")
+        if any(start < index < end for bodies in source.struct_bodies.values() for start, end, _ in bodies)
+    )
     for start, stop in source.program.variables:
-        words = [source.text(k) for k in range(start, stop)]
-        if "[" not in words or "constant" not in words[: words.index("[")] or source.text(start - 1) == ">":
+        words = {source.text(k) for k in range(start, stop)}
+        if "constant" not in words or words & {"extern", "function_constant"}:
             continue
-        opening = words.index("[")
-        if words[opening + 1] == "[" or source.kind(start + opening - 1) != IDENTIFIER:
+        if source.text(start - 1) == ">":
+            is_complete = False
             continue
-        names = [word for first, last, path in spaces if first < start < last for word in path if word != "::"]
-        if names[:1] == ["metal"]:
-            names = names[1:]
-        found.append("::".join([*names, words[opening - 1]]))
-    return found[:_MOST_TABLES]
+        path = [word for first, last, names in spaces if first < start < last for word in names if word != "::"]
+        if path[:1] == ["metal"]:
+            path = path[1:]
+        for variables in source.variables.values():
+            for variable in variables:
+                if start <= variable.place < stop and source.text(variable.place - 1) != "*":
+                    found.append("::".join(["", *path, variable.name]))
+    return found[:_MOST_CONSTANTS], is_complete and len(found) <= _MOST_CONSTANTS
+
+
+def has_constructors(source: Source) -> bool:
+    """Whether a constant of the program may get its value only when it runs, and not already when it is compiled."""
+    certain = {"array", "sizeof", "alignof", "static_cast", *source.struct_bodies}
+    for function in source.functions:
+        if any(source.text(index) == "constexpr" for index in range(function.start, function.opening)):
+            certain.add(function.name)
+    for start, stop in source.program.variables:
+        for index in range(start, stop):
+            text = source.text(index)
+            if text == "." or (text in ("(", "<") and _is_call(source, index, certain)):
+                return True
+    return False
+
+
+def _is_call(source: Source, index: int, certain: Collection[str]) -> bool:
+    """Whether the bracket at ``index`` belongs to a call of a function that may not be for the compiler to call."""
+    name = source.text(index - 1)
+    if source.kind(index - 1) != IDENTIFIER or name in certain or source.text(index - 2) in ("::", "["):
+        return False
+    return source.aliases.get(name) is None and built_in(name) is None

@@ -5,12 +5,12 @@ A statement that is not understood stays as it is and is listed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.declarations import ADDRESS_SPACES
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
-from mpsgrad.msl.instrument.scopes import Meaning, constant_tables
+from mpsgrad.msl.instrument.scopes import Meaning, constants
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import NotUnderstood
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching_angle
@@ -27,12 +27,13 @@ _MOST_SITES = 60000
 class Weaver(ExpressionWeaver):
     """Notes the edits for the functions of one source."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, strings: Collection[str]) -> None:
         super().__init__(source)
+        self._strings = strings
         self._function: Function | None = None
         self._depth = 0
         self._blocks = 0
-        self._tables = constant_tables(source)
+        self.constants, self._knows_all_constants = constants(source)
 
     def weave(self, function: Function) -> None:
         """Notes the edits for one function's body."""
@@ -58,9 +59,12 @@ class Weaver(ExpressionWeaver):
             self.woven.threadgroup_arguments.append(parameter.name)
             words = ["threadgroup_argument_mtl", "(", *pointer, parameter.name, ",", number, ",", region, ")", ";"]
             self.edits.after(function.body_open, *words)
-        for position, table in enumerate(self._tables):
-            words = ["constant_table_mtl", "(", table, ",", str(CONSTANT_NAMES + position), ")", ";"]
-            self.edits.after(function.body_open, *words)
+        # The compiler may put other constants behind those that are known.
+        fence = str(int(self._knows_all_constants))
+        for position, name in enumerate((*self.constants, *(f"::{name}" for name in self._strings))):
+            words = [word for part in name.split("::")[1:] for word in ("::", part)]
+            number = str(CONSTANT_NAMES + position)
+            self.edits.after(function.body_open, "constant_mtl", "(", *words, ",", number, ",", fence, ")", ";")
 
     def _threadgroup_name(self, name: str) -> str:
         self.woven.threadgroup.append(name)

@@ -13,7 +13,8 @@ enum : uint { MOST_THREADS_MTL = 1024, MOST_REGIONS_MTL = 96, MOST_BARRIERS_MTL 
 // What one thread did to a granule of memory, and when; group 0 is nobody.
 struct record_mtl { uint group, epoch, lanes, barriers; ushort thread, site; };
 struct granule_mtl { record_mtl write, read, read2, atomic, atomic2, atomic_read; uint initialised; };
-struct region_mtl { ulong start, end; __global granule_mtl *shadow; uint name, space, undefined, unused; };
+// Nothing that a kernel may touch lies less than ``fence`` bytes away.
+struct region_mtl { ulong start, end; __global granule_mtl *shadow; uint name, space, undefined, fence; };
 // What ``index`` and ``extent`` count differs: bytes of memory, elements of an array, threads, steps.
 struct finding_mtl {
   uint count, group, thread, site, other_group, other_thread, other_site, region, access, other_access, size, reached;
@@ -159,8 +160,11 @@ IN_TURN_MTL ulong check_mtl(ulong address, ulong origin, uint size, uint offset,
     if (a.object) return address;
     bool is_null = address < 65536;
     bool near = a.space == LOCAL_MTL || (address + (16ul << 20) > c->low && address < c->high + (16ul << 20));
-    if (!is_null && !near && a.is_const) return address;
     if (!is_null) at = find_region_mtl(address, a.space, true);
+    if (!is_null && !near && a.is_const) {
+      __global region_mtl *r = &c->region[at < 0 ? 0 : at];
+      if (at < 0 || address + r->fence < r->start || address >= r->end + r->fence) return address;
+    }
   }
   __global region_mtl *r = &c->region[at < 0 ? 0 : at];
   found.access = a.kind;
@@ -383,17 +387,17 @@ template <typename T> inline void threadgroup_variable_mtl(T &object, uint name)
 template <typename T> inline void threadgroup_argument_mtl(T *pointer, uint number, uint name) {
   threadgroup_region_mtl((ulong)pointer, checks_mtl->argument_bytes[number], name);
 }
-// A table of constants of the program's own.
-IN_TURN_MTL void constant_region_mtl(ulong start, ulong bytes, uint name) {
+// A constant of the program's own.
+IN_TURN_MTL void constant_region_mtl(ulong start, ulong bytes, uint name, uint fence) {
   __global context_mtl *c = checks_mtl;
   for (uint i = 0; i < c->device_regions; i++) if (c->region[i].name == name) return;
   if (c->device_regions >= MOST_REGIONS_MTL || c->regions != c->device_regions) return;
-  region_mtl r = {start, start + bytes, 0, name, DEVICE_MTL, 0, 0};
+  region_mtl r = {start, start + bytes, 0, name, DEVICE_MTL, 0, fence};
   c->region[c->device_regions] = r;
   c->device_regions += 1;
   c->regions = c->device_regions;
 }
-template <typename T> inline void constant_table_mtl(T &object, uint name) { constant_region_mtl((ulong)&object, sizeof(T), name); }
+template <typename T> inline void constant_mtl(T &object, uint name, uint fence) { constant_region_mtl((ulong)&object, sizeof(T), name, fence * 64); }
 // Neighbours in threadgroup memory stand apart, so that what leaves one does not get into the next.
 template <typename T> struct fenced_mtl { T object; uchar fence[256]; };
 
