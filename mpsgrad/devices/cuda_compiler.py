@@ -19,7 +19,6 @@ from mpsgrad.msl import Translation, parse_compiler_log, shader_error
 
 # "-v" makes the assembler report registers and spills, and the line numbers of the Metal source go to the profilers.
 LANGUAGE: Mapping[str, Any] = {
-    "std": "c++17",
     "device_as_default_execution_space": True,
     "lineinfo": True,
     "ptxas_options": ["-v"],
@@ -34,6 +33,14 @@ _COMPILING = re.compile(r"Compiling entry function '(?P<name>[^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
+
+
+_DESIGNATOR = re.compile(r"[{,]\s*\.\w+\s*=[^=]")
+
+
+def standard(translated: str) -> str:
+    """The C++ that ``translated`` is in: designated initialisers came with C++20, which changes what else there is."""
+    return "c++20" if _DESIGNATOR.search(translated) else "c++17"
 
 
 @once
@@ -76,7 +83,7 @@ def _core() -> ModuleType:
 
 def cache_name(translated: str, architecture: str, math: Mapping[str, Any]) -> str:
     """What the machine code of ``translated`` is called in the cache on disk."""
-    options = sorted({**LANGUAGE, **math}.items())
+    options = sorted({**LANGUAGE, **math, "std": standard(translated)}.items())
     return cache.key("cuda", translated, repr(options), architecture, version())
 
 
@@ -92,7 +99,8 @@ def compile_cubin(
     core = _core()
     log = io.StringIO()
     try:
-        options = core.ProgramOptions(name=name, arch=architecture, **LANGUAGE, **math)
+        cxx = standard(translation.source)
+        options = core.ProgramOptions(name=name, arch=architecture, std=cxx, **LANGUAGE, **math)
         code = core.Program(translation.source, "c++", options).compile("cubin", logs=log).code
     except Exception as error:
         # cuda.core has no public class for this.

@@ -68,6 +68,7 @@ class Backend(ABC):
     """Whether the library's functions on vectors are known only to calls with vectors as arguments."""
     has_wrapping_shifts: bool
     """Whether shift counts are taken modulo the width of what is shifted, as Metal does."""
+    has_case_ranges: bool
     class_scalars: frozenset[str]
     """The scalar types that are classes of the library."""
     most_threadgroup_bytes: int | None = None

@@ -124,7 +124,8 @@ def is_passed_by_value(argument: Argument, launch: Launch) -> bool:
     Launches keep it in constant memory, which is read without waiting. Where users dispatch, code may rely on what lies
     behind the referenced value.
     """
-    return launch == "whole" and argument.address_space == "constant" and argument.is_reference
+    is_value = argument.address_space == "constant" and argument.is_reference and not argument.type.endswith("]")
+    return launch == "whole" and is_value
 
 
 OVERLAPPING_CAPABILITY = (9, 0)
@@ -141,6 +142,7 @@ class CUDABackend(Backend):
     has_inner_threadgroup_variables = True
     finds_functions_by_arguments = True
     has_wrapping_shifts = False
+    has_case_ranges = False
     class_scalars = frozenset({"half", "bfloat"})
     most_threadgroup_bytes = 49152
     definitions = {"__MPSGRAD_CUDA__": "1"}

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mpsgrad.errors import ShaderError
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,
@@ -48,13 +49,14 @@ class Parameter:
     @property
     def address_space(self) -> Token | None:
         """The token of the outermost pointee's address space."""
-        last = None
-        for token in self.type:
-            if token.text in ADDRESS_SPACES:
-                last = token
-            elif token.text in "*&":
-                break
-        return last
+        spaces = [token for token in self.pointee if token.text in ADDRESS_SPACES]
+        return spaces[-1] if spaces else None
+
+    @property
+    def pointee(self) -> list[Token]:
+        """The tokens of ``type`` before the first pointer or reference."""
+        marks = (i for i, token in enumerate(self.type) if token.text in ("*", "&") and _outside_angles(self.type, i))
+        return self.type[: next(marks, None)]
 
     def attribute(self, *names: str) -> Attribute | None:
         return next((attribute for attribute in self.attributes if attribute.name in names), None)
@@ -527,7 +529,7 @@ def _read_parameter(tokens: list[Token], place: Token, pointer_types: Mapping[st
         if token.text == "=":
             raise error("a kernel's parameter cannot have a default value", rest[index])
         if token.text in ("(", "["):
-            raise error("arrays and functions as a kernel's parameters are not supported; use a pointer", token)
+            raise error("such a parameter of a kernel is not supported; use a pointer", token)
         if token.text == "...":
             raise error("a kernel function cannot be variadic", token)
     markers = [
@@ -553,14 +555,44 @@ def _read_parameter(tokens: list[Token], place: Token, pointer_types: Mapping[st
     )
 
 
+ARRAY_TYPE = "array_of_mtl"
+"""The library's name for the type of an array, ``array_of<T, n>``: a reference to one can be written as any other."""
+
+
 def _array_as_pointer(tokens: list[Token]) -> list[Token]:
-    """``T name[n]`` as ``T* name``, which is what it means for a parameter; other tokens as they are."""
+    """``T name[n]`` as ``T* name``, which is what it means for a parameter, and ``T (&name)[n]`` as ``array<T, n>&
+    name``; other tokens as they are."""
     opening = next((index for index, token in enumerate(tokens) if token.text == "["), None)
-    if opening is None or opening < 2 or tokens[opening - 1].kind != IDENTIFIER:
+    if opening is None or opening < 2:
+        return tokens
+    if tokens[opening - 1].text == ")":
+        return _pointer_to_array(tokens, opening)
+    if tokens[opening - 1].kind != IDENTIFIER:
         return tokens
     if matching(tokens, opening) != len(tokens) - 1 or any(token.text in ("*", "&", "(") for token in tokens):
         return tokens
     return [*tokens[: opening - 1], tokens[opening].replaced("*"), tokens[opening - 1]]
+
+
+def _pointer_to_array(tokens: list[Token], opening: int) -> list[Token]:
+    """``space T (&name)[n]`` as ``space array<T, n>& name``; other tokens as they are."""
+    declared = tokens[opening - 4 : opening]
+    if opening < 6 or [declared[0].text, declared[3].text] != ["(", ")"] or declared[1].text not in ("&", "*"):
+        return tokens
+    qualifiers = [token for token in tokens[: opening - 4] if token.text in _NEVER_NAMES]
+    kind = [token for token in tokens[: opening - 4] if token.text not in _NEVER_NAMES]
+    extents = []
+    while opening < len(tokens) and tokens[opening].text == "[" and matching(tokens, opening) > opening + 1:
+        closing = matching(tokens, opening)
+        extents.append(tokens[opening + 1 : closing])
+        opening = closing + 1
+    if opening != len(tokens) or any(token.text in ("*", "&", "(") for token in kind):
+        return tokens
+    place = declared[0]
+    for extent in reversed(extents):
+        before, after = place.replaced(ARRAY_TYPE, IDENTIFIER), place.replaced(">")
+        kind = [before, place.replaced("<"), *kind, place.replaced(","), *extent, after]
+    return [*qualifiers, *kind, declared[1], declared[2]]
 
 
 _NEVER_NAMES = frozenset({"const", "volatile", "restrict", "__restrict", *ADDRESS_SPACES})
@@ -654,6 +686,22 @@ def integer_value(tokens: Sequence[Token], place: Token, constants: dict[str, in
         return _evaluate(ast.parse(" ".join(words), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, ZeroDivisionError, MemoryError, OverflowError):
         raise error(f"expected an integer constant, found '{spell(tokens)}'", place) from None
+
+
+def constants_of(tokens: Sequence[Token]) -> dict[str, int]:
+    """The integer constants of a program: ``constant int n = 3;``, ``constexpr``, and enumerators with a value."""
+    values: dict[str, int] = {}
+    for index in range(1, len(tokens) - 2):
+        if tokens[index].text != "=" or tokens[index - 1].kind != IDENTIFIER:
+            continue
+        end = index + 1
+        while end < len(tokens) and tokens[end].text not in (";", ",", "}", "{") and end - index < 16:
+            end += 1
+        try:
+            values.setdefault(tokens[index - 1].text, integer_value(tokens[index + 1 : end], tokens[index], values))
+        except ShaderError:
+            continue
+    return values
 
 
 def _evaluate(node: ast.expr) -> int:

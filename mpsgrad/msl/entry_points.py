@@ -240,11 +240,9 @@ class EntryPoints:
 
     def _pointee(self, parameter: Parameter) -> str:
         """The type that a parameter points to, as the target writes it."""
-        pointee = [token for token in parameter.type if token.text not in ADDRESS_SPACES]
-        end = next((i for i, token in enumerate(pointee) if token.text in ("*", "&")), None)
-        if end is None:
+        if len(parameter.pointee) == len(parameter.type):
             raise error(f"the type of the parameter '{parameter.name}' is malformed", parameter.place)
-        return self._rewriter.text(pointee[:end])
+        return self._rewriter.text([token for token in parameter.pointee if token.text not in ADDRESS_SPACES])
 
     def _complete_types(self, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
         """Statements that make the compiler instantiate what arguments point to: it must know them at the signature."""

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
-from mpsgrad.msl.declarations import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program, integer_value
+from mpsgrad.msl.declarations import (
+    ADDRESS_SPACES,
+    ARRAY_TYPE,
+    Attribute,
+    Kernel,
+    Parameter,
+    Program,
+    constants_of,
+    integer_value,
+)
 from mpsgrad.msl.signature import AddressSpace, Argument
-from mpsgrad.msl.tokens import IDENTIFIER, Token, error, spell
+from mpsgrad.msl.tokens import Token, error, spell
 
 LAST_BUFFER_INDEX = 30
 
@@ -73,19 +81,7 @@ class KernelParameters:
     @cached_property
     def constants(self) -> dict[str, int]:
         """Integer constants that attributes may name: ``constant int n = 3;``, ``constexpr``, and enumerators."""
-        tokens = self._tokens
-        values: dict[str, int] = {}
-        for index in range(1, len(tokens) - 2):
-            if tokens[index].text != "=" or tokens[index - 1].kind != IDENTIFIER:
-                continue
-            end = index + 1
-            while end < len(tokens) and tokens[end].text not in (";", ",", "}", "{") and end - index < 16:
-                end += 1
-            try:
-                values.setdefault(tokens[index - 1].text, integer_value(tokens[index + 1 : end], tokens[index], values))
-            except ShaderError:
-                continue
-        return values
+        return constants_of(self._tokens)
 
     def _explicit_indices(self, resources: Sequence[Parameter], substitution: Mapping[str, str]) -> dict[str, set[int]]:
         taken: dict[str, set[int]] = {"buffer": set(), "threadgroup": set()}
@@ -119,9 +115,7 @@ class KernelParameters:
             taken[kind].add(index)
         pointee: list[Token] = []
         const = False
-        for token in parameter.type:
-            if token.text in ("*", "&"):
-                break
+        for token in parameter.pointee:
             if token.text == "const":
                 const = True
             elif token.text not in ADDRESS_SPACES and token.text != "volatile":
@@ -133,7 +127,7 @@ class KernelParameters:
             name=parameter.name,
             index=index,
             address_space=address_space,
-            type=spell(pointee).replace("metal::", ""),
+            type=_written(spell(pointee).replace("metal::", "")),
             is_reference=parameter.is_reference,
             is_writable=address_space != "constant" and not const,
         )
@@ -142,6 +136,15 @@ class KernelParameters:
 def position_attribute(parameter: Parameter) -> Attribute | None:
     """The attribute that makes ``parameter`` a position in the grid or in its threadgroup, if one does."""
     return parameter.attribute(*POSITION_ATTRIBUTES, *INDEX_ATTRIBUTES)
+
+
+def _written(kind: str) -> str:
+    """A type as C++ writes it: ``int[4]``."""
+    extents = ""
+    while kind.startswith(ARRAY_TYPE):
+        kind, _, extent = kind.removeprefix(ARRAY_TYPE).strip(" <>").rpartition(",")
+        kind, extents = kind.strip(), f"{extents}[{extent.strip()}]"
+    return kind + extents
 
 
 def _is_resource(parameter: Parameter) -> bool:

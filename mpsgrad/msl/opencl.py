@@ -121,6 +121,7 @@ class OpenCLBackend(Backend):
     has_inner_threadgroup_variables = False
     finds_functions_by_arguments = False
     has_wrapping_shifts = True
+    has_case_ranges = True
     class_scalars = frozenset({"bfloat"})
 
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:

@@ -11,7 +11,7 @@ from mpsgrad.msl.tokens import IDENTIFIER, OPENING, STRING, Token, matching
 _NOT_VALUES = frozenset({"static_assert", "_Pragma", "asm", "__asm__", "__attribute__", "host_name"})
 
 
-def move_strings(tokens: Sequence[Token]) -> dict[str, str]:
+def move_strings(tokens: list[Token]) -> dict[str, str]:
     """Puts names in the place of literals that are not the initial values of arrays; the names by the literals."""
     names: dict[str, str] = {}
     if not any(_is_literal(token) for token in tokens):
@@ -45,8 +45,8 @@ def move_strings(tokens: Sequence[Token]) -> dict[str, str]:
                 literal = " ".join(each.text for each in tokens[index:end])
                 token.text = names.setdefault(literal, f"string_{len(names) + 1}{RENAMED_SUFFIX}")
                 token.kind = IDENTIFIER
-                for rest in tokens[index + 1 : end]:
-                    rest.text = ""
+                del tokens[index + 1 : end]
+                end = index + 1
             index = end
             continue
         if token.text == "}":

@@ -10,6 +10,7 @@ from typing import Any
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import Backend
+from mpsgrad.msl.case_ranges import expand_case_ranges
 from mpsgrad.msl.cuda import CUDABackend
 from mpsgrad.msl.declarations import Program, read_program
 from mpsgrad.msl.diagnostics import shader_error
@@ -77,6 +78,8 @@ def translate(
         tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         refuse_unsupported(tokens)
         strings = {} if backend.has_native_constructors else move_strings(tokens)
+        if not backend.has_case_ranges:
+            tokens = expand_case_ranges(tokens)
         program = read_program(tokens)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)

@@ -8,7 +8,9 @@ from functools import cache
 
 import pytest
 
-OPTIONS = ("--gpu-architecture=compute_80", "-default-device", "--std=c++17")
+from mpsgrad.devices.cuda_compiler import standard
+
+OPTIONS = ("--gpu-architecture=compute_80", "-default-device")
 
 
 @cache
@@ -32,7 +34,7 @@ def compile_for_cuda(source: str, name: str) -> str:
         pytest.skip("NVIDIA's run-time compiler is not installed (pip install nvidia-cuda-nvrtc)")
     program = ctypes.c_void_p()
     assert compiler.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None) == 0
-    options = [option.encode() for option in OPTIONS]
+    options = [option.encode() for option in (*OPTIONS, f"--std={standard(source)}")]
     failed = compiler.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
     size = ctypes.c_size_t()
     compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))

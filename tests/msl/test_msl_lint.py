@@ -78,6 +78,8 @@ CASES = [
      f"void g(threadgroup float* t) {{ t[0] = 1; }}\nvoid g(device float* t) {{ t[0] = 1; }}\n{HEAD}) {{ g(x); }}"),
     (3, f"void g(device int* n) {{ n[0] = 1; }}\n{HEAD}) {{ int n[2]; g(n); }}", "'thread int *' is no 'device' pointer",
      f"void g(thread int* n) {{ n[0] = 1; }}\n{HEAD}) {{ int n[2]; g(n); g(&n[1]); }}"),
+    (3, f"void g(threadgroup float* t) {{ t[0] = 1; }}\n{HEAD}, {GRID}) {{ g(i + x); }}", "'device float *' is no 'threadgroup' pointer",
+     f"void g(threadgroup float* t) {{ t[0] = 1; }}\n{HEAD}) {{ threadgroup float t[2][4]; g(t[1] + 1); device float* y = x + 1; }}"),
     (11, "float tri(float n) { return n < 1 ? 0 : n * tri(n - 1); }", "calls itself", "float tri(float n) { return n < 1 ? 0 : n * n; }"),
     (11, "float tri(float n) { if (n < 1) return 0; return (float)n * tri(n - 1); }", "calls itself", "float two(float n) { float f = 2; return (float)n * f; }"),
     (36, f"kernel void f(device atomic_int* x, {GRID}) {{ x[i] += 1; }}", "no viable overloaded '+='", f"kernel void f(device atomic_int* x, {GRID}) {{ x += i; device atomic_int* y = x; y = x; }}"),

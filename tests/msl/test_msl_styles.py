@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from metal_runner import LIBRARY, run
+from nvrtc import compile_for_cuda
 
-from mpsgrad.errors import ShaderError
+from mpsgrad.errors import FormatError, ShaderError
 from mpsgrad.msl import translate
 from mpsgrad.msl.lint import lint
 from mpsgrad.runtime import compile
@@ -83,6 +84,32 @@ WANTED = [
 def test_styles_of_other_people_give_the_right_numbers() -> None:
     out = run(LIBRARY + STYLES, "styles", np.zeros(len(WANTED), np.int32), threads=1, of_user=True)[0]
     assert out.tolist() == WANTED
+
+
+def test_what_clang_adds_to_the_language_runs_and_compiles_for_cuda() -> None:
+    source = LIBRARY + """struct Ray { float3 from, to; int kind[2]; };
+template <int N> void fill(thread bfloat (&values)[N]) { for (int i = 0; i < N; i++) values[i] = bfloat(i); }
+kernel void f(device float* out, constant int (&weights)[2][2], const device float (*rows)[3],
+              uint i [[thread_position_in_grid]]) {
+  Ray ray = {.from = float3(1), .kind = {1, 2}};
+  bfloat values[3];
+  fill(values);
+  float result = ray.kind[1] + max(values[1], values[2]) + (__FLT_MAX__ > 1e38) + (__INT_MAX__ >> 30);
+  switch (i) {
+    case 0: result += 100; break;
+    case 1 ... 1 + 2: result += 200; break;
+    case 'a' ... 'c': result += 300; break;
+  }
+  out[i] = result + weights[i % 2][1] + rows[i][2] + sizeof(weights) + ray.to.x;
+}
+"""
+    out, weights, rows = np.zeros(6, np.float32), np.int32([[1, 2], [3, 4]]), np.arange(18, dtype=np.float32).reshape(6, 3)
+    function = compile(source, language_version="3.1").function("f")
+    function(6, out, weights, rows)
+    assert out.tolist() == [6 + [100, 200, 200, 200, 0, 0][i] + [2, 4][i % 2] + rows[i, 2] + 16 for i in range(6)]
+    with pytest.raises(FormatError, match=r"constant int\[2\]\[2\]& weights. has 4 bytes"):
+        function(6, out, weights[0, :1], rows)
+    compile_for_cuda(translate(source, "cuda", definitions={"__METAL_VERSION__": "310"}).source, "clang.metal")
 
 
 def test_an_error_inside_the_library_is_placed_where_the_program_asked_for_it() -> None:

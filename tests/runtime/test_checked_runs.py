@@ -146,11 +146,25 @@ kernel void f(device const float* x, device float* y, {I}) {{
     for (uint k = 0; k < 4; ++k) window[k] = x[i + k];
     y[i] = window[<<i||i % 4>>]; // here
 }}""", 8, floats(11, 8), ("out-of-bounds",), "out-of-bounds read of element 4 of 'window', which has 4 elements, by thread 4"),
-    Defect("a table of constants", f"""
+    Defect("tables of constants", f"""
 constant float table[] = {{1, 2, 3}};
+constant float3 tints[] = {{float3(1), float3(2, 3, 4)}};
+constant array<int, 2> kinds = {{1, 2}};
+float sum(constant float* first, uint count) {{
+    float s = 0;
+    while (count-- > 0) s += *first++; // here
+    return s;
+}}
+int letter(constant char* text, uint i) {{ return text[i]; }}
 kernel void f(constant float* more, device float* y, {I}) {{
-    y[i] = table[i % 3] + more[i % <<4||3>>]; // here
-}}""", 8, floats(3, 8), ("out-of-bounds",), "out-of-bounds read of element 3 of 'more', which has 3 elements, by thread 3"),
+    y[i] = sum(table, <<4||3>>) + tints[i % 2].y + more[i % 3] + letter("abc", i % 4) + kinds[i % 2];
+}}""", 8, floats(3, 8), ("out-of-bounds",), "out-of-bounds read of element 3 of 'table', which has 3 elements, by thread 0"),
+    Defect("a string literal", f"""
+constant float least = as_type<float>(0x00800000);
+kernel void f(device float* y, {I}) {{
+    constant char* text = "ab";
+    y[i] = least + text[<<i||i % 3>>]; // here
+}}""", 8, floats(8), ("out-of-bounds",), "out-of-bounds read of element 3 of '\"ab\"', which has 3 elements, by thread"),
     Defect("a reference to an element", f"""
 kernel void f(device float* y, {I}) {{
     device float& mine = y[i + <<1||0>>]; // here

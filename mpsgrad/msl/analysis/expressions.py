@@ -51,8 +51,12 @@ def promoted(kind: Type) -> Type:
 
 def arithmetic(operator: str, left: Type, right: Type) -> Type | None:
     """The type of a binary operation, or None where it is not certain."""
-    if left.columns or right.columns or left.pointers or right.pointers:
+    if left.columns or right.columns:
         return None
+    if left.pointers or right.pointers:
+        if operator == "+" and left.is_scalar and left.base in INTEGERS:
+            return right
+        return left if operator in ("+", "-") and right.is_scalar and right.base in INTEGERS else None
     if left.base not in SIZES or right.base not in SIZES:
         return None
     if left.is_scalar and right.is_scalar:

@@ -113,10 +113,8 @@ def constants(source: Source) -> tuple[list[str], bool]:
             if source.text(opening) == "{":
                 spaces.append((opening, source.close(opening), [source.text(k) for k in range(index + 1, opening)]))
     found = []
-    is_complete = not any(
-        {source.text(index - 1), source.text(index + 1)} & {"static", "constexpr"} for index in source.places("constant")
-        if any(start < index < end for bodies in source.struct_bodies.values() for start, end, _ in bodies)
-    )
+    bodies = [body for several in source.struct_bodies.values() for body in several]
+    is_complete = not any(start < index < end for index in source.places("constexpr") for start, end, _ in bodies)
     for start, stop in source.program.variables:
         words = {source.text(k) for k in range(start, stop)}
         if "constant" not in words or words & {"extern", "function_constant"}:

@@ -168,10 +168,16 @@ def _pointer_type(source: Source, expressions: Expressions, start: int, end: int
         return kind
     is_address = source.text(start) == "&"
     name = start + is_address
-    variable = source.variable(source.text(name), name) if name + 1 == end else None
+    variable = source.variable(source.text(name), name)
     if variable is None or variable.is_reference or not source.in_body(variable.place):
         return kind
-    return replace(kind, space="thread") if is_address or len(variable.extents) == 1 else kind
+    if is_address:
+        # Through a pointer or a reference it may be of another object's.
+        is_own = name + 1 == end
+    else:
+        is_own = name + 1 == end or source.text(name + 1) in ("+", "-")
+        is_own = is_own and len(variable.extents) == 1
+    return replace(kind, space="thread") if is_own else kind
 
 
 def _program_variables(source: Source) -> Iterator[list[Token]]:

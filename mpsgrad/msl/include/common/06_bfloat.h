@@ -7,6 +7,9 @@ template <> struct is_whole_mtl<half> { static constexpr bool value = false; };
 struct bfloat;
 SCALAR_MTL(bfloat)
 template <> struct is_whole_mtl<bfloat> { static constexpr bool value = false; };
+#ifndef __OPENCL_VERSION__
+template <> struct becomes_half_mtl<bfloat> { static constexpr bool value = false; };
+#endif
 struct bfloat {
   ushort bits_mtl;
   bfloat() = default;

@@ -18,6 +18,9 @@ typedef uint uint32_t;
 typedef long int64_t;
 typedef ulong uint64_t;
 
+//@ array_of_mtl
+template <typename T, size_t N> using array_of_mtl = T[N];
+
 //@ array : in_each_space_mtl
 template <typename T, size_t N> struct array {
   T values_mtl[N];

@@ -40,10 +40,12 @@ inline ushort round_to_half_mtl(float x) { ushort r; asm("cvt.rn.f16.f32 %0, %1;
 inline float widen_half_mtl(ushort h) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h)); return r; }
 struct half;
 SCALAR_MTL(half)
+template <typename A> struct becomes_half_mtl : is_scalar_mtl<A> {};
 struct half {
   ushort bits;
   half() = default;
-  template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr half(A a) : bits(pack((float)a)) {}
+  template <typename A, typename require_mtl<becomes_half_mtl<A>::value>::type = 0> constexpr half(A a) : bits(pack((float)a)) {}
+  template <typename A, typename require_mtl<is_scalar_mtl<A>::value && !becomes_half_mtl<A>::value>::type = 0> explicit constexpr half(A a) : bits(pack((float)a)) {}
   constexpr operator float() const { return unpack(bits); }
   template <typename A> half &operator+=(A a) { return *this = half((float)*this + (float)a); }
   template <typename A> half &operator-=(A a) { return *this = half((float)*this - (float)a); }
