@@ -74,11 +74,22 @@ COLUMN_ROWS = 7
 """On GPUs a block of windows of 3 x 3 and stride 1 is a column of so many pixels: threads share nothing but what they
 load."""
 
+LEAST_CHANNELS_BY_PIXELS = 8
+"""Gradients of max pooling with fewer channels visit each window once on CPUs, rather than each pixel or block."""
+LEAST_CHANNELS_BY_WINDOWS = 16
+"""Where they do, a thread has so many at least: a cache line."""
+THREADS_BY_WINDOWS_PER_UNIT = 4
+
 FAMILIES = tuple(
     ShaderFamily(
         name,
         (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
-        {"blocks": BLOCKS, "column_rows": COLUMN_ROWS, **CONSTANTS},
+        {
+            "blocks": BLOCKS,
+            "column_rows": COLUMN_ROWS,
+            "largest_recorded_window": LARGEST_RECORDED_WINDOW,
+            **CONSTANTS,
+        },
         {"cpu": {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}},
         ahead_of_time=name == "pooling_max",
     )
@@ -628,13 +639,42 @@ class PoolingMaxGradient(PoolingGradient):
                     taps,
                     **self._pass_over_windows(parameters),
                 )
+        buffers = (source_gradient.buffer, taps, destination.buffer)
+        if metal_type == "float" and tap_type == "uchar" and self._goes_by_windows(parameters):
+            self._add_dispatch_by_windows(command_buffer, buffers, parameters)
+            return
         self._add_gradient_dispatch(
-            command_buffer,
-            "pooling_max_gradient",
-            f"_{tap_type}",
-            metal_type,
-            (source_gradient.buffer, taps, destination.buffer),
-            parameters,
+            command_buffer, "pooling_max_gradient", f"_{tap_type}", metal_type, buffers, parameters
+        )
+
+    def _goes_by_windows(self, parameters: dict[str, Any]) -> bool:
+        """Whether each window is to be visited once: faster on CPUs than a visit for each pixel that it covers.
+
+        All taps inside the source have to lie in the destination then.
+        """
+        *_, width, height, channels, _ = parameters["destination"]
+        return (
+            works_by_rows(self.device)
+            and (channels < LEAST_CHANNELS_BY_PIXELS or not self._has_blocks(parameters))
+            and not parameters["replicates"]
+            and (parameters["first_x"], parameters["first_y"]) == (0, 0)
+            and (width, height) == parameters["source"][4:6]
+        )
+
+    def _add_dispatch_by_windows(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> None:
+        *_, height, channels, images = parameters["destination"]
+        wanted = -(-THREADS_BY_WINDOWS_PER_UNIT * max(1, self.device.compute_units) // images)
+        shares_of_channels = max(1, min(wanted, channels // LEAST_CHANNELS_BY_WINDOWS))
+        # The windows at the edge of a share of the rows are visited for both shares.
+        shares_of_rows = max(1, min(-(-wanted // shares_of_channels), height // (2 * self._dilated_height)))
+        parameters |= {"blocks_x": shares_of_channels, "blocks_y": shares_of_rows}
+        command_buffer.add_dispatch(
+            family_of(FAMILIES, "pooling_max").function(self.device, "pooling_max_gradient_by_windows", "float"),
+            images * shares_of_channels * shares_of_rows,
+            *buffers,
+            self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters)),
         )
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:

@@ -226,6 +226,15 @@ def test_windows_too_large_for_a_record_are_searched(edge):
     assert_within(encode_gradient(mg.PoolingMaxGradient(**MAX.window(geometry)), g, source, state), expected, bound)
 
 
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(("kind", "channels"), [(RECORDED_DILATED, 37), (RECORDED, 3)], ids=["wide", "narrow"])
+def test_an_image_shared_out_by_rows_and_channels(kind, channels, edge):
+    """Windows that cross from one share of the rows into the next give each of them its own winners."""
+    dilation = 2 if kind.dilates else 1
+    geometry = WindowGeometry(5, 64, 3, 3, 1, 1, dilation, dilation, 0, 1, 6, 63)
+    check_gradient_of(kind, geometry, channels, edge, np.float32)
+
+
 @each_kind
 @pytest.mark.parametrize("edge", EDGES)
 def test_clip_rect_and_channel_ranges(kind, edge):
