@@ -76,7 +76,8 @@ class _WeightedKernel(BaseKernel):
     """What a convolution and its gradient share: the data source, and the weights and biases in device memory.
 
     Weights are float32 in the kernel whatever the data source holds; MPS rounds them to float16 by default. With
-    FLOAT16 images a GPU multiplies by the sum of two float16 numbers for each weight, or by one where that is exact.
+    FLOAT16 images a GPU multiplies by the sum of two float16 numbers for each weight, or by one where that is exact or
+    enough for the data source.
     """
 
     _data_source: Any
@@ -88,6 +89,7 @@ class _WeightedKernel(BaseKernel):
     _has_biases: bool
     _loaded_from_state: bool
     _is_quantized: bool
+    _rounds: bool
 
     def _set_data_source(self, data_source: Any) -> None:
         loaded = load_parameters(type(self).__name__, data_source)
@@ -101,6 +103,7 @@ class _WeightedKernel(BaseKernel):
         self._set_parameters(loaded.weights, loaded.biases, loaded.state)
         self._loaded_from_state = False
         self._is_quantized = loaded.is_quantized
+        self._rounds = loaded.rounds
 
     def _set_parameters(
         self,
@@ -258,6 +261,7 @@ class _WeightedKernel(BaseKernel):
             edge_mode is EdgeMode.CLAMP,
             image.channel_format.metal_type,
             algorithm_for(self.device),
+            self._rounds,
         )
 
     def _archived_parameters(self) -> dict[str, Any]:

@@ -33,7 +33,9 @@ class ConvolutionDataSource:
     it reads. ``from_arrays`` makes a data source of two arrays. Source: ``MPSCNNConvolutionDataSource``.
 
     A data source may also have ``kernel_weights_data_type``: with FLOAT16 weights are rounded to float16 when they are
-    loaded, as MPS does by default; here the default is FLOAT32. One with weights of type UINT8, which only forward
+    loaded, as MPS does by default; here the default is FLOAT32. Weights that stay in a ``weights_and_biases_state``, and
+    those of later reloads, keep their values, but a GPU then multiplies FLOAT16 images by their float16 neighbours, in
+    half the time. One with weights of type UINT8, which only forward
     kernels take, has ``ranges_for_uint8_kernel``, a minimum and a maximum for each output channel that stand for 0 and
     255, or ``lookup_table_for_uint8_kernel`` of 256 numbers, and may say in ``weights_quantization_type`` which to use.
     """
@@ -204,6 +206,8 @@ class LoadedParameters:
     weights: np.ndarray
     biases: np.ndarray | None
     is_quantized: bool
+    rounds: bool
+    """Whether FLOAT16 is precise enough for the weights in a kernel."""
     state: ConvolutionWeightsAndBiasesState | None
     """The same numbers in the data source's device memory, if it has them there."""
 
@@ -238,22 +242,22 @@ def load_parameters(owner: str, data_source: Any) -> LoadedParameters:
         _check_biases(owner, descriptor, biases)
         is_quantized = data_source.data_type == DataType.UINT8
         copied = dequantized(owner, data_source, weights) if is_quantized else np.array(weights, np.float32)
-        rounded = _rounded(owner, data_source, copied)
+        rounds = _rounds(owner, data_source)
+        shared = getattr(data_source, "weights_and_biases_state", None)
+        rounded = copied.astype(np.float16).astype(np.float32) if rounds and shared is None else copied
         folded, shifts = descriptor.fold(rounded, None if biases is None else np.array(biases, np.float32))
-        state = getattr(data_source, "weights_and_biases_state", None) if folded is copied else None
-        return LoadedParameters(descriptor, folded, shifts, is_quantized, state)
+        state = shared if folded is copied else None
+        return LoadedParameters(descriptor, folded, shifts, is_quantized, rounds, state)
     finally:
         data_source.purge()
 
 
-def _rounded(owner: str, data_source: Any, weights: np.ndarray) -> np.ndarray:
-    """``weights`` as precise as the data source wants them in the kernel."""
+def _rounds(owner: str, data_source: Any) -> bool:
+    """Whether the data source wants weights in the kernel to be float16."""
     kind = getattr(data_source, "kernel_weights_data_type", None)
-    if kind in (None, DataType.FLOAT32):
-        return weights
-    if kind != DataType.FLOAT16:
+    if kind not in (None, DataType.FLOAT32, DataType.FLOAT16):
         raise FormatError(f"{owner}: kernel_weights_data_type is {kind!r}; it has to be FLOAT32 or FLOAT16")
-    return weights.astype(np.float16).astype(np.float32)
+    return kind == DataType.FLOAT16
 
 
 def _check_weights(owner: str, descriptor: ConvolutionDescriptor, weights: Any, data_type: Any) -> None:

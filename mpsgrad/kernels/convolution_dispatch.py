@@ -55,7 +55,7 @@ class Weights:
     ``weights`` is [output channels][kernel height][kernel width][input channels / groups] and ``biases`` those of the
     result, both float32; ``packed`` are their packed forms, which have zeros or other biases for data gradients. With
     ``packs_all`` those of large fully connected layers use them too, which otherwise do without. ``window`` has the
-    fields of ``WINDOW``; its origin is that of the encode.
+    fields of ``WINDOW``; its origin is that of the encode. If it ``rounds``, one half number for each weight is enough.
     """
 
     weights: Buffer
@@ -66,6 +66,7 @@ class Weights:
     clamps: bool
     metal_type: str
     algorithm: Algorithm
+    rounds: bool
     packs_all: bool = False
 
 
@@ -113,7 +114,7 @@ def _add_gather(
                 command_buffer, by_winograd, source=source.buffer, packed=packed, destination=destination.buffer
             )
             return
-        plan = tiles.plan_gather(*geometry, *where)
+        plan = tiles.plan_gather(*geometry, *where, rounds=numbers.rounds)
     if plan is None:
         packs_all = is_gradient and numbers.packs_all
         plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)

@@ -388,6 +388,7 @@ def gather(
         "blocks": blocks,
         "biases": biases,
         "joins_columns": 0,
+        "rounds": 0,
     }
     packing = Packing(
         kernel="pack_joined" if is_joined else "pack_plain",

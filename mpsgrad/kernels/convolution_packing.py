@@ -50,6 +50,7 @@ PACK_PARAMETERS = ParameterStruct(
     biases="int",
     groups="int",
     joins_columns="int",
+    rounds="int",
 )
 SUM_PARAMETERS = ParameterStruct("SumParameters", weights="int", splits="int", split_stride="int", accumulates="int")
 COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="int")
@@ -98,17 +99,18 @@ class Packing:
     family: ShaderFamily = FAMILY
 
 
-def half_packing(fields: Mapping[str, Any], joins_columns: bool) -> tuple[Packing, int]:
+def half_packing(fields: Mapping[str, Any], joins_columns: bool, rounds: bool) -> tuple[Packing, int]:
     """How weights are packed as sums of two half numbers, and which float the scales and biases begin at.
 
-    ``fields`` are those of ``PACK_PARAMETERS``. With ``joins_columns`` a row of taps is one run of values.
+    ``fields`` are those of ``PACK_PARAMETERS``. With ``joins_columns`` a row of taps is one run of values. If it
+    ``rounds``, the second numbers are 0.
     """
     taps_x, taps_y, channels = fields["x"][0], fields["y"][0], fields["channels"]
     lanes = fields["groups"] * fields["outputs"]
     runs, length = (taps_y, taps_x * channels) if joins_columns else (taps_x * taps_y, channels)
     halves = 2 * lanes * runs * -(-length // HALVES_AT_ONCE) * HALVES_AT_ONCE
     require_packable(halves)
-    parameters = PACK_PARAMETERS.pack(**{**fields, "joins_columns": int(joins_columns)})
+    parameters = PACK_PARAMETERS.pack(**{**fields, "joins_columns": int(joins_columns), "rounds": int(rounds)})
     return Packing("pack_halves", lanes, parameters, halves // 2 + 4 * lanes), halves // 2
 
 

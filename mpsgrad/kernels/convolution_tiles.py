@@ -130,10 +130,12 @@ def plan_gather(
     metal_type: str,
     tiling_name: str,
     compute_units: int,
+    *,
+    rounds: bool = False,
 ) -> GatherPlan | None:
     """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
 
-    None if the weights would be too many when they are packed.
+    None if the weights would be too many when they are packed. If it ``rounds``, weights are packed as one half number.
     """
     source_image, result = (destination, source) if is_gradient else (source, destination)
     if is_fully_connected(window, source_image, result, groups):
@@ -144,7 +146,7 @@ def plan_gather(
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)
     strides = gathered.channels, gathered.fold_channels
-    return _plan_of_gather(gathered, strides, metal_type, tiling_name, compute_units)
+    return _plan_of_gather(gathered, strides, metal_type, tiling_name, compute_units, rounds=rounds)
 
 
 @lru_cache(maxsize=512)
@@ -163,7 +165,13 @@ def plan_products_with_matrices(
 
 
 def _plan_of_gather(
-    gathered: Gather, group_strides: tuple[int, int], metal_type: str, tiling_name: str, compute_units: int
+    gathered: Gather,
+    group_strides: tuple[int, int],
+    metal_type: str,
+    tiling_name: str,
+    compute_units: int,
+    *,
+    rounds: bool = False,
 ) -> GatherPlan:
     """``group_strides`` are from one group's first channel to the next one's, of source and destination."""
     assert gathered.packing is not None
@@ -194,7 +202,7 @@ def _plan_of_gather(
     row_tiles, column_tiles = counts(tile)
     packing, biases = gathered.packing, gathered.biases
     if metal_type == "half":
-        packing, biases = half_packing(gathered.pack_fields, joins_columns)
+        packing, biases = half_packing(gathered.pack_fields, joins_columns, rounds)
     is_folded = gathered.lanes != gathered.fold_channels
     parameters = GATHER_PARAMETERS.pack(
         source=gathered.source,

@@ -119,6 +119,7 @@ class _TurnedWeights(_WeightedKernel):
             False,
             image.channel_format.metal_type,
             algorithm_for(self.device),
+            self._rounds,
             packs_all=True,
         )
 

@@ -92,7 +92,7 @@ def _add_sums(
     unused, found = (command_buffer.scratch(4 * channels) for _ in range(2))
     pointwise = Weights(
         unused, found, PackedWeights(unused, found), (1, 1, 1, 1, 1, 1, 0, 0), 1, False, numbers.metal_type,
-        numbers.algorithm,
+        numbers.algorithm, False,
     )  # fmt: skip
     add_gradient_weights(
         command_buffer, pointwise, gradient, one_channel, for_weights=unused, for_biases=found, accumulates=False

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.command import CommandBuffer, Recording
+from mpsgrad.data_type import DataType
 from mpsgrad.devices import Device
 from mpsgrad.errors import ModelError, MPSGradError
 from mpsgrad.graph import (
@@ -52,7 +53,8 @@ class GraphNetwork:
     and uses the running averages of batch normalization. ``model`` names the model in messages.
 
     In mixed precision images are in float16, and parameters, their gradients, what the optimizer keeps, and sums stay
-    in float32. The loss is scaled; a step whose gradients overflow is left out (``LossScale``).
+    in float32; convolutions on GPUs multiply by weights rounded to float16. The loss is scaled; a step whose gradients
+    overflow is left out (``LossScale``).
 
     Raises ``ModelError`` if ``build`` fails, for a result other than 1 x 1 x ``classes`` scores, for two nodes with
     parameters of one label, and if there is nothing to train.
@@ -178,7 +180,8 @@ class GraphNetwork:
             arrays["biases"] = np.array(source.bias_terms, np.float32)
         descriptor = source.descriptor
         source.purge()
-        return TrainedWeights(self._optimizer, descriptor, self._first_values(name, arrays), self.device)
+        data_type = DataType.FLOAT32 if self.loss_scale is None else DataType.FLOAT16
+        return TrainedWeights(self._optimizer, descriptor, self._first_values(name, arrays), self.device, data_type)
 
     def _first_values(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         if self._restored is None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.data_type import DataType
 from mpsgrad.devices import Device
 from mpsgrad.errors import CheckpointError
 from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
@@ -82,7 +83,7 @@ class _Trained:
 
 
 class TrainedWeights(_Trained, ConvolutionDataSource):
-    """Weights and, where there are any, biases."""
+    """Weights and, where there are any, biases; kernels may take weights as ``kernel_weights_data_type``."""
 
     parameter_names = ("weights", "biases")
 
@@ -92,8 +93,10 @@ class TrainedWeights(_Trained, ConvolutionDataSource):
         descriptor: ConvolutionDescriptor,
         arrays: Mapping[str, np.ndarray],
         device: Device,
+        kernel_weights_data_type: DataType = DataType.FLOAT32,
     ) -> None:
         super().__init__(kind, arrays, device)
+        self.kernel_weights_data_type = kernel_weights_data_type
         self._descriptor = descriptor
         self._state = ConvolutionWeightsAndBiasesState.from_arrays(arrays["weights"], arrays.get("biases"), device)
 

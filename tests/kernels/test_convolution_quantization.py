@@ -70,6 +70,10 @@ def test_weights_are_rounded_to_float16_if_the_data_source_wants_that():
     for kind, expected in ((mg.DataType.FLOAT16, weights.astype(np.float16)), (mg.DataType.FLOAT32, weights)):
         kernel = mg.Convolution(Quantized(weights, kernel_weights_data_type=kind))
         np.testing.assert_array_equal(kernel.weights_and_biases[0], expected.astype(np.float32))
+    shared = mg.ConvolutionWeightsAndBiasesState.from_arrays(weights, None)
+    with_state = type("WithState", (Quantized,), {"weights_and_biases_state": shared})
+    kernel = mg.Convolution(with_state(weights, kernel_weights_data_type=mg.DataType.FLOAT16))
+    np.testing.assert_array_equal(kernel.weights_and_biases[0], weights)
 
 
 BAD_INPUT = {

@@ -252,6 +252,19 @@ def test_weights_of_more_than_eleven_bits_are_not_rounded_for_half_images():
 
 
 @gpu_forms.of_halves
+def test_weights_of_a_state_are_rounded_for_half_images_if_the_data_source_wants_that():
+    weights = np.array([[[[1 + 2**-12, -1]]], [[[3 + 2**-20, 2**-30]]]], np.float32)
+    source = mg.ConvolutionDataSource.from_arrays(np.zeros_like(weights))
+    source.kernel_weights_data_type = mg.DataType.FLOAT16
+    kernel = mg.Convolution(source)
+    with mg.CommandBuffer() as commands:
+        kernel.reload_weights_and_biases(commands, mg.ConvolutionWeightsAndBiasesState.from_arrays(weights, None))
+        y = kernel.encode(commands, mg.Image.from_array(np.ones((1, 1, 1, 2), np.float16)))
+    assert np.array_equal(np.array(y)[0, 0, 0], [0, 3])
+    assert np.array_equal(kernel.weights_and_biases[0], weights)
+
+
+@gpu_forms.of_halves
 @pytest.mark.parametrize("scale", [2.0**-140, 2.0**-100, 2.0**-24, 1.0, 2.0**15, 2.0**100])
 def test_weights_of_any_size_are_in_range_for_half_images(scale):
     random = np.random.default_rng(0)
