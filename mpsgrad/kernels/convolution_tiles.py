@@ -15,10 +15,10 @@ from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, half_packing
 from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
+from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.pointwise import values_of_vector
 from mpsgrad.shader import DEVICE_FAMILIES, ParameterStruct, ShaderFamily
 
-DIVISOR = ParameterStruct("Divisor", multiplier="uint", shift="uint")
 GATHER_PARAMETERS = ParameterStruct(
     "ConvolutionTilesParameters",
     source=IMAGE_LAYOUT,
@@ -103,15 +103,6 @@ SUMS_FAMILY = ShaderFamily(
     {"threads": SUM_THREADS},
     ahead_of_time=False,
 )
-
-
-def _divisor(number: int) -> tuple[int, int]:
-    """The fields of ``DIVISOR`` that divide numbers below 2^31 by ``number``, 1 or more, or anything for 0.
-
-    Granlund and Montgomery, "Division by invariant integers using multiplication", 1994, figure 4.1.
-    """
-    shift = max(number - 1, 0).bit_length()
-    return (((1 << shift) - number) << 32) // max(number, 1) + 1 & 0xFFFFFFFF, shift
 
 
 def _is_aligned(layout: Layout, channels: int, values: int) -> bool:
@@ -225,9 +216,9 @@ def _plan_of_gather(
         joins_columns=int(joins_columns),
         replicates=int(gathered.replicates),
         stores_vectors=int(not is_folded and _is_aligned(gathered.destination, gathered.lanes, values)),
-        by_width=_divisor(gathered.x.size),
-        by_height=_divisor(gathered.y.size),
-        by_column_tiles=_divisor(column_tiles),
+        by_width=divisor(gathered.x.size),
+        by_height=divisor(gathered.y.size),
+        by_column_tiles=divisor(column_tiles),
     )
     sums = None
     if splits > 1:

@@ -15,6 +15,7 @@ from typing import Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
+from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, THREADS_OF_EIGHTS, elements_per_thread, values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables, tunables
@@ -53,9 +54,12 @@ EXTENTS = ParameterStruct(
     run_of_thread="int",
     rows_of_thread="int",
     exceeds_caches="int",
+    by_run=DIVISOR,
+    by_x=DIVISOR,
+    by_y=DIVISOR,
 )
 """The axes of the result, and what a thread of a CPU has of them: one of the ``chunks`` of a run, of ``run_of_thread``
-elements, in ``rows_of_thread`` rows."""
+elements, in ``rows_of_thread`` rows. Divisors are of the elements, or vectors, of a run, and of two axes."""
 REDUCED = ParameterStruct(
     "Reduced",
     inner="int",
@@ -74,7 +78,7 @@ REDUCED = ParameterStruct(
 """The axes that are reduced, besides a reduced run, and how they are cut into chunks. Then, for GPUs, how a threadgroup
 shares its work out: its threads are ``row_lanes`` times ``across``, and there are ``tiles`` of so many results, or
 vectors of them; or they are teams that have ``rows_at_once`` results each."""
-STRUCTS = (STRIDES, EXTENTS, REDUCED)
+STRUCTS = (STRIDES, DIVISOR, EXTENTS, REDUCED)
 
 
 def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants: Any) -> ShaderFamily:
@@ -193,7 +197,7 @@ def elementwise(
     """
     run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
     rows = x.extent * y.extent * z.extent
-    parts = (1, run.extent, 1, 0)
+    parts, length = (1, run.extent, 1, 0), run.extent
     if device_family == "cpu" and run.extent >= 8:
         share = elements_per_thread(run.extent * rows, compute_units, numbers)
         run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
@@ -205,10 +209,17 @@ def elementwise(
     else:
         fitting = [count for count in (vector, 4) if device_family != "cpu" and _is_even(axes, views, count)]
         walk = f"element{fitting[0]}" if fitting else "element"
-        threads = run.extent // max(fitting, default=1) * rows
+        length = run.extent // max(fitting, default=1)
+        threads = length * rows
     parameters = _strides_of(names, views, axes)
-    parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, *parts)
+    parameters["extents"] = _extents((run, x, y, z), parts, length)
     return Work(walk, threads, parameters)
+
+
+def _extents(axes: Sequence[Axis], parts: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """The values of ``EXTENTS`` for the axes of a result whose runs have ``length`` elements or vectors."""
+    _, x, y, _ = extents = [axis.extent for axis in axes]
+    return (*extents, *parts, *divisor(length), *divisor(x), *divisor(y))
 
 
 def _count(axes: Sequence[Axis], operands: int) -> int:
@@ -479,7 +490,7 @@ def _pass(
 ) -> Work:
     run, x, y, z, inner, outer = axes
     parameters = _strides_of(names, views, axes)
-    parameters["extents"] = (run.extent, x.extent, y.extent, z.extent, *shares, 0)
+    parameters["extents"] = _extents((run, x, y, z), (*shares, 0), run.extent)
     parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(sizes[-1] > 1), *tile)
     return Work(walk, threads, parameters)
 
