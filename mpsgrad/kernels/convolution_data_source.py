@@ -33,11 +33,11 @@ class ConvolutionDataSource:
     it reads. ``from_arrays`` makes a data source of two arrays. Source: ``MPSCNNConvolutionDataSource``.
 
     A data source may also have ``kernel_weights_data_type``: with FLOAT16 weights are rounded to float16 when they are
-    loaded, as MPS does by default; here the default is FLOAT32. Weights that stay in a ``weights_and_biases_state``, and
-    those of later reloads, keep their values, but a GPU then multiplies FLOAT16 images by their float16 neighbours, in
-    half the time. One with weights of type UINT8, which only forward
-    kernels take, has ``ranges_for_uint8_kernel``, a minimum and a maximum for each output channel that stand for 0 and
-    255, or ``lookup_table_for_uint8_kernel`` of 256 numbers, and may say in ``weights_quantization_type`` which to use.
+    loaded, as MPS does by default; here the default is FLOAT32. Weights of a ``weights_and_biases_state``, and those of
+    later reloads, keep their values, but a GPU then multiplies FLOAT16 images by their float16 neighbours, in half the
+    time. One with weights of type UINT8, which only forward kernels take, has ``ranges_for_uint8_kernel``, a
+    minimum and a maximum for each output channel that stand for 0 and 255, or ``lookup_table_for_uint8_kernel`` of 256
+    numbers, and may say in ``weights_quantization_type`` which to use.
     """
 
     label: str | None = None
