@@ -11,7 +11,8 @@ from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
-THREADS = 256
+THREADS, THREADS_OF_CPU = 256, 64
+"""The few rows of a batch of classes are to be work for every core of a CPU."""
 LEAST_SPREAD, SPREAD = 256, (1024, 2048, 4096)
 """From so many channels on, up to so many, a pixel is spread over the threads of a GPU's threadgroup."""
 
@@ -52,7 +53,7 @@ FAMILY = ShaderFamily(
         "mean": int(LossReductionType.MEAN),
         "non_zero": int(LossReductionType.SUM_BY_NON_ZERO_WEIGHTS),
     },
-    {"cpu": {"spread": (), "reducing_threads": THREADS}},
+    {"cpu": {"threads": THREADS_OF_CPU, "spread": (), "reducing_threads": THREADS}},
     measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
 )
 GRADIENT_PARAMETERS = ParameterStruct(
@@ -74,6 +75,7 @@ GRADIENT_FAMILY = ShaderFamily(
     "loss_soft_max_gradient",
     (IMAGE_LAYOUT, GRADIENT_PARAMETERS),
     {"threads": THREADS},
+    {"cpu": {"threads": THREADS_OF_CPU}},
     measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
     ahead_of_time=False,
 )
@@ -170,7 +172,8 @@ def _sources(terms: LossTerms) -> tuple[Buffer, ...]:
 def _threadgroups(terms: LossTerms) -> int:
     source = terms.source
     pixels = source.width * source.height * source.number_of_images
-    return -(-pixels // (tunables(source.device.tuning).loss_pixels_per_simdgroup * (THREADS // 32)))
+    threads = THREADS_OF_CPU if source.device.family == "cpu" else THREADS
+    return -(-pixels // (tunables(source.device.tuning).loss_pixels_per_simdgroup * (threads // 32)))
 
 
 def _parameters(
