@@ -39,6 +39,10 @@ def atomics_are_relaxed_integers(source: Source) -> Iterator[Found]:
         for index in source.words("atomic"):
             if source.text(index + 1) == "<" and source.text(index - 1) not in ("struct", "class"):
                 yield source.tokens[index], f"no template named 'atomic': {needs('2.4')}"
+    elif source.version < (3, 0):
+        for index in source.words("atomic"):
+            if (source.text(index + 1), source.text(index + 2)) == ("<", "float"):
+                yield source.tokens[index], f"'atomic<float>' is not supported: {needs('3.0')}"
     if source.version >= (3, 2):
         return
     for index in source.words(
@@ -88,9 +92,14 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
         operator = source.text(position)
         if subscripts == (kind.pointers if kind is not None else len(variable.extents)) and operator in _ASSIGNMENTS:
             yield token, f"no viable overloaded '{operator}': atomic objects are written by functions only"
+        elif subscripts == (kind.pointers if kind is not None else len(variable.extents)):
+            reads = operator in _OPERATORS or operator == ";" and source.text(index - 1) in ("=", "return")
+            if reads and source.text(index - 1) != "&" and "&" not in (source.text(index - 2), operator):
+                yield token, "invalid operand to expression: atomic objects are read by functions only"
 
 
 _ATOMICS = ("atomic_int", "atomic_uint")
+_OPERATORS = frozenset("+ - * / % | ^ << >> < > <= >= == != && || ?".split())
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "|=", "&=", "^=", "++", "--"})
 _MATRIX_TYPE = re.compile(r"simdgroup_(\w+?)(\d+)x(\d+)")
 _MATRIX_NAME = re.compile(rf"{_MATRIX_TYPE.pattern}|simdgroup_matrix|make_filled_simdgroup_matrix")

@@ -127,7 +127,12 @@ def _divisions_by_arguments(source: Source, expressions: Expressions, kernel: Ke
         start = _left(source, index)
         while source.text(start - 1) in ("*", "/", "%"):
             start = _left(source, start - 1)
-        dividend = {source.text(position) for position in range(start, index)}
+        dividend = set()
+        while start < index:
+            # An element that the position chooses may have any value.
+            start = source.close(start) if source.text(start) == "[" and source.close(start) > 0 else start
+            dividend.add(source.text(start))
+            start += 1
         if source.text(end) in ("(", "[") or dividend & names.follows or has_guard(source, kernel, names, index):
             continue
         if _compared(source, kernel.body_open, index, source.text(end - 1)):

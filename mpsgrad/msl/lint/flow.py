@@ -100,9 +100,9 @@ def _neighbours(source: Source, index: int) -> list[str]:
 
 
 def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tuple[int, int]]:
-    """The conditions of the ``if``, ``for`` and ``while`` statements of ``kernel`` that hold the token at ``index``."""
+    """The conditions of the statements of ``kernel`` that hold the token at ``index``."""
     found = []
-    for position in source.places("if", "for", "while", start=kernel.body_open, end=index):
+    for position in source.places("if", "for", "while", "switch", start=kernel.body_open, end=index):
         if source.text(position + 1) != "(":
             continue
         close = source.close(position + 1)

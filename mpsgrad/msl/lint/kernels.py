@@ -92,7 +92,7 @@ def buffers_are_pointers_or_references(source: Source) -> Iterator[Found]:
                     yield parameter.place, f"invalid address space qualification for buffer pointee type '{written}'"
                 elif parameter.attribute("threadgroup") and space is not None and space.text != "threadgroup":
                     yield parameter.place, f"type '{written}' is not valid for attribute 'threadgroup'"
-            elif parameter.attribute("buffer") and _is_data(source, parameter):
+            elif parameter.attribute("buffer") and (_is_data(source, parameter) or _is_enumeration(source, parameter)):
                 yield parameter.place, f"type '{written}' is not valid for attribute 'buffer'"
             elif not parameter.attributes and _is_data(source, parameter):
                 yield parameter.place, f"invalid type '{written}' for input declaration in a kernel function"
@@ -102,6 +102,34 @@ def _is_data(source: Source, parameter: Parameter) -> bool:
     """Whether a parameter's type is a scalar, a vector, a matrix or a struct of the program's own."""
     kind = _type(source, parameter)
     return kind is not None and kind.known
+
+
+def _is_enumeration(source: Source, parameter: Parameter) -> bool:
+    names = {token.text for token in parameter.type if token.kind == IDENTIFIER}
+    return any(
+        source.text(index + 1 + (source.text(index + 1) in ("class", "struct"))) in names
+        for index in source.words("enum")
+    )
+
+
+def _struct_words(source: Source, parameter: Parameter) -> set[str]:
+    """The words that the members of a parameter's struct are declared with, those of structs in it too."""
+    found: set[str] = set()
+    todo = [token.text for token in parameter.type]
+    seen: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in source.members and name not in seen:
+            seen.add(name)
+            for start, end, _ in source.struct_bodies[name]:
+                for variable in source.declarations_between(start, end, depth_limit=True):
+                    first = variable.place
+                    while source.text(first - 1) not in (";", "{", "}", ","):
+                        first -= 1
+                    words = [source.text(index) for index in range(first, variable.place)]
+                    found.update(words)
+                    todo += words
+    return found
 
 
 @rule(
@@ -116,7 +144,12 @@ def long_buffers_need_metal_2_3(source: Source) -> Iterator[Found]:
     for kernel in source.program.kernels:
         for parameter in kernel.parameters:
             kind = _type(source, parameter)
-            if is_buffer(parameter) and kind is not None and kind.base in ("long", "ulong"):
+            if not is_buffer(parameter):
+                continue
+            held = sorted(_struct_words(source, parameter) & {"long", "ulong", "int64_t", "uint64_t"})
+            if held:
+                yield parameter.place, f"type '{held[0]}' cannot be used in buffer pointee type: {needs('2.3')}"
+            elif kind is not None and kind.base in ("long", "ulong"):
                 yield parameter.place, f"type '{kind.base}' cannot be used in buffer pointee type: {needs('2.3')}"
 
 
@@ -133,6 +166,9 @@ def arguments_are_not_size_t(source: Source) -> Iterator[Found]:
                 for token in parameter.type:
                     if token.text in ("size_t", "ptrdiff_t"):
                         yield token, f"'{token.text}' is not specified for kernel arguments; use ulong or long"
+                for name in sorted(_struct_words(source, parameter) & {"size_t", "ptrdiff_t"}):
+                    message = f"'{name}', which '{parameter.name}' holds, is not specified for kernel arguments"
+                    yield parameter.place, f"{message}; use ulong or long"
 
 
 @rule(
@@ -146,7 +182,9 @@ def buffers_hold_no_textures(source: Source) -> Iterator[Found]:
         for parameter in kernel.parameters:
             names = [token for token in parameter.type if token.kind == IDENTIFIER]
             first = next((t for t in names if t.text not in ("const", "device", "constant", "metal", "volatile")), None)
-            if is_buffer(parameter) and first is not None and first.text.startswith(("texture", "depth")):
+            if is_buffer(parameter) and first is not None and first.text == "sampler":
+                yield first, "type 'sampler' cannot be used in buffer pointee type"
+            elif is_buffer(parameter) and first is not None and first.text.startswith(("texture", "depth")):
                 if "<" in (token.text for token in parameter.type):
                     pointee = spell(
                         [t for t in parameter.type if t.text not in ("*", "&", "device", "constant", "const")]
@@ -175,6 +213,8 @@ def template_kernels_are_instantiated(source: Source) -> Iterator[Found]:
         if kernel.template is not None:
             continue
         text = "".join(token.text[1:-1] for token in attribute.arguments if token.kind == STRING) if attribute else ""
+        if attribute is not None and text in hosts:
+            yield attribute.token, f"host_name '{text}' is taken by another function", "error"
         hosts.add(text or "::".join((*kernel.namespace, name.text)))
     for one in source.program.instantiations:
         if one.name.text not in templates:

@@ -47,6 +47,8 @@ def no_bfloat(source: Source) -> Iterator[Found]:
         if token.kind == IDENTIFIER:
             if source.text(index - 1) in ("struct", "class", "union") or token.text in source.aliases:
                 return
+            if source.variable(token.text, index) is not None:
+                continue
             if source.text(index - 1) not in (".", "->"):
                 yield token, f"unknown type name '{token.text}': {needs('3.1')}"
 
@@ -79,8 +81,8 @@ def no_lambdas(source: Source) -> Iterator[Found]:
     why="Before Metal 2.4 calls are inlined, so the compiler must see how deep they go.",
 )
 def no_recursion(source: Source) -> Iterator[Found]:
-    """Follows calls by name, so it leaves out overloaded functions, templates, members and names of the library, and
-    what is ``constexpr``, which may be done by the compiler."""
+    """Follows calls by name, so it leaves out overloaded functions, templates and names of the library, and what is
+    ``constexpr``, which may be done by the compiler."""
     if source.version >= (2, 4):
         return
     plain: dict[str, Function] = {}
@@ -101,6 +103,20 @@ def no_recursion(source: Source) -> Iterator[Found]:
                 continue
             if source.variable(called, index) is None and (called != name or _arity(source, index) == count):
                 calls[name].append((index, called))
+    for function in source.functions:
+        name, owner = function.name, function.owner
+        if owner is None or function.is_template or len(source.methods.get(owner, {}).get(name, ())) != 1:
+            continue
+        if "constexpr" in source.texts[function.start : function.opening]:
+            continue
+        count = len(source.arguments(function.opening))
+        for index in source.places(name, start=function.body_open, end=function.body_close):
+            variable = source.variable(name, index)
+            is_own = variable is None or variable.place == function.opening - 1
+            is_own = is_own and source.text(index - 1) not in (".", "->", "::")
+            if source.text(index + 1) == "(" and is_own and _arity(source, index) == count:
+                yield source.tokens[index], f"'{name}' calls itself: recursion is not supported; {needs('2.4')}"
+                break
     for name in plain:
         reached: set[str] = set()
         todo = [called for _, called in calls[name]]
@@ -286,9 +302,12 @@ def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
             continue
         if token.text not in _KEYWORDS:
             yield token, f"unknown type name '{token.text}'"
+        elif source.text(index - 1) in ("struct", "class", "union", "enum"):
+            yield token, f"expected unqualified-id: '{token.text}' is a keyword"
         elif source.is_type(index - 1) and source.text(index - 1) not in ("void", "auto"):
             following = source.text(index + 1)
-            is_name = (
+            is_function = following == "(" and not source.in_body(index) and token.text == "half"
+            is_name = is_function or (
                 following in ("=", ";") or following == "," and token.text in ("kernel", "vertex", "fragment", "half")
             )
             if is_name and source.text(index - 2) not in ("using", "sizeof", "("):

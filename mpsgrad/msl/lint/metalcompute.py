@@ -70,6 +70,8 @@ def metalcompute_can_pass_every_argument(source: Source) -> Iterator[Found]:
                 yield parameter.place, f"metalcompute cannot pass {_NOT_PASSED['threadgroup']}"
             elif not parameter.attributes and any(t.text.startswith("texture") for t in parameter.type):
                 yield parameter.place, f"metalcompute cannot pass {_NOT_PASSED['texture']}"
+            elif not parameter.attributes and any(t.text == "sampler" for t in parameter.type):
+                yield parameter.place, f"metalcompute cannot pass {_NOT_PASSED['sampler']}"
     for index in source.words("function_constant"):
         if source.text(index - 1) == "[" and not source.in_body(index) and _at_program_scope(source, index):
             yield source.tokens[index], f"metalcompute cannot pass {_NOT_PASSED['function_constant']}"
@@ -114,6 +116,29 @@ def _unguarded_write(source: Source, start: int, end: int, names: ThreadNames) -
             continue
         close = source.close(index + 1)
         indexed = {source.text(position) for position in range(index + 2, close)}
-        if indexed & names.follows and source.text(close + 1) in ("=", "+=", "-=", "*=", "/=", "|=", "&=", "^="):
+        if indexed & names.follows and (source.text(close + 1) in _ASSIGNMENTS or _is_bound(source, index, close)):
             return index
+    for star in source.places("*", start=start + 1, end=end + 1):
+        opening, close = star + 1, source.close(star + 1)
+        if source.text(star - 1) not in (";", "{", "}") or close < 0 or source.text(close + 1) not in _ASSIGNMENTS:
+            continue
+        pointed = {source.text(position) for position in range(opening + 1, close)}
+        for index in range(opening + 1, close):
+            variable = source.variable(source.text(index), index)
+            is_device = variable is not None and variable.type is not None and variable.type.space == "device"
+            if is_device and pointed & names.follows:
+                return index
     return None
+
+
+_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "|=", "&=", "^="})
+
+
+def _is_bound(source: Source, index: int, close: int) -> bool:
+    """Whether the element is what a reference is bound to through which it may be written."""
+    if source.text(close + 1) != ";" or source.text(index - 1) != "=" or source.text(index - 3) != "&":
+        return False
+    first = index - 3
+    while source.text(first - 1) not in (";", "{", "}", "(", ""):
+        first -= 1
+    return "const" not in (source.text(k) for k in range(first, index))

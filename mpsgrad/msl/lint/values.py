@@ -36,7 +36,7 @@ def _converts(target: Type, value: Type) -> bool:
 )
 def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
     """Sees initialisations, plain assignments, returned values and operators whose types are written out or follow
-    from such; templates, overloads and arguments of functions are left to the compiler."""
+    from such, and arguments of functions that are not overloaded; templates are left to the compiler."""
     expressions = Expressions(source)
     mismatches: dict[int, tuple[Type, Type]] = {}
 
@@ -82,6 +82,22 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
             target = source.return_type(function)
             if target is not None and not target.pointers and not _converts(target, value):
                 yield token, f"cannot initialize return object of type '{target}' with an expression of type '{value}'"
+    for index in source.calls(source.functions_by_name):
+        functions = source.functions_by_name[source.text(index)]
+        function = functions[0]
+        if len(functions) != 1 or function.owner is not None or function.is_template or not source.in_body(index):
+            continue
+        if source.text(index - 1) in (".", "->", "::") or len(source.program.functions.get(function.name, ())) > 1:
+            continue
+        parameters, given = source.arguments(function.opening), source.arguments(index + 1)
+        for (first, last), (start, end) in zip(parameters, given, strict=False):
+            read = read_type(source.tokens, first, last, source.aliases, source.members)
+            value = expressions.type_of(start, end)
+            is_value = read is not None and not {"&", "*", "["} & set(source.texts[first:last])
+            if read is not None and is_value and value is not None and not _converts(read[0], value):
+                words = f"no matching function for call to '{function.name}': '{value}' does not convert to '{read[0]}'"
+                yield source.tokens[index], words
+                break
     for index, (left, right) in mismatches.items():
         if left.width != right.width:
             message = f"cannot convert between vector values of different size ('{left}' and '{right}')"
@@ -156,7 +172,9 @@ def components_exist(source: Source) -> Iterator[Found]:
             continue
         ranges = source.arguments(index + 1)
         kinds = [expressions.type_of(start, end) for start, end in ranges]
-        if len(kinds) < 2 or any(kind is None or kind.pointers or kind.columns for kind in kinds):
+        if not kinds or any(kind is None or kind.pointers or kind.columns for kind in kinds):
+            continue
+        if len(kinds) == 1 and kinds[0] is not None and kinds[0].is_scalar:
             continue
         if any(kind is not None and kind.base not in SIZES for kind in kinds):
             continue
@@ -410,16 +428,44 @@ def braces_do_not_narrow(source: Source) -> Iterator[Found]:
                 elif source.kind(end - 1) == NUMBER and (end == start + 1 or source.text(start) == "-"):
                     constant = source.integer(tokens[start:end])
                     if constant is not None and end <= start + 2 and not _holds(kind.base, constant):
-                        message = (
-                            f"constant expression evaluates to {constant} which cannot be narrowed to type '{target}'"
-                        )
-                        yield tokens[start], message
+                        yield tokens[start], _narrowed(constant, kind.base)
+                elif value is not None and kind.width == 1 and value.is_scalar and end == start + 1:
+                    named = source.variable(source.text(start), start)
+                    is_variable = named is not None and named.last < len(tokens) and not value.const
+                    if is_variable and SIZES[value.base] > SIZES[kind.base] and kind.base != "bool":
+                        words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
+                        yield tokens[start], f"{words} in initializer list"
+    yield from _narrowed_members(source)
     for index in source.words("struct", "union"):
         close = source.close(index + 1) if source.text(index + 1) == "{" else -1
         inside = any(start < index < end for bodies in source.struct_bodies.values() for start, end, _ in bodies)
         if close > 0 and source.text(close + 1) == ";" and not inside and source.text(index - 1) in (";", "}", ""):
             if not any(source.text(p) in ("struct", "union") and source.close(p + 1) > close for p in range(index)):
                 yield tokens[index], "anonymous structs and unions must be class members"
+
+
+def _narrowed(constant: int, kind: str) -> str:
+    return f"constant expression evaluates to {constant} which cannot be narrowed to type '{kind}'"
+
+
+def _narrowed_members(source: Source) -> Iterator[Found]:
+    """Literals in the braces of a struct that are out of the range of its members."""
+    for variables in source.variables.values():
+        for variable in variables:
+            kind = variable.type
+            opening = _brace_after(source, variable.place)
+            if kind is None or opening is None or kind.pointers or kind.base not in source.members or variable.extents:
+                continue
+            entries = source.members[kind.base].values()
+            ranges = source.arguments(opening)
+            if any(extents or member is None or member.pointers for member, extents in entries):
+                continue
+            for (member, _), (start, end) in zip(entries, ranges, strict=False):
+                if member is None or not member.is_scalar or member.base not in INTEGERS:
+                    continue
+                constant = source.integer(source.tokens[start:end]) if source.kind(end - 1) == NUMBER else None
+                if constant is not None and end <= start + 2 and not _holds(member.base, constant):
+                    yield source.tokens[start], _narrowed(constant, member.base)
 
 
 def _brace_after(source: Source, name: int) -> int | None:
@@ -445,9 +491,10 @@ def member_functions_match_their_object(source: Source) -> Iterator[Found]:
         if source.kind(index + 1) != IDENTIFIER or source.text(index + 2) != "(":
             continue
         kind = _object_before(source, expressions, index)
-        if kind is None or kind.space in (None, "thread") or kind.base not in source.members:
+        if kind is None or kind.base not in source.members:
             continue
-        if kind.pointers != int(token.text == "->"):
+        space = kind.space or _own_space(source, index)
+        if space is None or kind.pointers != int(token.text == "->"):
             continue
         entries = source.methods.get(kind.base, {}).get(source.text(index + 1), [])
         if len(entries) != 1:
@@ -455,7 +502,16 @@ def member_functions_match_their_object(source: Source) -> Iterator[Found]:
         place, words = entries[0]
         spaces = words & {"device", "constant", "threadgroup", "thread"}
         before = {source.text(position) for position in range(max(0, place - 8), place)}
-        if kind.space not in spaces and "static" not in before:
+        if space not in (spaces or {"thread"}) and "static" not in before:
             name = source.text(index + 1)
-            message = f"no matching member function for call to '{name}': the object is in '{kind.space}' address space"
+            message = f"no matching member function for call to '{name}': the object is in '{space}' address space"
             yield source.tokens[index + 1], message
+
+
+def _own_space(source: Source, dot: int) -> str | None:
+    """The address space of the variable before the ``.`` at ``dot``, if it is the function's own object."""
+    name = dot - 1
+    variable = source.variable(source.text(name), name)
+    if variable is None or source.text(dot) != "." or variable.is_reference or not source.in_body(variable.place):
+        return None
+    return "thread" if source.text(name - 1) not in (".", "->", "::") else None
