@@ -133,10 +133,14 @@ class _Layer:
                 for a, b in ((g, x), (np.abs(g), np.abs(x)))
             )
             bound = error_bound(np.float32, self.x.size // self.row.inputs, magnitude, exact)
-            return [Part("weights", (few, slice(None), slice(None), few), exact, bound)]
+            sums, terms = g.sum((0, 1, 2)), g[..., 0].size
+            return [
+                Part("weights", (few, slice(None), slice(None), few), exact, bound),
+                Part("biases", (few,), sums, error_bound(np.float32, terms, np.abs(g).sum((0, 1, 2)), sums)),
+            ]
 
-        calls = partial(self._torch_gradient, (False, True, False), _weights_result)
-        return Work(gradient.encode, lambda: {"weights": gradient.state.gradient_for_weights}, parts, calls)
+        calls = partial(self._torch_gradient, (False, True, True), _parameter_results)
+        return Work(gradient.encode, gradient.parameter_results, parts, calls)
 
     def _tensors(self, where: Any) -> dict[str, tuple[tuple[Any, Any], Any]]:
         """Source and weights, and the incoming gradient, in each memory format. PyTorch turns the weights."""
@@ -166,6 +170,9 @@ class _Gradient:
         self.state = self.forward.result_state(self.source, destination_image=self.incoming)
         self.kernel.encode(commands, self.incoming, self.source, self.state, destination_gradient=self.result)
 
+    def parameter_results(self) -> Mapping[str, Any]:
+        return {"weights": self.state.gradient_for_weights, "biases": self.state.gradient_for_biases}
+
 
 def _image_part(channels: slice, exact: np.ndarray, bound: np.ndarray) -> Part:
     return Part("result", (slice(0, 1), slice(None), slice(None), channels), exact, bound)
@@ -182,9 +189,10 @@ def _backward(row: Row, mask: tuple[bool, bool, bool], x: Any, weights: Any, g: 
 
     padding, stride = [row.padding] * 2, [STRIDE] * 2
     return torch.ops.aten.convolution_backward(
-        g, x, weights, None, stride, padding, [1, 1], True, [0, 0], 1, list(mask)
+        g, x, weights, [row.outputs], stride, padding, [1, 1], True, [0, 0], 1, list(mask)
     )
 
 
-def _weights_result(returned: Any) -> Mapping[str, Any]:
-    return {"weights": as_image(returned[1].flip((2, 3)).permute(1, 0, 2, 3))}
+def _parameter_results(returned: Any) -> Mapping[str, Any]:
+    _, weights, biases = returned
+    return {"weights": as_image(weights.flip((2, 3)).permute(1, 0, 2, 3)), "biases": biases}

@@ -66,7 +66,7 @@ class Weights:
     clamps: bool
     metal_type: str
     algorithm: Algorithm
-    rounds: bool
+    rounds: bool = False
     packs_all: bool = False
 
 
@@ -222,12 +222,8 @@ def add_gradient_weights(
         plan = tiles.plan_weights(*geometry, *where)
     if plan is None:
         plan = weights_gradient.plan(*geometry, numbers.metal_type, tunables(device.tuning))
-    function = plan.family.function(device, plan.kernel, numbers.metal_type)
-    constants = device.constant_buffer(plan.parameters)
     partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)
-    command_buffer.add_dispatch(
-        function, plan.threadgroups, gradient.buffer, source.buffer, partial, for_biases, constants
-    )
+    _add_products(command_buffer, plan, numbers.metal_type, gradient, source, partial, for_biases)
     if plan.splits == 1:
         return
     kernel, threadgroups = packing.sum_of_splits(
@@ -241,6 +237,48 @@ def add_gradient_weights(
         for_biases,
         device.constant_buffer(plan.sum_parameters),
     )
+
+
+def _add_products(
+    command_buffer: CommandBuffer,
+    plan: weights_gradient.Plan,
+    metal_type: str,
+    gradient: ImagePart,
+    source: ImagePart,
+    sums: Buffer,
+    for_biases: Buffer,
+) -> None:
+    function = plan.family.function(command_buffer.device, plan.kernel, metal_type)
+    constants = command_buffer.device.constant_buffer(plan.parameters)
+    command_buffer.add_dispatch(
+        function, plan.threadgroups, gradient.buffer, source.buffer, sums, for_biases, constants
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSums:
+    """The gradient for weights in ``splits`` parts that are to be added up, with ``stride`` floats for each."""
+
+    buffer: Buffer
+    splits: int
+    stride: int
+
+
+def add_partial_gradient_weights(
+    command_buffer: CommandBuffer, numbers: Weights, gradient: ImagePart, source: ImagePart
+) -> PartialSums | None:
+    """Adds the products of ``add_gradient_weights``; nothing, and None, on CPUs and where other methods add them up."""
+    device, geometry = command_buffer.device, (gradient.layout, source.layout, numbers.window, numbers.groups)
+    uses_tiles = numbers.algorithm is Algorithm.TILES and not convolution_sums.has_few_outputs(*geometry)
+    if device.family == "cpu" or not uses_tiles:
+        return None
+    arguments = *geometry, False, False, numbers.metal_type, device.tiling, device.compute_units
+    plan = tiles.plan_weights(*arguments)
+    if plan is None or winograd.plan_weights(*arguments) is not None:
+        return None
+    sums, unused = (command_buffer.scratch(4 * count * plan.split_stride) for count in (plan.splits, 1))
+    _add_products(command_buffer, plan, numbers.metal_type, gradient, source, sums, unused)
+    return PartialSums(sums, plan.splits, plan.split_stride)
 
 
 def add_copy(

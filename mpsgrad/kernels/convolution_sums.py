@@ -72,6 +72,20 @@ def _add_reduced(
         add_sum(command_buffer, "float", (found, dense), (sums, dense), (sums, dense), (count, 1, 1, 1))
 
 
+def add_sum_of_parts(
+    command_buffer: CommandBuffer,
+    parts: tuple[Buffer, View],
+    destination: tuple[Buffer, View],
+    extents: tuple[int, int, int, int],
+) -> None:
+    """Adds up ``parts``, float32 numbers, along the last of the axes. Only for GPUs."""
+    operands = {"parts": parts, "destination": destination}
+    kept = (True, True, True, False)
+    add_reduction(
+        command_buffer, FAMILY, PARAMETERS, "sum_parts", "float", operands, extents, kept, merge="sum_parts", scale=1.0
+    )
+
+
 def add_sums_of_pixels(
     command_buffer: CommandBuffer, metal_type: str, image: tuple[Buffer, Layout], sums: Buffer, accumulates: bool
 ) -> None:

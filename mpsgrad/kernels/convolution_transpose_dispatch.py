@@ -12,9 +12,15 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
-from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_gradient_weights
+from mpsgrad.kernels.convolution_dispatch import (
+    ImagePart,
+    PartialSums,
+    Weights,
+    add_gradient_weights,
+    add_partial_gradient_weights,
+)
 from mpsgrad.kernels.convolution_packing import PackedWeights
-from mpsgrad.kernels.convolution_sums import add_sum, add_sums_of_pixels
+from mpsgrad.kernels.convolution_sums import add_sum, add_sum_of_parts, add_sums_of_pixels
 from mpsgrad.kernels.strides import View, zeros
 
 
@@ -67,12 +73,40 @@ def add_gradients(
 
     ``numbers`` are those of the ordinary convolution, which takes ``gradient`` for its source.
     """
-    weights, unused = (command_buffer.scratch(4 * count) for count in (_count(descriptor), source.layout[6]))
-    add_gradient_weights(
-        command_buffer, numbers, source, gradient, for_weights=weights, for_biases=unused, accumulates=False
-    )
-    add_turning(command_buffer, descriptor, weights, for_weights, back=True, accumulates=accumulates)
+    groups = _axes(descriptor)[0]
+    parts = add_partial_gradient_weights(command_buffer, numbers, source, gradient) if groups == 1 else None
+    if parts is not None:
+        _add_turned_sum(command_buffer, descriptor, parts, for_weights, accumulates)
+    else:
+        weights, unused = (command_buffer.scratch(4 * count) for count in (_count(descriptor), source.layout[6]))
+        add_gradient_weights(
+            command_buffer, numbers, source, gradient, for_weights=weights, for_biases=unused, accumulates=False
+        )
+        add_turning(command_buffer, descriptor, weights, for_weights, back=True, accumulates=accumulates)
     _add_sums(command_buffer, numbers, gradient, for_biases, accumulates)
+
+
+def _add_turned_sum(
+    command_buffer: CommandBuffer,
+    descriptor: ConvolutionDescriptor,
+    parts: PartialSums,
+    for_weights: Buffer,
+    accumulates: bool,
+) -> None:
+    """Adds up ``parts``, [input][opposite tap][output] of one group, in the order of the weights."""
+    _, outputs, taps, inputs = _axes(descriptor)
+    found = command_buffer.scratch(4 * _count(descriptor)) if accumulates else for_weights
+    add_sum_of_parts(
+        command_buffer,
+        (parts.buffer, View(0, (1, outputs, taps * outputs, parts.stride))),
+        (found, View((taps - 1) * inputs, (taps * inputs, -inputs, 1, 0))),
+        (outputs, taps, inputs, parts.splits),
+    )
+    if accumulates:
+        dense, count = View(0, (1, 0, 0, 0)), _count(descriptor)
+        add_sum(
+            command_buffer, "float", (found, dense), (for_weights, dense), (for_weights, dense), (count, 1, 1, 1)
+        )
 
 
 def _count(descriptor: ConvolutionDescriptor) -> int:
@@ -92,7 +126,7 @@ def _add_sums(
     unused, found = (command_buffer.scratch(4 * channels) for _ in range(2))
     pointwise = Weights(
         unused, found, PackedWeights(unused, found), (1, 1, 1, 1, 1, 1, 0, 0), 1, False, numbers.metal_type,
-        numbers.algorithm, False,
+        numbers.algorithm,
     )  # fmt: skip
     add_gradient_weights(
         command_buffer, pointwise, gradient, one_channel, for_weights=unused, for_biases=found, accumulates=False

@@ -177,6 +177,14 @@ def test_the_state_of_a_convolution_gives_its_size_and_place(kernel):
     assert made.whole.convolution_transpose is transpose
 
 
+@pytest.mark.usefixtures("shaders_of_gpus")
+@pytest.mark.parametrize("kernel", [(4, 4), (1, 1)])
+def test_weights_are_added_up_and_turned_at_once_on_gpus(kernel):
+    geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (1, 0), "groups": 1, "result": (31, 30)}
+    x, g = array(1, 2, 15, 16, 8), array(2, 2, 31, 30, 12)
+    check(geometry, x, array(3, 12, *kernel, 8), None, g)
+
+
 def test_depthwise():
     x, w, b = array(8, 2, 5, 6, 6), array(9, 6, 3, 3), array(10, 6)
     source = source_of(w, b, stride=(2, 2))
