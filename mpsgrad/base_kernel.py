@@ -251,7 +251,7 @@ class BaseKernel:
         if written is not None:
             *sources, _ = images.items()
             for name, image in sources:
-                if image._root is written._root and overlap(image, written):
+                if share_memory(image, written):
                     raise GeometryError(
                         f"{owner}: the destination shares memory with {name}; the destination may not alias a source"
                     )
@@ -348,6 +348,9 @@ class BaseKernel:
                 return None
             tokens.append(image._token or image_token(image))
             buffers.append(image.buffer)
+        if destination is not None and any(image._root._is_borrowed for image in (*sources, destination)):
+            if any(share_memory(source, destination) for source in sources):
+                return None
         shared = None
         if len({*buffers}) < len(buffers):
             if destination is not None and buffers.index(buffers[-1]) < len(sources):
@@ -473,8 +476,13 @@ def _is_usable(item: Image | State, command_buffer: CommandBuffer) -> bool:
     return home is None or (home is command_buffer and item.read_count > 0)
 
 
-def overlap(a: Image, b: Image) -> bool:
-    """Whether two views of one image share an element, judged by image and channel ranges."""
+def share_memory(a: Image, b: Image) -> bool:
+    """Whether two images have an element in common; views of one are judged by image and channel ranges."""
+    if a._root is not b._root:
+        if not (a._root._is_borrowed or b._root._is_borrowed):
+            return False
+        first, second = a._addresses, b._addresses
+        return first.start < second.stop and second.start < first.stop
     stride = a._strides[2]
     pixel = a._strides[0]
     a_image, b_image = a._first_element // stride, b._first_element // stride
@@ -559,6 +567,8 @@ def require_batch(owner: str, argument: str, images: Any, count: int | None = No
     batch = images if isinstance(images, ImageBatch) else ImageBatch(images)
     if count is not None and len(batch) != count:
         raise GeometryError(f"{owner}: {argument} has {len(batch)} images but the batch has {count}")
+    if argument.startswith("destination") and not batch._is_of_different_images:
+        raise GeometryError(f"{owner}: {argument} has an image twice; each result needs one of its own")
     return batch
 
 

@@ -10,10 +10,10 @@ from mpsgrad.base_kernel import (
     BaseKernel,
     Regions,
     fill_with_zeros,
-    overlap,
     require_batch,
     require_reach,
     require_state_batch,
+    share_memory,
     source_layout,
 )
 from mpsgrad.command import CommandBuffer
@@ -263,7 +263,7 @@ class ForwardKernel(BaseKernel):
     ) -> None:
         sources = {id(image): image for batch in batches for image in batch}.values()
         for index, destination in enumerate(destinations):
-            if any(source._root is destination._root and overlap(source, destination) for source in sources):
+            if any(share_memory(source, destination) for source in sources):
                 raise GeometryError(
                     f"{type(self).__name__}: destination_images[{index}] shares memory with a source image; the "
                     "destination may not alias a source"

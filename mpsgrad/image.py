@@ -133,6 +133,8 @@ class Image:
     command_buffer: CommandBuffer | None = None
     """The command buffer that a temporary image lives on."""
     parent: Image | None = None
+    _is_borrowed = False
+    """Whether the memory is that of another library's array, which further images may be over too."""
     _buffer: Buffer | None = None
     _first_element = 0
     _writer: CommandBuffer | None = None
@@ -170,8 +172,11 @@ class Image:
         if 0 in shape:
             raise GeometryError(f"Image.from_array: the array of shape {values.shape} is empty")
         images, height, width, channels = shape
-        descriptor = ImageDescriptor(FeatureChannelFormat.from_dtype(values.dtype), width, height, channels, images)
-        image = cls(descriptor, device, label=label)
+        try:
+            channel_format = FeatureChannelFormat.from_dtype(values.dtype)
+        except FormatError as error:
+            raise FormatError(f"Image.from_array: {error}") from None
+        image = cls(ImageDescriptor(channel_format, width, height, channels, images), device, label=label)
         image.buffer.write(values.reshape(-1).view(np.uint8))
         return image
 
@@ -315,10 +320,23 @@ class Image:
             writer._wait_for(name, what, needs_result=needs_result)
             writer._is_done_with(self._root)
 
+    @property
+    def _span(self) -> int:
+        """How many elements there are from the first to the last, with all that lie between them."""
+        return 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self._element_strides, strict=True))
+
+    @property
+    def _addresses(self) -> range:
+        """The addresses from the first element to the last."""
+        memory, itemsize = self.buffer.memory, self.dtype.itemsize
+        begin = memory.ctypes.data if memory is not None else self.buffer.address  # type: ignore[attr-defined]
+        begin += self._first_element * itemsize
+        return range(begin, begin + self._span * itemsize)
+
     def _storage(self) -> np.ndarray:
         """The elements from the first to the last, with all that lie between them: a copy without unified memory."""
         itemsize = self.dtype.itemsize
-        span = 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self._element_strides, strict=True))
+        span = self._span
         memory = self.buffer.memory
         if memory is None:
             return self.buffer.read(self._first_element * itemsize, span * itemsize).view(self.dtype)
@@ -402,6 +420,7 @@ class Image:
         descriptor = ImageDescriptor(FeatureChannelFormat.from_dtype(tensor.dtype), width, height, channels, images)
         image = cls(descriptor, chosen, label=label)
         image._buffer = chosen.adopt(tensor.address, image.resource_size, tensor)
+        image._is_borrowed = True
         return image
 
     def __dlpack__(self, *, stream: int | None = None, **arguments: Any) -> Any:
@@ -678,6 +697,13 @@ class ImageBatch(Sequence[Image]):
             return None
         return parent._images((first._first_element - parent._first_element) // step, len(self._images))
 
+    @property
+    def _is_of_different_images(self) -> bool:
+        """Whether no image stands in the batch twice."""
+        if self._range is not None:
+            return True
+        return len({(id(image._root), image._first_element) for image in self._images}) == self._count
+
     def _stored(self) -> tuple[Image, ...]:
         """The images that exist already: the whole one where the views were not asked for yet."""
         whole = () if self._range is None else self._range[:1]
@@ -757,9 +783,12 @@ def _device_of_dlpack(owner: str, array: Any, device: Device | None) -> Device:
 def _as_array(owner: str, array: Any) -> np.ndarray:
     if isinstance(array, (list, tuple, int, float)):
         raise FormatError(f"{owner}: {type(array).__name__} is not an array; make it one with numpy.asarray")
-    if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
-        return np.from_dlpack(array)
-    values = np.asarray(array)
+    try:
+        if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
+            return np.from_dlpack(array)
+        values = np.asarray(array)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise FormatError(f"{owner}: {type(array).__name__} cannot be read as a NumPy array: {error}") from error
     if values.dtype == object:
         raise FormatError(f"{owner}: {type(array).__name__} is not an array of numbers")
     return values

@@ -12,10 +12,10 @@ from mpsgrad.base_kernel import (
     clip_layout,
     fill_buffer_with_zeros,
     fill_with_zeros,
-    overlap,
     require_batch,
     require_first_window,
     require_state_batch,
+    share_memory,
     source_layout,
 )
 from mpsgrad.binary_kernel import BinaryKernel
@@ -55,9 +55,9 @@ __all__ = [
     "clip_layout",
     "fill_buffer_with_zeros",
     "fill_with_zeros",
-    "overlap",
     "require_batch",
     "require_first_window",
     "require_state_batch",
+    "share_memory",
     "source_layout",
 ]

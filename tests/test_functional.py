@@ -271,6 +271,8 @@ def test_dtype_rank_and_memory_order(seed: int, dtype: Any) -> None:
         (lambda: functional.loss_gradient(X, X, X, "huber"), mg.GeometryError, "source_gradient is 3x7x9x6 but has to"),
         (lambda: functional.soft_max_gradient(X[:2], X), mg.GeometryError, "3 images .* 2"),
         (lambda: functional.convolution(X[0, 0], WEIGHTS), mg.GeometryError, r"source has shape \(9, 6\)"),
+        (lambda: functional.batch_normalization(X, np.ones(5, np.float32)), mg.GeometryError, r"gamma .*\(5,\).* 6"),
+        (lambda: functional.group_normalization(X, 2, np.ones(5, np.float32)), mg.GeometryError, r"gamma .*\(5,\).* 6"),
         (lambda: functional.batch_normalization(3.0), mg.GeometryError, r"source has shape \(\)"),
         (lambda: functional.weighted_reduction_gradient(X, X, X), mg.GeometryError, "3x7x9x6 .*3x7x9x1"),
     ],

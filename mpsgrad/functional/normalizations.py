@@ -46,16 +46,17 @@ from mpsgrad.kernels.response_normalization import (
 )
 
 
-def _normalization(source: Any, gamma: Any, beta: Any, epsilon: float, mean: Any = None, variance: Any = None) -> Any:
-    channels = channels_of("source", source)
-    data_source = BatchNormalizationDataSource.from_arrays(
-        gamma=np.ones(channels, np.float32) if gamma is None else np.ascontiguousarray(gamma),
-        beta=np.zeros(channels, np.float32) if beta is None else np.ascontiguousarray(beta),
-        mean=np.zeros(channels, np.float32) if mean is None else np.ascontiguousarray(mean),
-        variance=np.ones(channels, np.float32) if variance is None else np.ascontiguousarray(variance),
-        epsilon=epsilon,
-    )
-    return BatchNormalization(data_source)
+def _parameters(source: Any, **arrays: Any) -> dict[str, Any]:
+    """``arrays`` as data sources take them, and the number of channels, which they all have to have."""
+    given = {name: None if array is None else np.ascontiguousarray(array) for name, array in arrays.items()}
+    return given | {"number_of_feature_channels": channels_of("source", source)}
+
+
+def _normalization(
+    source: Any, gamma: Any, beta: Any, epsilon: float, mean: Any = None, variance: Any = None
+) -> BatchNormalization:
+    arrays = _parameters(source, gamma=gamma, beta=beta, mean=mean, variance=variance)
+    return BatchNormalization(BatchNormalizationDataSource.from_arrays(**arrays, epsilon=epsilon))
 
 
 def batch_normalization(
@@ -102,21 +103,13 @@ def batch_normalization_gradient(
     return array_like(result, source), np.array(state.gradient_for_gamma), np.array(state.gradient_for_beta)
 
 
-def _gamma_and_beta(source: Any, gamma: Any, beta: Any) -> dict[str, Any]:
-    channels = channels_of("source", source)
-    return {
-        "gamma": np.ones(channels, np.float32) if gamma is None else np.ascontiguousarray(gamma),
-        "beta": np.zeros(channels, np.float32) if beta is None else np.ascontiguousarray(beta),
-    }
-
-
 def _instance_normalization(source: Any, gamma: Any, beta: Any, epsilon: float) -> InstanceNormalization:
-    parameters = _gamma_and_beta(source, gamma, beta)
+    parameters = _parameters(source, gamma=gamma, beta=beta)
     return InstanceNormalization(InstanceNormalizationDataSource.from_arrays(**parameters, epsilon=epsilon))
 
 
 def _group_normalization(source: Any, groups: int, gamma: Any, beta: Any, epsilon: float) -> GroupNormalization:
-    parameters = _gamma_and_beta(source, gamma, beta)
+    parameters = _parameters(source, gamma=gamma, beta=beta)
     return GroupNormalization(GroupNormalizationDataSource.from_arrays(groups, **parameters, epsilon=epsilon))
 
 

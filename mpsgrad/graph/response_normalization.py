@@ -65,15 +65,14 @@ class SpatialNormalizationNode(NormalizationNode):
 
 
 class LocalContrastNormalizationNode(SpatialNormalizationNode):
-    """``LocalContrastNormalization``; ``alpha`` is 1 at first, where the kernel has 0.
+    """``LocalContrastNormalization``. Source: ``MPSCNNLocalContrastNormalizationNode``.
 
-    Source: ``MPSCNNLocalContrastNormalizationNode``.
+    ``alpha``, ``beta`` and ``delta`` are at first those of all normalization nodes, 1, 5 and 1, where the kernel has 0,
+    1/2 and 1/1024.
     """
 
     kernel_class = LocalContrastNormalization
     gradient_class = LocalContrastNormalizationGradientNode
-    beta = Setting(0.5, of_kernel=True)
-    delta = Setting(1.0 / 1024.0, of_kernel=True)
     p0 = Setting(1.0, of_kernel=True)
     pm = Setting(0.0, of_kernel=True)
     ps = Setting(1.0, of_kernel=True)

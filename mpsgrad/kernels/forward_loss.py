@@ -10,7 +10,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
-from mpsgrad.kernel import BaseKernel, BinaryKernel, Kernel, Regions, overlap, require_batch, require_state_batch
+from mpsgrad.kernel import BaseKernel, BinaryKernel, Kernel, Regions, require_batch, require_state_batch, share_memory
 from mpsgrad.kernels import loss_elements, loss_soft_max
 from mpsgrad.kernels.joined_batch import join_batch, require_one_size, split_batch
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType, SettableLossProperties
@@ -65,7 +65,7 @@ class _HalfOfALoss(SettableLossProperties, BaseKernel):
 
     def _require_apart(self, destination: Image, sources: dict[str, Image | None]) -> None:
         for name, source in sources.items():
-            if source is not None and source._root is destination._root and overlap(source, destination):
+            if source is not None and share_memory(source, destination):
                 raise GeometryError(
                     f"{type(self).__name__}: the destination shares memory with {name}; the destination may not alias "
                     "a source"

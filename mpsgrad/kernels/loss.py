@@ -9,7 +9,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.image import Image, ImageBatch, TemporaryImage
-from mpsgrad.kernel import Kernel, Regions, overlap, require_batch, require_state_batch
+from mpsgrad.kernel import Kernel, Regions, require_batch, require_state_batch, share_memory
 from mpsgrad.kernels import loss_elements, loss_soft_max
 from mpsgrad.kernels.joined_batch import join_batch, split_batch
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossProperties, LossReductionType, LossType
@@ -74,7 +74,7 @@ class LossKernel(Kernel):
             self._require_instances(destination_image=destination_image)
             for name in ("labels_image", "weights_image", "loss_image"):
                 image = getattr(labels, name)
-                if image is not None and image._root is destination_image._root and overlap(image, destination_image):
+                if image is not None and share_memory(image, destination_image):
                     raise GeometryError(
                         f"{owner}: the destination shares memory with {name}; the destination may not alias a source"
                     )

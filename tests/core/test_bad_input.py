@@ -33,6 +33,11 @@ def image(*shape: int, dtype: Any = np.float32, device: FakeDevice = DEVICE) -> 
     return mg.Image.from_array(np.zeros(shape or (1, 4, 5, 8), dtype), device)
 
 
+class Unreadable:
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("needs detach")
+
+
 def like(source: mg.Image, **changes: Any) -> mg.Image:
     return mg.Image(replace(source.descriptor, **changes), source.device)
 
@@ -172,7 +177,8 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no descriptor": (lambda: mg.Image((1, 2, 3, 4)), Format, r"descriptor is \(1, 2, 3, 4\); .* ImageDescriptor"),
     "a device by its name": (
         lambda: mg.Image(mg.ImageDescriptor(), "opencl:0"), Format, "Image: device is 'opencl:0'; .* a Device"),
-    "float64": (lambda: image(2, 3, 4, dtype=np.float64), Format, r"float16 or float32 .*not dtype\('float64'\)"),
+    "float64": (lambda: image(2, 3, 4, dtype=np.float64), Format,
+        r"Image.from_array: images hold float16 or float32 .*not dtype\('float64'\)"),
     "integers": (lambda: image(2, 3, 4, dtype=np.int32), Format, r"not dtype\('int32'\)"),
     "bytes of the other order": (
         lambda: image(2, 3, 4, dtype=np.dtype(np.float32).newbyteorder()), Format,
@@ -185,6 +191,9 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "every other column": (
         lambda: mg.Image.from_array(np.zeros((1, 4, 8, 2), np.float32)[:, :, ::2]), Format, "C-contiguous"),
     "a list": (lambda: mg.Image.from_array([[1.0]]), Format, "list is not an array"),
+    "an array of another library that gives none": (
+        lambda: mg.Image.from_array(Unreadable()), Format,
+        "Image.from_array: Unreadable cannot be read as a NumPy array: needs detach"),
     "objects": (lambda: mg.Image.from_array(np.array([[[None]]])), Format, "ndarray is not an array of numbers"),
     "write another shape": (
         lambda: image(1, 2, 3, 4).write(np.zeros((1, 3, 2, 4), np.float32)), Geometry,
@@ -387,6 +396,9 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "overlapping views": (
         lambda: (lambda views: encode(kernel(), views[0], destination_image=views[1]))(overlapping()), Geometry,
         "the destination may not alias a source"),
+    "one destination for two images of a batch": (
+        lambda: (lambda y: kernel().encode_batch(commands(), [image(), image()], destination_images=[y, y]))(image()),
+        Geometry, "SoftMax: destination_images has an image twice"),
     "a secondary source as destination": (
         lambda: (lambda x: encode(WindowDifference(device=DEVICE), image(), x, destination_image=x))(image()), Geometry,
         "shares memory with secondary_image"),

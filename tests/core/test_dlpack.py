@@ -211,6 +211,17 @@ def test_strides_of_extents_of_one_do_not_matter() -> None:
     assert image.shape == (1, 2, 1, 4)
 
 
+def test_two_images_over_one_array_are_no_source_and_destination(library) -> None:
+    """Also for a kernel that took other images of the same extents before."""
+    array, kernel = array_in(library, X), mg.NeuronReLU()
+    image, again = mg.Image.from_dlpack(array), mg.Image.from_dlpack(array)
+    with mg.CommandBuffer() as commands:
+        for destination in (mg.Image(image.descriptor), mg.Image.from_dlpack(array_in(library, X))):
+            kernel.encode(commands, image, destination_image=destination)
+            with pytest.raises(mg.GeometryError, match="shares memory with source_image"):
+                kernel.encode(commands, image, destination_image=again)
+
+
 def test_objects_that_share_no_memory() -> None:
     with pytest.raises(mg.FormatError, match="list has no __dlpack__"):
         mg.Image.from_dlpack([1.0])

@@ -29,6 +29,8 @@ WINDOW = {"kernel_width": 3, "kernel_height": 3, "stride_in_pixels_x": 2, "strid
 SCALE = {"scale_factor_x": 2, "scale_factor_y": 3}
 SPREAD = {"secondary_stride_in_pixels_x": 0, "secondary_stride_in_pixels_y": 0}
 CROPS = {"resize_width": 3, "resize_height": 5, "regions": [(0.1, 0.2, 0.5, 0.9), (0.8, 0, -0.8, 1)]}
+NODE_LRN = {"alpha": 1.0, "beta": 5.0, "delta": 1.0}
+"""With what nodes of these normalizations begin."""
 LRN = {"alpha": 0.7, "beta": 0.6, "delta": 1.2}
 
 
@@ -141,9 +143,9 @@ CASES = {
     ),
     "local_contrast_normalization": Case(
         lambda x: mg.LocalContrastNormalizationNode(x, kernel_width=3, kernel_height=3, p0=0.9),
-        lambda: with_properties(mg.LocalContrastNormalization(kernel_width=3, kernel_height=3), alpha=1.0, p0=0.9),
+        lambda: with_properties(mg.LocalContrastNormalization(kernel_width=3, kernel_height=3), p0=0.9, **NODE_LRN),
         lambda: with_properties(
-            mg.LocalContrastNormalizationGradient(kernel_width=3, kernel_height=3), alpha=1.0, p0=0.9
+            mg.LocalContrastNormalizationGradient(kernel_width=3, kernel_height=3), p0=0.9, **NODE_LRN
         ),
     ),
     "instance_normalization": Case(
