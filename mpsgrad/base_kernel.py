@@ -341,16 +341,17 @@ class BaseKernel:
                 return None
         tokens: list[int] = []
         buffers: list[Buffer] = []
+        is_borrowed = False
         for image in sources if destination is None else (*sources, destination):
             if not isinstance(image, Image) or image.device is not device:
                 return None
             if image.command_buffer is not None and not _is_usable(image, command_buffer):
                 return None
+            is_borrowed = is_borrowed or image._is_borrowed
             tokens.append(image._token or image_token(image))
             buffers.append(image.buffer)
-        if destination is not None and any(image._root._is_borrowed for image in (*sources, destination)):
-            if any(share_memory(source, destination) for source in sources):
-                return None
+        if is_borrowed and destination is not None and any(share_memory(source, destination) for source in sources):
+            return None
         shared = None
         if len({*buffers}) < len(buffers):
             if destination is not None and buffers.index(buffers[-1]) < len(sources):
@@ -479,7 +480,7 @@ def _is_usable(item: Image | State, command_buffer: CommandBuffer) -> bool:
 def share_memory(a: Image, b: Image) -> bool:
     """Whether two images have an element in common; views of one are judged by image and channel ranges."""
     if a._root is not b._root:
-        if not (a._root._is_borrowed or b._root._is_borrowed):
+        if not (a._is_borrowed or b._is_borrowed):
             return False
         first, second = a._addresses, b._addresses
         return first.start < second.stop and second.start < first.stop

@@ -298,6 +298,7 @@ class Image:
         view.parent = self
         view._first_element = first_element
         view._strides = self._strides
+        view._is_borrowed = self._is_borrowed
         return view
 
     def _new_view(self, descriptor: ImageDescriptor) -> Image:
