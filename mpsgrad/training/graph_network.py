@@ -77,7 +77,7 @@ class GraphNetwork:
     ) -> None:
         self.model = model
         self.device = device
-        self._optimizer = optimizer
+        self._optimizer = optimizer.of_one_network()
         self._restored = checkpoint_arrays
         self._classes = classes
         self._batch_size = batch_size

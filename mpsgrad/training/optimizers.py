@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from mpsgrad.devices import Device
 from mpsgrad.kernels.optimizer import Optimizer, OptimizerDescriptor, OptimizerStochasticGradientDescent
@@ -17,12 +18,17 @@ MOMENTUM = 0.9
 class OptimizerKind:
     """How to make an optimizer, what it keeps of each parameter from step to step, and its usual learning rate.
 
-    ``slots`` are the names of the vectors that its encodes take.
+    ``slots`` are the names of the vectors that its encodes take. One that ``counts_steps`` serves one node only.
     """
 
     make: Callable[[OptimizerDescriptor, Device], Optimizer]
     slots: tuple[str, ...]
     learning_rate: float
+    counts_steps: bool = False
+
+    def of_one_network(self) -> OptimizerKind:
+        """The same kind, whose optimizers are one object where that can be, so that replays look at its rate once."""
+        return self if self.counts_steps else replace(self, make=cache(self.make))
 
 
 OPTIMIZERS = {
@@ -37,6 +43,7 @@ OPTIMIZERS = {
         lambda descriptor, device: OptimizerAdam(descriptor, device=device),
         ("input_momentum_vectors", "input_velocity_vectors"),
         0.001,
+        counts_steps=True,
     ),
     "rmsprop": OptimizerKind(
         lambda descriptor, device: OptimizerRMSProp(descriptor, device=device),
