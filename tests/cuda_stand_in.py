@@ -519,6 +519,7 @@ class _Memory:
         import pyopencl as cl
 
         self.address = view.ctypes.data
+        self.nbytes = view.nbytes
         self.handle = self.pointer = cl.SVM(view)
 
 

@@ -63,6 +63,10 @@ _POOL_LIMIT_BYTES = 4 << 30
 # pyopencl writes source that does not compile to a temporary file, which it leaves behind.
 _SAVED_SOURCE = re.compile(r"^\(source saved as (.+)\)$", re.MULTILINE)
 _HUGE_PAGE_BYTES = 2 << 20
+_LOCAL_EXECUTION = 1 << 31
+"""The property of queues of ``cl_intel_exec_by_local_thread``."""
+BRIEF_BYTES = 32 << 10
+"""Work on no more memory takes one thread about as long as it takes to wake others: 10 us."""
 
 
 def _runtime_library() -> Path | None:
@@ -362,6 +366,18 @@ class OpenCLDevice(Device):
         return queue
 
     @cached_property
+    def immediate_queue(self) -> pyopencl.CommandQueue | None:
+        """A queue whose work the thread does that puts it there, before that returns; None where there is none such."""
+        import pyopencl as cl
+
+        if "cl_intel_exec_by_local_thread" not in self._handle.extensions.split():
+            return None
+        properties = int(cl.command_queue_properties.PROFILING_ENABLE) | _LOCAL_EXECUTION
+        with contextlib.suppress(cl.Error):
+            return cl.CommandQueue(self._context, properties=properties)  # type: ignore[arg-type]
+        return None
+
+    @cached_property
     def command_buffers(self) -> CommandBufferFunctions | None:
         """The functions of command buffers, or None if the device has none that suit."""
         return command_buffer_functions(self._handle)
@@ -510,17 +526,20 @@ class OpenCLDevice(Device):
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLSubmission:
         import pyopencl as cl
 
-        queue, enqueue = self.queue, cl.enqueue_nd_range_kernel
+        enqueue = cl.enqueue_nd_range_kernel
         events = []
         with self._enqueuing:
+            immediate = self.immediate_queue if _is_brief(dispatches) and self._is_idle() else None
+            queue = immediate or self.queue
             for dispatch in dispatches:
                 for function, arguments, size, local, offset in launches_of(dispatch):
                     try:
-                        function.kernel.set_args(*arguments)
+                        function.set_arguments(arguments)
                         events.append(enqueue(queue, function.kernel, size, local, offset))
                     except cl.Error as error:
                         raise refusal(function, error) from error
-            return self._submitted(dispatches, events[:1] + events[-1:], label)
+            ends = events[:1] + events[-1:]
+            return OpenCLSubmission(None, ends, label) if immediate else self._submitted(dispatches, ends, label)
 
     def wait_until_unused(self, buffer: Buffer) -> None:
         with self._lock:
@@ -544,10 +563,29 @@ class OpenCLDevice(Device):
         submission = OpenCLSubmission(held, ends, label)
         with self._lock:
             # Kept here until they have run, or their buffers would be recycled if the caller drops a submission early.
-            while self._in_flight and self._in_flight[0].is_complete:
-                self._in_flight.popleft()
+            self._forget_what_has_run()
             self._in_flight.append(submission)
         return submission
+
+    def _forget_what_has_run(self) -> None:
+        while self._in_flight and self._in_flight[0].is_complete:
+            self._in_flight.popleft()
+
+    def _is_idle(self) -> bool:
+        """Whether all work on the queue has run."""
+        with self._lock:
+            self._forget_what_has_run()
+            return not self._in_flight
+
+
+def _is_brief(dispatches: Sequence[Dispatch]) -> bool:
+    """Whether the work is on so little memory that one thread does it best. What kernels of users do is not known."""
+    nbytes = 0
+    for dispatch in dispatches:
+        nbytes += sum([buffer.nbytes for buffer in dispatch.buffers])
+        if nbytes > BRIEF_BYTES or dispatch.function.box is not None:  # type: ignore[attr-defined]
+            return False
+    return True
 
 
 def _build_options(options: CompileOptions | None) -> Sequence[str]:

@@ -52,6 +52,7 @@ class OpenCLFunction(Function):
             kernel.set_arg_types([np.int64 if takes_number else None for takes_number in takes_numbers])
         self.kernel = kernel
         self.box = box
+        self._arguments: list[Any] | None = None
 
     def arguments_of(self, buffers: Sequence[Any]) -> list[Any]:
         """What the kernel takes for ``buffers``."""
@@ -61,6 +62,15 @@ class OpenCLFunction(Function):
         for index in self._pointers:
             arguments[index] = buffers[index].pointer
         return arguments
+
+    def set_arguments(self, arguments: list[Any]) -> None:
+        """Gives the kernel the arguments of its next launch, unless it has them from the last one."""
+        if self.box is not None:
+            self.kernel.set_args(*arguments)
+        elif arguments != self._arguments:
+            self._arguments = None
+            self.kernel.set_args(*arguments)
+            self._arguments = arguments
 
 
 class OpenCLLibrary(Library):

@@ -28,7 +28,7 @@ from mpsgrad.kernels.pointwise import (
     summing_pixels_per_row,
     values_of_vector,
 )
-from mpsgrad.neighbouring_dispatches import join_when_adjacent
+from mpsgrad.neighbouring_dispatches import join_when_adjacent, joins_others
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
@@ -286,13 +286,7 @@ class _SimdgroupEncoder(Encoder):
         """The table of coefficients for the columns."""
         table = self.scratch((5 + len(self.slopes)) * work.columns)
         if not self.slopes:
-            second = self.function("normalization_coefficients")
-            for merge, join in (
-                ("merge_batch_statistics", _statistics_and_coefficients),
-                ("merge_normalization_gradient_sums", _sums_and_coefficients),
-            ):
-                both = self.function(f"{merge}_and_coefficients")
-                join_when_adjacent(self.function(merge), second, partial(join, both))
+            self._let_coefficients_join()
         self._add(
             "slopes_and_coefficients" if self.slopes else "normalization_coefficients",
             work.columns,
@@ -303,6 +297,17 @@ class _SimdgroupEncoder(Encoder):
             parameters,
         )
         return table
+
+    def _let_coefficients_join(self) -> None:
+        second = self.function("normalization_coefficients")
+        if joins_others(second):
+            return
+        for merge, join in (
+            ("merge_batch_statistics", _statistics_and_coefficients),
+            ("merge_normalization_gradient_sums", _sums_and_coefficients),
+        ):
+            both = self.function(f"{merge}_and_coefficients")
+            join_when_adjacent(self.function(merge), second, partial(join, both))
 
     def _add_stream(
         self,

@@ -130,3 +130,39 @@ def test_a_launch_that_cannot_be_recorded_and_a_replay_that_is_refused(
         with pytest.raises(mg.DeviceError, match="refused the dispatch: doubles: clCommandNDRangeKernelKHR .* -54"):
             chain(opencl_device)[0].record()
     recording.replay().wait_until_completed()
+
+
+def test_brief_work_is_done_at_once_to_the_same_bits(opencl_device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opencl_device.immediate_queue is not None, "the runtime has such queues"
+    values = np.random.default_rng(5).standard_normal((1, 8, 8, 4)).astype(np.float32)
+    values[0, 0] = np.float32(3e-39)
+    source = mg.Image.from_array(values, opencl_device)
+    mean = mg.ReduceRowMean(device=opencl_device)
+    double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
+    made = []
+    for queue in (opencl_device.immediate_queue, None):
+        monkeypatch.setattr(opencl_device, "immediate_queue", queue)
+        commands = mg.CommandBuffer(opencl_device)
+        results = mean.encode(commands, source), double.encode(commands, source)
+        commands.commit()
+        if queue is not None:
+            assert commands.status is mg.CommandBufferStatus.COMPLETED
+        assert commands.gpu_time is not None and commands.gpu_time > 0
+        made.append([np.array(result).view(np.uint32) for result in results])
+    for at_once, queued in zip(*made, strict=True):
+        np.testing.assert_array_equal(at_once, queued)
+
+
+def test_brief_work_comes_after_what_is_on_the_queue(opencl_device: mg.Device) -> None:
+    large = mg.Image.from_array(np.ones(SHAPE, np.float32), opencl_device)
+    mean = mg.ReductionSpatialMean(device=opencl_device)
+    add_one = mg.NeuronLinear(a=1, b=1, device=opencl_device)
+    total = mg.Image.from_array(np.zeros((SHAPE[0], 1, 1, SHAPE[3]), np.float32), opencl_device)
+    for _ in range(3):
+        long, brief = mg.CommandBuffer(opencl_device), mg.CommandBuffer(opencl_device)
+        mean.encode(long, large, destination_image=total)
+        result = add_one.encode(brief, total)
+        long.commit()
+        brief.commit()
+        np.testing.assert_array_equal(np.asarray(result), np.full(result.shape, 2, np.float32))
+        total.write(np.zeros(total.shape, np.float32))
