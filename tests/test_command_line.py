@@ -212,7 +212,7 @@ needs_compiler = pytest.mark.skipif(
 def test_report_lists_the_kernels_of_a_family(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "loss", "fill", "--json"]) == 0
     output = json.loads(capsys.readouterr().out)
-    assert output["architecture"] == "sm_90"
+    assert output["architecture"] == "sm_90a"
     kernels = {(row["family"], row["dtype"], row["kernel"]) for row in output["kernels"]}
     assert {("fill", "float", "fill_with_zeros"), ("loss", "half", "loss_reduce")} <= kernels
     assert all(8 <= row["registers"] <= 255 and row["threads"] % 32 == 0 for row in output["kernels"])

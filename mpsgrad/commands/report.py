@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from mpsgrad.devices.cuda_compiler import OWN_MATH, KernelUsage, architectures, compile_cubin, kernel_usages
+from mpsgrad.devices.cuda_compiler import (
+    OWN_MATH,
+    KernelUsage,
+    architecture_name,
+    architectures,
+    compile_cubin,
+    kernel_usages,
+)
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import translate
 from mpsgrad.shader import ShaderFamily, families
 
 DEVICE_FAMILY = "nvidia"
-DEFAULT_ARCHITECTURE = "sm_90"
+DEFAULT_ARCHITECTURE = "sm_90a"
 
 _UNWRAPPED = 200
 
@@ -59,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown:
         print(f"mpsgrad report: there is no family {unknown[0]!r}; there are {', '.join(families())}", file=sys.stderr)
         return 2
-    known = [f"sm_{number}" for number in architectures()]
+    known = [architecture_name(number) for number in architectures()]
     if arguments.architecture not in known:
         print(
             f"mpsgrad report: --architecture is {arguments.architecture!r}; it has to be one of {', '.join(known)}",
@@ -99,8 +106,10 @@ def report(family: ShaderFamily, dtype: str, architecture: str) -> list[KernelRe
     for kernel in translation.kernels.values():
         if kernel.entry_point not in usages:
             raise DeviceError(f"NVIDIA's run-time compiler says nothing of the registers of {kernel.name}")
-        size = kernel.threadgroup_size or 0
-        rows.append(KernelReport(family.name, dtype, kernel.name, size, usages[kernel.entry_point]))
+        usage, size = usages[kernel.entry_point], kernel.threadgroup_size or 0
+        # Memory that launches ask for is none of the compiler's.
+        usage = dataclasses.replace(usage, threadgroup_bytes=max(usage.threadgroup_bytes, kernel.threadgroup_bytes))
+        rows.append(KernelReport(family.name, dtype, kernel.name, size, usage))
     return rows
 
 

@@ -30,6 +30,7 @@ from mpsgrad.devices.cuda_compiler import (
     FAST_MATH,
     OWN_MATH,
     STRICT_MATH,
+    architecture_name,
     architectures,
     cache_name,
     compile_cubin,
@@ -380,8 +381,7 @@ class CUDADevice(Device):
                 f"{self.identifier}: {self.name} has compute capability {self.capability[0]}.{self.capability[1]}; "
                 f"NVIDIA's run-time compiler {version()} compiles for {', '.join(f'{n / 10:.1f}' for n in known)}"
             )
-        # Products of matrices in threadgroup memory are among what only GPUs of one capability have.
-        return "sm_90a" if same[-1] == 90 else f"sm_{same[-1]}"
+        return architecture_name(same[-1])
 
     def translate(self, source: str, *, name: str) -> str:
         return translations.translated(source, "cuda", name).source

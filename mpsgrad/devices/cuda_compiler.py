@@ -71,6 +71,12 @@ def architectures() -> tuple[int, ...]:
     raise DeviceError(f"NVIDIA's run-time compiler does not say what it compiles for: {error.name}")
 
 
+def architecture_name(number: int) -> str:
+    """What is compiled for GPUs of compute capability ``number`` / 10."""
+    # Products of matrices in threadgroup memory are among what only GPUs of one capability have.
+    return "sm_90a" if number == 90 else f"sm_{number}"
+
+
 def _core() -> ModuleType:
     """``cuda.core``; raises ``DeviceError`` if it is missing."""
     # It cannot be imported by two threads at a time.
