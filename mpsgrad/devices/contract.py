@@ -78,7 +78,8 @@ class Library(ABC):
     def function(self, name: str) -> Function:
         """The kernel function called ``name``.
 
-        Raises ``KeyError`` with the names that exist, and ``FormatError`` if it uses function constants without value.
+        Raises ``KeyError`` with the names that exist, ``FormatError`` if it uses function constants without value, and
+        ``ShaderError`` for what the last steps of a compiler refuse, where functions are compiled at their first use.
         """
 
 

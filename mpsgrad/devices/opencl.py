@@ -45,6 +45,7 @@ from mpsgrad.msl import (
     parse_compiler_log,
     shader_error,
 )
+from mpsgrad.msl.signature import PART_MACRO
 
 if TYPE_CHECKING:
     import pyopencl
@@ -435,16 +436,26 @@ class OpenCLDevice(Device):
     def _compile(self, source: str, name: str, options: CompileOptions | None, launch: Launch) -> OpenCLLibrary:
         kept_name = self._translation_name(source, name, options, launch)
         kept = translations.load(kept_name, options.resolve if options is not None else None)
-        program = self._from_binary(cache.load(kept.program)) if kept is not None else None
-        if kept is None or program is None:
+        build_options = _build_options(options)
+        program = self._from_binary(cache.load(kept.program)) if kept is not None and kept.program else None
+        if kept is None or not (program or kept.source):
             includes = translations.Includes(options.resolve if options is not None else None)
             translation = translations.translated(source, "opencl", name, options, launch, includes)
-            program, stored = self._program(translation, source, name, _build_options(options))
-            sizes = self._pointee_sizes(program, translation.kernels) if options is not None else {}
-            kept = translations.KeptTranslation(stored, translation.kernels, sizes)
+            if any(signature.part for signature in translation.kernels.values()):
+                self._require_no_errors(translation, source, name, build_options)
+                kept = translations.KeptTranslation("", translation.kernels, translation.source)
+            else:
+                program, stored = self._program(translation, source, name, build_options)
+                kept = translations.KeptTranslation(stored, translation.kernels)
             translations.store(kept_name, kept, includes)
+        divided = Translation(kept.source, kept.kernels)
+
+        def program_of(part: int) -> pyopencl.Program:
+            return program or self._program(divided, source, name, (*build_options, f"-D{PART_MACRO}={part}"))[0]
+
+        sizes = self._pointee_sizes if options is not None else None
         box = partial(self._compile, source, name, options, "box") if options is not None else None
-        return OpenCLLibrary(program, launch, kept.kernels, kept.pointee_sizes, box)
+        return OpenCLLibrary(program_of, launch, kept.kernels, sizes, box)
 
     def compile_checked(
         self, source: str, name: str, options: CompileOptions, kernel: str, launch: Launch
@@ -479,23 +490,32 @@ class OpenCLDevice(Device):
             cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
         return program, stored
 
-    def _pointee_sizes(
-        self, program: pyopencl.Program, kernels: dict[str, KernelSignature]
-    ) -> dict[str, tuple[int, ...]]:
-        """What the entry points say that store the sizes of the types of each kernel's arguments."""
+    def _require_no_errors(
+        self, translation: Translation, source: str, name: str, build_options: Sequence[str]
+    ) -> None:
+        """Raises what is wrong with all of a translation whose parts are compiled later."""
         import pyopencl as cl
 
-        sizes: dict[str, tuple[int, ...]] = {}
-        for name, signature in kernels.items():
-            count = len(signature.arguments)
-            sizes[name] = ()
-            if count:
-                buffer = self.allocate(4 * count)
-                kernel = cl.Kernel(program, signature.entry_point + SIZES_SUFFIX)
-                kernel.set_args(buffer.handle)
-                cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,)).wait()
-                sizes[name] = tuple(buffer.read(0, 4 * count).view(np.uint32).tolist())
-        return sizes
+        program = cl.Program(self._context, translation.source)
+        try:
+            with _without_compiler_warnings:
+                program.compile(options=list(build_options))
+        except cl.Error as error:
+            log = program.get_build_info(self._handle, cl.program_build_info.LOG)
+            raise _shader_error(f"{error}\n{log}", translation, source, name) from error
+
+    def _pointee_sizes(self, program: pyopencl.Program, signature: KernelSignature) -> tuple[int, ...]:
+        """What the entry point says that stores the sizes of the types of a kernel's arguments."""
+        import pyopencl as cl
+
+        count = len(signature.arguments)
+        if not count:
+            return ()
+        buffer = self.allocate(4 * count)
+        kernel = cl.Kernel(program, signature.entry_point + SIZES_SUFFIX)
+        kernel.set_args(buffer.handle)
+        cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,)).wait()
+        return tuple(buffer.read(0, 4 * count).view(np.uint32).tolist())
 
     def _from_binary(self, binary: bytes | None) -> pyopencl.Program | None:
         if binary is None:

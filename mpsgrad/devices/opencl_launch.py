@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache as once
 from functools import partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,48 +75,57 @@ class OpenCLFunction(Function):
 
 
 class OpenCLLibrary(Library):
-    """The kernels of a program. ``box`` compiles it once more, for threadgroups of several rows; the package's own
-    kernels have none, and run in whole threadgroups only."""
+    """The kernels of a program. ``program`` compiles a part of it, or finds it compiled.
+
+    ``box`` compiles it once more, for threadgroups of several rows; the package's own kernels have none, and run in
+    whole threadgroups only. ``pointee_sizes`` finds them, for functions that need them.
+    """
 
     def __init__(
         self,
-        program: pyopencl.Program,
+        program: Callable[[int], pyopencl.Program],
         launch: Launch,
         signatures: dict[str, KernelSignature],
-        pointee_sizes: dict[str, tuple[int, ...]],
+        pointee_sizes: Callable[[pyopencl.Program, KernelSignature], tuple[int, ...]] | None,
         box: Callable[[], OpenCLLibrary] | None,
     ) -> None:
-        self._program = program
+        self._program = once(program)
         self._launch: Launch = launch
         self._signatures = signatures
         self._pointee_sizes = pointee_sizes
         self._box = once(box) if box is not None else None
         self._functions: dict[str, OpenCLFunction] = {}
+        self._lock = RLock()
 
     @property
     def function_names(self) -> tuple[str, ...]:
         return tuple(self._signatures)
 
     def function(self, name: str) -> OpenCLFunction:
-        function = self._functions.get(name)
-        if function is None:
-            import pyopencl as cl
+        if name not in self._signatures:
+            raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
+        with self._lock:
+            function = self._functions.get(name)
+            if function is None:
+                function = self._functions[name] = self._new_function(self._signatures[name])
+            return function
 
-            if name not in self._signatures:
-                raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
-            signature = self._signatures[name]
-            require_constants(signature)
-            box = partial(self._box_function, name) if self._box is not None else None
-            function = OpenCLFunction(
-                cl.Kernel(self._program, signature.entry_point), signature, self._launch, box
-            )
-            function.pointee_sizes = self._pointee_sizes.get(name)
-            self._functions[name] = function
+    def _new_function(self, signature: KernelSignature) -> OpenCLFunction:
+        import pyopencl as cl
+
+        require_constants(signature)
+        program = self._program(signature.part)
+        box = partial(self._box_function, signature.name) if self._box is not None else None
+        function = OpenCLFunction(cl.Kernel(program, signature.entry_point), signature, self._launch, box)
+        if self._pointee_sizes is not None:
+            function.pointee_sizes = self._pointee_sizes(program, signature)
         return function
 
     def _box_function(self, name: str) -> OpenCLFunction:
         assert self._box is not None
-        return self._box().function(name)
+        with self._lock:
+            library = self._box()
+        return library.function(name)
 
 
 class OpenCLSubmission(Submission):

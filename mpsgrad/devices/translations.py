@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache as once
 from pathlib import Path
 
@@ -32,12 +32,12 @@ _LOADED = time.time_ns()
 class KeptTranslation:
     """``program`` is the name of the compiled program in the cache, ``kernels`` are the signatures by name.
 
-    ``pointee_sizes`` has the bytes of what each kernel's arguments point to, where the driver asked the compiler.
+    ``source`` is the translated text instead, where its parts are compiled at their first use.
     """
 
     program: str
     kernels: dict[str, KernelSignature]
-    pointee_sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    source: str = ""
 
 
 class Includes:
@@ -100,8 +100,7 @@ def load(name: str | None, resolve: Resolve | None) -> KeptTranslation | None:
             if _digest(resolve(included, quoted) if resolve is not None else None) != digest:
                 return None
         kernels = [_signature(signature) for signature in entry["kernels"]]
-        sizes = {str(kernel): tuple(map(int, each)) for kernel, each in entry["pointee_sizes"].items()}
-        return KeptTranslation(str(entry["program"]), {kernel.name: kernel for kernel in kernels}, sizes)
+        return KeptTranslation(str(entry["program"]), {kernel.name: kernel for kernel in kernels}, str(entry["source"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -115,7 +114,7 @@ def store(name: str | None, kept: KeptTranslation, includes: Includes) -> None:
         "program": kept.program,
         "includes": includes.found,
         "kernels": kernels,
-        "pointee_sizes": kept.pointee_sizes,
+        "source": kept.source,
     }
     cache.store(name, json.dumps(entry).encode())
 

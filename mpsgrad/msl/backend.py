@@ -73,6 +73,8 @@ class Backend(ABC):
     """The scalar types that are classes of the library."""
     most_threadgroup_bytes: int | None = None
     """What a kernel's threadgroup variables may have together, or None; launches ask for the memory of more."""
+    is_compiled_in_parts = False
+    """Whether the kernels of a long program are compiled one after the other, at their first use."""
     definitions: Mapping[str, str] = {}
     """Macros by which a program can tell the target."""
 

@@ -113,9 +113,10 @@ class Program:
     """The outline of a source, as token indices.
 
     ``functions`` maps each function's name to the ranges of its bodies. A head is a function's start, the bracket that
-    opens its parameters, and its end; a member function's has its class before them. ``constructors`` are the brackets
-    in the heads of those. ``pointer_types`` has what the names of pointers stand for. ``variables`` are declarations at
-    program scope that define no function or type.
+    opens its parameters, and its end; a member function's has its class before them. ``has_prototypes`` says that a
+    function is declared where it has no body. ``constructors`` are the brackets in the heads of those.
+    ``pointer_types`` has what the names of pointers stand for. ``variables`` are declarations at program scope that
+    define no function or type.
     """
 
     tokens: list[Token]
@@ -124,6 +125,7 @@ class Program:
     functions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     function_heads: list[tuple[int, int, int]] = field(default_factory=list)
     member_heads: list[tuple[int, int, int, int]] = field(default_factory=list)
+    has_prototypes: bool = False
     constructors: set[int] = field(default_factory=set)
     pointer_types: dict[str, list[Token]] = field(default_factory=dict)
     variables: list[tuple[int, int]] = field(default_factory=list)
@@ -353,6 +355,8 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
         name = tokens[parameters[0] - 1].text
         program.functions.setdefault(name, []).append(body)
         program.function_heads.append((start, parameters[0], body[1] + 1))
+    elif parameters is not None and not (explicit or initialised or is_class):
+        program.has_prototypes |= tokens[head].text not in ("using", "typedef", "static_assert")
     elif is_class:
         _read_members(program, head, stop)
     return stop
@@ -372,6 +376,7 @@ def _read_members(program: Program, start: int, end: int) -> None:
     classes = {
         tokens[index + 1].text for index in range(start, end) if tokens[index].text in ("struct", "class", "union")
     }
+    end_of_body = start
     for index in range(start, end):
         is_operator = "operator" in (tokens[index - 2].text, tokens[index - 3].text)
         if tokens[index].text != "(" or not (tokens[index - 1].kind == IDENTIFIER or is_operator):
@@ -385,6 +390,7 @@ def _read_members(program: Program, start: int, end: int) -> None:
             position = _end_of_initialisers(tokens, position, end)
         if position < end and tokens[position].text == "{":
             body = (position, matching(tokens, position, end))
+            end_of_body = max(end_of_body, body[1])
             program.functions.setdefault(tokens[index - 1].text, []).append(body)
             first = index - 1
             while first > start and tokens[first - 1].text not in (";", "{", "}", ":"):
@@ -392,6 +398,8 @@ def _read_members(program: Program, start: int, end: int) -> None:
             program.member_heads.append((start, first, index, body[1] + 1))
             if is_constructor:
                 program.constructors.add(index)
+        elif _text(tokens, position) == ";" and index > end_of_body:
+            program.has_prototypes = True
 
 
 def _end_of_initialisers(tokens: Sequence[Token], colon: int, end: int) -> int:

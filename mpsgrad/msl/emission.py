@@ -24,7 +24,7 @@ def emit(tokens: Sequence[Token], filename: str, prelude: str) -> tuple[str, Shi
         text = token.text
         if not text:
             continue
-        if token.kind == "pragma":
+        if token.kind in ("pragma", "part"):
             if column > 1:
                 parts.append("\n")
             parts += [_directive(token.line, token.file), text, "\n", _directive(token.line + 1, token.file)]

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
-from mpsgrad.msl.backend import SIMD_ATTRIBUTES, Backend, position_dimensions
+from mpsgrad.msl.backend import Backend, position_dimensions
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Instantiation, Kernel, Parameter, Program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.kernel_parameters import KernelParameters, position_attribute
 from mpsgrad.msl.library_names import SCALAR_OR_VECTOR, LibraryNames
+from mpsgrad.msl.parts import in_part
+from mpsgrad.msl.reach import Reach
 from mpsgrad.msl.rewriting import Rewriter
-from mpsgrad.msl.signature import Argument, KernelSignature, Launch
+from mpsgrad.msl.signature import WHOLE, Argument, KernelSignature, Launch
 from mpsgrad.msl.threadgroup_memory import with_memory_of_launches
 from mpsgrad.msl.threadgroup_variables import with_outer_threadgroup_variables
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, STRING, Token, error, matching, spell
-
-_SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
 
 
 class EntryPoints:
     """Writes the kernel functions of one program for one target.
 
-    ``signatures`` has those that are written, by name. ``functions_passed`` are functions that are template arguments,
-    ``checked`` is the name of the only kernel function to be written, None for all.
+    ``signatures`` has those that are written, by name. ``reach`` knows what they use, ``parts`` in which part of the
+    translation those are that begin at a token, and ``checked`` is the name of the only kernel function to be written,
+    None for all.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class EntryPoints:
         rewriter: Rewriter,
         function_constants: FunctionConstants,
         launch: Launch,
-        functions_passed: set[str],
+        reach: Reach,
+        parts: Mapping[int, int],
         checked: str | None,
     ) -> None:
         self.signatures: dict[str, KernelSignature] = {}
@@ -48,7 +49,8 @@ class EntryPoints:
         self._function_constants = function_constants
         self._launch = launch
         self._launch_parameter = backend.launch_parameter(launch)[1]
-        self._functions_passed = functions_passed
+        self._reach = reach
+        self._parts = parts
         self._checked = checked
         self._parameters = KernelParameters(program)
         self._templates = {
@@ -68,7 +70,9 @@ class EntryPoints:
         if self._checked not in (None, name):
             return []
         self._refuse_twice(name, kernel.name)
-        return self._function(kernel, name, self._unique("_".join(path)), {})
+        part = self._parts.get(kernel.start, WHOLE)
+        function = self._function(kernel, name, self._unique("_".join(path)), {}, part)
+        return in_part(part, function, self._tokens[kernel.start], self._tokens[kernel.body_close])
 
     def instantiation(self, instantiation: Instantiation) -> list[Token]:
         """The tokens for an explicit instantiation of a template: a namespace where the template's parameters are
@@ -88,8 +92,9 @@ class EntryPoints:
         for token in opening + bindings:
             token.spaced = True
         self._refuse_twice(looked_up, name)
-        function = self._function(kernel, looked_up, entry_point, substitution)
-        return [*opening, *bindings, *function, name.replaced("}")]
+        part = self._parts.get(instantiation.start, WHOLE)
+        function = self._function(kernel, looked_up, entry_point, substitution, part)
+        return in_part(part, [*opening, *bindings, *function, name.replaced("}")], name, name)
 
     def _template_declaration(self, kernel: Kernel) -> list[Token]:
         """The template without its body, so that ``decltype(name<T>)`` still means something."""
@@ -153,16 +158,14 @@ class EntryPoints:
         return unique
 
     def _function(
-        self, kernel: Kernel, name: str, entry_point: str, substitution: Mapping[str, str]
+        self, kernel: Kernel, name: str, entry_point: str, substitution: Mapping[str, str], part: int
     ) -> list[Token]:
         """The tokens of one entry point; notes its signature."""
         tokens = self._tokens
         self._place = tokens[kernel.body_open]
         threadgroup_size = self._parameters.threadgroup_size(kernel, substitution)
-        simd_names = self._simd_names(kernel)
-        uses_simdgroups = bool(simd_names) or any(
-            attribute.name in SIMD_ATTRIBUTES for parameter in kernel.parameters for attribute in parameter.attributes
-        )
+        simd_names = self._reach.simd_names(kernel)
+        uses_simdgroups = self._reach.uses_simdgroups(kernel)
         prologue: list[Token] = []
         arguments: list[tuple[Argument, Parameter]] = []
         for argument, parameter in self._parameters.arguments(kernel, substitution):
@@ -205,6 +208,7 @@ class EntryPoints:
             uses_simdgroups=uses_simdgroups,
             unset_constants=self._unset_constants(kernel),
             threadgroup_bytes=threadgroup_bytes,
+            part=part,
         )
         is_exact = threadgroup_size is not None and flat and self._launch == "whole"
         head = self._complete_types(arguments)
@@ -305,40 +309,7 @@ class EntryPoints:
     def _unset_constants(self, kernel: Kernel) -> tuple[str, ...]:
         """The function constants without a value that ``kernel`` uses, itself or through what it names."""
         unset = self._function_constants.unset
-        return tuple(sorted(unset & self._reached(kernel))) if unset else ()
-
-    def _reached(self, kernel: Kernel) -> set[str]:
-        """The names in ``kernel``, in the functions that it calls, and in the constants that these are made of."""
-        tokens = self._tokens
-        variables: dict[str, list[tuple[int, int]]] = {}
-        for start, stop in self._program.variables:
-            for token, following in pairwise(tokens[start:stop]):
-                if token.kind == IDENTIFIER and following.text in ("=", "[", "{", ";", ","):
-                    variables.setdefault(token.text, []).append((start, stop))
-                    break
-        return self._named([(kernel.start, kernel.body_close)], variables)
-
-    def _simd_names(self, kernel: Kernel) -> set[str]:
-        """The functions and types of simdgroups and quadgroups that ``kernel`` uses, itself or in what it calls."""
-        parts = [(kernel.body_open, kernel.body_close)]
-        if any(parameter.is_function for parameter in kernel.template or ()):
-            parts += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
-        return {name for name in self._named(parts, {}) if _SIMD_NAME.match(name)}
-
-    def _named(
-        self, parts: Iterable[tuple[int, int]], variables: Mapping[str, Sequence[tuple[int, int]]]
-    ) -> set[str]:
-        """The names in ``parts`` of the program, in the functions that these name, and in such ``variables``."""
-        seen: set[str] = set()
-        todo = list(parts)
-        while todo:
-            start, end = todo.pop()
-            for token in self._tokens[start:end]:
-                if token.kind == IDENTIFIER and token.text not in seen:
-                    seen.add(token.text)
-                    todo += self._program.functions.get(token.text, ())
-                    todo += variables.get(token.text, ())
-        return seen
+        return tuple(sorted(unset & self._reach.names_and_constants(kernel))) if unset else ()
 
 
 def _positions(kernel: Kernel) -> list[tuple[Parameter, str, int]]:

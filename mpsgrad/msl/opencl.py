@@ -123,6 +123,7 @@ class OpenCLBackend(Backend):
     has_wrapping_shifts = True
     has_case_ranges = True
     class_scalars = frozenset({"bfloat"})
+    is_compiled_in_parts = True
 
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:
         lines = ['#pragma clang diagnostic ignored "-Wc++11-narrowing"\n']

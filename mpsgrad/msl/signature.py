@@ -12,6 +12,11 @@ AddressSpace = Literal["device", "constant", "threadgroup"]
 Target = Literal["opencl", "cuda"]
 Launch = Literal["whole", "row", "box"]
 
+PART_MACRO = "PART_MTL"
+"""The macro whose value is the number of the only part of a translation that is to be compiled."""
+WHOLE = 0
+"""The part of functions in a translation that is not divided."""
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionConstant:
@@ -54,7 +59,7 @@ class KernelSignature:
     ``threadgroup_size`` is ``[[max_total_threads_per_threadgroup(N)]]``, or None. ``line`` is where the kernel's name
     stands in ``file``. ``unset_constants`` are function constants that it uses without asking whether they are defined,
     and that have no value. Its threadgroup variables have ``threadgroup_bytes`` in memory that a launch has to ask for,
-    before those of its arguments.
+    before those of its arguments. ``part`` is the part of the translation that it is in, see ``mpsgrad.msl.parts``.
     """
 
     name: str
@@ -66,6 +71,7 @@ class KernelSignature:
     uses_simdgroups: bool
     unset_constants: tuple[str, ...] = ()
     threadgroup_bytes: int = 0
+    part: int = WHOLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,9 @@ from mpsgrad.msl.instrument import functions_with_barriers, instrument, member_t
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.overloads import Overloads, Piece
+from mpsgrad.msl.parts import parts_of
 from mpsgrad.msl.preprocessor import Preprocessor
+from mpsgrad.msl.reach import Reach
 from mpsgrad.msl.refusals import refuse_function_pointers, refuse_pointers_in_buffers, refuse_unsupported
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
@@ -132,8 +134,18 @@ class _Translator:
             for place in functions_with_barriers(program):
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
+        reach = Reach(program, self._passed.functions)
+        divides = backend.is_compiled_in_parts and launch != "whole" and checked is None
         self._entry_points = EntryPoints(
-            program, backend, self._names, self._rewriter, constants, launch, self._passed.functions, checked
+            program,
+            backend,
+            self._names,
+            self._rewriter,
+            constants,
+            launch,
+            reach,
+            parts_of(program, reach) if divides else {},
+            checked,
         )
 
     def translation(self, members_in_checks: Sequence[str]) -> Translation:

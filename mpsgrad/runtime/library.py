@@ -188,8 +188,9 @@ class KernelLibrary:
     def function(self, name: str) -> KernelFunction:
         """The kernel function called ``name``.
 
-        Raises ``KeyError`` with the names that exist, and ``FormatError`` if it uses function constants that were given
-        no value.
+        On CPUs the functions of a long source are compiled at their first use, here. Raises ``KeyError`` with the names
+        that exist, ``FormatError`` if it uses function constants that were given no value, and ``ShaderError`` for what
+        only the last steps of the device's compiler refuse then.
         """
         return KernelFunction(self.device, self._library.function(name), self._origin)
 
