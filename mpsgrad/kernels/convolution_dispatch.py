@@ -10,6 +10,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.kernels import convolution_gather as gather
 from mpsgrad.kernels import convolution_packing as packing
+from mpsgrad.kernels import convolution_patches as patches
 from mpsgrad.kernels import convolution_sums
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
@@ -115,6 +116,8 @@ def _add_gather(
             )
             return
         plan = tiles.plan_gather(*geometry, *where, rounds=numbers.rounds)
+    else:
+        plan = patches.plan_gather(*geometry, numbers.metal_type, tunables(device.tuning))
     if plan is None:
         packs_all = is_gradient and numbers.packs_all
         plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)
@@ -220,6 +223,8 @@ def add_gradient_weights(
             _add_steps(command_buffer, by_winograd, **images, weights=for_weights, biases=for_biases)
             return
         plan = tiles.plan_weights(*geometry, *where)
+    else:
+        plan = patches.plan_weights(*geometry, numbers.metal_type, tunables(device.tuning))
     if plan is None:
         plan = weights_gradient.plan(*geometry, numbers.metal_type, tunables(device.tuning))
     partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)

@@ -258,16 +258,16 @@ def _folded_taps(axis: WindowAxis, is_gradient: bool, fold: int) -> tuple[int, i
 
 
 def _best_fold(
-    x: WindowAxis, y: WindowAxis, is_gradient: bool, size: tuple[int, int], channels: int
+    x: WindowAxis, y: WindowAxis, is_gradient: bool, size: tuple[int, int], channels: int, lanes: int
 ) -> tuple[int, int] | None:
     """How many neighbouring pixels along x and y to join in the lanes, or None if joining does not pay.
 
-    The measure is how many taps a simdgroup multiplies for each destination pixel.
+    The measure is how many taps ``lanes`` lanes multiply for each destination pixel.
     """
     multiple_x, multiple_y = (x.stride, y.stride) if is_gradient else (1, 1)
     plain = x.taps * y.taps / (multiple_x * multiple_y)
     best, fewest = None, 0.9 * plain
-    largest = LANES // channels
+    largest = lanes // channels
     for fold_y in range(multiple_y, min(largest, size[1] + multiple_y) + 1, multiple_y):
         taps_y = _folded_taps(y, is_gradient, fold_y)[1]
         for fold_x in range(multiple_x, min(largest // fold_y, size[0] + multiple_x) + 1, multiple_x):
@@ -306,11 +306,13 @@ def gather(
     replicates: bool,
     *,
     packs_all: bool = False,
+    lanes: int = LANES,
 ) -> Gather:
     """What gives the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
 
     The first tap of window ``i`` is at ``origin + stride * i``, counted for a gradient from pixel 0 of ``destination``.
-    With ``packs_all`` the weights of large fully connected layers are packed too.
+    With ``packs_all`` the weights of large fully connected layers are packed too. ``lanes`` are those that few channels
+    should fill.
     """
     source_image, result = (destination, source) if is_gradient else (source, destination)
     biases = destination[6]
@@ -331,8 +333,8 @@ def gather(
     size_x, size_y = destination[4:6]
     axis_x, axis_y = _plain_axis(x, is_gradient, size_x), _plain_axis(y, is_gradient, size_y)
     kernel, merged = "convolution_depthwise" if is_depthwise else "convolution_dense", 1
-    if not is_depthwise and outputs <= LANES // 2:
-        fold = _best_fold(x, y, is_gradient, (size_x, size_y), outputs)
+    if not is_depthwise and outputs <= lanes // 2:
+        fold = _best_fold(x, y, is_gradient, (size_x, size_y), outputs, lanes)
         if fold is not None:
             kernel = "convolution_fold"
             axis_x = _folded_axis(x, is_gradient, size_x, fold[0])
@@ -347,8 +349,8 @@ def gather(
             kernel = "convolution_point"
             source, destination = row_of_sources, row_of_results
             axis_x, axis_y = axis_x._replace(size=destination[4]), axis_y._replace(size=1)
-    lanes = fold_channels * axis_x.fold * axis_y.fold
-    blocks_per_group = ceiling_divide(lanes, LANES)
+    used_lanes = fold_channels * axis_x.fold * axis_y.fold
+    blocks_per_group = ceiling_divide(used_lanes, LANES)
     if is_depthwise:
         blocks_per_group = ceiling_divide(blocks_per_group, DEPTHWISE_BLOCKS) * DEPTHWISE_BLOCKS
     runs = packed_groups * blocks_per_group * axis_x.taps * axis_y.taps
@@ -375,7 +377,7 @@ def gather(
         "x": pack_axes[0],
         "y": pack_axes[1],
         "blocks_per_group": blocks_per_group,
-        "outputs": lanes,
+        "outputs": used_lanes,
         "channels": channels,
         "user_outputs": user_outputs,
         "user_inputs": user_inputs,
@@ -405,7 +407,7 @@ def gather(
         packing,
         pack_fields,
         channels=channels,
-        lanes=lanes,
+        lanes=used_lanes,
         fold_channels=fold_channels,
         groups=packed_groups,
         blocks_per_group=blocks_per_group,

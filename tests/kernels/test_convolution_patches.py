@@ -1,0 +1,113 @@
+"""Convolutions of few channels on CPUs whose threads copy what their windows read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from test_convolution import run
+from test_convolution_variants import SINGLE, make, names, shaped_layers
+
+import mpsgrad as mg
+from mpsgrad.kernels import convolution, convolution_patches
+from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.testing import assert_within
+from mpsgrad.tunables import tunables
+
+pytestmark = pytest.mark.skipif(
+    not tunables(mg.default_device().tuning).convolution_by_eights, reason="for CPUs whose registers hold eight floats"
+)
+
+# (name, layer's arguments, which of the forward kernel, the data gradient and the weight gradient copy patches)
+CASES = [
+    ("from_one", ((9, 11), 1, 6, (5, 5)), {"padding": (2, 2)}, (True, True, True)),
+    ("from_three", ((10, 13), 3, 16, (3, 3)), {"padding": (1, 1)}, (True, True, True)),
+    ("to_three_blocks", ((5, 30), 4, 37, (3, 2)), {"padding": (1, 0)}, (True, False, True)),
+    ("to_few_in_both_directions", ((9, 8), 5, 3, (4, 1)), {"padding": (2, 0)}, (True, True, True)),
+    ("stride", ((14, 17), 3, 10, (3, 5)), {"stride": (2, 3), "padding": (1, 2)}, (True, False, True)),
+    ("dilated_rows", ((11, 9), 2, 9, (3, 3)), {"dilation": (3, 1), "padding": (3, 1)}, (True, True, True)),
+    ("dilated_columns", ((9, 11), 2, 9, (3, 3)), {"dilation": (1, 2)}, (False, True, False)),
+    ("one_pixel", ((5, 7), 3, 20, SINGLE), {"stride": (2, 2)}, (True, False, True)),
+    ("replicated", ((6, 7), 3, 9, (3, 4)), {"padding": (2, 3), "edge": "clamp"}, (True, False, True)),
+    ("window_above_image", ((2, 3), 2, 17, (5, 7)), {"padding": (3, 4)}, (True, False, True)),
+    ("long_rows", ((2, 400), 7, 8, (3, 3)), {"padding": (1, 1), "images": 1}, (True, True, True)),
+    ("many_images", ((6, 5), 3, 8, (3, 3)), {"padding": (1, 1), "images": 70}, (True, True, True)),
+    ("large_window", ((9, 9), 4, 8, (7, 7)), {"padding": (3, 3)}, (False, False, True)),
+    ("larger_window", ((9, 9), 6, 8, (7, 7)), {"padding": (3, 3)}, (False, False, False)),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_tiles() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
+        yield
+
+
+@pytest.mark.parametrize(("arguments", "options", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_each_case_against_the_references(arguments, options, expected):
+    layer = make(*arguments, **options)
+    assert tuple(name == "patches" for name in names(layer)) == expected
+    y, dx, state = run(layer)
+    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
+    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    layer.check_state(state)
+    for _ in range(3):
+        again_y, again_dx, again = run(layer)
+        assert np.array_equal(again_y, y) and np.array_equal(again_dx, dx), "other bits on another run"
+        assert np.array_equal(again.gradient_for_weights, state.gradient_for_weights)
+        assert np.array_equal(again.gradient_for_biases, state.gradient_for_biases)
+
+
+@given(shaped_layers())
+@settings(max_examples=40)
+def test_shaped_layers_against_the_references(layer):
+    y, dx, state = run(layer)
+    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
+    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    layer.check_state(state)
+
+
+@pytest.mark.parametrize(("arguments", "options", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_only_the_clip_rectangle_is_written(arguments, options, expected):
+    """Channels 8 and up of a clip rectangle of a larger result; the rest stays."""
+    layer = make(*arguments, **options)
+    images, height, width, outputs = layer.result_shape
+    random = np.random.default_rng(1)
+    background = random.standard_normal((images, height + 3, width + 2, outputs + 9)).astype(np.float32)
+    incoming = background.copy()
+    part = (slice(None), slice(2, 2 + height), slice(1, 1 + width), slice(8, 8 + outputs))
+    incoming[part] = layer.gradient
+    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
+    kernel.clip_rect = mg.Region(mg.Origin(1, 2, 0), mg.Size(width, height, images))
+    kernel.destination_feature_channel_offset = 8
+    source, result = mg.Image.from_array(layer.source), mg.Image.from_array(background)
+    state = kernel.result_state(source, destination_image=result)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=result, destination_state=state)
+        dx = gradient_kernel.encode(commands, mg.Image.from_array(incoming), source, state)
+    values = np.array(result)
+    assert_within(values[part], layer.expected(), layer.forward_bound(), name="result")
+    values[part] = background[part]
+    assert np.array_equal(values, background), "pixels or channels outside the clip rectangle changed"
+    assert_within(np.asarray(dx), layer.expected_data(), layer.data_bound(), name="gradient for the source")
+    layer.check_state(state)
+
+
+@pytest.mark.parametrize("threads", [1, 256])
+def test_any_number_of_splits_adds_to_what_a_state_holds(monkeypatch, threads):
+    monkeypatch.setattr(convolution_patches, "THREADS_WANTED", threads)
+    convolution_patches.plan_weights.cache_clear()
+    layer = make((13, 15), 3, 20, (3, 3), padding=(1, 1), images=3)
+    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
+    gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
+    source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
+    state = kernel.result_state(source, destination_image=gradient)
+    with mg.CommandBuffer() as commands:
+        gradient_kernel.encode(commands, gradient._images(0, 1), source._images(0, 1), state)
+        gradient_kernel.encode(commands, gradient._images(1, 2), source._images(1, 2), state)
+        assert ("sum_of_splits" in [each.function.name for each in commands._dispatches]) == (threads > 1)
+    layer.check_state(state)
+    convolution_patches.plan_weights.cache_clear()
