@@ -114,7 +114,7 @@ def kernels() -> set[str]:
 
     found: set[str] = set()
     for family in families().values():
-        for dtype in family.dtypes:
+        for dtype in family.dtypes if "nvidia" in family.device_families else ():
             source = family.render(dtype, "nvidia").with_line_directives()
             found |= {described(each) for each in translate(source, "cuda").kernels.values()}
     return found

@@ -62,9 +62,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints a row for each kernel; status 2 for a family or an architecture that there is not."""
-    unknown = [name for name in arguments.names if name not in families()]
+    for_gpus = {name: family for name, family in families().items() if DEVICE_FAMILY in family.device_families}
+    unknown = [name for name in arguments.names if name not in for_gpus]
     if unknown:
-        print(f"mpsgrad report: there is no family {unknown[0]!r}; there are {', '.join(families())}", file=sys.stderr)
+        print(
+            f"mpsgrad report: there is no family {unknown[0]!r} for NVIDIA GPUs; there are {', '.join(for_gpus)}",
+            file=sys.stderr,
+        )
         return 2
     known = [architecture_name(number) for number in architectures()]
     if arguments.architecture not in known:
@@ -73,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 2
-    rows = reports([families()[name] for name in arguments.names or families()], arguments.architecture)
+    rows = reports([for_gpus[name] for name in arguments.names or for_gpus], arguments.architecture)
     if arguments.json:
         kernels = [{**dataclasses.asdict(row), **dataclasses.asdict(row.usage)} for row in rows]
         for kernel in kernels:

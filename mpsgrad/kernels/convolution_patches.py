@@ -35,9 +35,12 @@ PARAMETERS = ParameterStruct(
     outputs="int",
     fold_channels="int",
     blocks="int",
-    blocks_per_thread="int",
+    blocks_per_part="int",
+    parts="int",
     part_pixels="int",
+    parts_x="int",
     part_rows="int",
+    parts_y="int",
     biases="int",
     replicates="int",
 )
@@ -51,9 +54,9 @@ FAMILY = ShaderFamily(
         "part_pixels": PART_PIXELS,
         "sum_rows": SUM_ROWS,
     },
-    measured=lambda numbers: {"by_eights": bool(numbers.convolution_by_eights)},
     dtypes=("float",),
     ahead_of_time=False,
+    device_families=("cpu",),
 )
 
 
@@ -91,9 +94,11 @@ def plan_gather(
         columns = (width - 1) * x.stride + x.taps
         height = _most_windows(y.taps, y.stride, PATCH_VALUES // (columns * source[6]))
         height = max(1, min(height, y.size, PART_PIXELS // width, destination[7] * y.size // THREADS_WANTED))
-    parts = ceiling_divide(x.size, width) * ceiling_divide(y.size, height) * destination[7]
+    parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
+    image_parts = parts_x * parts_y * destination[7]
     blocks = ceiling_divide(gathered.lanes, EIGHTS_CHANNELS)
-    blocks_per_thread = blocks if parts >= THREADS_WANTED else 1
+    blocks_per_part = blocks if image_parts >= THREADS_WANTED else 1
+    parts = ceiling_divide(blocks, blocks_per_part)
     parameters = PARAMETERS.pack(
         source=source,
         destination=destination,
@@ -102,14 +107,16 @@ def plan_gather(
         outputs=gathered.lanes,
         fold_channels=gathered.fold_channels,
         blocks=blocks,
-        blocks_per_thread=blocks_per_thread,
+        blocks_per_part=blocks_per_part,
+        parts=parts,
         part_pixels=width,
+        parts_x=parts_x,
         part_rows=height,
+        parts_y=parts_y,
         biases=gathered.biases,
         replicates=int(replicates),
     )
-    threads = ceiling_divide(blocks, blocks_per_thread) * parts
-    return convolution_gather.Plan(FAMILY, "convolution_patches", threads, parameters, gathered.packing)
+    return convolution_gather.Plan(FAMILY, "convolution_patches", parts * image_parts, parameters, gathered.packing)
 
 
 @lru_cache(maxsize=4096)

@@ -16,6 +16,7 @@ from mpsgrad.shader import families
 MOST_SPILLED_BYTES = 32
 """What a thread of our own kernels may store of its registers to memory: a few values that are needed late."""
 SHADERS = [(family, dtype) for family in families().values() for dtype in family.dtypes]
+FOR_CUDA = [(family, dtype) for family, dtype in SHADERS if "nvidia" in family.device_families]
 
 EVERY_CONSTRUCT = (
     LIBRARY
@@ -66,7 +67,7 @@ def test_own_shaders_keep_the_rules(family, dtype) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("family", "dtype"), SHADERS, ids=lambda v: v if isinstance(v, str) else v.name)
+@pytest.mark.parametrize(("family", "dtype"), FOR_CUDA, ids=lambda v: v if isinstance(v, str) else v.name)
 def test_own_shaders_compile_for_cuda(family, dtype) -> None:
     """As fast as the compiler can, which leaves most of what it does for speed to the nightly run."""
     source = family.render(dtype, "nvidia").with_line_directives()
@@ -78,7 +79,7 @@ def test_own_shaders_compile_for_cuda(family, dtype) -> None:
 
 @pytest.mark.nightly
 @needs_compiler
-@pytest.mark.parametrize(("family", "dtype"), SHADERS, ids=lambda v: v if isinstance(v, str) else v.name)
+@pytest.mark.parametrize(("family", "dtype"), FOR_CUDA, ids=lambda v: v if isinstance(v, str) else v.name)
 def test_own_shaders_stay_in_registers(family, dtype) -> None:
     rows = report(family, dtype, ARCHITECTURE)
     assert rows
