@@ -121,6 +121,19 @@ def streaming_pixels_per_row(channels: int) -> int:
     return even * -(-256 // (channels * even))
 
 
+SUMMED_COLUMNS, STREAMED_COLUMNS, MOST_SUMMED_COLUMNS = 64, 256, 1024
+"""About so many columns are to be in a row where pixels have to be joined for whole eights of columns. Sums of more than
+``MOST_SUMMED_COLUMNS`` would not stay in the nearest cache."""
+
+
+@lru_cache(maxsize=512)
+def pixels_of_whole_eights(pixels: int, channels: int, columns: int) -> int | None:
+    """How many of ``pixels`` to join to rows of whole eights of about ``columns`` columns, so that none is left over."""
+    fewest = 8 // math.gcd(channels, 8)
+    most = max(1, columns // (channels * fewest))
+    return next((fewest * count for count in range(most, 0, -1) if pixels % (fewest * count) == 0), None)
+
+
 class Encoder(ABC):
     """Adds the dispatches of one encode: what all its kernels share."""
 
@@ -217,8 +230,16 @@ class _SimdgroupEncoder(Encoder):
     """For CPUs: a simdgroup owns a chunk of rows."""
 
     def _work(self, names: tuple[str, ...], layouts: tuple[Layout, ...], adds_up: bool = True) -> ChunkedRows:
+        numbers = tunables(self.device.tuning)
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
-        return chunked_rows(names, layouts, pixels_per_row, tunables(self.device.tuning), adds_up)
+        work = chunked_rows(names, layouts, pixels_per_row, numbers, adds_up)
+        if self.metal_type == "float" and not _has_whole_eights(work):
+            columns = SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS
+            joined = pixels_of_whole_eights(rows_of(layouts[0]), self.channels, columns)
+            if joined is not None and not (adds_up and joined * self.channels > MOST_SUMMED_COLUMNS):
+                by_eights = chunked_rows(names, layouts, joined, numbers, adds_up)
+                return by_eights if _has_whole_eights(by_eights) else work
+        return work
 
     def _parameters(
         self,
@@ -242,8 +263,13 @@ class _SimdgroupEncoder(Encoder):
             )
         )
 
-    def _sums_by_eights(self, work: ChunkedRows) -> bool:
-        return self.metal_type == "float" and self.channels % 8 == 0 and work.parameters["tail"] == 0
+    def _by_eights(self, work: ChunkedRows) -> bool:
+        return self.metal_type == "float" and _has_whole_eights(work)
+
+    def _partial(self, work: ChunkedRows) -> list[Buffer]:
+        """Memory for the two results of each chunk, and behind them for the channels' numbers repeated for columns."""
+        count = work.chunks * work.columns
+        return [self.scratch(count), self.scratch(count if work.columns == self.channels else 2 * count)]
 
     def _add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
         self.add(function_name, -(-threads // self.function(function_name).threadgroup_size), *buffers)
@@ -251,9 +277,9 @@ class _SimdgroupEncoder(Encoder):
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
         work = self._work(("source",), (layout,))
         _, _, _, _, width, height, _, images = layout
-        partial = [self.scratch(work.chunks * work.columns) for _ in range(2)]
+        partial = self._partial(work)
         parameters = self._parameters(work, pixels=width * height * images, previous=previous)
-        if self._sums_by_eights(work):
+        if self._by_eights(work):
             self._add("batch_statistics_of_eights", work.chunks, source.buffer, *partial, parameters)
         else:
             self._add("batch_statistics", work.threads, source.buffer, *partial, parameters)
@@ -268,11 +294,11 @@ class _SimdgroupEncoder(Encoder):
         previous: int,
     ) -> None:
         work = self._work(("gradient", "source"), layouts)
-        partial = [self.scratch(work.chunks * work.columns) for _ in range(2)]
+        partial = self._partial(work)
         parameters = self._parameters(work, previous=previous)
         sources = [image.buffer for image in images]
         sums = "normalization_gradient_sums"
-        if self._sums_by_eights(work):
+        if self._by_eights(work):
             is_plain = self.neuron.neuron_type is NeuronType.NONE
             coefficients = self.mean if is_plain else self._coefficients(work, parameters)
             self._add(f"{sums}_of_eights", work.chunks, *sources, coefficients, *partial, parameters)
@@ -323,9 +349,14 @@ class _SimdgroupEncoder(Encoder):
         parameters = self._parameters(work, pixels=pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds)
         table = self._coefficients(work, parameters, gradients)
         *sources, destination = buffers
-        if self.metal_type == "float" and work.columns % 8 == 0 and work.parameters["tail"] == 0:
+        if self._by_eights(work):
             function_name += "_of_eights"
         self._add(function_name, work.threads, *sources, table, destination, parameters)
+
+
+def _has_whole_eights(work: ChunkedRows) -> bool:
+    """Whether every row has them, and no pixel is left over."""
+    return work.columns % 8 == 0 and work.parameters["tail"] == 0
 
 
 def _statistics_and_coefficients(both: Function, merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
