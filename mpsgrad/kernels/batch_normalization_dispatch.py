@@ -122,13 +122,13 @@ def streaming_pixels_per_row(channels: int) -> int:
 
 
 SUMMED_COLUMNS, STREAMED_COLUMNS, MOST_SUMMED_COLUMNS = 64, 256, 1024
-"""About so many columns are to be in a row where pixels have to be joined for whole eights of columns. Sums of more than
-``MOST_SUMMED_COLUMNS`` would not stay in the nearest cache."""
+"""About so many columns are to be in a row where pixels have to be joined for whole eights of columns. Sums of more
+than ``MOST_SUMMED_COLUMNS`` would not stay in the nearest cache."""
 
 
 @lru_cache(maxsize=512)
 def pixels_of_whole_eights(pixels: int, channels: int, columns: int) -> int | None:
-    """How many of ``pixels`` to join to rows of whole eights of about ``columns`` columns, so that none is left over."""
+    """So many ``pixels`` to join to rows of whole eights of about ``columns`` columns, so that none is left over."""
     fewest = 8 // math.gcd(channels, 8)
     most = max(1, columns // (channels * fewest))
     return next((fewest * count for count in range(most, 0, -1) if pixels % (fewest * count) == 0), None)

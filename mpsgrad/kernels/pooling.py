@@ -114,7 +114,8 @@ def _add_dispatch(
     struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
     layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
     has_vectors = blocks or "gradient" not in name
-    walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_vectors)
+    has_eights = has_vectors or name.startswith("pooling_average")
+    walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_eights)
     function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     threads = threads_of(walk, parameters["destination"], *size)
