@@ -55,6 +55,9 @@ the way."""
 ELEMENTS_AHEAD = 128
 """So far ahead two cores read memory fastest: a page ahead costs up to a seventh, none at all up to an eighth."""
 
+CONSTANT_DERIVATIVES = NeuronType.NONE, NeuronType.LINEAR
+"""Gradients of these do not read the source."""
+
 PARAMETERS = ParameterStruct(
     "NeuronParameters",
     gradient=IMAGE_LAYOUT,
@@ -81,6 +84,7 @@ def _family(name: str) -> ShaderFamily:
             "by_eights": False,
             "threads_of_eights": THREADS_OF_EIGHTS,
             "elements_ahead": ELEMENTS_AHEAD,
+            "constant_derivatives": tuple(NEURON_TYPE_NAMES[kind] for kind in CONSTANT_DERIVATIVES),
             "vector_threads": VECTOR_THREADS,
             "vectors_at_once": VECTORS_AT_ONCE,
             "calls_functions": True,
@@ -143,6 +147,8 @@ def _add_dispatches(
     numbers = tunables(device.tuning)
     elements = numbers.neuron_elements_per_simdgroup
     channels = layout[6]
+    is_constant = len(operands) == 2 and descriptor.neuron_type in CONSTANT_DERIVATIVES
+    read = 1 if is_constant else len(operands)
     slopes: tuple[Buffer, ...] = ()
     if descriptor.neuron_type is NeuronType.PRELU:
         slopes = (descriptor.slope_table(device, channels),)
@@ -175,7 +181,7 @@ def _add_dispatches(
             chunks=chunks,
             pixels_per_simdgroup=pixels_per_simdgroup,
             elements_per_thread=share,
-            exceeds_caches=int(exceeds_caches(target, len(images) + 1, numbers)),
+            exceeds_caches=int(exceeds_caches(target, 1 + read, numbers)),
             slope_count=channels,
             neuron=descriptor.shader_parameters,
         )
