@@ -34,6 +34,8 @@ from mpsgrad.padding import DefaultPadding, ExplicitPadding, PaddingMethod, Tens
 VERSION = 1
 
 _ENTRY = "mpsgrad.archive"
+_APPLE_NAMES = "mpsgrad.mps"
+"""The package of the classes that only have other names."""
 
 AnyType = TypeVar("AnyType", bound=type)
 
@@ -155,9 +157,19 @@ def _settable(cls: type[BaseKernel]) -> set[str]:
     return {name for name in settable if not name.startswith("_")}
 
 
+def _name_of(kind: type) -> str | None:
+    """By which name objects of ``kind`` are saved, that of its own class where it goes by Apple's; None for others."""
+    for base in kind.__mro__:
+        if _classes.get(base.__name__) is base:
+            return base.__name__
+        if not base.__module__.startswith(_APPLE_NAMES):
+            return None
+    return None
+
+
 def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
-    name = type(value).__name__
-    if _classes.get(name) is type(value):
+    name = _name_of(type(value))
+    if name in _classes:
         if isinstance(value, int):
             return {"$object": [name, int(value)]}
         if isinstance(value, tuple):
@@ -176,7 +188,9 @@ def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise ArchiveError(f"{where} is a {name}, which cannot be saved; mark its class with mpsgrad.archive.archivable")
+    raise ArchiveError(
+        f"{where} is a {type(value).__name__}, which cannot be saved; mark its class with mpsgrad.archive.archivable"
+    )
 
 
 def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:

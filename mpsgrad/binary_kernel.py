@@ -54,34 +54,42 @@ class BinaryKernel(ForwardKernel):
 
     @property
     def primary_kernel_width(self) -> int:
+        """Columns of the window over the primary source."""
         return self._window[0]
 
     @property
     def primary_kernel_height(self) -> int:
+        """Rows of the window over the primary source."""
         return self._window[1]
 
     @property
     def secondary_kernel_width(self) -> int:
+        """Columns of the window over the secondary source."""
         return self._window[0]
 
     @property
     def secondary_kernel_height(self) -> int:
+        """Rows of the window over the secondary source."""
         return self._window[1]
 
     @property
     def primary_dilation_rate_x(self) -> int:
+        """Pixels from one column of that window to the next."""
         return self._window[4]
 
     @property
     def primary_dilation_rate_y(self) -> int:
+        """Pixels from one row of that window to the next."""
         return self._window[5]
 
     @property
     def secondary_dilation_rate_x(self) -> int:
+        """Pixels from one column of that window to the next."""
         return self._window[4]
 
     @property
     def secondary_dilation_rate_y(self) -> int:
+        """Pixels from one row of that window to the next."""
         return self._window[5]
 
     def _window_of(self, which: str) -> tuple[int, int, int, int, int, int]:

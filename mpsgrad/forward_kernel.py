@@ -375,7 +375,8 @@ class Kernel(WindowProperties, ForwardKernel):
         """The descriptor of the result for ``source_images`` (one image), and sets ``offset`` for it.
 
         Applies ``padding``, then the kernel's own rule, then each source state, then a custom policy. The result has
-        the source's channel format. Raises ``GeometryError`` if the result would be empty.
+        the source's channel format, which MPS does not say for kernels outside graphs. Raises ``GeometryError`` if the
+        result would be empty.
         """
         sources = self._list_of_sources(source_images)
         source = sources[0]

@@ -27,7 +27,7 @@ def ceiling_divide(a: int, b: int) -> int:
 
 
 class Offset(NamedTuple):
-    """A signed position: ``x`` and ``y`` in pixels, ``z`` in images."""
+    """A signed position: ``x`` and ``y`` in pixels, ``z`` in images. Source: ``MPSOffset``."""
 
     x: int = 0
     y: int = 0
@@ -43,7 +43,7 @@ class ImageCoordinate(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The first pixel and image of a region."""
+    """The first pixel and image of a region. Source: ``MTLOrigin``."""
 
     x: int = 0
     y: int = 0
@@ -51,7 +51,10 @@ class Origin(NamedTuple):
 
 
 class Size(NamedTuple):
-    """An extent: ``width`` and ``height`` in pixels, ``depth`` in images (for label data: feature channels)."""
+    """An extent: ``width`` and ``height`` in pixels, ``depth`` in images (for label data: feature channels).
+
+    Source: ``MTLSize``.
+    """
 
     width: int = MAXIMUM
     height: int = MAXIMUM

@@ -20,7 +20,8 @@ class GradientKernel(BinaryKernel):
 
     The primary source is the incoming gradient (with respect to the forward result), the secondary the forward source
     image; the result is the gradient with respect to the forward source and has its extents. It is overwritten, never
-    accumulated.
+    accumulated. Gradient pixels that the forward kernel did not produce, outside its clip rectangle or the image, count
+    as 0: MPS does not say what they are.
     """
 
     source_names = ("source_gradient", "source_image")

@@ -103,6 +103,7 @@ class ImageDescriptor:
 
     @property
     def element_count(self) -> int:
+        """The number of elements of all images."""
         return self.number_of_images * self.height * self.width * self.feature_channels
 
     @cached_property
@@ -182,22 +183,27 @@ class Image:
 
     @property
     def channel_format(self) -> FeatureChannelFormat:
+        """How the channels are stored."""
         return self.descriptor.channel_format
 
     @property
     def width(self) -> int:
+        """Pixels in a row."""
         return self.descriptor.width
 
     @property
     def height(self) -> int:
+        """Rows."""
         return self.descriptor.height
 
     @property
     def feature_channels(self) -> int:
+        """Channels of a pixel."""
         return self.descriptor.feature_channels
 
     @property
     def number_of_images(self) -> int:
+        """How many images lie one after the other."""
         return self.descriptor.number_of_images
 
     @property
@@ -207,6 +213,7 @@ class Image:
 
     @property
     def dtype(self) -> np.dtype:
+        """The NumPy dtype of the elements."""
         return self.channel_format.dtype
 
     @property

@@ -86,6 +86,7 @@ class DefaultPadding:
 
     @property
     def padding_method(self) -> PaddingMethod:
+        """The bits of the policy."""
         return self._method
 
     # objc: +paddingWithMethod:
@@ -125,10 +126,15 @@ class DefaultPadding:
         return {"method": int(self._method), "label": self.label}
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._method == self._method  # type: ignore[attr-defined]
+        return isinstance(other, DefaultPadding) and other._key == self._key
 
     def __hash__(self) -> int:
-        return hash((type(self), self._method))
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        """What two policies that do the same have in common, by whichever class."""
+        return getattr(type(self), "destination_image_descriptor", None), self._method
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._method!r})"
@@ -262,6 +268,7 @@ class ExplicitPadding:
 
     @property
     def padding_method(self) -> PaddingMethod:
+        """CUSTOM: the policy sets size and offset itself."""
         return PaddingMethod.CUSTOM | PaddingMethod.SIZE_SAME
 
     def archive_fields(self) -> dict[str, Any]:

@@ -82,6 +82,7 @@ class State:
 
     @property
     def is_temporary(self) -> bool:
+        """Whether the state lives on one command buffer."""
         return self.command_buffer is not None
 
     @property

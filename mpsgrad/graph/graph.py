@@ -294,7 +294,10 @@ class Graph:
 
     # objc: -readCountForSourceImageAtIndex:
     def read_count_for_source_image(self, index: int) -> int:
-        """By how much an encode lowers the read count of temporary source image ``index``: 1."""
+        """By how much an encode lowers the read count of temporary source image ``index``: 1.
+
+        Of the two numbers that MPS gives this is the one for an encode, whatever reads the image in it.
+        """
         self._require_index("source image", index, len(self._structure.sources))
         return 1
 

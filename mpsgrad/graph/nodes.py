@@ -157,6 +157,7 @@ class FilterNode:
 
     @property
     def result_states(self) -> tuple[StateNode, ...]:
+        """``result_state`` as a list of one, or none."""
         return () if self.result_state is None else (self.result_state,)
 
     @property

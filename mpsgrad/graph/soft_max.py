@@ -7,7 +7,10 @@ from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, So
 
 
 class SoftMaxGradientNode(GradientFilterNode):
-    """``SoftMaxGradient``, of the forward result. Source: ``MPSCNNSoftMaxGradientNode``."""
+    """``SoftMaxGradient``. Source: ``MPSCNNSoftMaxGradientNode``.
+
+    It takes the result of the forward node, as the kernel does; MPS does not say which image its node takes.
+    """
 
     kernel_class = SoftMaxGradient
     takes_the_result = True

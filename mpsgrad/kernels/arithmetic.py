@@ -351,7 +351,8 @@ class Compare(Arithmetic):
     """1 where ``comparison_type`` holds for ``x`` and ``y``, else 0. Source: ``MPSNNCompare``.
 
     ``x`` and ``y`` are equal if ``|x - y| <= threshold`` or both are one infinity; LESS and GREATER do not look at the
-    threshold. Scales, bias and limits are not used. It has no gradient, and so no state.
+    threshold, of which MPS does not say anything. Scales, bias and limits are not used. It has no gradient, and so no
+    state.
     """
 
     _function = "compare"

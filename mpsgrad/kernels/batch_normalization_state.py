@@ -306,6 +306,7 @@ class BatchNormalizationState(GradientState):
         self._statistics.require_ordered(owner, command_buffer)
 
     def add_statistics(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        """Notes that ``command_buffer`` adds the statistics of ``pixels`` pixels."""
         self._statistics.add(command_buffer, pixels)
 
     def give_statistics(self, command_buffer: CommandBuffer, pixels: int) -> None:
@@ -358,6 +359,7 @@ class BatchNormalizationState(GradientState):
             )
 
     def add_gradients(self, command_buffer: CommandBuffer, pixels: int) -> None:
+        """Notes that ``command_buffer`` adds the gradients of ``pixels`` pixels."""
         self._gradients.add(command_buffer, pixels)
 
     def use_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:

@@ -204,9 +204,9 @@ class ConvolutionWeightsAndBiasesState(State):
 class ConvolutionGradientState(GradientState):
     """The gradients for the weights and biases of one batch. Source: ``MPSCNNConvolutionGradientState``.
 
-    Both are float32, zero when the state is made, and grow with every encode of the gradient kernel: they are sums over
-    all images of the batch and over its parts. ``resource(0)`` is the buffer of the gradient for the weights in the
-    order of the weights, ``resource(1)`` that for the biases. The next batch needs a new state.
+    Both are float32, zero when the state is made (MPS does not say), and grow with every encode of the gradient kernel:
+    they are sums over all images of the batch and over its parts. ``resource(0)`` is the buffer of the gradient for the
+    weights in the order of the weights, ``resource(1)`` that for the biases. The next batch needs a new state.
     """
 
     def __init__(

@@ -128,7 +128,8 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
     """``y[v][o] = act(b[o] + sum over taps t and channels c of w[o][t][c] * z[v + first + dilation * t][c])``.
 
     ``z`` is the source with ``stride - 1`` zeros between neighbouring pixels, and ``first`` is ``offset * stride +
-    kernel_offset - floor(kd / 2)`` with ``kd = (k - 1) * dilation + 1``, along each axis. Weights [output channels]
+    kernel_offset - floor(kd / 2)`` with ``kd = (k - 1) * dilation + 1``, along each axis (of dilation MPS does not say
+    anything). Weights [output channels]
     [height][width][input channels / groups] are used as they are: PyTorch and TensorFlow turn them by 180 degrees.
     Source: ``MPSCNNConvolutionTranspose``.
 

@@ -190,10 +190,10 @@ class _Settings:
 class Dropout(_Settings, Kernel):
     """``y = m x / keep_probability`` with ``m`` 1 with ``keep_probability`` and else 0. Source: ``MPSCNNDropout``.
 
-    ``m`` is drawn by Philox 4x32-10 from ``seed``, the number of images that this kernel has processed before, and the
-    element's place in the image: kernels of equal arguments that encode equal images draw the same masks, on every
-    device, and each encode draws new ones, as does each replay of a ``Recording``. An axis (x, y, feature channels)
-    whose ``mask_stride_in_pixels`` is 0 has one mask value along it.
+    MPS does not say how ``m`` is drawn; here it is by Philox 4x32-10 from ``seed``, the number of images that this
+    kernel has processed before, and the element's place in the image: kernels of equal arguments that encode equal
+    images draw the same masks, on every device, and each encode draws new ones, as does each replay of a ``Recording``.
+    An axis (x, y, feature channels) whose ``mask_stride_in_pixels`` is 0 has one mask value along it.
 
     Raises ``GeometryError`` unless ``0 < keep_probability < 1``, ``0 <= seed < 2**32`` and the strides are 0 or 1.
     """

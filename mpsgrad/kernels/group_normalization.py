@@ -101,7 +101,8 @@ class _ImageNormalization(NormalizationKernel):
 class InstanceNormalization(_ImageNormalization):
     """``y = gamma (x - mean) / sqrt(variance + epsilon) + beta`` for each image and feature channel.
 
-    Mean and biased variance are those of the channel's pixels in that image, all of them, whatever ``clip_rect``.
+    Mean and biased variance are those of the channel's pixels in that image, all of them, whatever ``clip_rect``; MPS
+    does not say whether it divides by their number or by one less.
     Source: ``MPSCNNInstanceNormalization``. Raises ``FormatError``, ``GeometryError`` or ``StateError`` for an unusable
     data source.
     """
@@ -118,7 +119,8 @@ class GroupNormalization(_ImageNormalization):
     """``y = gamma (x - mean) / sqrt(variance + epsilon) + beta`` for each image and group of feature channels.
 
     Mean and biased variance are those of all pixels of the group's channels in that image; channel ``c`` of ``C`` is in
-    group ``c * number_of_groups / C``. Gamma and beta have a value for each channel. Source:
+    group ``c * number_of_groups / C``. MPS does not say which channels a group has. Gamma and
+    beta have a value for each channel. Source:
     ``MPSCNNGroupNormalization``. Raises what ``InstanceNormalization`` raises, and ``GeometryError`` for groups that do
     not divide the channels.
     """
@@ -133,6 +135,7 @@ class GroupNormalization(_ImageNormalization):
 
     @property
     def number_of_groups(self) -> int:
+        """How many groups the channels are divided into."""
         return self._groups
 
     @property

@@ -222,6 +222,7 @@ class Loss(LossProperties, LossKernel):
     weight is not 0, of softmax cross-entropy too: MPS makes no exception for it. The gradient of softmax cross-entropy
     is that of the loss where the labels of a pixel add up to 1 and its weights are equal; ``LossGradient`` is exact
     for all.
+    The gradient of the mean absolute error where both are equal is ours: the printed one is 0 / 0.
     As in MPS the gradient is not scaled by the reduction; ``gradient_follows_reduction`` (ours) makes it the gradient
     of the reduced loss. Where Apple's printed gradients of huber, hinge and Kullback-Leibler differ from these, they
     are not the derivatives of the losses.
@@ -241,6 +242,7 @@ class Loss(LossProperties, LossKernel):
 
     @property
     def gradient_follows_reduction(self) -> bool:
+        """Whether the gradient is that of the reduced loss; not in MPS."""
         return self._gradient_follows_reduction
 
     def _dispatch(

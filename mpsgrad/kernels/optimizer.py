@@ -30,7 +30,8 @@ class OptimizerDescriptor:
     """What every optimizer does to a gradient before its step. Source: ``MPSNNOptimizerDescriptor``.
 
     In this order: clipping to [``gradient_clip_min``, ``gradient_clip_max``], multiplication by ``gradient_rescale``,
-    and adding ``regularization_scale`` times the value's sign (L1) or the value (L2).
+    and adding ``regularization_scale`` times the value's sign (L1) or the value (L2). The sign
+    is ours: Apple's text speaks of 1, whatever the value.
     """
 
     learning_rate: float = 0.001
@@ -362,10 +363,12 @@ class OptimizerStochasticGradientDescent(Optimizer):
 
     @property
     def momentum_scale(self) -> float:
+        """How much of the momentum is kept in a step."""
         return self._momentum_scale
 
     @property
     def use_nesterov_momentum(self) -> bool:
+        """Whether a step looks ahead by the momentum."""
         return self._use_nesterov_momentum
 
     # objc: -encodeToCommandBuffer:inputGradientVector:inputValuesVector:inputMomentumVector:resultValuesVector:

@@ -53,10 +53,12 @@ class OptimizerRMSProp(Optimizer):
 
     @property
     def decay(self) -> float:
+        """How much of the sum of squares is kept in a step."""
         return self._decay
 
     @property
     def epsilon(self) -> float:
+        """What is added to its square root."""
         return self._epsilon
 
     def _step(self, slots: tuple[str, ...]) -> tuple[JoinableKernel, dict[str, float]]:
@@ -161,14 +163,17 @@ class OptimizerAdam(Optimizer):
 
     @property
     def beta1(self) -> float:
+        """How much of the momentum is kept in a step."""
         return self._beta1
 
     @property
     def beta2(self) -> float:
+        """How much of the velocity is kept in a step."""
         return self._beta2
 
     @property
     def epsilon(self) -> float:
+        """What is added to the square root of the velocity."""
         return self._epsilon
 
     @property

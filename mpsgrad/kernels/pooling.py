@@ -308,8 +308,11 @@ class _MaximumPooling(Pooling):
 class PoolingMax(_MaximumPooling):
     """The largest value of each window. Source: ``MPSCNNPoolingMax``.
 
-    Edge mode ZERO: taps outside the source count as the value 0. CLAMP: taps outside are ignored; a window with none
-    inside takes its taps at their nearest edge pixels.
+    Edge mode ZERO: taps outside the source count as the value 0. CLAMP: taps outside are ignored (for dilated windows
+    MPS does not say); a window with none inside takes its taps at their nearest edge pixels.
+
+    A tap that is not a number is no maximum unless it is the window's first: fast math on a Mac promises nothing of
+    NaNs. PyTorch passes them on.
 
     ``record_maxima`` (not in MPS) makes states record which tap won each window, one byte for each result element;
     the gradient then reads no value of the source image. Raises ``GeometryError`` with it if the window has more than
@@ -789,7 +792,7 @@ class PoolingAverageGradient(PoolingGradient):
 
 
 class PoolingL2NormGradient(PoolingGradient):
-    """The gradient of ``PoolingL2Norm``: ``g * in / out`` for every tap, 0 where ``out`` is 0.
+    """The gradient of ``PoolingL2Norm``: ``g * in / out`` for every tap, 0 where ``out`` is 0 (MPS does not say).
 
     With edge mode CLAMP an edge pixel gathers the share of each tap that replicates it. The norms are recomputed from
     the source image. Source: ``MPSCNNPoolingL2NormGradient``.

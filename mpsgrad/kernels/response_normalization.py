@@ -309,8 +309,9 @@ class _GradientAroundPixels(_AroundPixels, _ResponseNormalizationGradient):
 class SpatialNormalization(_ForwardAroundPixels):
     """``y = x / (delta + alpha / N * sum x^2) ^ beta`` for each channel. Source: ``MPSCNNSpatialNormalization``.
 
-    The sum is over the N pixels of a square window; those outside the source are 0. Raises ``GeometryError`` for a
-    window that is not square or below 1 and a negative alpha, ``NotImplementedError`` for edge modes but ZERO.
+    The sum is over the N pixels of a square window; those outside the source are 0, and N counts them: MPS does not
+    say. Raises ``GeometryError`` for a window that is not square or below 1 and a negative alpha,
+    ``NotImplementedError`` for edge modes but ZERO.
     """
 
     _function = "spatial_normalization"
@@ -348,8 +349,9 @@ class _LocalContrast(_Response):
 class LocalContrastNormalization(_LocalContrast, _ForwardAroundPixels):
     """``y = pm + ps (x - p0 M) / (delta + alpha V) ^ beta`` for each channel.
 
-    ``M`` and ``V`` are mean and variance of the N pixels of a square window; those outside the source are 0. Source:
-    ``MPSCNNLocalContrastNormalization``. Raises what ``SpatialNormalization`` raises.
+    ``M`` and ``V`` are mean and variance of the N pixels of a square window; those outside the source are 0, and N
+    counts them: MPS does not say. Source: ``MPSCNNLocalContrastNormalization``. Raises what ``SpatialNormalization``
+    raises.
     """
 
 

@@ -324,7 +324,8 @@ class UpsamplingNearestGradient(UpsamplingGradient):
 
 
 class UpsamplingBilinearGradient(UpsamplingGradient):
-    """``dx[i] = sum g[o] weight[o, i]`` with the forward weights. Source: ``MPSCNNUpsamplingBilinearGradient``."""
+    """``dx[i] = sum g[o] weight[o, i]`` with the forward weights, of ``align_corners`` too, which the state has: MPS
+    does not say. Source: ``MPSCNNUpsamplingBilinearGradient``."""
 
     forward_kernels = ("UpsamplingBilinear",)
 

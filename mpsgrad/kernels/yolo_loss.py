@@ -196,10 +196,12 @@ class YOLOLoss(LossKernel):
 
     @property
     def loss_descriptor(self) -> YOLOLossDescriptor:
+        """What the loss computes."""
         return self._loss_descriptor
 
     @property
     def gradient_follows_reduction(self) -> bool:
+        """Whether the gradient is that of the reduced loss; not in MPS."""
         return self._gradient_follows_reduction
 
     @property
@@ -224,30 +226,37 @@ class YOLOLoss(LossKernel):
 
     @property
     def scale_xy(self) -> float:
+        """Factor of the loss of positions."""
         return self._loss_descriptor.scale_xy
 
     @property
     def scale_wh(self) -> float:
+        """Factor of the loss of extents."""
         return self._loss_descriptor.scale_wh
 
     @property
     def scale_no_object(self) -> float:
+        """Factor of the confidence where there is no object."""
         return self._loss_descriptor.scale_no_object
 
     @property
     def scale_object(self) -> float:
+        """Factor of the confidence where there is an object."""
         return self._loss_descriptor.scale_object
 
     @property
     def scale_class(self) -> float:
+        """Factor of the loss of classes."""
         return self._loss_descriptor.scale_class
 
     @property
     def min_iou_for_object_presence(self) -> float:
+        """Overlap from which on an anchor box has an object."""
         return self._loss_descriptor.min_iou_for_object_presence
 
     @property
     def max_iou_for_object_absence(self) -> float:
+        """Overlap up to which an anchor box has none."""
         return self._loss_descriptor.max_iou_for_object_absence
 
     @property
@@ -260,10 +269,12 @@ class YOLOLoss(LossKernel):
 
     @property
     def number_of_anchor_boxes(self) -> int:
+        """How many boxes each cell has."""
         return self._loss_descriptor.number_of_anchor_boxes
 
     @property
     def anchor_boxes(self) -> Sequence[Sequence[float]]:
+        """(width, height) of each."""
         return self._loss_descriptor.anchor_boxes
 
     def _require_labels(self, source: Image, labels: Any) -> None:

@@ -29,12 +29,25 @@ class AppleObject:
     """What every class here adds to the one of ``mpsgrad`` that it derives from: an error that says what there is."""
 
     def __getattr__(self, name: str) -> Any:
-        close = difflib.get_close_matches(name, [each for each in dir(type(self)) if not each.startswith("_")], n=3)
-        hint = f"; close to it are {', '.join(close)}" if close else ""
-        raise AttributeError(f"{type(self).__name__} has no {name}{hint}", name=name, obj=self)
+        raise _no_such(self, name)
 
 
-class _Archived:
+def _no_such(thing: Any, name: str) -> AttributeError:
+    close = difflib.get_close_matches(name, [each for each in dir(type(thing)) if not each.startswith("_")], n=3)
+    hint = f"; close to it are {', '.join(close)}" if close else ""
+    return AttributeError(f"{type(thing).__name__} has no {name}{hint}", name=name, obj=thing)
+
+
+class _KnownProperties:
+    """Refuses to set what looks like one of Apple's properties and is none: it would have no effect."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.islower() and not hasattr(type(self), name):
+            raise _no_such(self, name)
+        super().__setattr__(name, value)
+
+
+class _Archived(_KnownProperties):
     """What kernels have of ``NSSecureCoding`` and ``NSCopying``."""
 
     @classmethod
@@ -82,7 +95,12 @@ class _ImageBytes:
         self.write(values)
 
 
-_ADDITIONS: dict[type, type] = {BaseKernel: _Archived, mpsgrad.Image: _ImageBytes}
+_ADDITIONS: dict[type, type] = {
+    BaseKernel: _Archived,
+    mpsgrad.Image: _ImageBytes,
+    mpsgrad.ImageNode: _KnownProperties,
+    mpsgrad.FilterNode: _KnownProperties,
+}
 
 
 def ours_of(declaration: Declaration) -> type | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from functools import cache
 from typing import Any
 
 from mpsgrad.base_kernel import BaseKernel
 from mpsgrad.image import Image, ImageBatch
+from mpsgrad.padding import DefaultPadding
 from mpsgrad.state import State, StateBatch
 
 APPLE_CLASSES: dict[type, type] = {}
@@ -43,7 +45,10 @@ def to_ours(value: Any) -> Any:
 
 
 def to_apple(value: Any) -> Any:
-    """A result of this package for who uses Apple's names: the same object, of the class that has them."""
+    """A result of this package for who uses Apple's names: the same object, of the class that has them.
+
+    Descriptors and padding policies, which are shared, are copied.
+    """
     kind: Any = type(value)
     if kind in (tuple, list):
         return kind(map(to_apple, value))
@@ -58,6 +63,8 @@ def to_apple(value: Any) -> Any:
         return value
     if issubclass(apple, MutableDescriptor):
         return apple(**{each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
+    if isinstance(value, DefaultPadding):
+        value = copy.copy(value)
     value.__class__ = apple
     return value
 

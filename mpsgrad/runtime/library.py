@@ -50,6 +50,7 @@ class KernelFunction:
 
     @property
     def name(self) -> str:
+        """The function's name in the Metal source."""
         return self._function.name
 
     @property

@@ -664,3 +664,20 @@ def check_gradient_of(kind: Kind, geometry: WindowGeometry, channels: int, edge:
     dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
     expected = kind.reference_gradient(g, x, **keywords)
     assert_within(dx, expected, kind.bound(geometry, dtype, kind.magnitude(g, x, **keywords), expected))
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_a_nan_wins_only_as_the_first_tap(records):
+    """On CPUs and NVIDIA GPUs; Metal's fast math promises nothing about NaNs."""
+    x = np.tile(np.arange(4, dtype=np.float32), (4, 1)).reshape(4, 2, 2, 1)
+    x.reshape(4, 4)[np.arange(4), np.arange(4)] = np.nan
+    forward = mg.PoolingMax(kernel_width=2, kernel_height=2, record_maxima=records)
+    forward.padding = mg.VALID_ONLY
+    gradient = mg.PoolingMaxGradient(kernel_width=2, kernel_height=2)
+    source = mg.Image.from_array(x)
+    with mg.CommandBuffer() as commands:
+        y, state = forward.encode(commands, source, return_state=True)
+        dx = gradient.encode(commands, mg.Image.from_array(np.ones((4, 1, 1, 1), np.float32)), source, state)
+    np.testing.assert_array_equal(np.asarray(y).ravel(), [np.nan, 3, 3, 2])
+    np.testing.assert_array_equal(np.asarray(dx).reshape(4, 4).argmax(1), [0, 3, 3, 2])
+    assert np.asarray(dx).sum() == 4

@@ -494,6 +494,27 @@ def test_descriptors_can_be_changed_after_an_image_was_made_with_them() -> None:
     assert changed.width == 3 and descriptor.width == 8
 
 
+def test_padding_policies_stay_what_they_are() -> None:
+    """Under both names they are equal and can be archived; the shared one of all kernels gets no other class."""
+    kernel = mps.MPSCNNPoolingMax.initWithDevice(None, kernelWidth=3, kernelHeight=3)
+    kernel.padding = mps.MPSNNDefaultPadding.paddingWithMethod(mps.MPSNNPaddingMethodSizeFull)
+    restored = mps.MPSCNNPoolingMax.initWithCoder(mg.archive.to_bytes(kernel), device=None)
+    assert restored.padding == kernel.padding == mg.DefaultPadding(mg.PaddingMethod.SIZE_FULL) != mg.SAME
+    node = mps.MPSCNNNeuronReLUNode.nodeWithSource(mps.MPSNNImageNode.nodeWithHandle("x"))
+    assert node.paddingPolicy == mg.SAME and type(mg.SAME) is mg.DefaultPadding
+
+
+def test_properties_that_do_not_exist_cannot_be_set() -> None:
+    kernel = mps.MPSCNNPoolingMax.initWithDevice(None, kernelWidth=3, kernelHeight=3)
+    with pytest.raises(AttributeError, match="MPSCNNPoolingMax has no edgMode; close to it are edgeMode"):
+        kernel.edgMode = 1
+    image = mps.MPSNNImageNode.nodeWithHandle("x")
+    with pytest.raises(AttributeError, match="MPSNNImageNode has no stopGradients; close to it are stopGradient"):
+        image.stopGradients = True
+    with pytest.raises(AttributeError, match="has no paddingPolice"):
+        mps.MPSCNNNeuronReLUNode.nodeWithSource(image).paddingPolice = mg.SAME
+
+
 def test_kernels_are_archived_and_copied() -> None:
     kernel = _kernel("MPSCNNPoolingAverage")
     kernel.zeroPadSizeX = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import own_names
 import pytest
 from apple_pages import PAGES, ROOT
 
-from mpsgrad import mps
+import mpsgrad as mg
+from mpsgrad import functional, mps
 from mpsgrad.mps import manifest
 from mpsgrad.mps.classes import ours_of
 from mpsgrad.mps.manifest import Member, Status, declarations
@@ -117,3 +119,34 @@ def test_names_say_which_of_our_classes_they_stand_for() -> None:
 )
 def test_snake_case(name: str, snake_case: str) -> None:
     assert manifest.snake_case(name) == snake_case
+
+
+OPEN_QUESTIONS = """
+BatchNormalizationState BatchNormalizationStatistics Compare ConvolutionGradient
+ConvolutionGradientState ConvolutionTranspose Dropout GradientKernel GroupNormalization InstanceNormalization
+LocalContrastNormalization Loss OptimizerDescriptor PoolingL2NormGradient PoolingMax Reshape SoftMaxGradientNode
+SpatialNormalization UpsamplingBilinearGradient
+""".split()
+
+
+def test_every_public_name_is_documented() -> None:
+    """With its own words or, for what a class overrides, those of the class above."""
+    bare = [name for name in functional.__all__ if not getattr(functional, name).__doc__]
+    for name in mg.__all__:
+        thing = getattr(mg, name)
+        if not inspect.isclass(thing):
+            continue
+        bare += [] if vars(thing).get("__doc__") else [name]
+        for attribute, value in vars(thing).items():
+            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            if attribute.startswith("_") or not inspect.isfunction(function):
+                continue
+            if not any(getattr(getattr(each, attribute, None), "__doc__", None) for each in thing.__mro__):
+                bare.append(f"{name}.{attribute}")
+    assert not bare
+
+
+@pytest.mark.parametrize("name", OPEN_QUESTIONS)
+def test_what_apple_leaves_open_is_said_to_be_our_choice(name: str) -> None:
+    words = " ".join(getattr(mg, name).__doc__.split())
+    assert re.search(r"MPS does not say|does not say|\bours?\b", words)
