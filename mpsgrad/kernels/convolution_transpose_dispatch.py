@@ -75,8 +75,10 @@ def add_gradients(
     """
     groups = _axes(descriptor)[0]
     parts = add_partial_gradient_weights(command_buffer, numbers, source, gradient) if groups == 1 else None
-    if parts is not None:
+    if parts is not None and parts.splits > 1:
         _add_turned_sum(command_buffer, descriptor, parts, for_weights, accumulates)
+    elif parts is not None:
+        add_turning(command_buffer, descriptor, parts.buffer, for_weights, back=True, accumulates=accumulates)
     else:
         weights, unused = (command_buffer.scratch(4 * count) for count in (_count(descriptor), source.layout[6]))
         add_gradient_weights(

@@ -178,11 +178,20 @@ def test_the_state_of_a_convolution_gives_its_size_and_place(kernel):
 
 
 @pytest.mark.usefixtures("shaders_of_gpus")
-@pytest.mark.parametrize("kernel", [(4, 4), (1, 1)])
-def test_weights_are_added_up_and_turned_at_once_on_gpus(kernel):
-    geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (1, 0), "groups": 1, "result": (31, 30)}
-    x, g = array(1, 2, 15, 16, 8), array(2, 2, 31, 30, 12)
-    check(geometry, x, array(3, 12, *kernel, 8), None, g)
+@pytest.mark.parametrize(("size", "name"), [((31, 30), "sum_parts"), ((5, 4), "add")])
+def test_weights_are_added_up_and_turned_at_once_on_gpus(size, name):
+    result = 2 * size[0] + 1, 2 * size[1]
+    geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (1, 0), "groups": 1, "result": result}
+    x, w, g = array(1, 2, *size, 8), array(3, 12, 2, 2, 8), array(2, 2, *result, 12)
+    check(geometry, x, w, None, g)
+    source, image = source_of(w, stride=(2, 2)), mg.Image.from_array(x)
+    gradient = mg.ConvolutionTransposeGradient(source)
+    gradient.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
+    state = mg.ConvolutionTranspose(source).result_state(image, destination_image=mg.Image.from_array(g))
+    commands = mg.CommandBuffer()
+    gradient.encode(commands, mg.Image.from_array(g), image, state)
+    assert commands._dispatches[1].function.name.startswith(name)
+    commands.commit()
 
 
 def test_depthwise():
