@@ -330,7 +330,7 @@ class OpenCLDevice(Device):
         self._lock = RLock()
         # The work of one submission follows on the queue without any of another thread's between, and a kernel has one
         # set of arguments for all threads.
-        self._enqueuing = RLock()
+        self.enqueuing = RLock()
         self._in_flight: deque[OpenCLSubmission] = deque()
 
     __hash__ = Device.__hash__
@@ -548,7 +548,7 @@ class OpenCLDevice(Device):
 
         enqueue = cl.enqueue_nd_range_kernel
         events = []
-        with self._enqueuing:
+        with self.enqueuing:
             immediate = self.immediate_queue if _is_brief(dispatches) and self._is_idle() else None
             queue = immediate or self.queue
             for dispatch in dispatches:
@@ -573,7 +573,7 @@ class OpenCLDevice(Device):
 
     def replay(self, recording: OpenCLRecording) -> OpenCLSubmission:
         """Starts the launches of ``recording``."""
-        with self._enqueuing:
+        with self.enqueuing:
             events = recording.enqueue()
             return self._submitted(recording, events[:1] + events[-1:], recording.label)
 

@@ -171,44 +171,37 @@ class OpenCLSubmission(Submission):
 
 
 class OpenCLRecording(RecordedWork):
-    """Launches that need nothing but a place on the queue: each has a kernel of its own, with its arguments set.
+    """Launches that need nothing but a place on the queue.
 
-    ``functions`` are what they run, for messages. All but the first and the last, whose events tell when the work began
-    and ended, are put on the queue by one call where the device has command buffers.
+    All but the first and the last, whose events tell when the work began and ended, are put on the queue by one call
+    where the device has command buffers. The others have kernels of their own, with their arguments set.
     """
 
     def __init__(self, device: OpenCLDevice, dispatches: Sequence[Dispatch], label: str | None) -> None:
-        import pyopencl as cl
-
         self._device = device
         self.dispatches = dispatches
         self.label = label
-        self._launches: list[tuple[pyopencl.Kernel, Threads, Threads, Threads | None]] = []
-        self._functions: list[OpenCLFunction] = []
-        for dispatch in dispatches:
-            for function, arguments, size, local, offset in launches_of(dispatch):
-                try:
-                    kernel = function.kernel.clone()
-                    for index, argument in enumerate(arguments):
-                        kernel.set_arg(index, np.int64(argument) if isinstance(argument, int) else argument)
-                except cl.Error as error:
-                    raise refusal(function, error) from error
-                self._launches.append((kernel, size, local, offset))
-                self._functions.append(function)
-        self._inner = self._command_buffer() if len(self._launches) > 2 else None
+        launches = [launch for dispatch in dispatches for launch in launches_of(dispatch)]
+        self._inner: OpenCLCommandBuffer | None = None
+        if device.command_buffers is not None and len(launches) > 2:
+            self._inner = OpenCLCommandBuffer(device.command_buffers, device.queue, self._refusal)
+            self._add_to_command_buffer(self._inner, launches[1:-1])
+            launches = [launches[0], launches[-1]]
+        self._functions = [function for function, *_ in launches]
+        self._launches = [(_with_arguments(*launch[:2]), *launch[2:]) for launch in launches]
 
-    def _command_buffer(self) -> OpenCLCommandBuffer | None:
-        """The launches between the first and the last, or None where the device has no command buffers."""
-        if self._device.command_buffers is None:
-            return None
-        command_buffer = OpenCLCommandBuffer(self._device.command_buffers, self._device.queue, self._refusal)
-        for launch, function in zip(self._launches[1:-1], self._functions[1:-1], strict=True):
-            try:
-                command_buffer.add(*launch)
-            except DeviceError as error:
-                raise refusal(function, error) from error
+    def _add_to_command_buffer(self, command_buffer: OpenCLCommandBuffer, launches: Sequence[KernelLaunch]) -> None:
+        import pyopencl as cl
+
+        # A command buffer keeps the arguments that a kernel has now, so that all launches of a function share one.
+        with self._device.enqueuing:
+            for function, arguments, *grid in launches:
+                try:
+                    function.set_arguments(arguments)
+                    command_buffer.add(function.kernel, *grid)
+                except (cl.Error, DeviceError) as error:
+                    raise refusal(function, error) from error
         command_buffer.finalize()
-        return command_buffer
 
     def _refusal(self, function: str, code: int) -> DeviceError:
         return DeviceError(f"{self.label or 'recorded work'}: {function} failed with error code {code}")
@@ -218,12 +211,12 @@ class OpenCLRecording(RecordedWork):
 
     def enqueue(self) -> list[pyopencl.Event]:
         """Puts the launches on the queue. The events of the first and of the last are the ends of what is returned."""
-        last = len(self._launches) - 1
-        if self._inner is None:
-            return [self._enqueue(position) for position in range(last + 1)]
-        first = self._enqueue(0)
-        self._inner.enqueue()
-        return [first, self._enqueue(last)]
+        events = []
+        for position in range(len(self._launches)):
+            if position == 1 and self._inner is not None:
+                self._inner.enqueue()
+            events.append(self._enqueue(position))
+        return events
 
     def _enqueue(self, position: int) -> pyopencl.Event:
         import pyopencl as cl
@@ -232,6 +225,19 @@ class OpenCLRecording(RecordedWork):
             return cl.enqueue_nd_range_kernel(self._device.queue, *self._launches[position])
         except cl.Error as error:
             raise refusal(self._functions[position], error) from error
+
+
+def _with_arguments(function: OpenCLFunction, arguments: Sequence[Any]) -> pyopencl.Kernel:
+    """A kernel of its own with these arguments."""
+    import pyopencl as cl
+
+    try:
+        kernel = function.kernel.clone()
+        for index, argument in enumerate(arguments):
+            kernel.set_arg(index, np.int64(argument) if isinstance(argument, int) else argument)
+    except cl.Error as error:
+        raise refusal(function, error) from error
+    return kernel
 
 
 def launches_of(dispatch: Dispatch) -> list[KernelLaunch]:
