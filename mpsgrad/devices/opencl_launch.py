@@ -195,10 +195,10 @@ class OpenCLRecording(RecordedWork):
 
         # A command buffer keeps the arguments that a kernel has now, so that all launches of a function share one.
         with self._device.enqueuing:
-            for function, arguments, *grid in launches:
+            for function, arguments, size, local, offset in launches:
                 try:
                     function.set_arguments(arguments)
-                    command_buffer.add(function.kernel, *grid)
+                    command_buffer.add(function.kernel, size, local, offset)
                 except (cl.Error, DeviceError) as error:
                     raise refusal(function, error) from error
         command_buffer.finalize()
