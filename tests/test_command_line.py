@@ -226,7 +226,8 @@ def test_report_lists_the_kernels_of_a_family(capsys: pytest.CaptureFixture[str]
 @needs_compiler
 def test_report_refuses_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "softmax"]) == 2
-    assert capsys.readouterr().err.startswith("mpsgrad report: there is no family 'softmax' for NVIDIA GPUs; there are fill, ")
+    said = "mpsgrad report: there is no family 'softmax' for NVIDIA GPUs; there are fill, "
+    assert capsys.readouterr().err.startswith(said)
     assert cli.main(["report", "fill", "--architecture", "sm_12"]) == 2
     assert "--architecture is 'sm_12'; it has to be one of sm_" in capsys.readouterr().err
 
