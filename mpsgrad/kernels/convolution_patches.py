@@ -23,7 +23,7 @@ MOST_VALUES = 192
 """With more values in a window, other kernels are as fast."""
 MOST_CHANNELS = 15
 """With more, other kernels compute the gradient for weights."""
-THREADS_WANTED = 256
+THREADS_WANTED = 128
 """So many keep every core busy."""
 
 PARAMETERS = ParameterStruct(
@@ -131,7 +131,7 @@ def plan_weights(
     numbers: Tunables,
 ) -> convolution_weights_gradient.Plan | None:
     """The dispatch for the gradients of weights and biases, or None where another kernel is to compute them."""
-    width, height, stride_x, _, dilation_x, _, _, _ = window
+    width, height, stride_x, stride_y, dilation_x, dilation_y, _, _ = window
     channels, outputs = source[6], gradient[6]
     values = width * height * channels
     joins_taps = source[1] == channels and (dilation_x == 1 or width == 1)
@@ -139,9 +139,13 @@ def plan_weights(
         return None
     if channels > MOST_CHANNELS or values > SUM_ROWS:
         return None
-    pixels = min(_most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, gradient[4])
-    if pixels == 0:
+    columns = min(_most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, gradient[4])
+    if columns == 0:
         return None
+    rows = 1
+    if columns == gradient[4] and dilation_y == 1:
+        row_values = ((columns - 1) * stride_x + width) * channels
+        rows = min(_most_windows(height, stride_y, PATCH_VALUES // row_values), PART_PIXELS // columns)
     blocks, weights, image_rows = ceiling_divide(outputs, EIGHTS_CHANNELS), outputs * values, gradient[5] * gradient[7]
     split_stride = weights + outputs
     rows_per_split = ceiling_divide(image_rows, ceiling_divide(THREADS_WANTED, blocks))
@@ -155,8 +159,8 @@ def plan_weights(
         window=window,
         channels=channels,
         group_outputs=outputs,
-        row_tiles=pixels,
-        lane_tiles=1,
+        row_tiles=columns,
+        lane_tiles=rows,
         weight_tiles=blocks,
         tiles=blocks,
         rows_per_split=rows_per_split,

@@ -96,7 +96,7 @@ def test_only_the_clip_rectangle_is_written(arguments, options, expected):
     layer.check_state(state)
 
 
-@pytest.mark.parametrize("threads", [1, 256])
+@pytest.mark.parametrize("threads", [1, 128])
 def test_any_number_of_splits_adds_to_what_a_state_holds(monkeypatch, threads):
     monkeypatch.setattr(convolution_patches, "THREADS_WANTED", threads)
     convolution_patches.plan_weights.cache_clear()
