@@ -6,6 +6,7 @@ Only the outline of a declaration is parsed. Function bodies stay tokens: a real
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -370,6 +371,9 @@ def _is_stage(tokens: Sequence[Token], index: int) -> bool:
     return before == "[" and _text(tokens, index - 2) == "["
 
 
+_STATEMENTS = frozenset({"if", "for", "while", "switch"})
+
+
 def _read_members(program: Program, start: int, end: int) -> None:
     """Notes the bodies of member functions, so that what a kernel calls through them is known."""
     tokens = program.tokens
@@ -380,6 +384,8 @@ def _read_members(program: Program, start: int, end: int) -> None:
     for index in range(start, end):
         is_operator = "operator" in (tokens[index - 2].text, tokens[index - 3].text)
         if tokens[index].text != "(" or not (tokens[index - 1].kind == IDENTIFIER or is_operator):
+            continue
+        if tokens[index - 1].text in _STATEMENTS:
             continue
         close = matching(tokens, index, end)
         position = close + 1
@@ -508,8 +514,12 @@ def _parameters(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
+_POSITION = re.compile(r"(?:uint|ushort)[23]?$")
+
+
 def _pointer_types(tokens: Sequence[Token]) -> dict[str, list[Token]]:
-    """The names that ``typedef`` and ``using`` give to pointers to an address space, and what they stand for."""
+    """The names that ``typedef`` and ``using`` give to pointers to an address space and to the types of positions, and
+    what they stand for."""
     found: dict[str, list[Token]] = {}
     for index, token in enumerate(tokens):
         if token.kind != IDENTIFIER or token.text not in ("typedef", "using"):
@@ -519,7 +529,8 @@ def _pointer_types(tokens: Sequence[Token]) -> dict[str, list[Token]]:
             end += 1
         is_alias = token.text == "using" and index + 2 < end and tokens[index + 2].text == "="
         name, meaning = (index + 1, tokens[index + 3 : end]) if is_alias else (end - 1, tokens[index + 1 : end - 1])
-        if meaning and meaning[-1].text == "*" and any(each.text in ADDRESS_SPACES for each in meaning):
+        is_pointer = bool(meaning) and meaning[-1].text == "*" and any(each.text in ADDRESS_SPACES for each in meaning)
+        if is_pointer or len(meaning) == 1 and _POSITION.match(meaning[0].text):
             found[tokens[name].text] = list(meaning)
     return found
 

@@ -37,7 +37,8 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
         references = [parameter for parameter in parameters if _is_constant_reference(parameter)]
         if not only_computes:
             is_copy = {tokens[opening - 1].text} & {token.text for each in references for token in each}
-            is_writer = owner is not None and not is_const and opening not in program.constructors
+            is_member = owner is not None and not {token.text for token in tokens[start:opening]} & {"friend", "static"}
+            is_writer = is_member and not is_const and opening not in program.constructors
             is_alone = tokens[opening - 1].text not in overloaded
             if is_copy or is_writer or not is_alone or not all(map(_is_read_only, parameters)):
                 continue

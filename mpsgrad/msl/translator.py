@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -31,7 +31,7 @@ from mpsgrad.msl.refusals import refuse_function_pointers, refuse_pointers_in_bu
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.strings import move_strings
-from mpsgrad.msl.tokens import Token, error
+from mpsgrad.msl.tokens import OPENING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, refuse_newer, version_of
 
@@ -133,6 +133,14 @@ class _Translator:
             # Of a call of a function with a barrier the compiler takes for granted that all threads come to it.
             for place in functions_with_barriers(program):
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
+        if not backend.has_native_constructors:
+            # What a class assigns by itself gives a reference that does not say where the object is.
+            for first, end in _assignments_returned(program.tokens):
+                forms.put_before(first, "(")
+                forms.put_before(end, ", *this)")
+        if backend.regroups_sums and not fast_math and launch != "whole":
+            for loop in _loops(program.tokens):
+                forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None
@@ -179,6 +187,29 @@ class _Translator:
         pieces += [(start, end, partial(rewrite, made)) for start, end, made in self._constants.pieces()]
         pieces += [(start, end, list) for start, end in self._program.dropped]
         return pieces + Overloads(self._program, self._backend, rewrite).pieces()
+
+
+def _loops(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The words that begin loops."""
+    for index, token in enumerate(tokens):
+        if token.text in ("for", "do"):
+            yield token
+        elif token.text == "while" and index + 2 < len(tokens) and tokens[index + 1].text == "(":
+            behind = matching(tokens, index + 1) + 1
+            if behind < len(tokens) and tokens[behind].text != ";":
+                yield token
+
+
+def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
+    """Where ``*this = value`` begins and ends in ``return *this = value;``."""
+    for index in range(len(tokens) - 4):
+        if tokens[index].text != "return" or [t.text for t in tokens[index + 1 : index + 4]] != ["*", "this", "="]:
+            continue
+        end = index + 4
+        while end < len(tokens) and tokens[end].text != ";":
+            end = matching(tokens, end) + 1 if tokens[end].text in OPENING else end + 1
+        if end < len(tokens):
+            yield tokens[index + 1], tokens[end]
 
 
 def _refuse_misplaced_constants(program: Program) -> None:

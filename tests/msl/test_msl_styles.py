@@ -86,6 +86,24 @@ def test_styles_of_other_people_give_the_right_numbers() -> None:
     assert out.tolist() == WANTED
 
 
+def test_strict_sums_are_taken_in_order() -> None:
+    source = LIBRARY + """typedef uint index_type;
+struct Sum { float v; Sum(float x) : v(x) {} thread Sum& operator+=(Sum o) { return *this = *this + o; }
+  friend Sum operator+(const thread Sum& a, const thread Sum& b) { return Sum(a.v + b.v); } };
+kernel void f(device const float* x, device float* y, constant uint& n, index_type i [[thread_position_in_grid]]) {
+  float sum = 0;
+  for (uint k = 0; k < n; k++) sum += x[k];
+  Sum whole(sum);
+  whole += Sum(0) + whole;
+  y[i] = whole.v;
+}
+"""
+    x, y = np.full(64, 3, np.float32), np.zeros(1, np.float32)
+    x[0] = 1e8
+    compile(source, fast_math=False).function("f")(1, x, y, 64)
+    assert y == np.float32(2e8)
+
+
 def test_what_clang_adds_to_the_language_runs_and_compiles_for_cuda() -> None:
     source = LIBRARY + """struct Ray { float3 from, to; int kind[2]; };
 template <int N> void fill(thread bfloat (&values)[N]) { for (int i = 0; i < N; i++) values[i] = bfloat(i); }

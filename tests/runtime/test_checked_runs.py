@@ -161,9 +161,12 @@ kernel void f(constant float* more, device float* y, {I}) {{
 }}""", 8, floats(3, 8), ("out-of-bounds",), "out-of-bounds read of element 3 of 'table', which has 3 elements, by thread 0"),
     Defect("a string literal", f"""
 constant float least = as_type<float>(0x00800000);
+struct Kind {{ int id, count; int of(int n) {{ if (n < 0) {{ return count; }} else if (n > id) {{ id = n; }} return id; }} }};
 kernel void f(device float* y, {I}) {{
     constant char* text = "ab";
-    y[i] = least + text[<<i||i % 3>>]; // here
+    Kind kind{{1, 2}};
+    auto [id, count] = kind;
+    y[i] = kind.of(id) + is_same_v<int, uint> * count + least + text[<<i||i % 3>>]; // here
 }}""", 8, floats(8), ("out-of-bounds",), "out-of-bounds read of element 3 of '\"ab\"', which has 3 elements, by thread"),
     Defect("a reference to an element", f"""
 kernel void f(device float* y, {I}) {{

@@ -319,13 +319,20 @@ class TreeReader:
                 close = matching_angle(self._tokens, self._index, self._end)
                 after = self._text_at(close + 1) if close is not None and close + 1 < self._end else ""
                 is_template = close is not None and self._tokens[close].text == ">"
-                if is_template and after in ("(", "{", "::", ")", ",", ";", ".", "]", ">", ""):
+                is_value = after in ("(", "{", "::", ")", ",", ";", ".", "]", ">", "") or self._holds_types(close)
+                if is_template and is_value:
                     assert close is not None
                     self._index = close + 1
             if self._text() == "::":
                 self._index += 1
                 continue
             return Node("name", start, self._index, place, token.text)
+
+    def _holds_types(self, close: int | None) -> bool:
+        """Whether the angle brackets at the current place hold template arguments of which the first is a type."""
+        inside = range(self._index + 1, close or 0)
+        kinds = {self._tokens[k].kind for k in inside if self._text_at(k) not in (",", "::", "*")}
+        return kinds <= {IDENTIFIER, NUMBER} and bool(inside) and self._source.is_type(inside[0])
 
     def _postfix(self, node: Node) -> Node:
         while self._index < self._end:

@@ -269,6 +269,8 @@ class Weaver(ExpressionWeaver):
 
     def _declaration(self, start: int, stop: int) -> bool:
         """Notes the edits for a declaration of variables; False if it is none."""
+        if self._structured_binding(start, stop):
+            return True
         index, words = self._specifiers(start, stop)
         if index is None or not self._is_declarator(index, stop):
             return False
@@ -328,6 +330,19 @@ class Weaver(ExpressionWeaver):
                 index += 1
         if declared:
             self._threadgroup_variables(start, stop, declared)
+        return True
+
+    def _structured_binding(self, start: int, stop: int) -> bool:
+        """Notes the edits for ``auto [a, b] = value;``; False if it is none."""
+        opening = start + (self._text(start) == "const") + 1
+        if self._text(opening - 1) != "auto" or self._text(opening) != "[":
+            return False
+        close = self._source.close(opening)
+        if close < 0 or self._text(close + 1) != "=":
+            raise NotUnderstood(opening)
+        self._visit(self._trees.initialiser(close + 2, stop), "read")
+        for index in range(opening + 1, close, 2):
+            self._scopes.declare(self._text(index), Meaning())
         return True
 
     def _specifiers(self, start: int, stop: int) -> tuple[int | None, set[str]]:
