@@ -146,6 +146,7 @@ CASES = [
     (30, "uint g(device int* p) { return as_type<uint>(p); }", "as_type cast from 'device int *' to 'uint'", "uint g(device int* p) { return as_type<uint>(p[0]); }"),
     (30, "float g() { return as_type<float>(1L); }", "as_type cast from 'long' to 'float'", "float g() { return as_type<float>(0x3f800000); }"),
     (31, "struct S { float3 v; };\nstatic_assert(sizeof(S) == 12, \"packed\");", "static assertion failed due to requirement 'sizeof(S) == 12': it is 16", "struct S { packed_float3 v; };\nstatic_assert(sizeof(S) == 12, \"packed\");\nstatic_assert(sizeof(float3) == 16);"),
+    (31, "struct S { float3 v; };\nstatic_assert(sizeof(S) == 12);", "it is 16", "struct __attribute__((packed)) S { float v; ushort n; };\nstatic_assert(sizeof(S) == 6);"),
     (32, f"{HEAD}) {{ threadgroup half4x4 t[8]; }}", "no matching constructor for initialization of 'half4x4'", f"{HEAD}) {{ threadgroup half4 t[32]; half4x4 m[2]; threadgroup half4x4* p = (threadgroup half4x4*)t; }}"),
     (33, "float4 g(float4 a, float4 b) { return a < b ? a : b; }", "must be a scalar, not 'bool4'", "float4 g(float4 a, float4 b) { return any(a < b) ? a : select(b, a, a < b); }"),
     (36, "void g(device int* x) { atomic_fetch_add_explicit(x, 1, memory_order_relaxed); }", "no matching function for call to 'atomic_fetch_add_explicit'",

@@ -149,7 +149,7 @@ kernel void f(device const float* x, device float* y, {I}) {{
     Defect("tables of constants", f"""
 constant float table[] = {{1, 2, 3}};
 constant float3 tints[] = {{float3(1), float3(2, 3, 4)}};
-constant array<int, 2> kinds = {{1, 2}};
+constant array<array<float, 2>, 1> kinds = {{1, 2}};
 float sum(constant float* first, uint count) {{
     float s = 0;
     while (count-- > 0) s += *first++; // here
@@ -157,7 +157,7 @@ float sum(constant float* first, uint count) {{
 }}
 int letter(constant char* text, uint i) {{ return text[i]; }}
 kernel void f(constant float* more, device float* y, {I}) {{
-    y[i] = sum(table, <<4||3>>) + tints[i % 2].y + more[i % 3] + letter("abc", i % 4) + kinds[i % 2];
+    y[i] = sum(table, <<4||3>>) + tints[i % 2].y + more[i % 3] + letter("abc", i % 4) + kinds[0][i % 2];
 }}""", 8, floats(3, 8), ("out-of-bounds",), "out-of-bounds read of element 3 of 'table', which has 3 elements, by thread 0"),
     Defect("a string literal", f"""
 constant float least = as_type<float>(0x00800000);

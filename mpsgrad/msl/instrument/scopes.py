@@ -85,8 +85,10 @@ def _program_scope(source: Source) -> dict[str, Meaning]:
     constant = Meaning(is_constant=True)
     found: dict[str, Meaning] = {}
     for start, stop in source.program.variables:
+        depth = 0
         for index in range(start, stop - 1):
-            if source.kind(index) == IDENTIFIER and source.text(index + 1) in ("=", "[", "{", ";", ","):
+            depth += {"<": 1, ">": -1, ">>": -2}.get(source.text(index), 0)
+            if depth == 0 and source.kind(index) == IDENTIFIER and source.text(index + 1) in ("=", "[", "{", ";", ","):
                 found[source.text(index)] = constant
                 break
     for index, token in enumerate(source.tokens):

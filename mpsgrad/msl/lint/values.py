@@ -320,6 +320,8 @@ def _three_element_cast(source: Source, expressions: Expressions, opening: int) 
 
 def _failed_assertion(source: Source, index: int) -> Iterator[Found]:
     """``static_assert(sizeof(T) == n)`` where the size is another."""
+    if source.places("packed", "__packed__"):
+        return
     arguments = source.arguments(index + 1)
     if not arguments:
         return
