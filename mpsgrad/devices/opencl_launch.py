@@ -211,18 +211,26 @@ class OpenCLRecording(RecordedWork):
 
     def enqueue(self) -> list[pyopencl.Event]:
         """Puts the launches on the queue. The events of the first and of the last are the ends of what is returned."""
-        events = []
-        for position in range(len(self._launches)):
-            if position == 1 and self._inner is not None:
-                self._inner.enqueue()
-            events.append(self._enqueue(position))
-        return events
+        import pyopencl as cl
 
-    def _enqueue(self, position: int) -> pyopencl.Event:
+        if self._inner is None:
+            return [self._enqueue(position) for position in range(len(self._launches))]
+        # Other threads that had begun with the first launches would slow this one down as it adds the rest.
+        may_begin = cl.UserEvent(self._device._context)
+        try:
+            first = self._enqueue(0, [may_begin])
+            self._inner.enqueue()
+            last = self._enqueue(1)
+            self._device.queue.flush()
+        finally:
+            may_begin.set_status(cl.command_execution_status.COMPLETE)
+        return [first, last]
+
+    def _enqueue(self, position: int, after: Sequence[pyopencl.Event] | None = None) -> pyopencl.Event:
         import pyopencl as cl
 
         try:
-            return cl.enqueue_nd_range_kernel(self._device.queue, *self._launches[position])
+            return cl.enqueue_nd_range_kernel(self._device.queue, *self._launches[position], wait_for=after)
         except cl.Error as error:
             raise refusal(self._functions[position], error) from error
 
