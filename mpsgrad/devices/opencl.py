@@ -33,7 +33,6 @@ from mpsgrad.devices.contract import (
     Device,
     Dispatch,
 )
-from mpsgrad.devices.opencl_command_buffer import CommandBufferFunctions, command_buffer_functions
 from mpsgrad.devices.opencl_launch import OpenCLLibrary, OpenCLRecording, OpenCLSubmission, launches_of, refusal
 from mpsgrad.devices.pool import pooled_size
 from mpsgrad.errors import DeviceError, ShaderError
@@ -377,11 +376,6 @@ class OpenCLDevice(Device):
         with contextlib.suppress(cl.Error):
             return cl.CommandQueue(self._context, properties=properties)  # type: ignore[arg-type]
         return None
-
-    @cached_property
-    def command_buffers(self) -> CommandBufferFunctions | None:
-        """The functions of command buffers, or None if the device has none that suit."""
-        return command_buffer_functions(self._handle)
 
     def allocate(self, nbytes: int) -> OpenCLBuffer:
         size = pooled_size(nbytes, mmap.PAGESIZE)

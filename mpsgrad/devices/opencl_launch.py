@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpsgrad.devices.contract import Buffer, Dispatch, Function, Library, RecordedWork, Submission, require_constants
-from mpsgrad.devices.opencl_command_buffer import OpenCLCommandBuffer
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import KernelSignature, Launch
 from mpsgrad.msl.signature import is_passed_as_number
@@ -171,10 +170,9 @@ class OpenCLSubmission(Submission):
 
 
 class OpenCLRecording(RecordedWork):
-    """Launches that need nothing but a place on the queue.
+    """Launches that need nothing but a place on the queue: each has a kernel of its own, with its arguments set.
 
-    All but the first and the last, whose events tell when the work began and ended, are put on the queue by one call
-    where the device has command buffers. The others have kernels of their own, with their arguments set.
+    Command buffers of OpenCL would put all of them there by one call, but Intel's work on one core only.
     """
 
     def __init__(self, device: OpenCLDevice, dispatches: Sequence[Dispatch], label: str | None) -> None:
@@ -182,29 +180,8 @@ class OpenCLRecording(RecordedWork):
         self.dispatches = dispatches
         self.label = label
         launches = [launch for dispatch in dispatches for launch in launches_of(dispatch)]
-        self._inner: OpenCLCommandBuffer | None = None
-        if device.command_buffers is not None and len(launches) > 2:
-            self._inner = OpenCLCommandBuffer(device.command_buffers, device.queue, self._refusal)
-            self._add_to_command_buffer(self._inner, launches[1:-1])
-            launches = [launches[0], launches[-1]]
         self._functions = [function for function, *_ in launches]
         self._launches = [(_with_arguments(*launch[:2]), *launch[2:]) for launch in launches]
-
-    def _add_to_command_buffer(self, command_buffer: OpenCLCommandBuffer, launches: Sequence[KernelLaunch]) -> None:
-        import pyopencl as cl
-
-        # A command buffer keeps the arguments that a kernel has now, so that all launches of a function share one.
-        with self._device.enqueuing:
-            for function, arguments, size, local, offset in launches:
-                try:
-                    function.set_arguments(arguments)
-                    command_buffer.add(function.kernel, size, local, offset)
-                except (cl.Error, DeviceError) as error:
-                    raise refusal(function, error) from error
-        command_buffer.finalize()
-
-    def _refusal(self, function: str, code: int) -> DeviceError:
-        return DeviceError(f"{self.label or 'recorded work'}: {function} failed with error code {code}")
 
     def submit(self) -> OpenCLSubmission:
         return self._device.replay(self)
@@ -213,26 +190,21 @@ class OpenCLRecording(RecordedWork):
         """Puts the launches on the queue. The events of the first and of the last are the ends of what is returned."""
         import pyopencl as cl
 
-        if self._inner is None:
-            return [self._enqueue(position) for position in range(len(self._launches))]
+        enqueue, queue = cl.enqueue_nd_range_kernel, self._device.queue
         # Other threads that had begun with the first launches would slow this one down as it adds the rest.
         may_begin = cl.UserEvent(self._device._context)
+        after: list[pyopencl.Event] | None = [may_begin]
+        events: list[pyopencl.Event] = []
         try:
-            first = self._enqueue(0, [may_begin])
-            self._inner.enqueue()
-            last = self._enqueue(1)
-            self._device.queue.flush()
+            for kernel, size, local, offset in self._launches:
+                events.append(enqueue(queue, kernel, size, local, offset, wait_for=after))
+                after = None
+            queue.flush()
+        except cl.Error as error:
+            raise refusal(self._functions[len(events)], error) from error
         finally:
             may_begin.set_status(cl.command_execution_status.COMPLETE)
-        return [first, last]
-
-    def _enqueue(self, position: int, after: Sequence[pyopencl.Event] | None = None) -> pyopencl.Event:
-        import pyopencl as cl
-
-        try:
-            return cl.enqueue_nd_range_kernel(self._device.queue, *self._launches[position], wait_for=after)
-        except cl.Error as error:
-            raise refusal(self._functions[position], error) from error
+        return events
 
 
 def _with_arguments(function: OpenCLFunction, arguments: Sequence[Any]) -> pyopencl.Kernel:
