@@ -130,6 +130,17 @@ def check(case: Case) -> None:
     )
 
 
+def test_the_mean_of_a_large_image_whose_first_pixel_is_far_from_it():
+    """Rounding has to go with how far pixels are from their mean, not from one of them."""
+    case = Case.draw((1, 112, 112, 16))
+    case.x[0, 0, 0] = 40
+    exact, _ = reference.group_normalization_statistics(case.x.astype(np.float64), 16)
+    spread = np.abs(case.x - exact[:, None, None]).mean((1, 2))
+    _, _, state = run(case)
+    # Errors of rounding that are independent grow by the root of their number.
+    assert_within(state.mean, exact, 4 * np.sqrt(112 * 112) * EPS / 2 * spread + EPS * np.abs(exact))
+
+
 @st.composite
 def groups_and_channels(draw: Any) -> tuple[int | None, int]:
     each = draw(st.sampled_from([1, 2, 3, 8, 31, 33]))
