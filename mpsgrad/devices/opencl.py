@@ -552,8 +552,7 @@ class OpenCLDevice(Device):
                         events.append(enqueue(queue, function.kernel, size, local, offset))
                     except cl.Error as error:
                         raise refusal(function, error) from error
-            ends = events[:1] + events[-1:]
-            return OpenCLSubmission(None, ends, label) if immediate else self._submitted(dispatches, ends, label)
+            return OpenCLSubmission(None, events, label) if immediate else self._submitted(dispatches, events, label)
 
     def wait_until_unused(self, buffer: Buffer) -> None:
         with self._lock:
@@ -568,13 +567,12 @@ class OpenCLDevice(Device):
     def replay(self, recording: OpenCLRecording) -> OpenCLSubmission:
         """Starts the launches of ``recording``."""
         with self.enqueuing:
-            events = recording.enqueue()
-            return self._submitted(recording, events[:1] + events[-1:], recording.label)
+            return self._submitted(recording, recording.enqueue(), recording.label)
 
-    def _submitted(self, held: Any, ends: list[pyopencl.Event], label: str | None) -> OpenCLSubmission:
-        """What was put on the queue between the two events ``ends``; there are none if that is nothing."""
+    def _submitted(self, held: Any, events: list[pyopencl.Event], label: str | None) -> OpenCLSubmission:
+        """What was put on the queue, with these events."""
         self.queue.flush()
-        submission = OpenCLSubmission(held, ends, label)
+        submission = OpenCLSubmission(held, events, label)
         with self._lock:
             # Kept here until they have run, or their buffers would be recycled if the caller drops a submission early.
             self._forget_what_has_run()

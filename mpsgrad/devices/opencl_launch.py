@@ -187,7 +187,7 @@ class OpenCLRecording(RecordedWork):
         return self._device.replay(self)
 
     def enqueue(self) -> list[pyopencl.Event]:
-        """Puts the launches on the queue. The events of the first and of the last are the ends of what is returned."""
+        """Puts the launches on the queue; their events."""
         import pyopencl as cl
 
         enqueue, queue = cl.enqueue_nd_range_kernel, self._device.queue
@@ -199,7 +199,6 @@ class OpenCLRecording(RecordedWork):
             for kernel, size, local, offset in self._launches:
                 events.append(enqueue(queue, kernel, size, local, offset, wait_for=after))
                 after = None
-            queue.flush()
         except cl.Error as error:
             raise refusal(self._functions[len(events)], error) from error
         finally:

@@ -120,16 +120,12 @@ class _WeightedKernel(BaseKernel):
         else:
             # A new buffer, so that work which was encoded before keeps the weights of that time.
             self._parameters = ConvolutionWeightsAndBiasesState.from_arrays(weights, values, self.device)
-        self._result_biases = self._parameters.resource(1)
-        self._pack(self._parameters.resource(0))
+        to_pack, self._result_biases = self._weights_and_biases_of_results(weights)
+        self._packed = PackedWeights(to_pack, self._result_biases)
 
-    def _pack(self, weights: Buffer) -> None:
-        self._packed = PackedWeights(weights, self._result_biases)
-
-    def _use_no_biases(self, channels: int) -> None:
-        """Has results of so many channels computed without biases."""
-        self._result_biases = self.device.allocate(FLOAT_BYTES * channels)
-        self._result_biases.write(bytes(FLOAT_BYTES * channels))
+    def _weights_and_biases_of_results(self, weights: np.ndarray) -> tuple[Buffer, Buffer]:
+        """What results are computed with, for the user's ``weights``, which are on the device already."""
+        return self._parameters.resource(0), self._parameters.resource(1)
 
     @property
     def data_source(self) -> ConvolutionDataSource:
@@ -460,15 +456,12 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         self.serialize_weights_and_biases = False
         """Kept for ported code; without effect, as in MPS since macOS 10.14."""
 
-    def _set_parameters(
-        self,
-        weights: np.ndarray,
-        biases: np.ndarray | None,
-        state: ConvolutionWeightsAndBiasesState | None = None,
-    ) -> None:
-        super()._set_parameters(weights, biases, state)
-        self._use_no_biases(self._descriptor.input_feature_channels)
-        self._pack(self._parameters.resource(0))
+    def _weights_and_biases_of_results(self, weights: np.ndarray) -> tuple[Buffer, Buffer]:
+        own, _ = super()._weights_and_biases_of_results(weights)
+        nbytes = FLOAT_BYTES * self._descriptor.input_feature_channels
+        no_biases = self.device.allocate(nbytes)
+        no_biases.write(bytes(nbytes))
+        return own, no_biases
 
     @property
     def _computes_data_gradient(self) -> bool:

@@ -8,7 +8,6 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
 from mpsgrad.kernels.convolution_gather import AXIS, EIGHTS_CHANNELS, Layout, gather
-from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables
 
@@ -144,19 +143,19 @@ def plan_weights(
         return None
     rows = 1
     if columns == gradient[4] and dilation_y == 1:
-        row_values = ((columns - 1) * stride_x + width) * channels
-        rows = min(_most_windows(height, stride_y, PATCH_VALUES // row_values), PART_PIXELS // columns)
-    blocks, weights, image_rows = ceiling_divide(outputs, EIGHTS_CHANNELS), outputs * values, gradient[5] * gradient[7]
-    split_stride = weights + outputs
+        patch_row = ((columns - 1) * stride_x + width) * channels
+        rows = min(_most_windows(height, stride_y, PATCH_VALUES // patch_row), PART_PIXELS // columns)
+    blocks, image_rows = ceiling_divide(outputs, EIGHTS_CHANNELS), gradient[5] * gradient[7]
     rows_per_split = ceiling_divide(image_rows, ceiling_divide(THREADS_WANTED, blocks))
     # Partial sums are no more than the images.
     row_values = gradient[4] * outputs + source[4] * channels
-    rows_per_split = max(rows_per_split, ceiling_divide(split_stride, max(row_values, 1)), 1)
-    splits = max(ceiling_divide(image_rows, rows_per_split), 1)
-    parameters = convolution_weights_gradient.PARAMETERS.pack(
-        gradient=gradient,
-        source=source,
-        window=window,
+    rows_per_split = max(rows_per_split, ceiling_divide(outputs * (values + 1), max(row_values, 1)), 1)
+    return convolution_weights_gradient.plan_of_splits(
+        FAMILY,
+        "convolution_gradient_weights_patches",
+        gradient,
+        source,
+        window,
         channels=channels,
         group_outputs=outputs,
         row_tiles=columns,
@@ -164,18 +163,6 @@ def plan_weights(
         weight_tiles=blocks,
         tiles=blocks,
         rows_per_split=rows_per_split,
-        splits=splits,
-        split_stride=split_stride,
-        weights=weights,
-        replicates=int(replicates),
-        accumulates=int(accumulates and splits == 1),
-    )
-    return convolution_weights_gradient.Plan(
-        FAMILY,
-        "convolution_gradient_weights_patches",
-        splits * blocks,
-        parameters,
-        splits,
-        split_stride,
-        SUM_PARAMETERS.pack(weights=weights, splits=splits, split_stride=split_stride, accumulates=int(accumulates)),
+        replicates=replicates,
+        accumulates=accumulates,
     )

@@ -68,22 +68,31 @@ def _add_reduced(
         command_buffer, FAMILY, PARAMETERS, name, metal_type, operands, extents, kept, merge="sum_parts", scale=1.0
     )
     if accumulates:
-        dense = View(0, (1, 0, 0, 0))
-        add_sum(command_buffer, "float", (found, dense), (sums, dense), (sums, dense), (count, 1, 1, 1))
+        _add_to(command_buffer, found, sums, count)
+
+
+def _add_to(command_buffer: CommandBuffer, found: Buffer, sums: Buffer, count: int) -> None:
+    """Adds ``count`` float32 numbers to those in ``sums``."""
+    dense = View(0, (1, 0, 0, 0))
+    add_sum(command_buffer, "float", (found, dense), (sums, dense), (sums, dense), (count, 1, 1, 1))
 
 
 def add_sum_of_parts(
     command_buffer: CommandBuffer,
     parts: tuple[Buffer, View],
-    destination: tuple[Buffer, View],
+    sums: tuple[Buffer, View],
     extents: tuple[int, int, int, int],
+    accumulates: bool,
 ) -> None:
-    """Adds up ``parts``, float32 numbers, along the last of the axes. Only for GPUs."""
-    operands = {"parts": parts, "destination": destination}
-    kept = (True, True, True, False)
+    """Adds up ``parts``, float32 numbers, along the last of the axes; ``sums`` has no gaps. Only for GPUs."""
+    count, kept = extents[0] * extents[1] * extents[2], (True, True, True, False)
+    found = command_buffer.scratch(4 * count) if accumulates else sums[0]
+    operands = {"parts": parts, "destination": (found, sums[1])}
     add_reduction(
         command_buffer, FAMILY, PARAMETERS, "sum_parts", "float", operands, extents, kept, merge="sum_parts", scale=1.0
     )
+    if accumulates:
+        _add_to(command_buffer, found, sums[0], count)
 
 
 def add_sums_of_pixels(

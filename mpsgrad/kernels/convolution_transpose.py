@@ -35,7 +35,7 @@ from mpsgrad.kernels.convolution import (
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
 from mpsgrad.kernels.convolution_neuron import result_before
-from mpsgrad.kernels.convolution_state import ConvolutionGradientState, ConvolutionWeightsAndBiasesState
+from mpsgrad.kernels.convolution_state import ConvolutionGradientState
 from mpsgrad.kernels.convolution_transpose_dispatch import add_gradients, add_turning, turned
 from mpsgrad.padding import ExplicitPadding, transposed_size_and_offset
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
@@ -78,17 +78,12 @@ class _TurnedWeights(_WeightedKernel):
 
     _turned: Buffer
 
-    def _set_parameters(
-        self,
-        weights: np.ndarray,
-        biases: np.ndarray | None,
-        state: ConvolutionWeightsAndBiasesState | None = None,
-    ) -> None:
-        super()._set_parameters(weights, biases, state)
+    def _weights_and_biases_of_results(self, weights: np.ndarray) -> tuple[Buffer, Buffer]:
+        _, biases = super()._weights_and_biases_of_results(weights)
         array = turned(self._descriptor, weights)
         self._turned = self.device.allocate(array.nbytes)
         self._turned.write(array.view(np.uint8))
-        self._pack(self._turned)
+        return self._turned, biases
 
     def _parameters_changed(self, command_buffer: CommandBuffer) -> None:
         add_turning(command_buffer, self._descriptor, self._parameters.resource(0), self._turned)

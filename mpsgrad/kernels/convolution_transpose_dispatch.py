@@ -14,7 +14,6 @@ from mpsgrad.devices import Buffer
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import (
     ImagePart,
-    PartialSums,
     Weights,
     add_gradient_weights,
     add_partial_gradient_weights,
@@ -73,42 +72,24 @@ def add_gradients(
 
     ``numbers`` are those of the ordinary convolution, which takes ``gradient`` for its source.
     """
-    groups = _axes(descriptor)[0]
+    groups, outputs, taps, inputs = _axes(descriptor)
     parts = add_partial_gradient_weights(command_buffer, numbers, source, gradient) if groups == 1 else None
     if parts is not None and parts.splits > 1:
-        _add_turned_sum(command_buffer, descriptor, parts, for_weights, accumulates)
-    elif parts is not None:
-        add_turning(command_buffer, descriptor, parts.buffer, for_weights, back=True, accumulates=accumulates)
+        # [input][opposite tap][output], added up in the order of the weights.
+        in_parts = View(0, (1, outputs, taps * outputs, parts.stride))
+        of_weights = View((taps - 1) * inputs, (taps * inputs, -inputs, 1, 0))
+        extents = outputs, taps, inputs, parts.splits
+        add_sum_of_parts(command_buffer, (parts.buffer, in_parts), (for_weights, of_weights), extents, accumulates)
     else:
-        weights, unused = (command_buffer.scratch(4 * count) for count in (_count(descriptor), source.layout[6]))
-        add_gradient_weights(
-            command_buffer, numbers, source, gradient, for_weights=weights, for_biases=unused, accumulates=False
-        )
+        if parts is not None:
+            weights = parts.buffer
+        else:
+            weights, unused = (command_buffer.scratch(4 * count) for count in (_count(descriptor), source.layout[6]))
+            add_gradient_weights(
+                command_buffer, numbers, source, gradient, for_weights=weights, for_biases=unused, accumulates=False
+            )
         add_turning(command_buffer, descriptor, weights, for_weights, back=True, accumulates=accumulates)
     _add_sums(command_buffer, numbers, gradient, for_biases, accumulates)
-
-
-def _add_turned_sum(
-    command_buffer: CommandBuffer,
-    descriptor: ConvolutionDescriptor,
-    parts: PartialSums,
-    for_weights: Buffer,
-    accumulates: bool,
-) -> None:
-    """Adds up ``parts``, [input][opposite tap][output] of one group, in the order of the weights."""
-    _, outputs, taps, inputs = _axes(descriptor)
-    found = command_buffer.scratch(4 * _count(descriptor)) if accumulates else for_weights
-    add_sum_of_parts(
-        command_buffer,
-        (parts.buffer, View(0, (1, outputs, taps * outputs, parts.stride))),
-        (found, View((taps - 1) * inputs, (taps * inputs, -inputs, 1, 0))),
-        (outputs, taps, inputs, parts.splits),
-    )
-    if accumulates:
-        dense, count = View(0, (1, 0, 0, 0)), _count(descriptor)
-        add_sum(
-            command_buffer, "float", (found, dense), (for_weights, dense), (for_weights, dense), (count, 1, 1, 1)
-        )
 
 
 def _count(descriptor: ConvolutionDescriptor) -> int:

@@ -129,7 +129,6 @@ def plan(
         lane_tiles = ceiling_divide(_groups_in_rows(groups, group_outputs) * channels, LANES)
         weight_tiles = taps * row_tiles * lane_tiles
     weights = outputs * taps * channels
-    split_stride = weights + outputs
     image_rows = gradient[5] * gradient[7]
     row_bytes = 4 * (gradient[4] * outputs + source[4] * source[6] * min(stride_y, height))
     # At least two splits, but partial sums of no more than twice the bytes of the images.
@@ -138,17 +137,48 @@ def plan(
     if threads_wanted is not None:
         splits_wanted = ceiling_divide(threads_wanted, weight_tiles)
         rows_per_split = max(rows_per_split, ceiling_divide(image_rows, splits_wanted))
-    splits = max(ceiling_divide(image_rows, rows_per_split), 1)
-    tiles = weight_tiles + ceiling_divide(outputs, result_channels)
-    parameters = PARAMETERS.pack(
-        gradient=gradient,
-        source=source,
-        window=window,
+    return plan_of_splits(
+        FAMILY,
+        f"convolution_gradient_weights_{kernel}",
+        gradient,
+        source,
+        window,
         channels=channels,
         group_outputs=group_outputs,
         row_tiles=row_tiles,
         lane_tiles=lane_tiles,
         weight_tiles=weight_tiles,
+        tiles=weight_tiles + ceiling_divide(outputs, result_channels),
+        rows_per_split=rows_per_split,
+        replicates=replicates,
+        accumulates=accumulates,
+    )
+
+
+def plan_of_splits(
+    family: ShaderFamily,
+    kernel: str,
+    gradient: Layout,
+    source: Layout,
+    window: Layout,
+    *,
+    channels: int,
+    tiles: int,
+    rows_per_split: int,
+    replicates: bool,
+    accumulates: bool,
+    **others: int,
+) -> Plan:
+    """The dispatch of a kernel that takes ``PARAMETERS``, ``others`` being fields of these, and has ``tiles`` for each
+    split of the gradient image's rows."""
+    outputs = gradient[6]
+    weights = outputs * window[0] * window[1] * channels
+    splits, split_stride = max(ceiling_divide(gradient[5] * gradient[7], rows_per_split), 1), weights + outputs
+    parameters = PARAMETERS.pack(
+        gradient=gradient,
+        source=source,
+        window=window,
+        channels=channels,
         tiles=tiles,
         rows_per_split=rows_per_split,
         splits=splits,
@@ -156,10 +186,11 @@ def plan(
         weights=weights,
         replicates=int(replicates),
         accumulates=int(accumulates and splits == 1),
+        **others,
     )
     return Plan(
-        FAMILY,
-        f"convolution_gradient_weights_{kernel}",
+        family,
+        kernel,
         splits * tiles,
         parameters,
         splits,

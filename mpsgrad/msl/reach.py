@@ -1,5 +1,4 @@
-"""What kernel functions use, themselves and in the functions that they call, as far as names tell: overloads are one.
-"""
+"""What kernel functions use, themselves and in functions that they call, as far as names tell: overloads are one."""
 
 from __future__ import annotations
 
@@ -23,10 +22,11 @@ class Reach:
         self._program = program
         self._tokens = program.tokens
         self._functions_passed = functions_passed
+        self._of_bodies: dict[int, tuple[set[str], list[Range]]] = {}
 
     def simd_names(self, kernel: Kernel) -> set[str]:
         """The functions and types of simdgroups and quadgroups that ``kernel`` uses."""
-        return {name for name in self._named(self._start(kernel), {})[0] if _SIMD_NAME.match(name)}
+        return {name for name in self._of_body(kernel)[0] if _SIMD_NAME.match(name)}
 
     def uses_simdgroups(self, kernel: Kernel) -> bool:
         """Whether ``kernel`` uses functions or types of simdgroups, or asks for a position in one."""
@@ -36,7 +36,7 @@ class Reach:
 
     def tokens(self, kernel: Kernel) -> int:
         """The tokens of the bodies of ``kernel`` and of what it calls, each counted once."""
-        return sum(end - start for start, end in self._named(self._start(kernel), {})[1])
+        return sum(end - start for start, end in self._of_body(kernel)[1])
 
     def names_and_constants(self, kernel: Kernel) -> set[str]:
         """The names that ``kernel`` uses, also in what the constants at program scope are made of."""
@@ -66,11 +66,15 @@ class Reach:
                 return bool(calls)
             calls = {name: called - leaves for name, called in calls.items() if name not in leaves}
 
-    def _start(self, kernel: Kernel) -> list[Range]:
-        parts = [(kernel.body_open, kernel.body_close)]
-        if any(parameter.is_function for parameter in kernel.template or ()):
-            parts += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
-        return parts
+    def _of_body(self, kernel: Kernel) -> tuple[set[str], list[Range]]:
+        """What ``_named`` gives for the body of ``kernel`` and the functions that it may be made for."""
+        found = self._of_bodies.get(kernel.start)
+        if found is None:
+            parts = [(kernel.body_open, kernel.body_close)]
+            if any(parameter.is_function for parameter in kernel.template or ()):
+                parts += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
+            found = self._of_bodies[kernel.start] = self._named(parts, {})
+        return found
 
     def _named(
         self, parts: Iterable[Range], variables: Mapping[str, Sequence[Range]]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
-from test_convolution import run
-from test_convolution_variants import SINGLE, make, names, shaped_layers
+from test_convolution_variants import (
+    SINGLE,
+    check_against_the_references,
+    check_in_a_part_of_larger_images,
+    make,
+    names,
+    shaped_layers,
+)
 
 import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_patches
 from mpsgrad.kernels.convolution_dispatch import Algorithm
-from mpsgrad.testing import assert_within
 from mpsgrad.tunables import tunables
 
 pytestmark = pytest.mark.skipif(
@@ -50,50 +54,18 @@ def no_tiles() -> Iterator[None]:
 def test_each_case_against_the_references(arguments, options, expected):
     layer = make(*arguments, **options)
     assert tuple(name == "patches" for name in names(layer)) == expected
-    y, dx, state = run(layer)
-    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
-    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
-    layer.check_state(state)
-    for _ in range(3):
-        again_y, again_dx, again = run(layer)
-        assert np.array_equal(again_y, y) and np.array_equal(again_dx, dx), "other bits on another run"
-        assert np.array_equal(again.gradient_for_weights, state.gradient_for_weights)
-        assert np.array_equal(again.gradient_for_biases, state.gradient_for_biases)
+    check_against_the_references(layer, runs=4)
 
 
 @given(shaped_layers())
 @settings(max_examples=40)
 def test_shaped_layers_against_the_references(layer):
-    y, dx, state = run(layer)
-    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
-    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
-    layer.check_state(state)
+    check_against_the_references(layer)
 
 
 @pytest.mark.parametrize(("arguments", "options", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_only_the_clip_rectangle_is_written(arguments, options, expected):
-    """Channels 8 and up of a clip rectangle of a larger result; the rest stays."""
-    layer = make(*arguments, **options)
-    images, height, width, outputs = layer.result_shape
-    random = np.random.default_rng(1)
-    background = random.standard_normal((images, height + 3, width + 2, outputs + 9)).astype(np.float32)
-    incoming = background.copy()
-    part = (slice(None), slice(2, 2 + height), slice(1, 1 + width), slice(8, 8 + outputs))
-    incoming[part] = layer.gradient
-    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
-    kernel.clip_rect = mg.Region(mg.Origin(1, 2, 0), mg.Size(width, height, images))
-    kernel.destination_feature_channel_offset = 8
-    source, result = mg.Image.from_array(layer.source), mg.Image.from_array(background)
-    state = kernel.result_state(source, destination_image=result)
-    with mg.CommandBuffer() as commands:
-        kernel.encode(commands, source, destination_image=result, destination_state=state)
-        dx = gradient_kernel.encode(commands, mg.Image.from_array(incoming), source, state)
-    values = np.array(result)
-    assert_within(values[part], layer.expected(), layer.forward_bound(), name="result")
-    values[part] = background[part]
-    assert np.array_equal(values, background), "pixels or channels outside the clip rectangle changed"
-    assert_within(np.asarray(dx), layer.expected_data(), layer.data_bound(), name="gradient for the source")
-    layer.check_state(state)
+    check_in_a_part_of_larger_images(make(*arguments, **options), before=0, behind=0)
 
 
 @pytest.mark.parametrize("threads", [1, 128])

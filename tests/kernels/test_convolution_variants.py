@@ -144,39 +144,43 @@ def names(layer: Layer) -> tuple[str, str, str]:
     return found[0], found[1], found[2]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
-def test_each_variant_against_the_references(variant, dtype):
-    _, arguments, options, *expected = variant
-    layer = make(*arguments, **options, dtype=dtype)
-    assert names(layer) == tuple(expected)
+def check_against_the_references(layer: Layer, runs: int = 1) -> None:
+    """Also that so many ``runs`` give the same bits."""
     y, dx, state = run(layer)
     assert_within(y, layer.expected(), layer.forward_bound(), name="result")
     assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
     layer.check_state(state)
-    for _ in range(19):
+    for _ in range(runs - 1):
         again_y, again_dx, again = run(layer)
         assert np.array_equal(again_y, y) and np.array_equal(again_dx, dx), "other bits on another run"
         assert np.array_equal(again.gradient_for_weights, state.gradient_for_weights)
         assert np.array_equal(again.gradient_for_biases, state.gradient_for_biases)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
-def test_each_variant_in_a_part_of_larger_images(variant):
-    """Channels 4 and up of the source, channels 8 and up of a clip rectangle of a larger result; the rest stays."""
-    _, arguments, options, *_ = variant
-    layer = make(*arguments, **options)
+def test_each_variant_against_the_references(variant, dtype):
+    _, arguments, options, *expected = variant
+    layer = make(*arguments, **options, dtype=dtype)
+    assert names(layer) == tuple(expected)
+    check_against_the_references(layer, runs=20)
+
+
+def check_in_a_part_of_larger_images(layer: Layer, before: int, behind: int) -> None:
+    """Channels 8 and up of a clip rectangle of a larger result, of a source with channels ``before`` and ``behind``;
+    the rest stays."""
     images, height, width, outputs = layer.result_shape
     random = np.random.default_rng(1)
-    wide = random.standard_normal((*layer.source.shape[:3], layer.inputs + 7)).astype(np.float32)
-    wide[..., 4 : 4 + layer.inputs] = layer.source
+    read = (..., slice(before, before + layer.inputs))
+    wide = random.standard_normal((*layer.source.shape[:3], before + layer.inputs + behind)).astype(np.float32)
+    wide[read] = layer.source
     background = random.standard_normal((images, height + 3, width + 2, outputs + 9)).astype(np.float32)
     incoming = background.copy()
     part = (slice(None), slice(2, 2 + height), slice(1, 1 + width), slice(8, 8 + outputs))
     incoming[part] = layer.gradient
     kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
     kernel.clip_rect = mg.Region(mg.Origin(1, 2, 0), mg.Size(width, height, images))
-    kernel.source_feature_channel_offset, kernel.destination_feature_channel_offset = 4, 8
+    kernel.source_feature_channel_offset, kernel.destination_feature_channel_offset = before, 8
     source, result = mg.Image.from_array(wide), mg.Image.from_array(background)
     state = kernel.result_state(source, destination_image=result)
     gradient = mg.Image.from_array(np.full(wide.shape, 7, np.float32))
@@ -188,11 +192,16 @@ def test_each_variant_in_a_part_of_larger_images(variant):
     values[part] = background[part]
     assert np.array_equal(values, background), "pixels or channels outside the clip rectangle changed"
     dx = np.array(gradient)
-    read = (..., slice(4, 4 + layer.inputs))
     assert_within(dx[read], layer.expected_data(), layer.data_bound(), name="gradient for the source")
     dx[read] = 7
-    assert (dx == 7).all() or not dx[..., :4].any(), "channels that were not read changed"
+    assert (dx == 7).all() or not dx[..., :before].any(), "channels that were not read changed"
     layer.check_state(state)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
+def test_each_variant_in_a_part_of_larger_images(variant):
+    _, arguments, options, *_ = variant
+    check_in_a_part_of_larger_images(make(*arguments, **options), before=4, behind=3)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
@@ -271,10 +280,7 @@ def shaped_layers(draw: Any) -> Layer:
 @given(shaped_layers())
 @settings(max_examples=60)
 def test_shaped_layers_against_the_references(layer):
-    y, dx, state = run(layer)
-    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
-    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
-    layer.check_state(state)
+    check_against_the_references(layer)
 
 
 def test_random_layers_reach_every_variant():
