@@ -303,9 +303,9 @@ class BatchNormalizationStatistics(Kernel):
     """Mean and biased variance of each feature channel over a batch. Source: ``MPSCNNBatchNormalizationStatistics``.
 
     ``mean = sum x / M``, ``variance = sum (x - mean)^2 / M`` over the M pixels of all images: MPS does not say whether
-    it divides by M or M - 1. It may be encoded several
-    times with parts of the batch: parts are merged exactly. All pixels of the images are read, and of their channels
-    those that ``source_feature_channel_offset`` and ``source_feature_channel_max_count`` select.
+    it divides by M or M - 1. It may be encoded several times with parts of the batch: parts are merged exactly. All
+    pixels of the images are read, and of their channels those that ``source_feature_channel_offset`` and
+    ``source_feature_channel_max_count`` select.
     """
 
     remembers_encodes = True

@@ -124,9 +124,8 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
 
     ``z`` is the source with ``stride - 1`` zeros between neighbouring pixels, and ``first`` is ``offset * stride +
     kernel_offset - floor(kd / 2)`` with ``kd = (k - 1) * dilation + 1``, along each axis (of dilation MPS does not say
-    anything). Weights [output channels]
-    [height][width][input channels / groups] are used as they are: PyTorch and TensorFlow turn them by 180 degrees.
-    Source: ``MPSCNNConvolutionTranspose``.
+    anything). Weights [output channels] [height][width][input channels / groups] are used as they are: PyTorch and
+    TensorFlow turn them by 180 degrees. Source: ``MPSCNNConvolutionTranspose``.
 
     The image that an encode returns has ``(n - 1) * stride + 1`` pixels with padding SIZE_SAME, ``kd - 1`` more with
     SIZE_FULL and fewer with SIZE_VALID_ONLY; with ``ExplicitPadding`` as many less than the full size as it says, as in

@@ -119,10 +119,9 @@ class GroupNormalization(_ImageNormalization):
     """``y = gamma (x - mean) / sqrt(variance + epsilon) + beta`` for each image and group of feature channels.
 
     Mean and biased variance are those of all pixels of the group's channels in that image; channel ``c`` of ``C`` is in
-    group ``c * number_of_groups / C``. MPS does not say which channels a group has. Gamma and
-    beta have a value for each channel. Source:
-    ``MPSCNNGroupNormalization``. Raises what ``InstanceNormalization`` raises, and ``GeometryError`` for groups that do
-    not divide the channels.
+    group ``c * number_of_groups / C``. MPS does not say which channels a group has. Gamma and beta have a value for
+    each channel. Source: ``MPSCNNGroupNormalization``. Raises what ``InstanceNormalization`` raises, and
+    ``GeometryError`` for groups that do not divide the channels.
     """
 
     data_source_name = "GroupNormalizationDataSource"

@@ -220,12 +220,11 @@ class Loss(LossProperties, LossKernel):
     ``w`` is the weights image of the labels if there is one, else the descriptor's weight. The mean of softmax
     cross-entropy is that over the pixels. SUM_BY_NON_ZERO_WEIGHTS divides the sum by the number of elements whose
     weight is not 0, of softmax cross-entropy too: MPS makes no exception for it. The gradient of softmax cross-entropy
-    is that of the loss where the labels of a pixel add up to 1 and its weights are equal; ``LossGradient`` is exact
-    for all.
-    The gradient of the mean absolute error where both are equal is ours: the printed one is 0 / 0.
-    As in MPS the gradient is not scaled by the reduction; ``gradient_follows_reduction`` (ours) makes it the gradient
-    of the reduced loss. Where Apple's printed gradients of huber, hinge and Kullback-Leibler differ from these, they
-    are not the derivatives of the losses.
+    is that of the loss where the labels of a pixel add up to 1 and its weights are equal; ``LossGradient`` is exact for
+    all. The gradient of the mean absolute error where both are equal is ours: the printed one is 0 / 0. As in MPS the
+    gradient is not scaled by the reduction; ``gradient_follows_reduction`` (ours) makes it the gradient of the reduced
+    loss. Where Apple's printed gradients of huber, hinge and Kullback-Leibler differ from these, they are not the
+    derivatives of the losses.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ class OptimizerDescriptor:
     """What every optimizer does to a gradient before its step. Source: ``MPSNNOptimizerDescriptor``.
 
     In this order: clipping to [``gradient_clip_min``, ``gradient_clip_max``], multiplication by ``gradient_rescale``,
-    and adding ``regularization_scale`` times the value's sign (L1) or the value (L2). The sign
-    is ours: Apple's text speaks of 1, whatever the value.
+    and adding ``regularization_scale`` times the value's sign (L1) or the value (L2). The sign is ours: Apple's text
+    speaks of 1, whatever the value.
     """
 
     learning_rate: float = 0.001

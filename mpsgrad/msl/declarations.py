@@ -116,8 +116,8 @@ class Program:
     ``functions`` maps each function's name to the ranges of its bodies. A head is a function's start, the bracket that
     opens its parameters, and its end; a member function's has its class before them. ``has_prototypes`` says that a
     function is declared where it has no body. ``constructors`` are the brackets in the heads of those.
-    ``pointer_types`` has what the names of pointers stand for. ``variables`` are declarations at program scope that
-    define no function or type.
+    ``aliases`` has what the names of pointers and of the types of positions stand for. ``variables`` are declarations
+    at program scope that define no function or type.
     """
 
     tokens: list[Token]
@@ -128,7 +128,7 @@ class Program:
     member_heads: list[tuple[int, int, int, int]] = field(default_factory=list)
     has_prototypes: bool = False
     constructors: set[int] = field(default_factory=set)
-    pointer_types: dict[str, list[Token]] = field(default_factory=dict)
+    aliases: dict[str, list[Token]] = field(default_factory=dict)
     variables: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
 
@@ -136,7 +136,7 @@ class Program:
 def read_program(tokens: list[Token]) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
     program = Program(_split_shifts(tokens))
-    program.pointer_types = _pointer_types(program.tokens)
+    program.aliases = _aliases(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
     return program
 
@@ -490,7 +490,7 @@ def _read_kernel(
     if after:
         raise error("unexpected text between the kernel's parameters and its body", after[0])
     read = [
-        _read_parameter(part, tokens[opening], program.pointer_types)
+        _read_parameter(part, tokens[opening], program.aliases)
         for part in _parameters(tokens[opening + 1 : closing])
     ]
     return Kernel(
@@ -517,7 +517,7 @@ def _parameters(tokens: Sequence[Token]) -> list[list[Token]]:
 _POSITION = re.compile(r"(?:uint|ushort)[23]?$")
 
 
-def _pointer_types(tokens: Sequence[Token]) -> dict[str, list[Token]]:
+def _aliases(tokens: Sequence[Token]) -> dict[str, list[Token]]:
     """The names that ``typedef`` and ``using`` give to pointers to an address space and to the types of positions, and
     what they stand for."""
     found: dict[str, list[Token]] = {}
@@ -535,15 +535,15 @@ def _pointer_types(tokens: Sequence[Token]) -> dict[str, list[Token]]:
     return found
 
 
-def _read_parameter(tokens: list[Token], place: Token, pointer_types: Mapping[str, list[Token]]) -> Parameter:
+def _read_parameter(tokens: list[Token], place: Token, aliases: Mapping[str, list[Token]]) -> Parameter:
     if not tokens:
         raise error("expected a parameter", place)
     rest, attributes = _take_attributes(tokens)
     if not rest:
         raise error("expected a parameter before its attribute", tokens[0])
     rest = _array_as_pointer(rest)
-    if len(rest) > 1 and rest[-2].text in pointer_types:
-        rest[-2:-1] = [token.at(rest[-2]) for token in pointer_types[rest[-2].text]]
+    if len(rest) > 1 and rest[-2].text in aliases:
+        rest[-2:-1] = [token.at(rest[-2]) for token in aliases[rest[-2].text]]
     for index, token in enumerate(rest):
         if token.text == "=":
             raise error("a kernel's parameter cannot have a default value", rest[index])

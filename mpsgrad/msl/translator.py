@@ -54,8 +54,8 @@ def translate(
 
     ``filename`` names the lines that no ``#line`` directive renames. ``resolve(name, quoted)`` finds an included file
     (its text and name). ``definitions`` are macros, as ``-D`` would set them; ``__METAL_VERSION__`` among them opens
-    what versions of the language after 2.3 came with. ``function_constants`` has values by name
-    or index; without one a function constant is not defined.
+    what versions of the language after 2.3 came with. ``function_constants`` has values by name or index; without one a
+    function constant is not defined.
 
     ``launch`` says how the entry points are started. "whole": in whole threadgroups of the size that a kernel declares,
     as the target starts them itself. "row" and "box": over any grid, described by one more argument (``launch_mtl_t``

@@ -152,9 +152,9 @@ def loss(
     """The loss image: reduce(weight * element loss), N x 1 x 1 x 1, or the prediction's shape for reduction "none".
 
     "mean" divides an image's sum by H * W * C, for softmax_cross_entropy by H * W; "sum_by_non_zero_weights" by the
-    number of elements whose weight is not zero. `reduce_across_batch` counts and sums
-    over all images, puts the result into the first and 0 into the others; it does nothing to "none". cosine_distance is
-    1 - sum(weight * y * t) per image (MPSCNNLoss's lossImage, MPSNNForwardLoss).
+    number of elements whose weight is not zero. `reduce_across_batch` counts and sums over all images, puts the result
+    into the first and 0 into the others; it does nothing to "none". cosine_distance is 1 - sum(weight * y * t) per
+    image (MPSCNNLoss's lossImage, MPSNNForwardLoss).
     """
     elements = loss_elements(
         prediction,
