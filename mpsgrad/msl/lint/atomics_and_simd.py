@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import SIZES, built_in
-from mpsgrad.msl.lint.flow import depends, enclosing_conditions, thread_names
+from mpsgrad.msl.declarations import Kernel
+from mpsgrad.msl.lint.flow import depends, enclosing_conditions, splits_simdgroup, thread_names
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, split_commas
 
@@ -140,7 +141,8 @@ def simd_functions_take_what_they_can(source: Source) -> Iterator[Found]:
     why="The hardware multiplies matrices of 8 by 8 half or float elements, and no others.",
 )
 def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
-    """Sees conditions on the lane around functions that take matrices; reliance on the lanes' elements is not seen."""
+    """Sees conditions on the lane, and on the index in the threadgroup where they split simdgroups, around functions
+    that take matrices; reliance on the lanes' elements is not seen."""
     allowed = {"half", "float"} | ({"bfloat"} if source.version >= (3, 1) else set())
     for index in source.matches(_MATRIX_NAME):
         token = source.tokens[index]
@@ -164,13 +166,32 @@ def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
             yield token, "simdgroup matrices are 8x8 of half or float"
     for kernel in source.program.kernels:
         names = thread_names(source, kernel, frozenset({"thread_index_in_simdgroup"}))
+        positions = _positions(source, kernel)
         for index in source.places(*_MATRIX_FUNCTIONS, start=kernel.body_open, end=kernel.body_close):
             if source.text(index + 1) != "(":
                 continue
             conditions = enclosing_conditions(source, kernel, index)
-            if any(depends(source, condition, names.differs) for condition in conditions):
+            if any(
+                depends(source, condition, names.differs) or splits_simdgroup(source, condition, positions)
+                for condition in conditions
+            ):
                 message = f"'{source.text(index)}' in control flow that differs between the threads of a simdgroup"
                 yield source.tokens[index], message, "warning"
+
+
+def _positions(source: Source, kernel: Kernel) -> frozenset[str]:
+    """The names of a thread's position in its threadgroup or in the grid, as one number, and of copies of it."""
+    numbered = ("thread_index_in_threadgroup", "thread_position_in_threadgroup", "thread_position_in_grid")
+    names = {
+        parameter.name
+        for parameter in kernel.parameters
+        if parameter.attribute(*numbered)
+        and re.fullmatch(r"uint(?:16_t|32_t)?|ushort", parameter.type[-1].text)
+    }
+    for index in source.places("=", start=kernel.body_open, end=kernel.body_close):
+        if source.text(index + 1) in names and source.text(index + 2) in (";", ","):
+            names.add(source.text(index - 1))
+    return frozenset(names)
 
 
 _MATRIX_FUNCTIONS = frozenset(

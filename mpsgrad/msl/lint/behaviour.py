@@ -80,17 +80,31 @@ def integer_arithmetic_is_defined(source: Source) -> Iterator[Found]:
                         f"shift count {count} of '{kind}' counts modulo {width}, so it shifts by {count % width}",
                     )
         else:
-            divisor = source.text(index + 1)
-            if divisor == "0" or token.text in ("%", "%=") and divisor == "-":
-                if divisor == "0":
-                    kind = expressions.type_of(_left(source, index), index)
-                    if token.text == "/" and (kind is None or kind.base not in INTEGERS):
-                        continue
+            divisor = _constant_behind(source, index)
+            if divisor == 0:
+                kind = expressions.type_of(_left(source, index), index)
+                if token.text in ("%", "%=") or kind is not None and kind.base in INTEGERS:
                     yield token, "division by zero is undefined"
-                elif re.fullmatch(r"\d+", source.text(index + 2)):
-                    yield token, "the result of % with a negative operand is undefined"
+            elif divisor is not None and divisor < 0 and token.text in ("%", "%="):
+                yield token, "the result of % with a negative operand is undefined"
     for kernel in source.program.kernels:
         yield from _divisions_by_arguments(source, expressions, kernel)
+
+
+def _constant_behind(source: Source, index: int) -> int | None:
+    """The value of the operand behind the operator at ``index`` if it is an integer constant."""
+    start = index + 1
+    end = start + (source.text(start) in ("-", "+"))
+    end = source.close(end) + 1 if source.text(end) == "(" else end + 1
+    if end <= start or source.text(end) in (".", "->", "(", "[", "::", "{"):
+        return None
+    for place in range(start, end):
+        variable = source.variable(source.text(place), place) if source.kind(place) == IDENTIFIER else None
+        if variable is not None and (variable.type is None or not variable.type.const or variable.initialiser is None):
+            # A constant at program scope is const without the word.
+            if variable.type is None or variable.type.space != "constant":
+                return None
+    return source.integer(source.tokens[start:end])
 
 
 def _left(source: Source, index: int) -> int:

@@ -17,7 +17,9 @@ _THREAD = frozenset(
 )  # fmt: skip
 _COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
 # Beside these a value that differs between threads may give one that does not.
-_UNEQUAL = frozenset({"/", "-", ">>", "[", "(", "&", "?", "*"})
+_UNEQUAL = frozenset({"/", ">>", "[", "?"})
+# Beside these only where the other operand is no constant that keeps the values apart.
+_UNEQUAL_BUT_FOR_CONSTANTS = frozenset({"-", "*", "&", "("})
 _BOUNDS = ("min", "clamp", "max", "select")
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
 
@@ -51,18 +53,36 @@ def _thread_names(source: Source, kernel: Kernel, attributes: frozenset[str]) ->
         end = index + 1
         while end < kernel.body_close and source.text(end) not in (";", "{", "}"):
             end += 1
-        assignments.append((index, end, frozenset(source.texts[index + 1 : end])))
+        words = frozenset(source.texts[index + 1 : end])
+        keeps = words.isdisjoint(_UNEQUAL) and all(
+            _keeps_apart(source, place)
+            for place in source.places(*(words & _UNEQUAL_BUT_FOR_CONSTANTS), start=index + 1, end=end)
+        )
+        assignments.append((index, end, words, keeps))
     for _ in range(2):
-        for index, end, words in assignments:
+        for index, end, words, keeps in assignments:
             if not words.isdisjoint(follows):
                 follows.add(source.text(index - 1))
-            if not words.isdisjoint(_UNEQUAL):
+            if not keeps:
                 continue
             variables = [source.variable(source.text(position), position) for position in range(index + 1, end)]
             target = source.variable(source.text(index - 1), index - 1)
             if target is not None and any(v is not None and v.place in differs for v in variables):
                 differs.add(target.place)
     return ThreadNames(frozenset(follows), frozenset(differs))
+
+
+def _keeps_apart(source: Source, index: int) -> bool:
+    """Whether what stands at ``index`` keeps different values different: brackets around a part or a cast, the
+    product with a constant other than 0, the difference from a constant, the lowest bit."""
+    text = source.text(index)
+    if text == "(":
+        is_name = source.kind(index - 1) == IDENTIFIER and source.text(index - 1) != "return"
+        return not (is_name or source.text(index - 1) == ">") or source.is_type(index - 1)
+    constants = [source.integer(source.tokens[place : place + 1]) for place in (index - 1, index + 1)]
+    if text == "&":
+        return any(constant is not None and constant % 2 == 1 for constant in constants)
+    return any(constant is not None and (constant != 0 or text == "-") for constant in constants)
 
 
 def has_guard(source: Source, kernel: Kernel, names: ThreadNames, before: int) -> bool:
@@ -148,12 +168,57 @@ def depends(source: Source, condition: tuple[int, int], differs: frozenset[int])
         is_call = text == "(" and index > start and (is_name or source.text(index - 1) == ">")
         if (is_call or text == "[") and source.close(index) > 0:
             index = source.close(index)
-        elif source.kind(index) == IDENTIFIER and source.text(index - 1) not in (".", "->", "/", "-"):
+        elif source.kind(index) == IDENTIFIER and source.text(index - 1) not in (".", "->", "/"):
             variable = source.variable(text, index)
             after = index + 1
             while source.text(after) == "." and source.kind(after + 1) == IDENTIFIER:
                 after += 2
-            if variable is not None and variable.place in differs and source.text(after) not in ("/", "-", ">>"):
-                return True
+            if variable is not None and variable.place in differs and source.text(after) not in ("/", ">>"):
+                differences = [place for place in (index - 1, after) if source.text(place) == "-"]
+                if all(_keeps_apart(source, place) for place in differences):
+                    return True
         index += 1
     return False
+
+
+def splits_simdgroup(source: Source, condition: tuple[int, int], positions: frozenset[str]) -> bool:
+    """Whether a comparison of a position in the threadgroup surely gives lanes of one simdgroup different answers.
+
+    ``positions`` are the names of the positions and of their copies. A simdgroup is 32 positions in a row, from a
+    multiple of 32 on: "position < 64" and "position / 32 == 1" are one answer for all of its lanes.
+    """
+    start, end = condition
+    parts = source.places(";", start=start, end=end)
+    if len(parts) == 2:
+        start, end = parts
+    subscripts = [(opening, source.close(opening)) for opening in source.places("[", start=start, end=end)]
+    for index in source.places(*positions, start=start, end=end):
+        if source.text(index - 1) in (".", "->") or any(opening < index < close for opening, close in subscripts):
+            continue
+        before, after = source.text(index - 1), source.text(index + 1)
+        constant = _constant_between(source, index + 2, 1)
+        if after == "%":
+            return constant is not None and constant > 1
+        if after in ("&", "/"):
+            return constant is not None and constant % 32 != 0
+        if after == ">>":
+            return constant is not None and constant < 5
+        if "==" in (before, after) or "!=" in (before, after):
+            return True
+        if before in _MIRRORED:
+            constant, after = _constant_between(source, index - 2, -1), _MIRRORED[before]
+        # A bound that is not known may be a multiple of 32, but is hardly one less than that.
+        if after in ("<", ">=") and constant is not None and constant % 32:
+            return True
+        if after in (">", "<=") and (constant is None or (constant + 1) % 32):
+            return True
+    return False
+
+
+_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def _constant_between(source: Source, index: int, step: int) -> int | None:
+    """The constant at ``index`` if it is all that a comparison's side is made of."""
+    alone = source.text(index + step) in ("&&", "||", ";", ")", "(", "?", "==", "!=", "<", ">", "<=", ">=", "")
+    return source.integer(source.tokens[index : index + 1]) if alone else None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.analysis.types import INTEGERS
+from mpsgrad.msl.analysis.types import INTEGERS, SIZES, read_type
 from mpsgrad.msl.lint.rule import Found, needs, rule
+from mpsgrad.msl.tokens import IDENTIFIER
 
 LIBRARY_FUNCTIONS = frozenset(
     """
@@ -31,12 +32,15 @@ LIBRARY_FUNCTIONS = frozenset(
     """.split()
 )
 
-_OVERLOADED_ON_ALL = re.compile(r"(?:min|max|clamp)$")
-_FLOATING_ONLY = re.compile(
-    r"(?:mix|smoothstep|sign|step|exp|exp2|log|log2|log10|sin|cos|tan|tanh|sqrt|rsqrt|floor|ceil|fabs|round|rint|trunc"
-    r"|pow|fmin|fmax|fmod)$"
-)
-_DISTINCT = frozenset({"int", "uint", "long", "ulong", "float"})
+_OVERLOADED_ON_ALL = "min max clamp min3 max3 median3"
+_FLOATING_ONLY = """
+    acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh cospi exp exp10 exp2 fabs fdim floor fma fmax fmedian3
+    fmin fmod fract isfinite isinf isnan isnormal log log10 log2 mix pow powr rint round rsqrt saturate sign signbit sin
+    sinh sinpi smoothstep sqrt step tan tanh tanpi trunc
+"""
+_INTEGERS_ONLY = "absdiff addsat clz ctz hadd madhi madsat mulhi popcount reverse_bits rhadd rotate subsat"
+_NUMBERS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
+_PROMOTED = frozenset({"bool", "char", "uchar", "short", "ushort"})
 
 
 @rule(
@@ -46,29 +50,41 @@ _DISTINCT = frozenset({"int", "uint", "long", "ulong", "float"})
     why="The library has an overload for each type and none for mixtures, and C++ prefers neither conversion.",
 )
 def arguments_choose_one_overload(source: Source) -> Iterator[Found]:
-    """Sees scalars whose types can be told: literals, declared variables, casts and arithmetic on them. Mixtures of
-    half and float, small integers and vectors are left to the compiler."""
+    """Sees scalars whose types can be told: literals, declared variables, casts and arithmetic on them; and vectors of
+    different types. Mixtures of scalars and vectors are left to the compiler."""
     expressions = expressions_of(source)
-    for index in source.calls(re.compile(f"{_OVERLOADED_ON_ALL.pattern[:-1]}$|{_FLOATING_ONLY.pattern}")):
+    floats = ("half", "float", "bfloat") if source.version >= (3, 1) else ("half", "float")
+    overloads = {name: (*_NUMBERS, *floats) for name in _OVERLOADED_ON_ALL.split()}
+    overloads |= {name: floats for name in _FLOATING_ONLY.split()} | {n: _NUMBERS for n in _INTEGERS_ONLY.split()}
+    for index in source.calls(overloads):
         name = source.text(index)
         if name in source.declared_functions or not source.in_body(index):
             continue
-        if source.text(index - 1) == "::" and source.text(index - 2) not in ("metal", "fast", "precise"):
+        if source.text(index - 1) == "::" and source.text(index - 2) != "metal":
             continue
         kinds = [expressions.type_of(start, end) for start, end in source.arguments(index + 1)]
-        if not kinds or any(kind is None or not kind.is_scalar for kind in kinds):
+        known = [kind.value for kind in kinds if kind is not None and not kind.pointers and kind.base in SIZES]
+        if not kinds or len(known) < len(kinds):
             continue
-        bases = {kind.base for kind in kinds if kind is not None}
-        if _OVERLOADED_ON_ALL.match(name):
-            if len(bases) > 1 and bases <= _DISTINCT:
-                types = ", ".join(str(kind) for kind in kinds)
-                yield source.tokens[index], f"call to '{name}' is ambiguous: its arguments are {types}"
-        elif bases <= INTEGERS and not (name == "pow" and len(kinds) != 2):
-            types = ", ".join(str(kind) for kind in kinds)
-            yield (
-                source.tokens[index],
-                f"call to '{name}' is ambiguous: its arguments are {types}, neither half nor float",
-            )
+        types = ", ".join(str(kind) for kind in known)
+        if all(kind.is_scalar for kind in known):
+            if not _chooses_one(overloads[name], [kind.base for kind in known]):
+                what = ", neither half nor float" if {kind.base for kind in known} <= INTEGERS else ""
+                what = what if overloads[name] == floats else ""
+                yield source.tokens[index], f"call to '{name}' is ambiguous: its arguments are {types}{what}"
+        elif all(kind.is_vector for kind in known) and len(set(known)) > 1:
+            yield source.tokens[index], f"no matching function for call to '{name}': its arguments are {types}"
+
+
+def _chooses_one(overloads: Sequence[str], arguments: Sequence[str]) -> bool:
+    """Whether C++ prefers one of the functions that take all arguments as one of the types ``overloads``."""
+
+    def cost(argument: str, parameter: str) -> int:
+        return 0 if argument == parameter else 1 if parameter == "int" and argument in _PROMOTED else 2
+
+    costs = [[cost(argument, parameter) for argument in arguments] for parameter in overloads]
+    best = [min(column) for column in zip(*costs, strict=True)]
+    return costs.count(best) == 1
 
 
 _NOT_IN_METAL = re.compile(
@@ -88,8 +104,8 @@ _NOT_IN_METAL = re.compile(
     why="The library has no error and gamma functions, none of C's names with a suffix, and none of other languages.",
 )
 def called_functions_are_in_the_library(source: Source) -> Iterator[Found]:
-    """Looks for names known from C, OpenCL, CUDA and HLSL, not in a header; that any other name is declared is left to
-    the compiler."""
+    """Looks for names known from C, OpenCL, CUDA and HLSL, and for functions of the program of which it has only the
+    declaration, not in a header; that any other name is declared is left to the compiler."""
     if source.is_header:
         return
     for index in source.calls(_NOT_IN_METAL):
@@ -99,7 +115,37 @@ def called_functions_are_in_the_library(source: Source) -> Iterator[Found]:
         if source.text(index - 1) == "::" and source.text(index - 2) != "metal":
             continue
         yield token, f"use of undeclared identifier '{token.text}'"
+    for index in source.calls(_declared_only(source)):
+        if source.in_body(index) and source.variable(source.text(index), index) is None:
+            yield source.tokens[index], f"undefined symbol '{source.text(index)}': it is declared and nowhere defined"
     if source.version < (3, 2):
         for index in source.words("os_log_default", "os_log"):
             if source.text(index) not in source.variables:
                 yield source.tokens[index], f"use of undeclared identifier '{source.text(index)}': {needs('3.2')}"
+
+
+def _declared_only(source: Source) -> set[str]:
+    """The functions at program scope that are declared and not defined, those of other libraries left out."""
+    tokens = source.tokens
+    defined = source.program.functions.keys() | source.functions_by_name.keys()
+    structs = [(start, close) for bodies in source.struct_bodies.values() for start, close, _ in bodies]
+    found = set()
+    for opening in source.places("("):
+        name, close = opening - 1, source.close(opening)
+        if source.text(close + 1) != ";" or source.kind(name) != IDENTIFIER or source.text(name) in defined:
+            continue
+        if source.in_body(name) or any(start < name < end for start, end in structs):
+            continue
+        start = name
+        while start > 0 and source.text(start - 1) not in (";", "}", "{"):
+            start -= 1
+        head = source.texts[start:name]
+        if head and tokens[start].kind == IDENTIFIER and not _ELSEWHERE & set(head):
+            read = read_type(tokens, start, name, source.aliases, source.struct_bodies)
+            is_void = head[-1] == "void"
+            if is_void or read is not None and read[1] == name and (read[0].known or read[0].pointers):
+                found.add(source.text(name))
+    return found
+
+
+_ELSEWHERE = frozenset({"extern", "template", "using", "typedef", "friend", "visible", "stitchable"})
