@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
+from mpsgrad.kernels import convolution_depthwise_of_eights as depthwise
 from mpsgrad.kernels import convolution_gather as gather
 from mpsgrad.kernels import convolution_packing as packing
 from mpsgrad.kernels import convolution_patches as patches
@@ -117,7 +118,8 @@ def _add_gather(
             return
         plan = tiles.plan_gather(*geometry, *where, rounds=numbers.rounds)
     else:
-        plan = patches.plan_gather(*geometry, numbers.metal_type, tunables(device.tuning))
+        where = numbers.metal_type, tunables(device.tuning)
+        plan = patches.plan_gather(*geometry, *where) or depthwise.plan_gather(*geometry, *where)
     if plan is None:
         packs_all = is_gradient and numbers.packs_all
         plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)

@@ -1,0 +1,81 @@
+"""Depthwise convolutions and their data gradients on CPUs whose registers hold eight floats."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels.convolution_gather import AXIS, Axis, Layout, Plan, gather
+from mpsgrad.kernels.convolution_packing import LANES
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import Tunables
+
+PIXELS = 4
+ROWS_PER_THREAD = 8
+THREADS_WANTED = 64
+"""So many keep every core busy; only above that one goes on to a second row."""
+
+PARAMETERS = ParameterStruct(
+    "ConvolutionDepthwiseParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    x=AXIS,
+    y=AXIS,
+    block_parts="int",
+    blocks_per_thread="int",
+    rows_per_thread="int",
+    highest_row="int",
+    biases="int",
+)
+FAMILY = ShaderFamily(
+    "convolution_depthwise_of_eights",
+    (IMAGE_LAYOUT, AXIS, PARAMETERS),
+    {"pixels": PIXELS},
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+
+
+def _highest(axis: Axis) -> int:
+    """The highest source pixel that a tap of the first destination pixels of all phases reads."""
+    return (axis.origin + axis.divisor - 1 + max(0, axis.step * (axis.taps - 1))) // axis.divisor
+
+
+@lru_cache(maxsize=4096)
+def plan_gather(
+    is_gradient: bool,
+    source: Layout,
+    destination: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    metal_type: str,
+    numbers: Tunables,
+) -> Plan | None:
+    """The dispatch for a depthwise convolution or its data gradient, or None where another kernel is to compute it."""
+    if not numbers.convolution_by_eights or metal_type != "float" or groups == 1:
+        return None
+    gathered = gather(is_gradient, source, destination, window, groups, replicates)
+    if gathered.kernel != "convolution_depthwise":
+        return None
+    x, y = gathered.x, gathered.y
+    rows, blocks = y.size * destination[7], ceiling_divide(gathered.lanes, LANES)
+    block_parts = min(blocks, ceiling_divide(THREADS_WANTED, max(rows, 1)))
+    blocks_per_thread = ceiling_divide(blocks, block_parts)
+    block_parts = ceiling_divide(blocks, blocks_per_thread)
+    rows_per_thread = max(1, min(ROWS_PER_THREAD, rows * block_parts // THREADS_WANTED))
+    parameters = PARAMETERS.pack(
+        source=source,
+        destination=destination,
+        x=x.packed(),
+        y=y.packed(),
+        block_parts=block_parts,
+        blocks_per_thread=blocks_per_thread,
+        rows_per_thread=rows_per_thread,
+        highest_row=_highest(y),
+        biases=gathered.biases,
+    )
+    threads = block_parts * ceiling_divide(rows, rows_per_thread)
+    return Plan(FAMILY, FAMILY.name, threads, parameters, gathered.packing)
