@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
@@ -12,7 +12,8 @@ from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.declarations import ADDRESS_SPACES
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle
+from mpsgrad.msl.lint.statements import operand_start, statement_end
+from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle, split_commas
 
 
 def _declarators(source: Source, mark: str) -> Iterator[int]:
@@ -118,8 +119,8 @@ def _casts(source: Source) -> Iterator[tuple[Token, str, Type, int, int]]:
     why="The memories are separate, so an address in one means nothing in another.",
 )
 def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
-    """Sees casts, initialisations, and arguments of functions that are not overloaded: of pointers whose own spaces are
-    written, and of addresses of local variables; not those of template types."""
+    """Sees casts, initialisations, assignments, returned values, and arguments of functions that are not overloaded: of
+    pointers whose own spaces are written, and of addresses of local variables; not those of template types."""
     expressions = expressions_of(source)
     for token, written, target, start, end in _casts(source):
         operand = expressions.type_of(start, end)
@@ -142,6 +143,24 @@ def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
             if operand is not None and operand.pointers == 1 and operand.space not in (None, target.space):
                 words = f"cannot initialize a variable of type '{target}' with an expression of type '{operand}'"
                 yield source.tokens[variable.place], words
+    for index in source.places("="):
+        left, end = operand_start(source, index), statement_end(source, index + 1)
+        assigned = expressions.type_of(left, index) if left is not None and source.in_body(index) else None
+        if assigned is None or assigned.pointers != 1 or assigned.space is None:
+            continue
+        operand = _pointer_type(source, expressions, index + 1, end)
+        if operand is not None and operand.pointers == 1 and operand.space not in (None, assigned.space):
+            words = f"assigning '{operand}' to '{assigned}' changes address space of pointer"
+            yield source.tokens[index], words
+    for function in source.functions:
+        result = source.return_type(function)
+        if result is None or result.pointers != 1 or result.space is None:
+            continue
+        for index in source.places("return", start=function.body_open, end=function.body_close):
+            operand = _pointer_type(source, expressions, index + 1, statement_end(source, index + 1))
+            if operand is not None and operand.pointers == 1 and operand.space not in (None, result.space):
+                words = f"returning '{operand}' from a function with result type '{result}' changes address space"
+                yield source.tokens[index], f"{words} of pointer"
     for index in source.calls(source.functions_by_name):
         functions = source.functions_by_name[source.text(index)]
         if len(functions) != 1 or functions[0].owner is not None or not source.in_body(index):
@@ -218,6 +237,14 @@ def program_scope_variables_are_constant(source: Source) -> Iterator[Found]:
         if any(token.text in POSITION_ATTRIBUTES | INDEX_ATTRIBUTES for token in tokens):
             continue
         yield names[-1], "program scope variable must reside in constant address space"
+    for start, end, _ in chain.from_iterable(source.struct_bodies.values()):
+        for variable in source.declarations_between(start, end, depth_limit=True):
+            first = variable.place
+            while source.text(first - 1) not in (";", "{", "}", ":"):
+                first -= 1
+            words = source.texts[first : variable.place]
+            if "static" in words and "constant" not in words and source.text(variable.place + 1) != "(":
+                yield source.tokens[variable.place], "static data member must reside in constant address space"
 
 
 def _written(source: Source, index: int) -> bool:
@@ -242,12 +269,22 @@ def _written(source: Source, index: int) -> bool:
     why="Constant memory is filled when the program is built; a kernel can only read it.",
 )
 def constants_are_initialised_and_never_written(source: Source) -> Iterator[Found]:
-    """Writes are seen through names whose type is written; whether an initialiser is a core constant is not."""
+    """Writes are seen through names whose type is written; of what is no core constant, calls of functions that are not
+    ``constexpr``."""
     for tokens in _program_variables(source):
         texts = [token.text for token in tokens]
-        if "constant" in texts and not {"=", "{", "(", "function_constant", "extern"} & set(texts):
-            names = [token for token in tokens if token.kind == IDENTIFIER]
-            yield names[-1], "variable in constant address space must be initialized"
+        if "constant" in texts and not {"function_constant", "extern"} & set(texts):
+            for part in split_commas(tokens):
+                words = {token.text for token in part}
+                names = [token for token in part if token.kind == IDENTIFIER]
+                if names and not {"=", "{", "(", "<", ">"} & words:
+                    yield names[-1], "variable in constant address space must be initialized"
+            for token in tokens:
+                functions = source.functions_by_name.get(token.text, [])
+                if len(functions) == 1 and functions[0].owner is None and not functions[0].is_template:
+                    head = source.texts[functions[0].start : functions[0].opening]
+                    if "constexpr" not in head and token is not tokens[0]:
+                        yield token, "initializer of a variable in constant address space is no constant expression"
     for index in source.places(*source.variables):
         token = source.tokens[index]
         if token.kind != IDENTIFIER or not source.in_body(index):
@@ -271,6 +308,12 @@ def constants_are_initialised_and_never_written(source: Source) -> Iterator[Foun
                 through_member = through_member or subscripts < kind.pointers and source.text(position) == "."
                 subscripts += source.text(position) == "->"
                 position += 2
+        stars = 0
+        while position == index + 1 and source.text(index - 1 - stars) == "*" and stars < kind.pointers:
+            stars += 1
+        if stars and source.text(index - 1 - stars) not in (";", "{", "}"):
+            continue
+        subscripts += stars
         if through_member or subscripts < kind.pointers or kind.pointers > 1 + len(variable.extents):
             continue
         if any(source.text(p) in (".", "->") for p in range(index + 1, position)) and not _plain_members(
@@ -326,6 +369,14 @@ def threadgroup_variables_stand_in_kernels(source: Source) -> Iterator[Found]:
             )
             if source.text(position) not in ("*", "&", ")", "(") and not alias:
                 yield source.tokens[index], "automatic variable qualified with an address space"
+    for start, end, _ in chain.from_iterable(source.struct_bodies.values()):
+        for index in source.places("threadgroup", "device", "constant", start=start, end=end):
+            stop = statement_end(source, index)
+            words = source.texts[index:stop]
+            is_first = source.text(index - 1) in (";", "{", "}") and not source.in_body(index)
+            if is_first and source.text(stop) == ";" and words[0] != "constant" and not {"*", "&", "("} & set(words):
+                if all(not (kind := source.aliases.get(word)) or not kind.pointers for word in words):
+                    yield source.tokens[index], "field may not be qualified with an address space"
     for function in source.functions:
         for first, last in source.arguments(function.opening):
             parts = [token.text for token in source.tokens[first:last]]

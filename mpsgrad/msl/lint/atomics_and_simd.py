@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.analysis.types import SIZES, built_in
+from mpsgrad.msl.analysis.types import FLOATS, SIZES, built_in
 from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.lint.flow import depends, enclosing_conditions, splits_simdgroup, thread_names
 from mpsgrad.msl.lint.rule import Found, needs, rule
@@ -66,9 +66,12 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
         if not ranges or source.text(index) in source.declared_functions:
             continue
         kind = expressions.type_of(*ranges[0])
+        name = source.text(index)
+        if kind is not None and kind.base in _ATOMICS and not kind.pointers:
+            message = f"no matching function for call to '{name}': its first argument is a pointer to an atomic object"
+            yield source.tokens[index], message
         if kind is None or not kind.known or kind.base not in SIZES:
             continue
-        name = source.text(index)
         message = f"no matching function for call to '{name}': '{kind}' is no pointer to an atomic type"
         yield source.tokens[index], message
     atomics = {
@@ -91,10 +94,14 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
             position = source.close(position) + 1
             subscripts += 1
         operator = source.text(position)
+        if kind is not None and not subscripts and kind.pointers == 1 and source.text(index - 1) == "*":
+            is_read = operator in (";", ")", ",", *_OPERATORS) and source.text(index - 2) in ("=", "return", "(", ",")
+            is_written = operator in _ASSIGNMENTS | {"="} and source.text(index - 2) in (";", "{", "}")
+            subscripts += is_read and source.text(index - 2) in ("=", "return") or is_written
         if subscripts == (kind.pointers if kind is not None else len(variable.extents)) and operator in _ASSIGNMENTS:
             yield token, f"no viable overloaded '{operator}': atomic objects are written by functions only"
         elif subscripts == (kind.pointers if kind is not None else len(variable.extents)):
-            reads = operator in _OPERATORS or operator == ";" and source.text(index - 1) in ("=", "return")
+            reads = operator in _OPERATORS or operator == ";" and source.text(index - 1) in ("=", "return", "*")
             if reads and source.text(index - 1) != "&" and "&" not in (source.text(index - 2), operator):
                 yield token, "invalid operand to expression: atomic objects are read by functions only"
 
@@ -109,6 +116,9 @@ _ARITHMETIC_SIMD = re.compile(
     r"(?:simd|quad)_(?:sum|product|min|max|and|or|xor|shuffle(?:_up|_down|_xor|_rotate_up|_rotate_down)?"
     r"|broadcast(?:_first)?|prefix_(?:in|ex)clusive_(?:sum|product))$"
 )
+
+
+_BITS = re.compile(r"(?:simd|quad)_(?:and|or|xor)$")
 
 
 @rule(
@@ -131,6 +141,9 @@ def simd_functions_take_what_they_can(source: Source) -> Iterator[Found]:
         kind = expressions.type_of(*ranges[0])
         if kind is not None and not kind.pointers and kind.base in ("bool", "long", "ulong"):
             words = f"no matching function for call to '{source.text(index)}': it does not take '{kind}'"
+            yield source.tokens[index], words
+        elif kind is not None and not kind.pointers and kind.base in FLOATS and _BITS.match(source.text(index)):
+            words = f"no matching function for call to '{source.text(index)}': it takes integers, not '{kind}'"
             yield source.tokens[index], words
 
 
@@ -171,6 +184,11 @@ def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
             if source.text(index + 1) != "(":
                 continue
             conditions = enclosing_conditions(source, kernel, index)
+            conditions += [
+                condition
+                for place in source.places("return", start=kernel.body_open, end=index)
+                for condition in enclosing_conditions(source, kernel, place)
+            ]
             if any(
                 depends(source, condition, names.differs) or splits_simdgroup(source, condition, positions)
                 for condition in conditions

@@ -8,12 +8,12 @@ from math import prod
 
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, element_of
-from mpsgrad.msl.analysis.types import INTEGERS, SIZES
+from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES
 from mpsgrad.msl.backend import floating_literal
 from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.lint.flow import depends, enclosing_conditions, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, spell
 
 THREADGROUP_BYTES = 32768
 
@@ -87,6 +87,9 @@ def integer_arithmetic_is_defined(source: Source) -> Iterator[Found]:
                     yield token, "division by zero is undefined"
             elif divisor is not None and divisor < 0 and token.text in ("%", "%="):
                 yield token, "the result of % with a negative operand is undefined"
+            elif token.text == "%" and source.kind(index - 1) == NUMBER and source.text(index - 2) == "-":
+                if source.text(index - 3) in ("(", "=", ",", "return", "+", "?", ":"):
+                    yield token, "the result of % with a negative operand is undefined"
     for kernel in source.program.kernels:
         yield from _divisions_by_arguments(source, expressions, kernel)
 
@@ -179,13 +182,21 @@ def _compared(source: Source, start: int, end: int, name: str) -> bool:
     why="A threadgroup_barrier that not every thread of the threadgroup reaches hangs the GPU or orders nothing.",
 )
 def barriers_are_reached_by_all(source: Source) -> Iterator[Found]:
-    """Sees conditions on the thread's position itself, and on copies, sums and products of it."""
+    """Sees conditions on the thread's position itself, and on copies, sums and products of it, around barriers and
+    around calls of functions that have one."""
+    waiting = {
+        name
+        for name, (function, *more) in source.functions_by_name.items()
+        if not more and function.kernel is None and _barriers(source, function.body_open, function.body_close)
+    }
     for kernel in source.program.kernels:
-        barriers = [
+        own = _barriers(source, kernel.body_open, kernel.body_close)
+        called = [
             index
-            for index in source.places("threadgroup_barrier", start=kernel.body_open, end=kernel.body_close)
-            if source.text(index + 1) == "("
+            for index in source.calls(waiting)
+            if kernel.body_open < index < kernel.body_close and source.variable(source.text(index), index) is None
         ]
+        barriers = sorted(own + called)
         if not barriers:
             continue
         differs = thread_names(source, kernel).differs
@@ -196,7 +207,9 @@ def barriers_are_reached_by_all(source: Source) -> Iterator[Found]:
             if depends(source, condition, differs)
         ]
         for barrier in barriers:
-            if any(depends(source, c, differs) for c in enclosing_conditions(source, kernel, barrier)):
+            conditions = enclosing_conditions(source, kernel, barrier)
+            conditions += _breaking_conditions(source, kernel, barrier)
+            if any(depends(source, condition, differs) for condition in conditions):
                 message = "threadgroup_barrier in control flow that differs between the threads of a threadgroup"
                 yield source.tokens[barrier], message
             elif any(index < barrier for index, _ in returns):
@@ -205,7 +218,41 @@ def barriers_are_reached_by_all(source: Source) -> Iterator[Found]:
                 message = f"threadgroup_barrier behind the return in line {line}, which only some threads take"
                 yield source.tokens[barrier], message
                 break
-        yield from _barriers_for_other_memory(source, kernel, barriers)
+        yield from _barriers_for_other_memory(source, kernel, own)
+
+
+def _barriers(source: Source, start: int, end: int) -> list[int]:
+    found = source.places("threadgroup_barrier", start=start, end=end)
+    return [index for index in found if source.text(index + 1) == "("]
+
+
+def _breaking_conditions(source: Source, kernel: Kernel, barrier: int) -> list[tuple[int, int]]:
+    """The conditions that end the loops around a barrier: of ``do`` loops, and around what leaves any of them early."""
+    found = []
+    for index in source.places("for", "while", "do", start=kernel.body_open, end=barrier):
+        opening = index + 1
+        if source.text(index) != "do":
+            opening = source.close(index + 1) + 1
+        close = source.close(opening) if source.text(opening) == "{" else -1
+        if not opening < barrier < close:
+            continue
+        if source.text(index) == "do" and source.text(close + 1) == "while" and source.close(close + 2) > 0:
+            found.append((close + 3, source.close(close + 2)))
+        for leaving in source.places("break", "continue", start=opening, end=close):
+            inner = any(
+                start < leaving < source.close(start)
+                for word in source.places("for", "while", "do", "switch", start=opening, end=leaving)
+                for start in (word + 1 if source.text(word) == "do" else source.close(word + 1) + 1,)
+                if source.text(start) == "{"
+            )
+            # What continues skips only what is behind it.
+            if not inner and (source.text(leaving) == "break" or leaving < barrier):
+                found += [
+                    condition
+                    for condition in enclosing_conditions(source, kernel, leaving)
+                    if condition[0] > opening
+                ]
+    return found
 
 
 def _barriers_for_other_memory(source: Source, kernel: Kernel, barriers: list[int]) -> Iterator[Found]:
@@ -293,17 +340,22 @@ def fast_math_keeps_tests_for_nan(source: Source) -> Iterator[Found]:
         for constant in (index - 1, after):
             if source.text(constant) in ("INFINITY", "NAN", "HUGE_VALF") and source.text(constant + 1) != "(":
                 yield token, f"comparison with {source.text(constant)} may be folded away under fast math"
-        left, right = source.tokens[index - 1], source.tokens[index + 1]
-        if token.text in ("==", "!=") and left.kind == right.kind == IDENTIFIER and left.text == right.text:
-            alone = source.text(index - 2) not in (".", "->", "::") and source.text(index + 2) not in (
-                ".",
-                "->",
-                "[",
-                "(",
-            )
-            kind = expressions.type_of(index - 1, index)
-            if alone and (kind is None or not kind.pointers and kind.base not in INTEGERS):
-                yield token, f"'{left.text} {token.text} {left.text}' may be folded away under fast math"
+        for first in source.places("infinity", "quiet_NaN", start=index + 1, end=index + 8):
+            between = source.texts[index + 1 : first]
+            if "numeric_limits" in between and not {";", "&&", "||", "?"} & set(between):
+                yield token, f"comparison with {source.text(first)}() may be folded away under fast math"
+        if token.text not in ("==", "!="):
+            continue
+        start = _left(source, index)
+        left = source.texts[start:index]
+        end = index + 1 + len(left)
+        alone = source.text(start - 1) not in (".", "->", "::", "*", "&", "-", "+", "/", "%") and "(" not in left
+        alone = alone and source.text(end) not in (".", "->", "[", "(", "*", "/", "+", "-", "%")
+        if alone and left == source.texts[index + 1 : end] and source.kind(start) == IDENTIFIER:
+            kind = expressions.type_of(start, index)
+            if kind is None and len(left) == 1 or kind is not None and not kind.pointers and kind.base in FLOATS:
+                written = spell(source.tokens[start:index])
+                yield token, f"'{written} {token.text} {written}' may be folded away under fast math"
 
 
 _DOMAINS: dict[str, Callable[[float], bool]] = {

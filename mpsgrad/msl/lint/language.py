@@ -99,7 +99,8 @@ def no_recursion(source: Source) -> Iterator[Found]:
         calls[name] = []
         for index in source.places(*plain, start=function.body_open, end=function.body_close):
             called = source.text(index)
-            if source.text(index + 1) != "(" or source.text(index - 1) in (".", "->", "::"):
+            is_of_library = source.text(index - 1) == "::" and source.text(index - 2) in _LIBRARY_NAMESPACES
+            if source.text(index + 1) != "(" or source.text(index - 1) in (".", "->") or is_of_library:
                 continue
             if source.variable(called, index) is None and (called != name or _arity(source, index) == count):
                 calls[name].append((index, called))
@@ -131,6 +132,9 @@ def no_recursion(source: Source) -> Iterator[Found]:
             )
             if place is not None:
                 yield source.tokens[place], f"'{name}' calls itself: recursion is not supported; {needs('2.4')}"
+
+
+_LIBRARY_NAMESPACES = ("metal", "fast", "precise")
 
 
 def _arity(source: Source, index: int) -> int:
@@ -227,7 +231,7 @@ def no_derived_classes(source: Source) -> Iterator[Found]:
     for index in source.words("struct", "class"):
         if source.kind(index + 1) != IDENTIFIER:
             continue
-        position = index + 2
+        position = index + 2 + (source.text(index + 2) == "final")
         if source.text(position) == "<":
             while position < len(source.tokens) and source.text(position) not in (":", "{", ";", "("):
                 position += 2 if source.text(position + 1) == "::" else 1
@@ -250,6 +254,8 @@ def no_standard_library(source: Source) -> Iterator[Found]:
     for index in source.words("std"):
         if source.text(index + 1) == "::":
             yield source.tokens[index], "use of undeclared identifier 'std'"
+        elif source.text(index - 1) == "namespace" and source.text(index - 2) == "using":
+            yield source.tokens[index], "expected namespace name"
 
 
 _INCLUDES_LIBRARY = re.compile(r"^\s*#\s*(?:include|import)\s*<metal_", re.MULTILINE)
@@ -286,6 +292,7 @@ def library_names_are_qualified(source: Source) -> Iterator[Found]:
 
 
 _KEYWORDS = frozenset({"kernel", "vertex", "fragment", "device", "constant", "thread", "threadgroup", "half"})
+_NO_ADDRESS_SPACES = ("kernel", "vertex", "fragment", "half")
 _RESERVED = re.compile(rf"packed_bool[234]|{'|'.join(sorted(_KEYWORDS))}")
 
 
@@ -306,9 +313,11 @@ def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
             yield token, f"expected unqualified-id: '{token.text}' is a keyword"
         elif source.is_type(index - 1) and source.text(index - 1) not in ("void", "auto"):
             following = source.text(index + 1)
-            is_function = following == "(" and not source.in_body(index) and token.text == "half"
+            is_function = following == "(" and not source.in_body(index) and token.text in _NO_ADDRESS_SPACES
+            ends = (",", ")") if source.text(index - 2) in ("(", ",") else (",",)
             is_name = is_function or (
-                following in ("=", ";") or following == "," and token.text in ("kernel", "vertex", "fragment", "half")
+                following in ("=", ";") or following in ends and token.text in _NO_ADDRESS_SPACES
             )
-            if is_name and source.text(index - 2) not in ("using", "sizeof", "("):
+            is_cast = source.text(index - 2) == "(" and following != ")" and following not in ends
+            if is_name and source.text(index - 2) not in ("using", "sizeof") and not is_cast:
                 yield token, f"expected unqualified-id: '{token.text}' is a keyword"

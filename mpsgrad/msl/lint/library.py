@@ -38,6 +38,7 @@ _FLOATING_ONLY = """
     fmin fmod fract isfinite isinf isnan isnormal log log10 log2 mix pow powr rint round rsqrt saturate sign signbit sin
     sinh sinpi smoothstep sqrt step tan tanh tanpi trunc
 """
+_OF_VECTORS = "cross distance distance_squared dot faceforward reflect"
 _INTEGERS_ONLY = "absdiff addsat clz ctz hadd madhi madsat mulhi popcount reverse_bits rhadd rotate subsat"
 _NUMBERS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
 _PROMOTED = frozenset({"bool", "char", "uchar", "short", "ushort"})
@@ -55,7 +56,8 @@ def arguments_choose_one_overload(source: Source) -> Iterator[Found]:
     expressions = expressions_of(source)
     floats = ("half", "float", "bfloat") if source.version >= (3, 1) else ("half", "float")
     overloads = {name: (*_NUMBERS, *floats) for name in _OVERLOADED_ON_ALL.split()}
-    overloads |= {name: floats for name in _FLOATING_ONLY.split()} | {n: _NUMBERS for n in _INTEGERS_ONLY.split()}
+    overloads |= {name: floats for name in (_FLOATING_ONLY + _OF_VECTORS).split()}
+    overloads |= {name: _NUMBERS for name in _INTEGERS_ONLY.split()}
     for index in source.calls(overloads):
         name = source.text(index)
         if name in source.declared_functions or not source.in_body(index):
@@ -89,7 +91,8 @@ def _chooses_one(overloads: Sequence[str], arguments: Sequence[str]) -> bool:
 
 _NOT_IN_METAL = re.compile(
     r"(?:erfc?|lgamma|tgamma|log1p|expm1|cbrt|hypot|remainder|nan|l?lrint|l?lround|printf|memcpy|memset|memmove|scalbn|logb"
-    r"|nearbyint|malloc|free|lerp|frac|inversesqrt|rcp|atomicAdd|__syncthreads|get_(?:global|local|group)_(?:id|size)"
+    r"|nearbyint|malloc|free|s?rand|abort|exit|memcmp|isnanf|isinff|__(?:popc|clz|brev|ffs)(?:ll)?|__ldg|"
+    r"lerp|frac|inversesqrt|rcp|atomicAdd|__syncthreads|get_(?:global|local|group)_(?:id|size)"
     r"|barrier|vload[248]|vstore[248]|native_\w+|convert_\w+|__shfl\w*|atomic_add|atomic_inc|atomic_init"
     r"|atomic_(?:load|store|exchange|compare_exchange_(?:weak|strong|strong_explicit)|fetch_(?:add|sub|and|or|xor|min|max))"
     r"|(?:sin|cos|tan|asin|acos|atan|atan2|exp|exp2|log|log2|log10|sqrt|rsqrt|pow|fabs|floor|ceil|round|trunc|fmod|fma"

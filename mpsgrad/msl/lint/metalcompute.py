@@ -131,7 +131,7 @@ def _unguarded_write(source: Source, start: int, end: int, names: ThreadNames) -
     return None
 
 
-_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "|=", "&=", "^="})
+_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "|=", "&=", "^=", "++", "--"})
 
 
 def _is_bound(source: Source, index: int, close: int) -> bool:

@@ -9,6 +9,7 @@ from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions, expressions_
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.lint.statements import operand_start, statement_end
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle, spell
 
 _PLAIN_VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]$")
@@ -35,8 +36,8 @@ def _converts(target: Type, value: Type) -> bool:
     why="Only a scalar converts to a vector by itself; from vector to vector the conversion must be written.",
 )
 def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
-    """Sees initialisations, plain assignments, returned values and operators whose types are written out or follow
-    from such, and arguments of functions that are not overloaded; templates are left to the compiler."""
+    """Sees initialisations, plain assignments, returned values, conditions and operators whose types are written out or
+    follow from such, and arguments of functions that are not overloaded; templates are left to the compiler."""
     expressions = Expressions(source)
     mismatches: dict[int, tuple[Type, Type]] = {}
 
@@ -62,8 +63,8 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
         if token.text != "return":
             if not source.in_body(index):
                 continue
-            start = _operand_start(source, index)
-            end = _statement_end(source, index + 1)
+            start = operand_start(source, index)
+            end = statement_end(source, index + 1)
             if start is None:
                 continue
             target = expressions.type_of(start, index)
@@ -73,7 +74,7 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
             if not _converts(target, value):
                 yield token, f"assigning to '{target}' from incompatible type '{value}'"
         elif source.text(index + 1) != ";":
-            value = expressions.type_of(index + 1, _statement_end(source, index + 1))
+            value = expressions.type_of(index + 1, statement_end(source, index + 1))
             if value is None:
                 continue
             function = next((f for f in source.functions if f.body_open < index < f.body_close), None)
@@ -98,41 +99,18 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
                 words = f"no matching function for call to '{function.name}': '{value}' does not convert to '{read[0]}'"
                 yield source.tokens[index], words
                 break
+    for index in source.places("if", "while"):
+        opening = index + 1
+        if source.text(opening) == "(" and source.close(opening) > 0 and source.in_body(index):
+            value = expressions.type_of(opening + 1, source.close(opening))
+            if value is not None and value.is_vector and value.base in SIZES:
+                yield source.tokens[index], f"value of type '{value}' is not contextually convertible to 'bool'"
     for index, (left, right) in mismatches.items():
         if left.width != right.width:
             message = f"cannot convert between vector values of different size ('{left}' and '{right}')"
         else:
             message = f"invalid operands to binary expression ('{left}' and '{right}')"
         yield source.tokens[index], message
-
-
-def _operand_start(source: Source, index: int) -> int | None:
-    """Where the left side of the assignment at ``index`` begins, if it begins a statement."""
-    position = index - 1
-    while position >= 0:
-        text = source.text(position)
-        if text in (")", "]") and source.close(position) >= 0:
-            position = source.close(position)
-        elif text in (";", "{", "}"):
-            break
-        elif not (source.kind(position) == IDENTIFIER or text in (".", "->", "*")):
-            return None
-        position -= 1
-    start = position + 1
-    first = source.text(start)
-    if (
-        source.kind(start) == IDENTIFIER
-        and source.kind(start + 1) == IDENTIFIER
-        or first in ("if", "for", "while", "else")
-    ):
-        return None
-    return start if start < index else None
-
-
-def _statement_end(source: Source, index: int) -> int:
-    while index < len(source.tokens) and source.text(index) not in (";", ")", "}", ","):
-        index = source.close(index) + 1 if source.close(index) > index else index + 1
-    return index
 
 
 @rule(
@@ -327,14 +305,15 @@ def _failed_assertion(source: Source, index: int) -> Iterator[Found]:
         return
     start, end = arguments[0]
     words = [source.text(position) for position in range(start, end)]
-    close = source.close(start + 1) if words[:2] == ["sizeof", "("] else -1
+    close = source.close(start + 1) if words[:2] in (["sizeof", "("], ["alignof", "("]) else -1
     if close < 0 or source.text(close + 1) != "==":
         return
     read = read_type(source.tokens, start + 2, close, source.aliases, source.members)
     expected = source.integer(source.tokens[close + 2 : end])
-    size = source.size(read[0]) if read is not None and read[1] == close and read[0].known else None
+    measure = source.size if words[0] == "sizeof" else source.alignment
+    size = measure(read[0]) if read is not None and read[1] == close and read[0].known else None
     if size is not None and expected is not None and size != expected:
-        requirement = f"sizeof({spell(source.tokens[start + 2 : close])}) == {expected}"
+        requirement = f"{words[0]}({spell(source.tokens[start + 2 : close])}) == {expected}"
         message = f"static assertion failed due to requirement '{requirement}': it is {size}"
         yield source.tokens[index], message, "error"
 
@@ -403,7 +382,8 @@ def _holds(integer: str, value: int) -> bool:
     why="Braces refuse conversions that can lose a value, and an array has at least one element.",
 )
 def braces_do_not_narrow(source: Source) -> Iterator[Found]:
-    """Sees floating values and literals out of range in the braces of integers, and arrays without elements."""
+    """Sees floating values and literals out of range in the braces of integers, variables of types that hold more, and
+    arrays without elements."""
     expressions = expressions_of(source)
     tokens = source.tokens
     for bodies in source.struct_bodies.values():
@@ -419,24 +399,22 @@ def braces_do_not_narrow(source: Source) -> Iterator[Found]:
                 continue
             if 0 in variable.extents:
                 yield tokens[variable.place], "zero-length arrays are not permitted in C++"
-            if kind.base not in INTEGERS or kind.pointers > len(variable.extents):
+            if kind.pointers > len(variable.extents):
                 continue
             opening = _brace_after(source, variable.place)
             for start, end in source.arguments(opening) if opening is not None else ():
                 value = expressions.type_of(start, end)
                 target = Type(kind.base)
-                if value is not None and value.is_scalar and value.base in FLOATS:
+                to_integer = kind.base in INTEGERS
+                if to_integer and value is not None and value.is_scalar and value.base in FLOATS:
                     yield tokens[start], f"type '{value}' cannot be narrowed to '{target}' in initializer list"
-                elif source.kind(end - 1) == NUMBER and (end == start + 1 or source.text(start) == "-"):
+                elif to_integer and source.kind(end - 1) == NUMBER and (end == start + 1 or source.text(start) == "-"):
                     constant = source.integer(tokens[start:end])
                     if constant is not None and end <= start + 2 and not _holds(kind.base, constant):
                         yield tokens[start], _narrowed(constant, kind.base)
-                elif value is not None and kind.width == 1 and value.is_scalar and end == start + 1:
-                    named = source.variable(source.text(start), start)
-                    is_variable = named is not None and named.last < len(tokens) and not value.const
-                    if is_variable and SIZES[value.base] > SIZES[kind.base] and kind.base != "bool":
-                        words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
-                        yield tokens[start], f"{words} in initializer list"
+                elif kind.width == 1 and _narrows(source, value, target, start, end):
+                    words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
+                    yield tokens[start], f"{words} in initializer list"
     yield from _narrowed_members(source)
     for index in source.words("struct", "union"):
         close = source.close(index + 1) if source.text(index + 1) == "{" else -1
@@ -444,6 +422,24 @@ def braces_do_not_narrow(source: Source) -> Iterator[Found]:
         if close > 0 and source.text(close + 1) == ";" and not inside and source.text(index - 1) in (";", "}", ""):
             if not any(source.text(p) in ("struct", "union") and source.close(p + 1) > close for p in range(index)):
                 yield tokens[index], "anonymous structs and unions must be class members"
+
+
+def _narrows(source: Source, value: Type | None, target: Type, start: int, end: int) -> bool:
+    """Whether a variable's value may be none of ``target``: a constant's is known to the compiler."""
+    variable = source.variable(source.text(start), start)
+    if value is None or not value.is_scalar or end != start + 1 or variable is None:
+        return False
+    if variable.last >= len(source.tokens) or source.text(variable.first) == "template" or value.const:
+        return False
+    if "bool" in (target.base, value.base):
+        return False
+    if target.base in FLOATS:
+        is_wider = SIZES[value.base] > SIZES[target.base]
+        return value.base in INTEGERS or is_wider
+    if value.base in FLOATS:
+        return True
+    bits = [8 * SIZES[kind.base] - (not kind.base.startswith("u")) for kind in (value, target)]
+    return bits[0] > bits[1] or target.base.startswith("u") and not value.base.startswith("u")
 
 
 def _narrowed(constant: int, kind: str) -> str:
@@ -463,7 +459,13 @@ def _narrowed_members(source: Source) -> Iterator[Found]:
             if any(extents or member is None or member.pointers for member, extents in entries):
                 continue
             for (member, _), (start, end) in zip(entries, ranges, strict=False):
-                if member is None or not member.is_scalar or member.base not in INTEGERS:
+                if member is None or not member.is_scalar:
+                    continue
+                value = expressions_of(source).type_of(start, end)
+                if _narrows(source, value, Type(member.base), start, end):
+                    words = f"non-constant-expression cannot be narrowed from type '{value}' to '{Type(member.base)}'"
+                    yield source.tokens[start], f"{words} in initializer list"
+                if member.base not in INTEGERS:
                     continue
                 constant = source.integer(source.tokens[start:end]) if source.kind(end - 1) == NUMBER else None
                 if constant is not None and end <= start + 2 and not _holds(member.base, constant):
@@ -504,7 +506,10 @@ def member_functions_match_their_object(source: Source) -> Iterator[Found]:
         place, words = entries[0]
         spaces = words & {"device", "constant", "threadgroup", "thread"}
         before = {source.text(position) for position in range(max(0, place - 8), place)}
-        if space not in (spaces or {"thread"}) and "static" not in before:
+        if kind.const and not words & {"const", "static"} and not {"static", "constexpr"} & before:
+            message = f"'this' argument to member function '{source.text(index + 1)}' is const, but the function is not"
+            yield source.tokens[index + 1], message
+        elif space not in (spaces or {"thread"}) and "static" not in before:
             name = source.text(index + 1)
             message = f"no matching member function for call to '{name}': the object is in '{space}' address space"
             yield source.tokens[index + 1], message
