@@ -23,6 +23,8 @@ from mpsgrad.kernels.pointwise import (
     pieces,
     values_of_vector,
 )
+from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS as FEW_CHANNELS_OF_EIGHTS
+from mpsgrad.kernels.soft_max_few_channels import Orders
 from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily, family_of
 from mpsgrad.state import ForwardSnapshot
 from mpsgrad.tunables import tunables
@@ -35,9 +37,8 @@ SPREAD = (1024, 2048, 4096)
 FEW_CHANNELS = (2, 3, 4, 8)
 """Rows of so many channels are for a thread of a GPU alone."""
 ROW_THREADS = 128
-SHORT_CHANNELS, SHORT_ELEMENTS, ROWS_TOGETHER = 32, 1024, 8
-"""Rows of fewer channels are taken together by a thread of a CPU: up to so many elements, and a multiple of so many
-rows."""
+ROWS_TOGETHER = 8
+"""Rows of few channels are taken together by a thread of a CPU: a multiple of so many."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
 
 PARAMETERS = ParameterStruct(
@@ -68,9 +69,6 @@ def _family(operation: str) -> ShaderFamily:
             "threads_of_eights": THREADS_OF_EIGHTS,
             "spread": SPREAD,
             "row_threads": ROW_THREADS,
-            "short_channels": SHORT_CHANNELS,
-            "short_elements": SHORT_ELEMENTS,
-            "rows_together": ROWS_TOGETHER,
             "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
         },
         {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
@@ -84,6 +82,15 @@ def _family(operation: str) -> ShaderFamily:
 
 FAMILIES = tuple(_family(operation) for operation in ("soft_max", "log_soft_max"))
 """The names of their functions begin with their own."""
+
+FEW_CHANNELS_FAMILY = ShaderFamily(
+    "soft_max_of_few_channels",
+    (IMAGE_LAYOUT, PARAMETERS),
+    {"few_channels": tuple(Orders.of(channels) for channels in FEW_CHANNELS_OF_EIGHTS)},
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
 
 TEAM_VECTORS, SPREAD_VECTORS, ROWS_AT_ONCE = (1, 4), {"float": 4, "half": 2}, {1: 4, 4: 1}
 """Of the kernels for whole vectors: how many of these a lane has of a row, and how many short rows at once."""
@@ -228,15 +235,21 @@ def _add_dispatches(
             continue
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
-        is_eights = by_eights and (channels >= 8 or (rows >= ROWS_TOGETHER and _is_run(merged)))
-        variant = "_of_eights" if is_eights else _variant(device, channels)
+        takes_rows_together = (
+            by_eights and channels in FEW_CHANNELS_OF_EIGHTS and rows >= ROWS_TOGETHER and _is_run(merged)
+        )
+        if takes_rows_together:
+            family, variant = FEW_CHANNELS_FAMILY, f"_of_{channels}_channels"
+        else:
+            variant = "_of_eights" if by_eights and channels >= 8 else _variant(device, channels)
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         numbers = tunables(device.tuning)
         rows_per_thread = max(1, elements_per_thread(rows * channels, device.compute_units, numbers) // channels)
-        if channels < SHORT_CHANNELS:
-            rows_per_thread = -(-rows_per_thread // ROWS_TOGETHER) * ROWS_TOGETHER
-        if variant == "_of_eights":
+        if takes_rows_together:
+            rows_per_thread = -(-rows_per_thread // ROWS_TOGETHER) * ROWS_TOGETHER * THREADS_OF_EIGHTS
+            rows_per_threadgroup = rows_per_thread
+        elif variant == "_of_eights":
             rows_per_threadgroup = THREADS_OF_EIGHTS * rows_per_thread
         elif "_of_" in variant:
             values = _vectors(channels, metal_type) * values_of_vector(metal_type)
