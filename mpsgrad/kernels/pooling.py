@@ -80,23 +80,44 @@ LEAST_CHANNELS_BY_WINDOWS = 16
 """Where they do, a thread has so many at least: a cache line."""
 THREADS_BY_WINDOWS_PER_UNIT = 4
 
+MOST_IN_TILE = 2048
+"""Of each kind, where gradients on CPUs go through tiles of columns: the nearest cache holds as many."""
+CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 64, 16
+"""Up to so many channels, and less of them where windows are wide."""
+THREADS_BY_TILES_PER_UNIT = 8
+STEPS_OF_ROW = 1024
+"""How far apart numbers of places in neighbouring rows of a window are: more than windows and strides are wide."""
+MOST_STRIDES = 3
+"""Gradients of max pooling go through tiles where up to so many strides of pixels cover a window along each axis."""
+LEAST_CHANNELS_OF_BLOCKS = 32
+"""Unless the stride is above 1 and there are so many channels: blocks are faster then."""
+
+_CONSTANTS: dict[str, Any] = {
+    "blocks": BLOCKS,
+    "column_rows": COLUMN_ROWS,
+    "largest_recorded_window": LARGEST_RECORDED_WINDOW,
+    "most_in_tile": MOST_IN_TILE,
+    "steps_of_row": STEPS_OF_ROW,
+    "most_strides": MOST_STRIDES,
+    **CONSTANTS,
+}
+_CPU_CONSTANTS: dict[str, Any] = {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}
+_STRUCTS = (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS)
+
 FAMILIES = tuple(
-    ShaderFamily(
-        name,
-        (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS),
-        {
-            "blocks": BLOCKS,
-            "column_rows": COLUMN_ROWS,
-            "largest_recorded_window": LARGEST_RECORDED_WINDOW,
-            **CONSTANTS,
-        },
-        {"cpu": {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}},
-        ahead_of_time=name == "pooling_max",
-    )
+    ShaderFamily(name, _STRUCTS, _CONSTANTS, {"cpu": _CPU_CONSTANTS}, ahead_of_time=name == "pooling_max")
     for name in ("pooling_max", "pooling_average", "pooling_l2_norm")
 )
 """The names of their functions begin with their own."""
-
+WINDOWS_FAMILY = ShaderFamily(
+    "pooling_max_windows",
+    _STRUCTS,
+    _CONSTANTS,
+    {"cpu": _CPU_CONSTANTS},
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
 
 _LAYOUTS = ("source", "gradient", "destination", "windows")
 
@@ -644,26 +665,44 @@ class PoolingMaxGradient(PoolingGradient):
                     **self._pass_over_windows(parameters),
                 )
         buffers = (source_gradient.buffer, taps, destination.buffer)
-        if metal_type == "float" and tap_type == "uchar" and self._goes_by_windows(parameters):
-            self._add_dispatch_by_windows(command_buffer, buffers, parameters)
-            return
+        if metal_type == "float" and tap_type == "uchar" and self._can_visit_windows(parameters):
+            if self._add_dispatch_by_strides(command_buffer, buffers, parameters):
+                return
+            if parameters["destination"][6] < LEAST_CHANNELS_BY_PIXELS or not self._has_blocks(parameters):
+                self._add_dispatch_by_windows(command_buffer, buffers, parameters)
+                return
         self._add_gradient_dispatch(
             command_buffer, "pooling_max_gradient", f"_{tap_type}", metal_type, buffers, parameters
         )
 
-    def _goes_by_windows(self, parameters: dict[str, Any]) -> bool:
-        """Whether each window is to be visited once: faster on CPUs than a visit for each pixel that it covers.
+    def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:
+        """Whether each window may be visited once: on CPUs, if all taps inside the source lie in the destination."""
+        return works_by_rows(self.device) and not parameters["replicates"] and _covers_source(parameters)
 
-        All taps inside the source have to lie in the destination then.
-        """
-        *_, width, height, channels, _ = parameters["destination"]
-        return (
-            works_by_rows(self.device)
-            and (channels < LEAST_CHANNELS_BY_PIXELS or not self._has_blocks(parameters))
-            and not parameters["replicates"]
-            and (parameters["first_x"], parameters["first_y"]) == (0, 0)
-            and (width, height) == parameters["source"][4:6]
-        )
+    def _add_dispatch_by_strides(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel that compares tiles of columns with the winners of windows; False if it does not suit."""
+        taps_x, taps_y, stride_x, stride_y, *dilation, _, _ = parameters["window"]
+        _, pixel, *_, height, channels, images = parameters["destination"]
+        strides = -(-taps_x // stride_x)
+        shares = _shares_of_channels(channels, strides, stride_x)
+        if (
+            shares is None
+            or dilation != [1, 1]
+            or strides > MOST_STRIDES
+            or taps_y > MOST_STRIDES * stride_y
+            or stride_x >= STEPS_OF_ROW // 4
+            or (channels < 8 and not pixel == parameters["gradient"][1] == parameters["windows"][1] == channels)
+            or (channels >= LEAST_CHANNELS_OF_BLOCKS and stride_x > 1 and self._has_blocks(parameters))
+        ):
+            return False
+        shares_of_rows = _shares_of_rows(self.device, images * shares, height // taps_y)
+        function = WINDOWS_FAMILY.function(self.device, f"pooling_max_gradient_of_{strides}_strides", "float")
+        parameters |= {"blocks_x": shares, "blocks_y": shares_of_rows}
+        constants = self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters))
+        command_buffer.add_dispatch(function, images * shares * shares_of_rows, *buffers, constants)
+        return True
 
     def _add_dispatch_by_windows(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
@@ -675,7 +714,7 @@ class PoolingMaxGradient(PoolingGradient):
         shares_of_rows = max(1, min(-(-wanted // shares_of_channels), height // (2 * self._dilated_height)))
         parameters |= {"blocks_x": shares_of_channels, "blocks_y": shares_of_rows}
         command_buffer.add_dispatch(
-            family_of(FAMILIES, "pooling_max").function(self.device, "pooling_max_gradient_by_windows", "float"),
+            WINDOWS_FAMILY.function(self.device, "pooling_max_gradient_by_windows", "float"),
             images * shares_of_channels * shares_of_rows,
             *buffers,
             self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters)),
@@ -710,6 +749,28 @@ class PoolingMaxGradient(PoolingGradient):
             and source_gradient.shape[1:] == snapshot.destination.shape[1:]
             and state._recorded.writers(state._images(self.primary_offset.z, regions.images)) is not None
         )
+
+
+def _shares_of_channels(channels: int, strides: int, stride: int) -> int | None:
+    """Into how many shares channels are cut, so that tiles have some columns; None if windows are too wide for that.
+
+    ``strides`` of pixels cover a window.
+    """
+    halo = (strides - 1) * stride
+    most = max(FEWEST_CHANNELS_OF_TILE, min(CHANNELS_OF_TILE, MOST_IN_TILE // (2 * halo + 1)))
+    shares = -(-channels // most)
+    return None if MOST_IN_TILE // -(-channels // shares) <= halo else shares
+
+
+def _shares_of_rows(device: Device, shares: int, most: int) -> int:
+    """Into how many shares, ``most`` at most, rows are cut where there are ``shares``: so that all cores have work."""
+    return max(1, min(-(-THREADS_BY_TILES_PER_UNIT * max(1, device.compute_units) // shares), most))
+
+
+def _covers_source(parameters: dict[str, Any]) -> bool:
+    """Whether the pixels of the destination are those of the source."""
+    first, extents = (parameters["first_x"], parameters["first_y"]), parameters["destination"][4:6]
+    return first == (0, 0) and extents == parameters["source"][4:6]
 
 
 @lru_cache(1024)
@@ -781,14 +842,42 @@ class PoolingAverageGradient(PoolingGradient):
         regions: Regions,
         state: Any,
     ) -> None:
-        self._add_gradient_dispatch(
-            command_buffer,
-            "pooling_average_gradient",
-            "",
-            source_gradient.channel_format.metal_type,
-            (source_gradient.buffer, destination.buffer),
-            self._parameters(regions),
+        parameters = self._parameters(regions)
+        metal_type, buffers = source_gradient.channel_format.metal_type, (source_gradient.buffer, destination.buffer)
+        if metal_type == "float" and self._add_dispatch_by_sums(command_buffer, buffers, parameters):
+            return
+        self._add_gradient_dispatch(command_buffer, "pooling_average_gradient", "", metal_type, buffers, parameters)
+
+    def _add_dispatch_by_sums(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel of CPUs that adds up windows along one axis after the other.
+
+        False if it does not suit: blocks that share few windows are faster with some channels.
+        """
+        _, pixel, *_, width, height, channels, images = parameters["destination"]
+        _, gradient_pixel, *_, windows_x, windows_y, _, _ = parameters["gradient"]
+        taps_x, taps_y, stride_x, stride_y, *rest = parameters["window"]
+        # A stride does not matter where there is one window only.
+        stride_x, stride_y = taps_x if windows_x == 1 else stride_x, taps_y if windows_y == 1 else stride_y
+        shares = _shares_of_channels(channels, -(-taps_x // stride_x), stride_x)
+        if (
+            shares is None
+            or not works_by_rows(self.device)
+            or not _covers_source(parameters)
+            or (channels < 8 and not pixel == gradient_pixel == channels)
+            or (channels >= 8 and stride_x > 1 and self._has_blocks(parameters))
+        ):
+            return False
+        shares_of_rows = _shares_of_rows(self.device, images * shares, height)
+        function = family_of(FAMILIES, "pooling_average").function(
+            self.device, "pooling_average_gradient_by_sums", "float"
         )
+        window = (taps_x, taps_y, stride_x, stride_y, *rest)
+        parameters |= {"window": window, "blocks_x": shares, "blocks_y": shares_of_rows}
+        constants = self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters))
+        command_buffer.add_dispatch(function, images * shares * shares_of_rows, *buffers, constants)
+        return True
 
 
 class PoolingL2NormGradient(PoolingGradient):

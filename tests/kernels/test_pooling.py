@@ -235,6 +235,17 @@ def test_an_image_shared_out_by_rows_and_channels(kind, channels, edge):
     check_gradient_of(kind, geometry, channels, edge, np.float32)
 
 
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("kind", [RECORDED, AVERAGE], ids=["max", "average"])
+@pytest.mark.parametrize(
+    ("width", "channels", "size", "stride"), [(320, 7, 3, 1), (37, 130, 3, 1), (300, 7, 5, 2), (301, 7, 2, 3)]
+)
+def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stride, edge):
+    """Windows that cross from one tile of columns into the next count in both."""
+    geometry = WindowGeometry(width, 6, size, size, stride, stride, 1, 1, 0, 1, width // stride, 6 // stride)
+    check_gradient_of(kind, geometry, channels, edge, np.float32)
+
+
 @each_kind
 @pytest.mark.parametrize("edge", EDGES)
 def test_clip_rect_and_channel_ranges(kind, edge):
