@@ -126,12 +126,10 @@ SUMMED_COLUMNS, STREAMED_COLUMNS, MOST_SUMMED_COLUMNS = 64, 256, 1024
 than ``MOST_SUMMED_COLUMNS`` would not stay in the nearest cache."""
 
 
-@lru_cache(maxsize=512)
-def pixels_of_whole_eights(pixels: int, channels: int, columns: int) -> int | None:
-    """So many ``pixels`` to join to rows of whole eights of about ``columns`` columns, so that none is left over."""
+def pixels_of_whole_eights(channels: int, columns: int) -> int:
+    """So many pixels to join to rows of whole eights of about ``columns`` columns."""
     fewest = 8 // math.gcd(channels, 8)
-    most = max(1, columns // (channels * fewest))
-    return next((fewest * count for count in range(most, 0, -1) if pixels % (fewest * count) == 0), None)
+    return fewest * max(1, columns // (channels * fewest))
 
 
 class Encoder(ABC):
@@ -234,9 +232,8 @@ class _SimdgroupEncoder(Encoder):
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
         work = chunked_rows(names, layouts, pixels_per_row, numbers, adds_up)
         if self.metal_type == "float" and not _has_whole_eights(work):
-            columns = SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS
-            joined = pixels_of_whole_eights(rows_of(layouts[0]), self.channels, columns)
-            if joined is not None and not (adds_up and joined * self.channels > MOST_SUMMED_COLUMNS):
+            joined = pixels_of_whole_eights(self.channels, SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS)
+            if not (adds_up and joined * self.channels > MOST_SUMMED_COLUMNS):
                 by_eights = chunked_rows(names, layouts, joined, numbers, adds_up)
                 return by_eights if _has_whole_eights(by_eights) else work
         return work
@@ -355,8 +352,8 @@ class _SimdgroupEncoder(Encoder):
 
 
 def _has_whole_eights(work: ChunkedRows) -> bool:
-    """Whether every row has them, and no pixel is left over."""
-    return work.columns % 8 == 0 and work.parameters["tail"] == 0
+    """Whether every row has them."""
+    return work.columns % 8 == 0
 
 
 def _statistics_and_coefficients(both: Function, merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
