@@ -85,20 +85,15 @@ MOST_IN_TILE = 2048
 CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 64, 16
 """Up to so many channels, and less of them where windows are wide."""
 THREADS_BY_TILES_PER_UNIT = 8
-STEPS_OF_ROW = 1024
-"""How far apart numbers of places in neighbouring rows of a window are: more than windows and strides are wide."""
-MOST_STRIDES = 3
-"""Gradients of max pooling go through tiles where up to so many strides of pixels cover a window along each axis."""
-LEAST_CHANNELS_OF_BLOCKS = 32
-"""Unless the stride is above 1 and there are so many channels: blocks are faster then."""
+COLUMNS_OF_TAPS, MOST_CHANNELS_BY_COLUMNS = (2, 3), 63
+"""Gradients of max pooling go through tiles for windows of so many taps at stride 1, and up to so many channels."""
 
 _CONSTANTS: dict[str, Any] = {
     "blocks": BLOCKS,
     "column_rows": COLUMN_ROWS,
     "largest_recorded_window": LARGEST_RECORDED_WINDOW,
     "most_in_tile": MOST_IN_TILE,
-    "steps_of_row": STEPS_OF_ROW,
-    "most_strides": MOST_STRIDES,
+    "columns_of_taps": COLUMNS_OF_TAPS,
     **CONSTANTS,
 }
 _CPU_CONSTANTS: dict[str, Any] = {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}
@@ -666,7 +661,7 @@ class PoolingMaxGradient(PoolingGradient):
                 )
         buffers = (source_gradient.buffer, taps, destination.buffer)
         if metal_type == "float" and tap_type == "uchar" and self._can_visit_windows(parameters):
-            if self._add_dispatch_by_strides(command_buffer, buffers, parameters):
+            if self._add_dispatch_by_columns(command_buffer, buffers, parameters):
                 return
             if parameters["destination"][6] < LEAST_CHANNELS_BY_PIXELS or not self._has_blocks(parameters):
                 self._add_dispatch_by_windows(command_buffer, buffers, parameters)
@@ -679,26 +674,25 @@ class PoolingMaxGradient(PoolingGradient):
         """Whether each window may be visited once: on CPUs, if all taps inside the source lie in the destination."""
         return works_by_rows(self.device) and not parameters["replicates"] and _covers_source(parameters)
 
-    def _add_dispatch_by_strides(
+    def _add_dispatch_by_columns(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
     ) -> bool:
         """Adds the kernel that compares tiles of columns with the winners of windows; False if it does not suit."""
-        taps_x, taps_y, stride_x, stride_y, *dilation, _, _ = parameters["window"]
+        taps_x, taps_y, stride_x, _, *dilation, _, _ = parameters["window"]
         _, pixel, *_, height, channels, images = parameters["destination"]
-        strides = -(-taps_x // stride_x)
-        shares = _shares_of_channels(channels, strides, stride_x)
+        shares = _shares_of_channels(channels, taps_x, 1)
         if (
             shares is None
+            or taps_x not in COLUMNS_OF_TAPS
+            or taps_y > taps_x
+            or stride_x != 1
             or dilation != [1, 1]
-            or strides > MOST_STRIDES
-            or taps_y > MOST_STRIDES * stride_y
-            or stride_x >= STEPS_OF_ROW // 4
+            or channels > MOST_CHANNELS_BY_COLUMNS
             or (channels < 8 and not pixel == parameters["gradient"][1] == parameters["windows"][1] == channels)
-            or (channels >= LEAST_CHANNELS_OF_BLOCKS and stride_x > 1 and self._has_blocks(parameters))
         ):
             return False
         shares_of_rows = _shares_of_rows(self.device, images * shares, height // taps_y)
-        function = WINDOWS_FAMILY.function(self.device, f"pooling_max_gradient_of_{strides}_strides", "float")
+        function = WINDOWS_FAMILY.function(self.device, f"pooling_max_gradient_of_{taps_x}_columns", "float")
         parameters |= {"blocks_x": shares, "blocks_y": shares_of_rows}
         constants = self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters))
         command_buffer.add_dispatch(function, images * shares * shares_of_rows, *buffers, constants)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -104,7 +105,7 @@ def test_forward_and_gradient_match_the_reference(kind, data):
 
 
 @each_kind
-@pytest.mark.parametrize("shape", [*((1, 5, 9, channels) for channels in (*range(1, 13), 16, 19, 24, 32)), (1, 601, 225, 3)])
+@pytest.mark.parametrize("shape", [*((1, 5, 9, channels) for channels in (*FEW_CHANNELS, 19)), (1, 601, 225, 3)])
 def test_gradients_of_short_rows_match_the_reference(kind, shape):
     """Threads of CPUs take eights of elements that hold whole rows, and the last ones with some of those before."""
     generator = np.random.default_rng(6)
