@@ -74,8 +74,9 @@ COLUMN_ROWS = 7
 """On GPUs a block of windows of 3 x 3 and stride 1 is a column of so many pixels: threads share nothing but what they
 load."""
 
-LEAST_CHANNELS_BY_PIXELS = 8
-"""Gradients of max pooling with fewer channels visit each window once on CPUs, rather than each pixel or block."""
+LEAST_CHANNELS_BY_PIXELS, LEAST_CHANNELS_OF_OVERLAPS = 8, 16
+"""Gradients of max pooling with fewer channels, of windows that overlap or not, visit each window once on CPUs, rather
+than each pixel or block."""
 LEAST_CHANNELS_BY_WINDOWS = 16
 """Where they do, a thread has so many at least: a cache line."""
 THREADS_BY_WINDOWS_PER_UNIT = 4
@@ -663,7 +664,9 @@ class PoolingMaxGradient(PoolingGradient):
         if metal_type == "float" and tap_type == "uchar" and self._can_visit_windows(parameters):
             if self._add_dispatch_by_columns(command_buffer, buffers, parameters):
                 return
-            if parameters["destination"][6] < LEAST_CHANNELS_BY_PIXELS or not self._has_blocks(parameters):
+            overlaps = self.kernel_width > self.stride_in_pixels_x
+            least = LEAST_CHANNELS_OF_OVERLAPS if overlaps else LEAST_CHANNELS_BY_PIXELS
+            if parameters["destination"][6] < least or not self._has_blocks(parameters):
                 self._add_dispatch_by_windows(command_buffer, buffers, parameters)
                 return
         self._add_gradient_dispatch(
