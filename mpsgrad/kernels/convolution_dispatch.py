@@ -118,8 +118,8 @@ def _add_gather(
             return
         plan = tiles.plan_gather(*geometry, *where, rounds=numbers.rounds)
     else:
-        where = numbers.metal_type, tunables(device.tuning)
-        plan = patches.plan_gather(*geometry, *where) or depthwise.plan_gather(*geometry, *where)
+        of_cpu = numbers.metal_type, tunables(device.tuning)
+        plan = patches.plan_gather(*geometry, *of_cpu) or depthwise.plan_gather(*geometry, *of_cpu)
     if plan is None:
         packs_all = is_gradient and numbers.packs_all
         plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)

@@ -28,6 +28,10 @@ SIMDGROUPS_WANTED = 64
 EIGHTS_CHANNELS, EIGHTS_PIXELS = 16, 6
 """Of a tile of a thread that works on eights of channels."""
 KERNELS_OF_EIGHTS = tuple(f"convolution_{variant}" for variant in ("dense", "fold", "point", "point_unpacked"))
+SINGLE_EIGHT, SINGLE_EIGHTS_PIXELS = 8, 8
+"""Of a tile where 16 channels would leave many lanes without one."""
+SINGLE_EIGHTS_COST = 1.15
+"""A product takes so much longer there, because a value of the source is loaded for half as many. Measured."""
 
 UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
@@ -80,6 +84,7 @@ FAMILY = ShaderFamily(
     {
         "threads": THREADS,
         "unroll": 4,
+        "eights": 2,
         "eight_pixels": EIGHTS_PIXELS,
         "depthwise_pixels_at_once": DEPTHWISE_PIXELS,
         "depthwise_blocks": DEPTHWISE_BLOCKS,
@@ -90,6 +95,14 @@ FAMILY = ShaderFamily(
         "pixels": numbers.convolution_pixels_per_tile,
         "by_eights": bool(numbers.convolution_by_eights),
     },
+)
+SINGLE_EIGHTS_FAMILY = ShaderFamily(
+    "convolution_of_single_eights",
+    (IMAGE_LAYOUT, AXIS, PARAMETERS),
+    {"unroll": 4, "eights": 1, "eight_pixels": SINGLE_EIGHTS_PIXELS},
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
 )
 
 
@@ -180,6 +193,11 @@ class Gather:
     def joins_columns(self) -> bool:
         """Whether a row of taps reads consecutive values."""
         return self.x.step == self.x.divisor == 1 and self.source[1] == self.channels
+
+    def products_per_pixel(self, width: int) -> float:
+        """For a pixel of the destination, also of lanes without a channel, where ``width`` lanes go together."""
+        lanes = self.groups * ceiling_divide(self.lanes, width) * width
+        return self.x.taps * self.y.taps * self.channels * lanes / (self.x.fold * self.y.fold)
 
 
 @dataclass(frozen=True)
@@ -340,7 +358,7 @@ def gather(
             axis_x = _folded_axis(x, is_gradient, size_x, fold[0])
             axis_y = _folded_axis(y, is_gradient, size_y, fold[1])
         else:
-            merged = max(m for m in range(1, groups + 1) if groups % m == 0 and m * outputs <= LANES)
+            merged = max(m for m in range(1, groups + 1) if groups % m == 0 and m * outputs <= lanes)
     packed_groups, channels, fold_channels = groups // merged, inputs * merged, outputs * merged
     if kernel == "convolution_dense" and groups == 1 and window == (1, 1, 1, 1, 1, 1, 0, 0):
         row_of_sources, row_of_results = in_one_row(source), in_one_row(destination)
@@ -452,12 +470,19 @@ def plan(
     packs_all: bool = False,
 ) -> Plan:
     """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
-    gathered = gather(is_gradient, source, destination, window, groups, replicates, packs_all=packs_all)
+    geometry = is_gradient, source, destination, window, groups, replicates
+    family = FAMILY
+    if numbers.convolution_by_eights and metal_type == "float":
+        width, gathered = _gather_by_eights(*geometry, packs_all=packs_all)
+    else:
+        width, gathered = LANES, gather(*geometry, packs_all=packs_all)
     axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
     kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
-    if numbers.convolution_by_eights and metal_type == "float" and kernel in KERNELS_OF_EIGHTS:
+    if width < LANES and kernel in KERNELS_OF_EIGHTS:
         kernel, pixels = f"{kernel}_of_eights", EIGHTS_PIXELS
-        blocks_per_group = ceiling_divide(gathered.lanes, EIGHTS_CHANNELS)
+        if width == SINGLE_EIGHT:
+            family, pixels = SINGLE_EIGHTS_FAMILY, SINGLE_EIGHTS_PIXELS
+        blocks_per_group = ceiling_divide(gathered.lanes, width)
     elif kernel == "convolution_rows":
         pixels = ROW_IMAGES
     blocks = gathered.groups * blocks_per_group
@@ -487,4 +512,15 @@ def plan(
         joins_columns=int(gathered.joins_columns),
         replicates=int(gathered.replicates),
     )
-    return Plan(FAMILY, kernel, blocks * parts * phases, parameters, gathered.packing)
+    return Plan(family, kernel, blocks * parts * phases, parameters, gathered.packing)
+
+
+def _gather_by_eights(*geometry: Any, packs_all: bool) -> tuple[int, Gather]:
+    """How many channels a thread takes at a time, and the gather for that."""
+    double = gather(*geometry, packs_all=packs_all, lanes=EIGHTS_CHANNELS)
+    if double.packing is None:
+        return EIGHTS_CHANNELS, double
+    single = gather(*geometry, packs_all=packs_all, lanes=SINGLE_EIGHT)
+    if SINGLE_EIGHTS_COST * single.products_per_pixel(SINGLE_EIGHT) < double.products_per_pixel(EIGHTS_CHANNELS):
+        return SINGLE_EIGHT, single
+    return EIGHTS_CHANNELS, double

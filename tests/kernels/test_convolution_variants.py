@@ -68,7 +68,7 @@ def make(
 # (name, layer's arguments, variant of the forward kernel, of the data gradient, of the weight gradient)
 VARIANTS = [
     ("3x3", ((9, 11), 37, 40, (3, 3)), {"padding": (1, 1)}, "dense", "dense", "dense"),
-    ("long_runs", ((6, 9), 9, 33, (2, 5)), {"padding": (1, 2)}, "dense", "fold", "few"),
+    ("long_runs", ((6, 9), 4, 33, (2, 5)), {"padding": (1, 2)}, "dense", "fold", "few"),
     ("phases", ((11, 10), 34, 33, (3, 4)), {"stride": (2, 3), "padding": (1, 2)}, "dense", "dense", "dense"),
     (
         "phases_without_taps",
@@ -86,9 +86,12 @@ VARIANTS = [
     ("to_few", ((8, 9), 20, 3, (3, 3)), {"padding": (1, 1)}, "fold", "dense", "dense"),
     ("from_few", ((13, 14), 3, 33, (5, 5)), {"stride": (2, 2), "padding": (2, 2)}, "dense", "fold", "few"),
     ("from_one", ((12, 12), 1, 20, (5, 5)), {}, "dense", "fold", "few"),
-    ("groups", ((7, 9), 24, 30, (3, 3)), {"groups": 6, "padding": (1, 1)}, "fold", "fold", "dense"),
+    ("groups", ((7, 9), 24, 12, (3, 3)), {"groups": 6, "padding": (1, 1)}, "fold", "fold", "dense"),
     ("pointwise_groups", ((5, 5), 24, 30, SINGLE), {"groups": 6}, "dense", "dense", "dense"),
     ("large_groups", ((5, 5), 68, 66, (3, 3)), {"groups": 2}, "dense", "dense", "dense"),
+    ("groups_to_single_eights", ((5, 7), 68, 40, (3, 3)), {"groups": 2, "padding": (1, 1)}, "dense", "dense", "dense"),
+    ("to_a_single_eight", ((5, 7), 17, 24, (3, 3)), {"stride": (2, 1)}, "dense", "dense", "dense"),
+    ("pointwise_to_a_single_eight", ((5, 7), 6, 23, SINGLE), {}, "point", "point", "dense"),
     ("depthwise", ((7, 19), 37, 37, (3, 3)), {"groups": 37, "padding": (1, 1)}, *["depthwise"] * 3),
     ("depthwise_wide", ((6, 12), 70, 70, (2, 5)), {"groups": 70, "padding": (0, 2)}, *["depthwise"] * 3),
     (
@@ -104,7 +107,7 @@ VARIANTS = [
     ("replicated", ((6, 7), 18, 33, (3, 3)), {"padding": (2, 3), "edge": "clamp"}, "dense", "replicated", "dense"),
     (
         "replicated_few",
-        ((6, 7), 3, 5, (3, 3)),
+        ((6, 7), 3, 4, (3, 3)),
         {"padding": (1, 1), "edge": "clamp", "stride": (2, 1)},
         "fold",
         "replicated",
