@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
@@ -57,6 +58,7 @@ PARAMETERS = ParameterStruct(
     **GROUPS,
     channels="int",
     pixels="int",
+    columns="int",
     blocks="int",
     eights_of_block="int",
     needs_gradients="int",
@@ -78,8 +80,10 @@ COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
 depend on how many there are."""
 COLUMNS_AT_ONCE = 32
 """On CPUs: whose coefficients fit 16 registers of eight floats."""
-EIGHTS_OF_TABLE = 4
+EIGHTS_OF_TABLE = 5
 """On CPUs: what a thread that makes all passes keeps of eight columns."""
+ROWS_OF_TILE, COLUMNS_OF_TILE = 16, 8192
+"""On CPUs: a thread that makes all passes reads so many rows in turn, or more of fewer columns."""
 KEPT_BYTES, FEWEST_THREADS_PER_UNIT = 4 << 20, 4
 """On CPUs: of the images that a thread makes all passes over, and how many such threads there are for each core."""
 
@@ -91,6 +95,9 @@ FAMILY = ShaderFamily(
         "per_image": True,
         "columns_of_thread": COLUMNS_OF_THREAD,
         "columns_at_once": COLUMNS_AT_ONCE,
+        "eights_of_table": EIGHTS_OF_TABLE,
+        "rows_of_tile": ROWS_OF_TILE,
+        "columns_of_tile": COLUMNS_OF_TILE,
     },
     {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64}},
     measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
@@ -302,7 +309,7 @@ class _SimdgroupPasses(ImagePasses):
             PARAMETERS.pack(
                 **work.parameters,
                 **self.group_parameters(first_image),
-                **{"blocks": 0, "eights_of_block": 0, **numbers},
+                **{"columns": work.columns, "blocks": 0, "eights_of_block": 0, **numbers},
                 needs_gradients=int(needs_gradients),
                 exceeds_caches=int(exceeds),
             )
@@ -367,10 +374,8 @@ class _SimdgroupPasses(ImagePasses):
         self._add_for_chunks(function_name, work, *buffers, coefficients, destination.buffer, parameters)
 
 
-class _EightPasses(_SimdgroupPasses):
-    """For CPUs and images of eight channels at least: a thread owns channels, and a chunk of rows of an image."""
-
-    needs_means_of_channels = False
+class _WholePasses(_SimdgroupPasses):
+    """For CPUs: a thread makes all passes over groups of an image, where that is possible."""
 
     def normalize(
         self, source: Image, operand: Operand, destination: Image, layout: Layout, tables: Tables, first_image: int
@@ -413,6 +418,9 @@ class _EightPasses(_SimdgroupPasses):
         one pass to the next, or not all of it is needed. The results are the same bits however many there are."""
         if any(operand.dx or operand.dy or operand.layout[4:] != layout[4:] for operand in operands):
             return 0
+        if self.channels < 8:
+            layouts = (*(operand.layout for operand in operands), layout)
+            return int(self._pixels_of_row(layouts) > 1)
         if 4 * len(operands) * self.pixels * self.channels > KEPT_BYTES:
             return 0
         wanted = -(-FEWEST_THREADS_PER_UNIT * self.device.compute_units // self.images)
@@ -429,7 +437,12 @@ class _EightPasses(_SimdgroupPasses):
         first_image: int,
     ) -> None:
         exceeds, most_columns = self._exceeds(layouts), -(-self.groups // blocks) * self.channels_per_group
-        work, eights = self._work(names, layouts), -(-most_columns // 8)
+        pixels_of_row = self._pixels_of_row(layouts)
+        if pixels_of_row > 1:
+            work = chunked_rows(names, single(layouts), pixels_of_row, tunables(self.device.tuning))
+            eights = work.columns // 8
+        else:
+            work, eights = self._work(names, layouts), -(-most_columns // 8)
         parameters = self._parameters(work, first_image, exceeds=exceeds, blocks=blocks, eights_of_block=eights)
         table = self.scratch(EIGHTS_OF_TABLE * 8 * eights * blocks * self.images)
         buffers = *buffers, table, destination.buffer
@@ -439,6 +452,25 @@ class _EightPasses(_SimdgroupPasses):
         """Whether results are written past the caches, which takes whole lines of them."""
         exceeds = exceeds_caches(layouts[-1], len(layouts), tunables(self.device.tuning))
         return exceeds and self.channels % ELEMENTS_OF_LINE == 0
+
+    def _pixels_of_row(self, layouts: Sequence[Layout]) -> int:
+        """How many pixels of few channels make a row of whole eights, or of as many as are read at once; 1 if none."""
+        if self.channels >= 8:
+            return 1
+        start, pixel, row, image, width, height, channels, images = merge_pixels(single(layouts))[0]
+        if height > 1 or any(layout[1] != channels for layout in merge_pixels(single(layouts))):
+            return 1
+        for columns in (COLUMNS_AT_ONCE, 8):
+            count = columns // math.gcd(columns, channels)
+            if count <= width:
+                return count
+        return 1
+
+
+class _EightPasses(_WholePasses):
+    """For CPUs and images of eight channels at least: a thread owns channels, and a chunk of rows of an image."""
+
+    needs_means_of_channels = False
 
     def _work(self, names: tuple[str, ...], layouts: Sequence[Layout], adds_up: bool = True) -> ChunkedRows:
         merged = merge_pixels(single(layouts))
@@ -639,5 +671,7 @@ def passes_of(command_buffer: CommandBuffer, metal_type: str, **numbers: Any) ->
     """The passes for the device of ``command_buffer``; the other arguments are those of ``ImagePasses``."""
     kind: type[ImagePasses] = _TilePasses
     if command_buffer.device.family == "cpu":
-        kind = _EightPasses if metal_type == "float" and numbers["channels"] >= 8 else _SimdgroupPasses
+        kind = _SimdgroupPasses
+        if metal_type == "float":
+            kind = _EightPasses if numbers["channels"] >= 8 else _WholePasses
     return kind(command_buffer, metal_type, **numbers)

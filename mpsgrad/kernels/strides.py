@@ -27,12 +27,18 @@ EIGHTS_OF_SUMS = 8
 """On CPUs: how many columns, by eight, a thread of a reduction has in registers at a time."""
 THREADS_OF_SUMS = 4
 """Of the threadgroups of a CPU that add up columns."""
+SHORT_RUN, MEDIUM_RUN = 8, 64
+"""On CPUs: several runs are taken at once that are short, or medium, without whole eights, and follow each other."""
+THREADS_OF_PIXELS_PER_UNIT = 4
 THREADS_WANTED_PER_UNIT = 16
 """Of a CPU, so that every core has work: each further chunk costs a pass over what it leaves."""
 FEWEST_TERMS_OF_TILE = 256
 """Of a thread of a CPU that has its sums in registers: a shorter chunk would cost more than it has to add up."""
 FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
+FEWEST_ROWS_OF_FOLDS, MOST_FOLDED, COST_OF_FOLD = 64, 512, 0.5
+"""On CPUs: from so many rows of a short run on several of them are taken as one of up to so many elements, which are
+added up by a second pass: a term of it costs so much more than the eighth of a vector does in the first."""
 WIDE_TILE, NARROWEST_TILE = 1024, 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
 ROWS_AT_ONCE, FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 4, 16, 64
@@ -95,9 +101,10 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "threads_of_sums": THREADS_OF_SUMS,
             "eights_of_sums": EIGHTS_OF_SUMS,
             "rows_at_once": ROWS_AT_ONCE,
+            "most_eights_of_pixels": MEDIUM_RUN - 1,
             **constants,
         },
-        {"cpu": {"walks": ("eights", "element"), "by_vectors": False, "by_eights": True}},
+        {"cpu": {"walks": ("eights", "pixels"), "by_vectors": False, "by_eights": True}},
         ahead_of_time=False,
     )
 
@@ -198,7 +205,9 @@ def elementwise(
     run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
     rows = x.extent * y.extent * z.extent
     parts, length = (1, run.extent, 1, 0), run.extent
-    if device_family == "cpu" and run.extent >= 8:
+    if device_family == "cpu" and _is_short(run, x):
+        walk, parts, threads = _of_pixels(axes, compute_units, numbers)
+    elif device_family == "cpu":
         share = elements_per_thread(run.extent * rows, compute_units, numbers)
         run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
         chunks = -(-run.extent // run_of_thread)
@@ -207,13 +216,39 @@ def elementwise(
                  int(has_whole_lines and _count(axes, len(views)) * 4 > numbers.cached_bytes))
         walk, threads = "eights", chunks * -(-rows // rows_of_thread)
     else:
-        fitting = [count for count in (vector, 4) if device_family != "cpu" and _is_even(axes, views, count)]
+        fitting = [count for count in (vector, 4) if _is_even(axes, views, count)]
         walk = f"element{fitting[0]}" if fitting else "element"
         length = run.extent // max(fitting, default=1)
         threads = length * rows
     parameters = _strides_of(names, views, axes)
     parameters["extents"] = _extents((run, x, y, z), parts, length)
     return Work(walk, threads, parameters)
+
+
+def _is_short(run: Axis, x: Axis) -> bool:
+    """Whether several runs have to be taken at once to fill a vector of a CPU, or fill it better."""
+    if run.extent < SHORT_RUN:
+        return True
+    follow = all(step == 1 and far in (0, run.extent) for step, far in zip(run.strides, x.strides, strict=True))
+    return follow and run.extent < MEDIUM_RUN and run.extent % 8 != 0 and x.extent >= 8
+
+
+def _of_pixels(
+    axes: Sequence[Axis], compute_units: int, numbers: Tunables
+) -> tuple[str, tuple[int, int, int, int], int]:
+    """The walk for short runs, what a thread has of them, and how many threads there are."""
+    run, x, y, z, *_ = axes
+    lines = y.extent * z.extent
+    share = min(
+        -(-run.extent * x.extent * lines // (THREADS_OF_PIXELS_PER_UNIT * max(1, compute_units))),
+        numbers.stream_elements,
+    )
+    pixels = -(-max(share, 1) // (run.extent * 8)) * 8
+    pixels_of_thread = x.extent if pixels > x.extent // 2 else pixels
+    chunks = x.extent // pixels_of_thread
+    pixels_of_thread = -(-x.extent // chunks)
+    lines_of_thread = max(1, pixels // x.extent)
+    return "pixels", (chunks, pixels_of_thread, lines_of_thread, 0), chunks * -(-lines // lines_of_thread)
 
 
 def _extents(axes: Sequence[Axis], parts: tuple[int, ...], length: int) -> tuple[int, ...]:
@@ -363,8 +398,12 @@ def reduction(
             first = _pass("across", 32 * results * chunks, names, views, across_axes, sizes)
         left = [Axis(1, (0,) * count), x, y, z]
     else:
-        left = run, x, y, z = _filled(staying, 4, count)
+        run, x, y, z = _filled(staying, 4, count)
         inner, outer = _filled(reduced, 2, count)
+        fold = _fold(run, inner, outer) if is_cpu and may_chunk else 1
+        if is_cpu and fold == 1 and tile is None:
+            run, x = _longer_first(run, x)
+        left = [run, x, y, z]
         loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
         if not is_cpu and may_chunk:
             first, chunks = _along_in_tiles(names, views, (run, x, y, z, inner, outer), vector)
@@ -379,6 +418,9 @@ def reduction(
                 return Reduction(first)
             partials = chunks * run.extent * rows
             return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), partials)
+        if fold > 1:
+            first, second, partials = _folded(names, views, (run, x, y, z, inner, outer), fold, wanted)
+            return Reduction(first, second, partials)
         walk, threads, shares = _along(run, rows, is_cpu)
         lanes_wanted = wanted if is_cpu else 32 * wanted
         chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-lanes_wanted // threads)) if may_chunk else 1
@@ -453,25 +495,75 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _second_pass(left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool, vector: int) -> Work:
-    """Over the ``chunks`` of partial results, each dense along the axes that are ``left``."""
-    axes, length = [], 1
-    for axis in left:
+def _fold(run: Axis, inner: Axis, outer: Axis) -> int:
+    """How many rows of a short run are taken as one on a CPU, for sums of whole vectors; 1 if that does not pay."""
+    if run.extent >= 8 or inner.extent * outer.extent < FEWEST_ROWS_OF_FOLDS:
+        return 1
+    if any(step != 1 or far != run.extent for step, far in zip(run.strides[:-1], inner.strides[:-1], strict=True)):
+        return 1
+    counts = [k for k in range(2, MOST_FOLDED // run.extent + 1) if inner.extent % k == 0 and k * run.extent >= 8]
+
+    def cost(count: int) -> float:
+        whole, left = divmod(count * run.extent, 8 * EIGHTS_OF_SUMS)
+        passes = 2 * whole - (-left // 8)
+        return passes / (count * run.extent) + COST_OF_FOLD * count / (inner.extent * outer.extent)
+
+    best = min(counts, key=cost, default=1)
+    return best if best > 1 and cost(best) < COST_OF_FOLD / 2 else 1
+
+
+def _longer_first(run: Axis, x: Axis) -> tuple[Axis, Axis]:
+    """The two in the order in which the first fills a vector of a CPU, if one does."""
+    return (x, run) if run.extent < 8 <= x.extent else (run, x)
+
+
+def _folded(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], fold: int, wanted: int
+) -> tuple[Work, Work, int]:
+    """Both passes over sums of short runs, ``fold`` of them taken as one, and how many numbers the first leaves."""
+    run, x, y, z, inner, outer = axes
+    long = Axis(run.extent * fold, run.strides)
+    steps = Axis(inner.extent // fold, tuple(stride * fold for stride in inner.strides))
+    rows, loops = x.extent * y.extent * z.extent, steps.extent * outer.extent
+    walk, threads, shares = _along(long, rows, True)
+    chunks = max(1, min(loops // FEWEST_ELEMENTS_PER_CHUNK, wanted // threads))
+    rows_per_chunk = -(-loops // chunks)
+    chunks = -(-loops // rows_per_chunk)
+    sizes = (rows_per_chunk, long.extent, 1, chunks)
+    first = _pass(
+        walk, threads * chunks, names, views, (long, x, y, z, steps, outer), sizes, shares=shares, leaves=True
+    )
+    second = _second_pass((run, x, y, z), views[-1], chunks, True, 1, fold)
+    return first, second, chunks * long.extent * rows
+
+
+def _second_pass(
+    left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool, vector: int, fold: int = 1
+) -> Work:
+    """Over the ``chunks`` of partial results, each dense along the axes that are ``left``, the first ``fold`` times."""
+    run, *others = left
+    axes, length = [Axis(run.extent, (1, run.strides[-1]))], run.extent * fold
+    for axis in others:
         axes.append(Axis(axis.extent, (length, axis.strides[-1])))
         length *= axis.extent
+    inner = [Axis(chunks, (length, 0)), Axis(1, (0, 0))]
+    if fold > 1:
+        inner = [Axis(fold, (run.extent, 0)), Axis(chunks, (length, 0))]
     run, x, y, z = _filled(_joined(axes), 4, 2)
-    axes = [run, x, y, z, Axis(chunks, (length, 0)), Axis(1, (0, 0))]
+    if is_cpu:
+        run, x = _longer_first(run, x)
+    axes = [run, x, y, z, *inner]
     names, views = ("parts", "destination"), (View(0, ZEROS.strides), destination)
     if not is_cpu:
         work, _ = _along_in_tiles(names, views, axes, vector, may_chunk=False)
         return work
     walk, threads, shares = _along(run, x.extent * y.extent * z.extent, is_cpu)
-    return _pass(walk, threads, names, views, axes, (chunks, 1, 1, 1), shares=shares)
+    return _pass(walk, threads, names, views, axes, (chunks * fold, 1, 1, 1), shares=shares)
 
 
 def _along(run: Axis, rows: int, is_cpu: bool) -> tuple[str, int, tuple[int, int, int]]:
     """The walk of a kernel whose threads own results that follow each other, its threads, and their shares."""
-    if is_cpu and run.extent >= 8 and all(step in (0, 1) for step in run.strides[:-1]):
+    if is_cpu and run.extent >= 8:
         run_of_thread = 8 * EIGHTS_OF_SUMS
         chunks = -(-run.extent // run_of_thread)
         return "along_by_eights", chunks * rows, (chunks, run_of_thread, 1)
@@ -487,11 +579,13 @@ def _pass(
     sizes: tuple[int, ...],
     tile: tuple[int, ...] = (1, 1, 1, 1, 1),
     shares: tuple[int, int, int] = (1, 1, 1),
+    leaves: bool = False,
 ) -> Work:
+    """``leaves`` says that a second pass follows though there is one chunk."""
     run, x, y, z, inner, outer = axes
     parameters = _strides_of(names, views, axes)
     parameters["extents"] = _extents((run, x, y, z), (*shares, 0), run.extent)
-    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(sizes[-1] > 1), *tile)
+    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(leaves or sizes[-1] > 1), *tile)
     return Work(walk, threads, parameters)
 
 
