@@ -69,6 +69,7 @@ class Backend(ABC):
     has_wrapping_shifts: bool
     """Whether shift counts are taken modulo the width of what is shifted, as Metal does."""
     has_case_ranges: bool
+    has_bit_fields: bool
     regroups_sums: bool
     """Whether the target's compiler adds up in another order in loops, though it is not told that it may."""
     class_scalars: frozenset[str]

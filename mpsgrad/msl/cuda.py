@@ -143,6 +143,7 @@ class CUDABackend(Backend):
     finds_functions_by_arguments = True
     has_wrapping_shifts = False
     has_case_ranges = False
+    has_bit_fields = True
     regroups_sums = False
     class_scalars = frozenset({"half", "bfloat"})
     most_threadgroup_bytes = 49152

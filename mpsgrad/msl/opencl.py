@@ -122,6 +122,7 @@ class OpenCLBackend(Backend):
     finds_functions_by_arguments = False
     has_wrapping_shifts = True
     has_case_ranges = True
+    has_bit_fields = False
     regroups_sums = True
     class_scalars = frozenset({"bfloat"})
     is_compiled_in_parts = True

@@ -10,6 +10,7 @@ from typing import Any
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import Backend
+from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.case_ranges import expand_case_ranges
 from mpsgrad.msl.cuda import CUDABackend
 from mpsgrad.msl.declarations import Program, read_program
@@ -83,6 +84,10 @@ def translate(
         if not backend.has_case_ranges:
             tokens = expand_case_ranges(tokens)
         program = read_program(tokens)
+        needs = list(CHECKS_NEED if checked is not None else ())
+        if not backend.has_bit_fields and has_bit_fields(tokens):
+            program = read_program(carry_bit_fields(program, filename))
+            needs.append(BITS)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
         instrumentation = None
@@ -91,7 +96,7 @@ def translate(
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
         translator = _Translator(
-            program, backend, filename, constants, launch, version, fast_math, checked, strings
+            program, backend, filename, constants, launch, version, fast_math, checked, strings, needs
         )
         translation = translator.translation(instrumentation.members if instrumentation else ())
         return replace(translation, instrumentation=instrumentation) if instrumentation else translation
@@ -115,6 +120,7 @@ class _Translator:
         fast_math: bool,
         checked: str | None,
         strings: Mapping[str, str],
+        needs: Sequence[str],
     ) -> None:
         self._program = program
         self._backend = backend
@@ -122,7 +128,7 @@ class _Translator:
         self._constants = constants
         self._launch = launch
         _refuse_misplaced_constants(program)
-        self._names = LibraryNames(program, backend, version, fast_math, CHECKS_NEED if checked is not None else ())
+        self._names = LibraryNames(program, backend, version, fast_math, needs)
         types = VectorTypes(program.tokens, self._names.users)
         self._passed = replace_functions_as_template_arguments(program)
         refuse_function_pointers(program.tokens)

@@ -1,0 +1,107 @@
+"""Bit-fields lie where clang's layout has them, and read and write as C++ says, in every address space."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from metal_runner import LIBRARY
+
+import mpsgrad as mg
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl import translate
+
+DECLARATION = """
+struct Packed {
+    uint head;
+    uint a : 3, b : 7;
+    int c : 9;
+    uint : 4;
+    int d : 12;
+    uint e : 32;
+    ulong wide : 40;
+    ulong rest : 20;
+    uchar small : 5;
+    bool flag : 1;
+    float tail;
+};
+"""
+
+
+class Packed(ctypes.Structure):
+    """The same, laid out by the host's C compiler."""
+
+    _fields_ = [
+        ("head", ctypes.c_uint32), ("a", ctypes.c_uint32, 3), ("b", ctypes.c_uint32, 7), ("c", ctypes.c_int32, 9),
+        ("gap", ctypes.c_uint32, 4), ("d", ctypes.c_int32, 12), ("e", ctypes.c_uint32, 32),
+        ("wide", ctypes.c_uint64, 40), ("rest", ctypes.c_uint64, 20), ("small", ctypes.c_uint8, 5),
+        ("flag", ctypes.c_uint8, 1), ("tail", ctypes.c_float),
+    ]  # fmt: skip
+
+
+FIELDS = ("a", "b", "c", "d", "e", "wide", "rest", "small", "flag")
+KERNEL = LIBRARY + DECLARATION + """
+union Word { uint all; struct { uint low : 12; uint high : 20; }; uint byte : 8; };
+struct Colour { ushort r : 5; ushort g : 6; ushort b : 5; uint mix(uint k) const thread { return r * k + g; } };
+kernel void k(device Packed* x, constant Packed& from, device long* o, device Word* w, device Colour* colours,
+              uint i [[thread_position_in_grid]]) {
+    threadgroup Packed shared;
+    Packed p = x[i];
+    LOADS
+    o[9] = p.a - 5;                     // promoted to int
+    o[10] = from.c + int(max(from.a, 2u));
+    p.a += 3; p.b = from.b; p.c = -p.c; p.d--; p.e ^= 0xffff0000u; p.wide <<= 1; p.rest = p.rest * 3 + 1;
+    p.small = 33; p.flag = !p.flag; p.head++;
+    shared = p; shared.b = shared.a = from.small;
+    o[11] = shared.b; o[12] = ++shared.c; o[13] = (p.e == 3 ? p.a : p.d) + sizeof(Packed);
+    x[i] = p;
+    x[i + 1].d = 100; x[i + 1].flag = true;
+    o[14] = w[0].high; w[0].low = 5; w[1].byte = 300;
+    Colour c = colours[0]; float4 v = float4(c.r, c.g, c.b, 1);
+    o[15] = c.mix(2) + v.r + v.b; c.g = 63; colours[1] = c;
+}
+""".replace("LOADS", " ".join(f"o[{k}] = p.{name};" for k, name in enumerate(FIELDS)))
+
+
+def test_bit_fields_lie_and_count_as_in_c() -> None:
+    assert ctypes.sizeof(Packed) % 8 == 0
+    generator = np.random.default_rng(3)
+    raw = bytearray(generator.integers(0, 256, 2 * ctypes.sizeof(Packed), np.uint8).tobytes())
+    p, other = (Packed.from_buffer(raw, k * ctypes.sizeof(Packed)) for k in range(2))
+    p.tail = other.tail = 1
+    constant = Packed(a=1, b=99, c=-200, small=21)
+    before = bytes(raw)
+    o = np.zeros(16, np.int64)
+    words, colours = np.array([0xABCDE123, 0xFFFFFFFF], np.uint32), np.array([0b10011_100001_00111, 0], np.uint16)
+    memory = np.frombuffer(before, np.uint8).copy()
+    function = mg.compile(KERNEL).function("k")
+    function(1, memory, np.frombuffer(bytes(constant), np.uint8).copy(), o, words, colours)
+    fields = [getattr(p, name) for name in FIELDS]
+    expected = [*fields, p.a - 5, constant.c + max(constant.a, 2)]
+    p.a += 3
+    p.b, p.c, p.d, p.e = constant.b, -p.c, p.d - 1, p.e ^ 0xFFFF0000
+    p.wide, p.rest, p.small, p.flag, p.head = p.wide << 1, p.rest * 3 + 1, 33, not p.flag, p.head + 1
+    third = p.c + 1 if p.c + 1 < 256 else -256
+    expected += [constant.small & 7, third, (p.a if p.e == 3 else p.d) + ctypes.sizeof(Packed)]
+    other.d, other.flag = 100, 1
+    assert memory.tobytes() == bytes(raw) != before
+    assert o.tolist() == [*expected, 0xABCDE, 7 * 2 + 33 + 7 + 0b10011]
+    assert words.tolist() == [0xABCDE005, 0xFFFFFF00 | (300 & 255)]
+    assert colours[1] == 0b10011_111111_00111
+
+
+REFUSED = [
+    ("struct S { uint a : 3; uchar b; };", "shares its type's bytes"),
+    ("struct S { uchar b; uint a : 3; };", "shares its type's bytes"),
+    ("struct S { uint a : 3; uint b : 4; };\nvoid g() { S s = {1, 2}; }", "values in braces for 'S'"),
+    ("template <typename T> struct S { T v; uint a : 3; };", "behind members of unknown size"),
+    ("enum E : uint { p, q };\nstruct S { E a : 3; };", "other types than integers"),
+    ("struct S { uint a : 40; };", "at most its type's bits"),
+]
+
+
+@pytest.mark.parametrize(("source", "words"), REFUSED)
+def test_other_forms_are_refused_by_name(source: str, words: str) -> None:
+    with pytest.raises(ShaderError, match=words):
+        translate(LIBRARY + source, "opencl")
