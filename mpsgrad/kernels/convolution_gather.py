@@ -19,8 +19,9 @@ Layout = tuple[int, ...]
 THREADS = 256
 DEPTHWISE_PIXELS = 4
 DEPTHWISE_BLOCKS = 2
-ROW_OUTPUTS = 4
-ROW_IMAGES = 3
+ROW_OUTPUTS, ROW_IMAGES = 4, 3
+ROW_CHANNELS = 1024
+"""Whose weights a thread that works on eights has at hand."""
 TILES_PER_SIMDGROUP = 8
 SIMDGROUPS_WANTED = 64
 """So many simdgroups keep every core busy; only above that one goes on to a second tile."""
@@ -90,6 +91,7 @@ FAMILY = ShaderFamily(
         "depthwise_blocks": DEPTHWISE_BLOCKS,
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
+        "row_channels": ROW_CHANNELS,
     },
     measured=lambda numbers: {
         "pixels": numbers.convolution_pixels_per_tile,
@@ -484,7 +486,7 @@ def plan(
             family, pixels = SINGLE_EIGHTS_FAMILY, SINGLE_EIGHTS_PIXELS
         blocks_per_group = ceiling_divide(gathered.lanes, width)
     elif kernel == "convolution_rows":
-        pixels = ROW_IMAGES
+        kernel, pixels = f"{kernel}_of_eights" if width < LANES else kernel, ROW_IMAGES
     blocks = gathered.groups * blocks_per_group
     rows = gathered.destination[7] * axis_y.size
     tiles = ceiling_divide(rows * axis_x.size, pixels)
