@@ -9,7 +9,7 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of, works_by_rows
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 AXIS = ParameterStruct("PadAxis", start="int", size="int", first="int")
@@ -22,15 +22,19 @@ PARAMETERS = ParameterStruct(
     y=AXIS,
     channels=AXIS,
     edge_mode="int",
+    lines_of_thread="int",
 )
 """A gradient's ``source`` is the incoming gradient."""
 FAMILY = ShaderFamily(
     "pad",
     (IMAGE_LAYOUT, AXIS, PARAMETERS),
-    {**CONSTANTS, "modes": {mode.name.lower(): int(mode) for mode in EdgeMode}},
-    {"cpu": CPU_CONSTANTS},
+    {**CONSTANTS, "modes": {mode.name.lower(): int(mode) for mode in EdgeMode}, "by_runs": False},
+    {"cpu": {**CPU_CONSTANTS, "by_runs": True}},
     ahead_of_time=False,
 )
+
+THREADS_PER_UNIT = 8
+"""Of a CPU, whose threads have some lines each: every core is to have work."""
 
 
 def add_dispatch(
@@ -48,14 +52,26 @@ def add_dispatch(
     start, size, _ = axes[2]
     pads_channels = start != 0 or size != max(source[6], destination[6])
     walk = walk_of(device, (destination, source), has_element4=not pads_channels)
+    threads, lines_of_thread = threads_of(walk, destination), 1
+    follow = all(pixel == channels for _, pixel, _, _, _, _, channels, _ in (source, destination))
+    if works_by_rows(device) and follow and not pads_channels:
+        walk, lines = "runs", destination[5] * destination[7]
+        lines_of_thread = -(-lines // (THREADS_PER_UNIT * max(1, device.compute_units)))
+        threads = -(-lines // lines_of_thread)
     middle = "_channels" if pads_channels else ""
     function = FAMILY.function(device, f"pad{middle}{name}_by_{walk}", metal_type)
     parameters = PARAMETERS.pack(
-        source=source, destination=destination, x=axes[0], y=axes[1], channels=axes[2], edge_mode=int(edge_mode)
+        source=source,
+        destination=destination,
+        x=axes[0],
+        y=axes[1],
+        channels=axes[2],
+        edge_mode=int(edge_mode),
+        lines_of_thread=lines_of_thread,
     )
     command_buffer.add_dispatch(
         function,
-        -(-threads_of(walk, destination) // function.threadgroup_size),
+        -(-threads // function.threadgroup_size),
         *buffers,
         device.constant_buffer(parameters),
     )
