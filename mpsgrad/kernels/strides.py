@@ -16,7 +16,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.kernels.divisor import DIVISOR, divisor
-from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, THREADS_OF_EIGHTS, elements_per_thread, values_of_vector
+from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, WHOLE_LINES, values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables, tunables
 
@@ -25,11 +25,10 @@ SIMDGROUPS_WANTED = 1024
 """As many as keep a large GPU busy: a reduction to fewer results is cut into chunks."""
 EIGHTS_OF_SUMS = 8
 """On CPUs: how many columns, by eight, a thread of a reduction has in registers at a time."""
-THREADS_OF_SUMS = 4
-"""Of the threadgroups of a CPU that add up columns."""
 SHORT_RUN, MEDIUM_RUN = 8, 64
 """On CPUs: several runs are taken at once that are short, or medium, without whole eights, and follow each other."""
-THREADS_OF_PIXELS_PER_UNIT = 4
+THREADS_OF_EIGHTS_PER_UNIT = 4
+"""Of a CPU that makes element by element: every core is to have work."""
 THREADS_WANTED_PER_UNIT = 16
 """Of a CPU, so that every core has work: each further chunk costs a pass over what it leaves."""
 FEWEST_TERMS_OF_TILE = 256
@@ -97,8 +96,8 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "walks": ("element", "element4"),
             "by_vectors": True,
             "by_eights": False,
-            "threads_of_eights": THREADS_OF_EIGHTS,
-            "threads_of_sums": THREADS_OF_SUMS,
+            "threads_of_eights": 1,
+            "threads_of_sums": 1,
             "eights_of_sums": EIGHTS_OF_SUMS,
             "rows_at_once": ROWS_AT_ONCE,
             "most_eights_of_pixels": MEDIUM_RUN - 1,
@@ -208,7 +207,7 @@ def elementwise(
     if device_family == "cpu" and _is_short(run, x):
         walk, parts, threads = _of_pixels(axes, compute_units, numbers)
     elif device_family == "cpu":
-        share = elements_per_thread(run.extent * rows, compute_units, numbers)
+        share = _share(run.extent * rows, compute_units, numbers)
         run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
         chunks = -(-run.extent // run_of_thread)
         has_whole_lines = rows == 1 or run.extent % ELEMENTS_OF_LINE == 0
@@ -225,6 +224,12 @@ def elementwise(
     return Work(walk, threads, parameters)
 
 
+def _share(count: int, compute_units: int, numbers: Tunables) -> int:
+    """How many of ``count`` elements a thread of a CPU has, in whole lines of its caches."""
+    share = min(-(-count // (THREADS_OF_EIGHTS_PER_UNIT * max(1, compute_units))), numbers.stream_elements)
+    return -(-share // WHOLE_LINES) * WHOLE_LINES
+
+
 def _is_short(run: Axis, x: Axis) -> bool:
     """Whether several runs have to be taken at once to fill a vector of a CPU, or fill it better."""
     if run.extent < SHORT_RUN:
@@ -239,11 +244,7 @@ def _of_pixels(
     """The walk for short runs, what a thread has of them, and how many threads there are."""
     run, x, y, z, *_ = axes
     lines = y.extent * z.extent
-    share = min(
-        -(-run.extent * x.extent * lines // (THREADS_OF_PIXELS_PER_UNIT * max(1, compute_units))),
-        numbers.stream_elements,
-    )
-    pixels = -(-max(share, 1) // (run.extent * 8)) * 8
+    pixels = -(-_share(run.extent * x.extent * lines, compute_units, numbers) // (run.extent * 8)) * 8
     pixels_of_thread = x.extent if pixels > x.extent // 2 else pixels
     chunks = x.extent // pixels_of_thread
     pixels_of_thread = -(-x.extent // chunks)
