@@ -12,6 +12,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
 from mpsgrad.kernels.convolution_packing import HALVES_AT_ONCE, LANES
+from mpsgrad.kernels.pointwise import THREADS_OF_EIGHTS
 from mpsgrad.kernels.strides import EXTENTS, REDUCED, STRIDES, View, add_elementwise, add_reduction, strided_family
 from mpsgrad.shader import ParameterStruct
 
@@ -48,6 +49,7 @@ FAMILY = strided_family(
     (PARAMETERS, TERMS_PARAMETERS),
     tile_rows=TILE[0],
     tile_columns=TILE[1],
+    threads_of_tiles=THREADS_OF_EIGHTS,
     terms_threads=TERMS_THREADS,
 )
 _KEPT = (True, True, False, True)

@@ -31,6 +31,8 @@ THREADS_OF_EIGHTS_PER_UNIT = 4
 """Of a CPU that makes element by element: every core is to have work."""
 THREADS_WANTED_PER_UNIT = 16
 """Of a CPU, so that every core has work: each further chunk costs a pass over what it leaves."""
+FEWEST_TERMS_OF_THREAD = 8192
+"""Of a CPU that adds up columns: starting a thread takes about as long as some hundreds of them."""
 FEWEST_TERMS_OF_TILE = 256
 """Of a thread of a CPU that has its sums in registers: a shorter chunk would cost more than it has to add up."""
 FEWEST_ELEMENTS_PER_CHUNK = 64
@@ -422,7 +424,7 @@ def reduction(
         if fold > 1:
             first, second, partials = _folded(names, views, (run, x, y, z, inner, outer), fold, wanted)
             return Reduction(first, second, partials)
-        walk, threads, shares = _along(run, rows, is_cpu)
+        walk, threads, shares = _along(run, rows, loops, wanted, is_cpu)
         lanes_wanted = wanted if is_cpu else 32 * wanted
         chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-lanes_wanted // threads)) if may_chunk else 1
         rows_per_chunk = -(-loops // chunks)
@@ -526,7 +528,7 @@ def _folded(
     long = Axis(run.extent * fold, run.strides)
     steps = Axis(inner.extent // fold, tuple(stride * fold for stride in inner.strides))
     rows, loops = x.extent * y.extent * z.extent, steps.extent * outer.extent
-    walk, threads, shares = _along(long, rows, True)
+    walk, threads, shares = _along(long, rows, loops, wanted, True)
     chunks = max(1, min(loops // FEWEST_ELEMENTS_PER_CHUNK, wanted // threads))
     rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)
@@ -558,17 +560,25 @@ def _second_pass(
     if not is_cpu:
         work, _ = _along_in_tiles(names, views, axes, vector, may_chunk=False)
         return work
-    walk, threads, shares = _along(run, x.extent * y.extent * z.extent, is_cpu)
-    return _pass(walk, threads, names, views, axes, (chunks * fold, 1, 1, 1), shares=shares)
+    rows, terms = x.extent * y.extent * z.extent, chunks * fold
+    walk, threads, shares = _along(run, rows, terms, THREADS_WANTED_PER_UNIT, is_cpu)
+    return _pass(walk, threads, names, views, axes, (terms, 1, 1, 1), shares=shares)
 
 
-def _along(run: Axis, rows: int, is_cpu: bool) -> tuple[str, int, tuple[int, int, int]]:
-    """The walk of a kernel whose threads own results that follow each other, its threads, and their shares."""
-    if is_cpu and run.extent >= 8:
-        run_of_thread = 8 * EIGHTS_OF_SUMS
-        chunks = -(-run.extent // run_of_thread)
-        return "along_by_eights", chunks * rows, (chunks, run_of_thread, 1)
-    return "along_by_element", run.extent * rows, (1, 1, 1)
+def _along(run: Axis, rows: int, loops: int, wanted: int, is_cpu: bool) -> tuple[str, int, tuple[int, int, int]]:
+    """The walk of a kernel whose threads own results that follow each other, its threads, and their shares.
+
+    Of each of ``rows`` of results a thread of a CPU makes those of as many columns as it has in registers, and more of
+    them, or of the rows, if ``loops`` terms of each leave it little to do and ``wanted`` threads are left.
+    """
+    if not is_cpu or run.extent < 8:
+        return "along_by_element", run.extent * rows, (1, 1, 1)
+    at_once = 8 * EIGHTS_OF_SUMS
+    blocks = -(-run.extent // at_once)
+    more = max(1, min(-(-FEWEST_TERMS_OF_THREAD // (at_once * loops)), blocks * rows // wanted))
+    run_of_thread, rows_of_thread = at_once * min(more, blocks), max(1, min(more // blocks, rows))
+    chunks = -(-run.extent // run_of_thread)
+    return "along_by_eights", chunks * -(-rows // rows_of_thread), (chunks, run_of_thread, rows_of_thread)
 
 
 def _pass(
