@@ -44,6 +44,15 @@ _EXPANSION_LIMIT = 500_000
 _DEPTH_LIMIT = 200
 
 
+_STANDARD_HEADERS = frozenset(
+    """
+    algorithm array atomic bitset cassert cfloat climits cmath complex cstddef cstdint cstdio cstdlib cstring functional
+    initializer_list iostream limits map memory numeric optional random set span string tuple type_traits utility
+    variant vector assert.h float.h limits.h math.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h
+    """.split()
+)
+
+
 class Macro:
     """A macro's replacement list; ``parameters`` is None for one without an argument list."""
 
@@ -196,17 +205,7 @@ class Preprocessor:
         found = self._resolve(name, quoted) if self._resolve else None
         if found is None:
             place = rest[0]
-            if name in (
-                "math.h",
-                "cmath",
-                "vector",
-                "array",
-                "limits",
-                "algorithm",
-                "type_traits",
-                "cstdint",
-                "stdint.h",
-            ):
+            if name in _STANDARD_HEADERS:
                 raise error(
                     f"'{name}' is a C++ standard library header; Metal has only <metal_stdlib> and its parts", place
                 )

@@ -311,8 +311,10 @@ def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
             yield token, f"unknown type name '{token.text}'"
         elif source.text(index - 1) in ("struct", "class", "union", "enum"):
             yield token, f"expected unqualified-id: '{token.text}' is a keyword"
-        elif source.is_type(index - 1) and source.text(index - 1) not in ("void", "auto"):
+        elif source.is_type(index - 1) and source.text(index - 1) != "auto":
             following = source.text(index + 1)
+            if source.text(index - 1) == "void" and following != "(":
+                continue
             is_function = following == "(" and not source.in_body(index) and token.text in _NO_ADDRESS_SPACES
             ends = (",", ")") if source.text(index - 2) in ("(", ",") else (",",)
             is_name = is_function or (
