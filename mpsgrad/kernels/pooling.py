@@ -42,6 +42,8 @@ PARAMETERS = ParameterStruct(
     clamp_edge="int",
     zero_pad_x="int",
     zero_pad_y="int",
+    blocks_x="int",
+    blocks_y="int",
 )
 """``windows`` is a second image with one element for each window: the taps to record, or the gradient."""
 
@@ -82,12 +84,16 @@ LEAST_CHANNELS_BY_WINDOWS = 16
 THREADS_BY_WINDOWS_PER_UNIT = 4
 
 MOST_IN_TILE = 2048
-"""Of each kind, where gradients on CPUs go through tiles of columns: the nearest cache holds as many."""
+"""Of each kind, where CPUs go through tiles of columns: the nearest cache holds as many."""
 CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 64, 16
 """Up to so many channels, and less of them where windows are wide."""
 THREADS_BY_TILES_PER_UNIT = 8
-COLUMNS_OF_TAPS, MOST_CHANNELS_BY_COLUMNS = (2, 3), 63
-"""Gradients of max pooling go through tiles for windows of so many taps at stride 1, and up to so many channels."""
+MOST_CHANNELS_BY_TILES = 63
+"""With more channels, reading each pixel of a window is as fast, except for gradients of average pooling."""
+LEAST_TAPS_OF_SUMS, LEAST_TAPS_OF_STRIDED_SUMS = 9, 25
+"""Average pooling adds up windows of so many taps along one axis after the other, if strides are 1 or not."""
+COLUMNS_OF_TAPS = 2, 3
+"""Gradients of max pooling go through tiles for windows of so many taps at stride 1."""
 
 _CONSTANTS: dict[str, Any] = {
     "blocks": BLOCKS,
@@ -256,6 +262,8 @@ class Pooling(Kernel):
             "clamp_edge": self.edge_mode is EdgeMode.CLAMP,
             "zero_pad_x": zero_pad_x,
             "zero_pad_y": zero_pad_y,
+            "blocks_x": 0,
+            "blocks_y": 0,
         }
 
 
@@ -420,15 +428,37 @@ class PoolingAverage(Pooling):
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
-        _add_dispatch(
-            self.device,
-            command_buffer,
-            "pooling_average",
-            source.channel_format.metal_type,
-            source.buffer,
-            destination.buffer,
-            **self._parameters(regions),
+        metal_type, parameters = source.channel_format.metal_type, self._parameters(regions)
+        buffers = source.buffer, destination.buffer
+        if metal_type == "float" and self._add_dispatch_by_sums(command_buffer, buffers, parameters):
+            return
+        _add_dispatch(self.device, command_buffer, "pooling_average", metal_type, *buffers, **parameters)
+
+    def _add_dispatch_by_sums(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel of CPUs that adds up pixels along one axis after the other, unless windows are small."""
+        taps_x, taps_y, stride_x, *_ = parameters["window"]
+        _, pixel, *_, height, channels, images = parameters["destination"]
+        most = max(FEWEST_CHANNELS_OF_TILE, MOST_IN_TILE // (2 * taps_x))
+        shares = -(-channels // most)
+        if (
+            not works_by_rows(self.device)
+            or channels > MOST_CHANNELS_BY_TILES
+            or taps_x * taps_y < (LEAST_TAPS_OF_SUMS if stride_x == 1 else LEAST_TAPS_OF_STRIDED_SUMS)
+            or (channels < 8 and not pixel == parameters["source"][1] == channels)
+            or MOST_IN_TILE // -(-channels // shares) < taps_x
+        ):
+            return False
+        shares_of_rows = _shares_of_rows(self.device, images * shares, height)
+        parameters |= {"blocks_x": shares, "blocks_y": shares_of_rows}
+        command_buffer.add_dispatch(
+            family_of(FAMILIES, "pooling_average").function(self.device, "pooling_average_by_sums", "float"),
+            images * shares * shares_of_rows,
+            *buffers,
+            self.device.constant_buffer(PARAMETERS.pack(**parameters)),
         )
+        return True
 
 
 class PoolingL2Norm(Pooling):
@@ -606,6 +636,8 @@ class PoolingGradient(WindowProperties, GradientKernel):
             "clamp_edge": parameters["clamp_edge"],
             "zero_pad_x": 0,
             "zero_pad_y": 0,
+            "blocks_x": 0,
+            "blocks_y": 0,
         }
 
 
@@ -690,7 +722,7 @@ class PoolingMaxGradient(PoolingGradient):
             or taps_y > taps_x
             or stride_x != 1
             or dilation != [1, 1]
-            or channels > MOST_CHANNELS_BY_COLUMNS
+            or channels > MOST_CHANNELS_BY_TILES
             or (channels < 8 and not pixel == parameters["gradient"][1] == parameters["windows"][1] == channels)
         ):
             return False
