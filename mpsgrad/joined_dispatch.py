@@ -1,22 +1,28 @@
 """Runs of one kernel on different buffers, joined into one dispatch.
 
 A network has many small vectors, and each dispatch has its price. A kernel that can be joined has a second form, in a
-family of its own, whose threadgroups share several runs among them (``shaders/lib/several.metal.j2``).
+family of its own, whose threadgroups share several runs among them (``shaders/lib/several.metal.j2``). On CPUs it finds
+the buffers of any number of runs by their addresses, in a table.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Dispatch
+from mpsgrad.devices import Buffer, Device, Dispatch
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+if TYPE_CHECKING:
+    from mpsgrad.command import CommandBuffer
 
 MOST_ARGUMENTS = 31
 """Buffers that a kernel can have, on Apple GPUs and so everywhere."""
+MOST_IN_A_TABLE = 4096
+"""Runs of one dispatch, where buffers are found by their addresses."""
 
 
 def most_joined(buffers: int, shared: int) -> int:
@@ -33,7 +39,10 @@ def joined_struct(struct: ParameterStruct, count: int) -> ParameterStruct:
 
 @dataclass(frozen=True)
 class JoinableKernel:
-    """The kernel ``name`` of ``family``, and the one of ``joined_family`` that makes up to ``most`` runs of it."""
+    """The kernel ``name`` of ``family``, and the one of ``joined_family`` that makes up to ``most`` runs of it.
+
+    On CPUs the joined one takes a table of runs and an array of their ``struct``s.
+    """
 
     name: str
     family: ShaderFamily
@@ -44,6 +53,10 @@ class JoinableKernel:
     @cached_property
     def joined_struct(self) -> ParameterStruct:
         return joined_struct(self.struct, self.most)
+
+    def most_on(self, device: Device) -> int:
+        """How many runs one dispatch makes there."""
+        return MOST_IN_A_TABLE if device.family == "cpu" else self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +69,74 @@ class JoinableRun:
     parameters: tuple[Any, ...]
 
 
-@dataclass(slots=True)
 class JoinedDispatch(Dispatch):
-    """A dispatch of ``runs``, which may happen in any order. ``shared`` are further buffers, of all of them."""
+    """A dispatch of runs, which may happen in any order. ``shared`` are further buffers, of all of them.
 
-    kernel: JoinableKernel | None = None
-    shared: tuple[Buffer, ...] = ()
-    runs: tuple[JoinableRun, ...] = ()
+    It has no buffers yet: ``combined`` gives the dispatch that a device can run.
+    """
+
+    __slots__ = ("_device", "_touched", "_written", "kernel", "runs", "shared")
+
+    def __init__(self, device: Device, kernel: JoinableKernel, shared: tuple[Buffer, ...], run: JoinableRun) -> None:
+        super().__init__(kernel.family.function(device, kernel.name, "float"), 0, ())
+        self._device = device
+        self.kernel = kernel
+        self.shared = shared
+        self.runs: list[JoinableRun] = []
+        self._set_runs([run])
+
+    def _set_runs(self, runs: list[JoinableRun]) -> None:
+        self.runs = runs
+        self.threadgroups = sum(run.threadgroups for run in runs)
+        self._touched = {buffer for run in runs for buffer in run.buffers}
+        self._written = {buffer for run in runs for buffer in run.written}
 
     def has_to_precede(self, run: JoinableRun) -> bool:
         """Whether ``run`` reads or overwrites what one of the runs writes, or overwrites what one of them reads."""
-        touched = {*run.buffers}
-        return any(not run.written.isdisjoint(each.buffers) or touched & each.written for each in self.runs)
+        return not (self._touched.isdisjoint(run.written) and self._written.isdisjoint(run.buffers))
+
+    def add(self, run: JoinableRun) -> None:
+        """Makes ``run``, too."""
+        assert isinstance(self.threadgroups, int)
+        self.runs.append(run)
+        self.threadgroups += run.threadgroups
+        self._touched.update(run.buffers)
+        self._written.update(run.written)
+
+    def take_back(self) -> None:
+        """Makes all runs but the last one."""
+        self._set_runs(self.runs[:-1])
+
+    def combined(self) -> Dispatch:
+        """The same for a device."""
+        device, kernel, runs = self._device, self.kernel, self.runs
+        assert isinstance(self.threadgroups, int)
+        if len(runs) == 1:
+            parameters = device.constant_buffer(kernel.struct.pack_scalars(runs[0].parameters))
+            return Dispatch(self.function, self.threadgroups, (*runs[0].buffers, *self.shared, parameters))
+        function = kernel.joined_family.function(device, kernel.name, "float")
+        if device.family == "cpu":
+            held = tuple(buffer for run in runs for buffer in run.buffers)
+            parameters = device.constant_buffer(b"".join(kernel.struct.pack_scalars(run.parameters) for run in runs))
+            buffers = device.constant_buffer(_table(runs)), *self.shared, parameters
+            return Dispatch(function, self.threadgroups, buffers, held=held)
+        given = [*runs, *[runs[-1]] * (kernel.most - len(runs))]
+        firsts = [*accumulate(run.threadgroups for run in runs[:-1])]
+        firsts += [self.threadgroups] * (kernel.most - 1 - len(firsts))
+        scalars = [scalar for run in given for scalar in run.parameters]
+        parameters = device.constant_buffer(kernel.joined_struct.pack_scalars((*scalars, *firsts)))
+        buffers_of_runs = (buffer for run in given for buffer in run.buffers)
+        return Dispatch(function, self.threadgroups, (*buffers_of_runs, *self.shared, parameters))
+
+
+def _table(runs: list[JoinableRun]) -> bytes:
+    """The number of runs, and for each its first threadgroup and its addresses."""
+    words = [len(runs)]
+    first = 0
+    for run in runs:
+        words += first, *(buffer.address for buffer in run.buffers)
+        first += run.threadgroups
+    return struct.pack(f"={len(words)}Q", *words)
 
 
 def add_run(
@@ -79,51 +148,13 @@ def add_run(
     between, or something there that has to precede it.
     """
     command_buffer._require_open("add_run")
-    dispatches = command_buffer._dispatches
+    dispatches, device = command_buffer._dispatches, command_buffer.device
     for position in range(len(dispatches) - 1, -1, -1):
         earlier = dispatches[position]
         if not isinstance(earlier, JoinedDispatch) or earlier.has_to_precede(run):
             break
-        if earlier.kernel is kernel and earlier.shared == shared and len(earlier.runs) < kernel.most:
-            dispatches[position] = _dispatch_of(command_buffer, kernel, (*earlier.runs, run), shared)
-            command_buffer._if_taken_back(_Replacement(command_buffer, position, earlier))
+        if earlier.kernel is kernel and earlier.shared == shared and len(earlier.runs) < kernel.most_on(device):
+            earlier.add(run)
+            command_buffer._if_taken_back(earlier.take_back)
             return
-    dispatches.append(_dispatch_of(command_buffer, kernel, (run,), shared))
-
-
-@dataclass(frozen=True, slots=True)
-class _Replacement:
-    """Puts a dispatch back in its place, if that is still there."""
-
-    command_buffer: CommandBuffer
-    position: int
-    dispatch: Dispatch
-
-    def __call__(self) -> None:
-        dispatches = self.command_buffer._dispatches
-        if self.position < len(dispatches):
-            dispatches[self.position] = self.dispatch
-
-
-def _dispatch_of(
-    command_buffer: CommandBuffer, kernel: JoinableKernel, runs: tuple[JoinableRun, ...], shared: tuple[Buffer, ...]
-) -> JoinedDispatch:
-    device = command_buffer.device
-    threadgroups = sum(run.threadgroups for run in runs)
-    if len(runs) == 1:
-        family, given = kernel.family, [*runs]
-        parameters = kernel.struct.pack_scalars(runs[0].parameters)
-    else:
-        family, given = kernel.joined_family, [*runs, *[runs[-1]] * (kernel.most - len(runs))]
-        firsts = [*accumulate(run.threadgroups for run in runs[:-1])]
-        firsts += [threadgroups] * (kernel.most - 1 - len(firsts))
-        scalars = [scalar for run in given for scalar in run.parameters]
-        parameters = kernel.joined_struct.pack_scalars((*scalars, *firsts))
-    return JoinedDispatch(
-        family.function(device, kernel.name, "float"),
-        threadgroups,
-        (*(buffer for run in given for buffer in run.buffers), *shared, device.constant_buffer(parameters)),
-        kernel=kernel,
-        shared=shared,
-        runs=runs,
-    )
+    dispatches.append(JoinedDispatch(device, kernel, shared, run))

@@ -7,35 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mpsgrad.devices import Dispatch, Function
+from mpsgrad.devices import Dispatch
+from mpsgrad.joined_dispatch import JoinedDispatch
 
-Join = Callable[[Dispatch, Dispatch], "Dispatch | None"]
-"""Gives the dispatch that does what two do one after the other, or None if these two do not belong together."""
+Join = Callable[..., "Dispatch | None"]
+"""Gives the dispatch that does what several do one after the other, or None if these do not belong together."""
 
-_joins: dict[Function, dict[Function, Join]] = {}
-"""By the second function and the first."""
-
-
-def join_when_adjacent(first: Function, second: Function, join: Join) -> None:
-    """Has ``join`` asked wherever a dispatch of ``second`` follows one of ``first``."""
-    _joins.setdefault(second, {})[first] = join
+_joins: dict[str, list[tuple[list[str], Join]]] = {}
+"""By the name of the last function; with those before it."""
 
 
-def joins_others(second: Function) -> bool:
-    """Whether ``join_when_adjacent`` was called with ``second``."""
-    return second in _joins
+def join_when_adjacent(join: Join, *names: str) -> None:
+    """Has ``join`` asked wherever dispatches of functions with these names follow each other.
+
+    Others may have functions of these names: ``join`` has to look which they are.
+    """
+    *before, last = names
+    _joins.setdefault(last, []).append((before, join))
 
 
 def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> list[Dispatch]:
-    """``dispatches`` with those joined that can be."""
+    """``dispatches``, for a device, with those joined that can be."""
     joined: list[Dispatch] = []
     for dispatch in dispatches:
-        joins = _joins.get(dispatch.function)
-        if joins is not None and joined:
-            join = joins.get(joined[-1].function)
-            both = join(joined[-1], dispatch) if join is not None else None
-            if both is not None:
-                joined[-1] = both
-                continue
-        joined.append(dispatch)
+        if isinstance(dispatch, JoinedDispatch):
+            joined.append(dispatch.combined())
+            continue
+        for names, join in _joins.get(dispatch.function.name, ()):
+            before = joined[-len(names) :]
+            if [each.function.name for each in before] == names:
+                all_of_them = join(*before, dispatch)
+                if all_of_them is not None:
+                    joined[-len(names) :] = [all_of_them]
+                    break
+        else:
+            joined.append(dispatch)
     return joined

@@ -298,6 +298,13 @@ class ShaderFamily:
             self._functions[device, device.family, name, dtype] = function
         return function
 
+    def dtype_of(self, function: Function, device: Device) -> str | None:
+        """Which dtype's kernel ``function`` is, or None if it is none of this family's."""
+        for dtype in self.dtypes:
+            if self._functions.get((device, device.family, function.name, dtype)) is function:
+                return dtype
+        return None
+
     def forget_functions(self) -> None:
         """Has functions looked up anew at their next use, because the tunables of a device family changed."""
         with self._lock:

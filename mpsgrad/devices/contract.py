@@ -34,6 +34,8 @@ class Buffer(ABC):
 
     device: Device
     nbytes: int
+    address: int
+    """Of the first byte, as kernels of CPUs take it."""
 
     @property
     @abstractmethod
@@ -128,7 +130,8 @@ class Dispatch:
 
     Functions compiled with ``CompileOptions`` also take ``threadgroup``, the extents of a threadgroup; ``threadgroups``
     are then the threadgroups along each axis. If ``threads`` has the threads along each axis, no others run: the last
-    threadgroups are smaller. ``threadgroup_memory`` has the bytes of each ``[[threadgroup(n)]]`` argument.
+    threadgroups are smaller. ``threadgroup_memory`` has the bytes of each ``[[threadgroup(n)]]`` argument. ``held`` are
+    buffers that are no arguments: the function finds them by addresses, as those of CPUs can.
     """
 
     function: Function
@@ -137,6 +140,7 @@ class Dispatch:
     threadgroup: Extents | None = None
     threads: Extents | None = None
     threadgroup_memory: tuple[int, ...] = ()
+    held: tuple[Buffer, ...] = ()
 
 
 class Submission(ABC):

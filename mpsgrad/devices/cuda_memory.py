@@ -330,7 +330,7 @@ class CUDAConstant(Buffer):
         return copy
 
     @property
-    def address(self) -> int:
+    def address(self) -> int:  # type: ignore[override]
         return self._copy.address
 
     def copy_to_device(self) -> None:

@@ -594,7 +594,7 @@ def _is_brief(dispatches: Sequence[Dispatch]) -> bool:
     """Whether the work is on so little memory that one thread does it best. What kernels of users do is not known."""
     nbytes = 0
     for dispatch in dispatches:
-        nbytes += sum([buffer.nbytes for buffer in dispatch.buffers])
+        nbytes += sum([buffer.nbytes for buffer in (*dispatch.buffers, *dispatch.held)])
         if nbytes > BRIEF_BYTES or dispatch.function.box is not None:  # type: ignore[attr-defined]
             return False
     return True

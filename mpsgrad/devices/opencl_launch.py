@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache as once
 from functools import partial
@@ -26,6 +28,7 @@ DEFAULT_THREADGROUP_SIZE = 256
 
 Threads = tuple[int, ...]
 KernelLaunch = tuple["OpenCLFunction", list[Any], Threads, Threads, "Threads | None"]
+OwnLaunch = tuple["pyopencl.Kernel", Threads, Threads, "Threads | None"]
 
 
 class OpenCLFunction(Function):
@@ -155,12 +158,12 @@ class OpenCLSubmission(Submission):
         return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
 
     def uses(self, buffer: Buffer) -> bool:
-        """Whether the work is still running and has ``buffer`` among its arguments."""
+        """Whether the work is still running and uses ``buffer``."""
         held = self._held
         if held is None or self.is_complete:
             return False
         dispatches = held.dispatches if isinstance(held, OpenCLRecording) else held
-        return any(used is buffer for dispatch in dispatches for used in dispatch.buffers)
+        return any(used is buffer for dispatch in dispatches for used in (*dispatch.buffers, *dispatch.held))
 
     @property
     def gpu_time(self) -> float | None:
@@ -182,28 +185,69 @@ class OpenCLRecording(RecordedWork):
         launches = [launch for dispatch in dispatches for launch in launches_of(dispatch)]
         self._functions = [function for function, *_ in launches]
         self._launches = [(_with_arguments(*launch[:2]), *launch[2:]) for launch in launches]
+        # Those between the first and the last, whose events are needed.
+        self._calls = [_call(device.queue, *launch) for launch in self._launches[1:-1]]
 
     def submit(self) -> OpenCLSubmission:
         return self._device.replay(self)
 
     def enqueue(self) -> list[pyopencl.Event]:
-        """Puts the launches on the queue; their events."""
+        """Puts the launches on the queue; the events of the first and the last."""
         import pyopencl as cl
 
-        enqueue, queue = cl.enqueue_nd_range_kernel, self._device.queue
         # Other threads that had begun with the first launches would slow this one down as it adds the rest.
         may_begin = cl.UserEvent(self._device._context)
-        after: list[pyopencl.Event] | None = [may_begin]
+        enqueue = _entry_point()
+        position = 0
         events: list[pyopencl.Event] = []
         try:
-            for kernel, size, local, offset in self._launches:
-                events.append(enqueue(queue, kernel, size, local, offset, wait_for=after))
-                after = None
+            events += [self._enqueue(launch, [may_begin]) for launch in self._launches[:1]]
+            for position, call in enumerate(self._calls, 1):
+                status = enqueue(*call)
+                if status:
+                    error_name = cl.status_code.to_string(status)  # type: ignore[operator]
+                    raise refusal(self._functions[position], error_name)
+            position = len(self._launches) - 1
+            events += [self._enqueue(launch) for launch in self._launches[1:][-1:]]
         except cl.Error as error:
-            raise refusal(self._functions[len(events)], error) from error
+            raise refusal(self._functions[position], error) from error
         finally:
             may_begin.set_status(cl.command_execution_status.COMPLETE)
         return events
+
+    def _enqueue(self, launch: OwnLaunch, after: list[pyopencl.Event] | None = None) -> pyopencl.Event:
+        import pyopencl as cl
+
+        kernel, size, local, offset = launch
+        return cl.enqueue_nd_range_kernel(self._device.queue, kernel, size, local, offset, wait_for=after)
+
+
+@once
+def _entry_point() -> Callable[..., int]:
+    """``clEnqueueNDRangeKernel`` without what pyopencl does for each call, an eighth of it."""
+    import pyopencl as cl
+
+    # The loader is a library of its own on Windows only.
+    library = "OpenCL.dll" if sys.platform == "win32" else cl._cl.__file__
+    return ctypes.PyDLL(library).clEnqueueNDRangeKernel
+
+
+def _call(
+    queue: pyopencl.CommandQueue, kernel: pyopencl.Kernel, size: Threads, local: Threads, offset: Threads | None
+) -> tuple[Any, ...]:
+    """The arguments of ``_entry_point`` for a launch without an event."""
+    extents = ctypes.c_size_t * len(size)
+    return (
+        ctypes.c_void_p(queue.int_ptr),
+        ctypes.c_void_p(kernel.int_ptr),
+        ctypes.c_uint(len(size)),
+        extents(*offset) if offset is not None else None,
+        extents(*size),
+        extents(*local),
+        ctypes.c_uint(0),
+        None,
+        None,
+    )
 
 
 def _with_arguments(function: OpenCLFunction, arguments: Sequence[Any]) -> pyopencl.Kernel:
@@ -256,7 +300,7 @@ def _parts_of_grid(function: OpenCLFunction, dispatch: Dispatch, arguments: list
     return launches
 
 
-def refusal(function: OpenCLFunction, error: Exception) -> DeviceError:
+def refusal(function: OpenCLFunction, error: Exception | str) -> DeviceError:
     return DeviceError(f"{function.name}: the device refused the dispatch: {error}")
 
 

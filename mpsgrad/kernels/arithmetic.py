@@ -21,6 +21,8 @@ from mpsgrad.kernel import (
     RealProperty,
     Regions,
 )
+from mpsgrad.kernels.addition_and_neuron import join_neurons
+from mpsgrad.kernels.arithmetic_family import FAMILY, PARAMETERS
 from mpsgrad.kernels.gradient_of_one_image import _GradientOfOneImage
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
@@ -38,25 +40,6 @@ from mpsgrad.kernels.written_images import WrittenImages
 from mpsgrad.shader import ParameterStruct
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot
 
-PARAMETERS = ParameterStruct(
-    "ArithmeticParameters",
-    primary=STRIDES,
-    secondary=STRIDES,
-    destination=STRIDES,
-    mask=STRIDES,
-    derivative=STRIDES,
-    extents=EXTENTS,
-    primary_scale="float",
-    secondary_scale="float",
-    bias="float",
-    minimum="float",
-    maximum="float",
-    threshold="float",
-    of_equal="float",
-    of_less="float",
-    of_greater="float",
-    otherwise="float",
-)
 GRADIENT_PARAMETERS = ParameterStruct(
     "ArithmeticGradientParameters",
     gradient=STRIDES,
@@ -68,7 +51,7 @@ GRADIENT_PARAMETERS = ParameterStruct(
     reduced=REDUCED,
     scale="float",
 )
-FAMILY = strided_family("arithmetic", (PARAMETERS,))
+join_neurons()
 GRADIENT_FAMILY = strided_family("arithmetic_gradient", (PARAMETERS, GRADIENT_PARAMETERS))
 """Those of the gradients, and of forward kernels that record something for them."""
 

@@ -6,18 +6,27 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Dispatch, Function
+from mpsgrad.devices import Buffer, Function
 from mpsgrad.image import Image
-from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronDescriptor, NeuronType
+from mpsgrad.kernels.batch_normalization_families import (
+    FAMILIES,
+    GRADIENT_ROWS,
+    PARAMETERS,
+    STATISTICS_ROWS,
+    STREAM_ROWS,
+    SUMS_ROWS,
+    THREADS,
+    TILE_PARAMETERS,
+    WITHOUT_NEURON,
+)
+from mpsgrad.kernels.batch_normalization_joins import join_normalization
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
-    CHUNKED_ROWS,
-    THREADS_OF_EIGHTS,
     ChunkedRows,
     Layout,
     Operand,
@@ -28,87 +37,13 @@ from mpsgrad.kernels.pointwise import (
     summing_pixels_per_row,
     values_of_vector,
 )
-from mpsgrad.neighbouring_dispatches import join_when_adjacent, joins_others
-from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
-PARAMETERS = ParameterStruct(
-    "NormalizationParameters",
-    **CHUNKED_ROWS,
-    channels="int",
-    pixels="int",
-    previous="int",
-    needs_gradients="int",
-    exceeds_caches="int",
-    epsilon="float",
-    neuron=NEURON,
-)
-"""``pixels`` are those of this encode (for coefficients: of the batch), ``previous`` those of earlier encodes."""
-TILES: dict[str, str | ParameterStruct] = {
-    "gradient": IMAGE_LAYOUT,
-    "source": IMAGE_LAYOUT,
-    "destination": IMAGE_LAYOUT,
-    "rows": "int",
-    "channels": "int",
-    "across": "int",
-    "row_lanes": "int",
-    "tiles": "int",
-    "splits": "int",
-    "block_rows": "int",
-    "blocks": "int",
-    "pixels": "int",
-    "epsilon": "float",
-}
-"""Of the kernels for GPUs: the ``rows`` are cut into ``blocks``, the channels into ``tiles`` of ``across`` vectors."""
-TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, previous="int", neuron=NEURON)
-COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
-
-
-THREADS = 256
-MERGING_THREADS = 128
-ROWS_OF_EIGHTS = 4
-"""How many rows a thread of a CPU adds up at a time."""
-STATISTICS_ROWS, STREAM_ROWS, SUMS_ROWS, GRADIENT_ROWS = 8, 4, 4, 4
-"""How many rows a thread of a GPU has on the way at a time in each kernel."""
 NARROWEST_TILE, WIDEST_TILE = 32, 256
 """Bytes of a row that a threadgroup reads, where there are so many: what memory delivers at once, and what is ample."""
 MOST_ROWS_OF_A_THREAD = 32
 """Above, rows are split over several threadgroups, whose sums have to be merged."""
 THREADGROUPS_PER_UNIT = 2
-WITHOUT_NEURON = "batch_statistics", "merge_", "normalization_coefficients"
-"""How the names of kernels begin that do the same with every fused neuron: only the shader without one has them."""
-
-
-def _family(name: str) -> ShaderFamily:
-    common = name in ("none", "relu")
-    return ShaderFamily(
-        "batch_normalization" if name == "none" else f"batch_normalization_{name}",
-        (IMAGE_LAYOUT, NEURON, PARAMETERS, TILE_PARAMETERS, COPY_PARAMETERS),
-        {
-            "by_vectors": True,
-            "by_eights": False,
-            "threads_of_eights": THREADS_OF_EIGHTS,
-            "rows_of_eights": ROWS_OF_EIGHTS,
-            "threads": THREADS,
-            "merging_threads": MERGING_THREADS,
-            "statistics_rows": STATISTICS_ROWS,
-            "stream_rows": STREAM_ROWS,
-            "sums_rows": SUMS_ROWS,
-            "gradient_rows": GRADIENT_ROWS,
-            "calls_functions": True,
-            "neuron": name,
-            "neuron_types": (name,),
-            "per_image": False,
-        },
-        {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64, "calls_functions": False}},
-        measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
-        template="batch_normalization",
-        ahead_of_time=common,
-    )
-
-
-FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
-"""The shaders with each fused neuron; the rarer ones are compiled at their first use."""
 
 
 def streaming_pixels_per_row(channels: int) -> int:
@@ -263,10 +198,13 @@ class _SimdgroupEncoder(Encoder):
     def _by_eights(self, work: ChunkedRows) -> bool:
         return self.metal_type == "float" and _has_whole_eights(work)
 
-    def _partial(self, work: ChunkedRows) -> list[Buffer]:
-        """Memory for the two results of each chunk, and behind them for the channels' numbers repeated for columns."""
+    def _partial(self, work: ChunkedRows, rows: int = 0) -> list[Buffer]:
+        """Memory for the two results of each chunk, and behind them for ``rows`` of numbers for the columns.
+
+        At least there is room for the channels' numbers repeated for columns.
+        """
         count = work.chunks * work.columns
-        return [self.scratch(count), self.scratch(count if work.columns == self.channels else 2 * count)]
+        return [self.scratch(count), self.scratch((1 + max(rows, work.columns != self.channels)) * count)]
 
     def _add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
         self.add(function_name, -(-threads // self.function(function_name).threadgroup_size), *buffers)
@@ -291,25 +229,22 @@ class _SimdgroupEncoder(Encoder):
         previous: int,
     ) -> None:
         work = self._work(("gradient", "source"), layouts)
-        partial = self._partial(work)
+        by_eights = self._by_eights(work)
+        is_plain = self.neuron.neuron_type is NeuronType.NONE
+        partial = self._partial(work, 3 + len(self.slopes) if by_eights and not is_plain else 0)
         parameters = self._parameters(work, previous=previous)
         sources = [image.buffer for image in images]
-        sums = "normalization_gradient_sums"
-        if self._by_eights(work):
-            is_plain = self.neuron.neuron_type is NeuronType.NONE
-            coefficients = self.mean if is_plain else self._coefficients(work, parameters)
-            self._add(f"{sums}_of_eights", work.chunks, *sources, coefficients, *partial, parameters)
-        else:
-            numbers = *self.numbers_of_channels, *self.slopes
-            self._add(sums, work.threads, *sources, *numbers, *partial, parameters)
+        numbers = *self.numbers_of_channels, *self.slopes
+        sums, threads = "normalization_gradient_sums", work.threads
+        if by_eights:
+            sums, threads = f"{sums}_of_eights", work.chunks
+        self._add(sums, threads, *sources, *numbers, *partial, parameters)
         merge = "merge_normalization_gradient_sums"
         self._add(merge, self.channels, *partial, self.variance, *gradients, parameters)
 
     def _coefficients(self, work: ChunkedRows, parameters: Buffer, gradients: tuple[Buffer, ...] = ()) -> Buffer:
         """The table of coefficients for the columns."""
         table = self.scratch((5 + len(self.slopes)) * work.columns)
-        if not self.slopes:
-            self._let_coefficients_join()
         self._add(
             "slopes_and_coefficients" if self.slopes else "normalization_coefficients",
             work.columns,
@@ -320,17 +255,6 @@ class _SimdgroupEncoder(Encoder):
             parameters,
         )
         return table
-
-    def _let_coefficients_join(self) -> None:
-        second = self.function("normalization_coefficients")
-        if joins_others(second):
-            return
-        for merge, join in (
-            ("merge_batch_statistics", _statistics_and_coefficients),
-            ("merge_normalization_gradient_sums", _sums_and_coefficients),
-        ):
-            both = self.function(f"{merge}_and_coefficients")
-            join_when_adjacent(self.function(merge), second, partial(join, both))
 
     def _add_stream(
         self,
@@ -356,24 +280,7 @@ def _has_whole_eights(work: ChunkedRows) -> bool:
     return work.columns % 8 == 0
 
 
-def _statistics_and_coefficients(both: Function, merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
-    """The kernel ``both`` for statistics that are merged and then used to normalize, or None for those of others."""
-    source, means, deviations, mean, variance, parameters = merge.buffers
-    *numbers, gamma, beta, gamma_gradient, beta_gradient, table, parameters_of_table = coefficients.buffers
-    if not [mean, variance] == numbers == [gamma_gradient, beta_gradient]:
-        return None
-    buffers = source, means, deviations, mean, variance, gamma, beta, table, parameters, parameters_of_table
-    return Dispatch(both, merge.threadgroups, buffers)
-
-
-def _sums_and_coefficients(both: Function, merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
-    """The kernel ``both`` for sums that are merged and then used for the data gradient, or None for those of others."""
-    sums, products, variance, *gradients, parameters = merge.buffers
-    mean, own_variance, gamma, beta, *own_gradients, table, parameters_of_table = coefficients.buffers
-    if variance is not own_variance or gradients != own_gradients:
-        return None
-    buffers = sums, products, variance, *gradients, mean, gamma, beta, table, parameters, parameters_of_table
-    return Dispatch(both, merge.threadgroups, buffers)
+join_normalization()
 
 
 @dataclass(frozen=True, slots=True)

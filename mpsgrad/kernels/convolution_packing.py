@@ -72,6 +72,7 @@ _PACK_PLAIN = JoinableKernel(
         "convolution_packing_joined",
         (PACK_AXIS, PACK_PARAMETERS, joined_struct(PACK_PARAMETERS, _MOST_PACKS)),
         {"pack_rows": PACK_ROWS, "packs": _MOST_PACKS},
+        {"cpu": {"packs": 0}},
         dtypes=("float",),
         template="convolution_parameters",
         ahead_of_time=False,

@@ -12,13 +12,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
 from mpsgrad.image import Image
 from mpsgrad.kernels.batch_normalization_dispatch import (
-    FAMILIES,
-    GRADIENT_ROWS,
     NARROWEST_TILE,
-    STATISTICS_ROWS,
-    STREAM_ROWS,
-    SUMS_ROWS,
-    TILES,
     WIDEST_TILE,
     Tiles,
     rows_of,
@@ -27,6 +21,14 @@ from mpsgrad.kernels.batch_normalization_dispatch import (
     tile_parameters,
     variant,
     vector_of,
+)
+from mpsgrad.kernels.batch_normalization_families import (
+    FAMILIES,
+    GRADIENT_ROWS,
+    STATISTICS_ROWS,
+    STREAM_ROWS,
+    SUMS_ROWS,
+    TILES,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 from mpsgrad.kernels.pointwise import (

@@ -16,7 +16,7 @@ from mpsgrad.kernels.batch_normalization_data_source import (
     checked_epsilon,
     load_normalization,
 )
-from mpsgrad.kernels.batch_normalization_dispatch import COPY_PARAMETERS, FAMILIES
+from mpsgrad.kernels.batch_normalization_families import COPY_PARAMETERS, FAMILIES
 from mpsgrad.kernels.batch_normalization_state import NormalizationGammaAndBetaState, PairState
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 

@@ -70,7 +70,7 @@ def _family(name: str, steps: Mapping[str, tuple[str, ...]], ahead_of_time: bool
             "counts": counts,
             "by_vectors": True,
         },
-        {"cpu": {"by_vectors": False}},
+        {"cpu": {"by_vectors": False, "counts": dict.fromkeys(steps, 0) if joins else counts}},
         dtypes=("float",),
         measured=lambda numbers: {"elements": numbers.optimizer_elements_per_simdgroup},
         template="optimizer",

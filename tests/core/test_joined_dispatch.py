@@ -66,15 +66,13 @@ def nesterov_steps() -> tuple[Encode, list[mg.Vector]]:
     return momentum_steps(use_nesterov_momentum=True)
 
 
-@pytest.mark.parametrize(("make", "dispatches"), [(momentum_steps, 2), (nesterov_steps, 2), (adam_steps, 2)])
-def test_joined_steps_have_the_bits_of_steps_one_by_one(
-    make: Callable[[], tuple[Encode, list[mg.Vector]]], dispatches: int
-) -> None:
+@pytest.mark.parametrize("make", [momentum_steps, nesterov_steps, adam_steps])
+def test_joined_steps_have_the_bits_of_steps_one_by_one(make: Callable[[], tuple[Encode, list[mg.Vector]]]) -> None:
     (joined, got), (alone, wanted) = make(), make()
     with mg.CommandBuffer() as commands:
         for k in range(len(LENGTHS)):
             joined(commands, k)
-        assert len(commands._dispatches) == dispatches
+        assert len(commands._dispatches) == (1 if mg.default_device().family == "cpu" else 2)
     for k in range(len(LENGTHS)):
         with mg.CommandBuffer() as commands:
             alone(commands, k)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -52,7 +54,7 @@ def test_joined_neighbours_have_the_bits_of_separate_ones(neuron: mg.NeuronDescr
     apart, none = step.results(joins=False)
     for _ in range(2):  # The second time takes over what the first one found out.
         together, joined = step.results(joins=True)
-        assert (none, joined) == (0, 2 if mg.default_device().family == "cpu" else 0)
+        assert (none, joined) == (0, 6 if mg.default_device().family == "cpu" else 0)
         for a, b in zip(apart, together, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -68,3 +70,43 @@ def test_numbers_of_another_state_are_not_joined() -> None:
         assert len(with_neighbours_joined(commands._dispatches)) == len(commands._dispatches)
     x_hat = (X - X.mean((0, 1, 2))) / np.sqrt(X.var((0, 1, 2)) + states[0].epsilon)
     np.testing.assert_allclose(np.asarray(y), step.gamma * x_hat + step.beta, rtol=1e-4, atol=1e-4)
+
+
+def sums_and_neurons(joins: bool, scale: float, of_the_sum: bool) -> tuple[list[np.ndarray], int]:
+    """The bits of a sum that enters a neuron, and of gradients that are added up and enter its gradient.
+
+    In one command buffer or in one for each encode; and how many fewer dispatches. ``scale`` is of the first image; not
+    ``of_the_sum``, the neuron takes another image than the sum.
+    """
+    # Eights, and a rest of two elements.
+    x, y, g = (mg.Image.from_array(array[..., :7].copy()) for array in (X, OTHER, G))
+    add, neuron, gradient = mg.Add(), mg.Neuron(RELU), mg.NeuronGradient(RELU)
+    add.primary_scale = scale
+    made: dict[str, Any] = {"x": x}
+    first, second = ("sum", "gradients") if of_the_sum else ("x", "x")
+
+    def apply_neuron(commands: mg.CommandBuffer) -> None:
+        made["result"], made["state"] = neuron.encode(commands, made[first], return_state=True)
+
+    encodes = [
+        lambda commands: made.update(sum=add.encode(commands, x, y)),
+        apply_neuron,
+        lambda commands: made.update(gradients=add.encode(commands, g, y)),
+        lambda commands: made.update(gradient=gradient.encode(commands, made[second], made["sum"], made["state"])),
+    ]
+    joined = 0
+    for together in [encodes] if joins else [[encode] for encode in encodes]:
+        with mg.CommandBuffer() as commands:
+            for encode in together:
+                encode(commands)
+            joined += len(commands._dispatches) - len(with_neighbours_joined(commands._dispatches))
+    return [np.asarray(made[name]) for name in ("sum", "result", "gradients", "gradient")], joined
+
+
+@pytest.mark.parametrize(("scale", "of_the_sum", "fewer"), [(1.0, True, 2), (2.0, True, 0), (1.0, False, 0)])
+def test_sums_join_the_neuron_behind_them(scale: float, of_the_sum: bool, fewer: int) -> None:
+    apart, none = sums_and_neurons(False, scale, of_the_sum)
+    together, joined = sums_and_neurons(True, scale, of_the_sum)
+    assert (none, joined) == (0, fewer if mg.default_device().family == "cpu" else 0)
+    for a, b in zip(apart, together, strict=True):
+        np.testing.assert_array_equal(a, b)

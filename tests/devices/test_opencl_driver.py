@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad.devices import opencl_launch
 from mpsgrad.errors import ShaderError
 
 SHAPE = (16, 56, 56, 64)
@@ -115,17 +116,15 @@ def test_a_replay_that_is_refused(opencl_device: mg.Device, monkeypatch: pytest.
     import pyopencl
 
     recording = chain(opencl_device)[0].record()
-    enqueue, count = pyopencl.enqueue_nd_range_kernel, 0
+    enqueue, count = opencl_launch._entry_point(), 0
 
-    def refuses_the_third(*arguments: Any, **others: Any) -> Any:
+    def refuses_the_third(*arguments: Any) -> int:
         nonlocal count
         count += 1
-        if count == 3:
-            raise pyopencl.Error("OUT_OF_RESOURCES")
-        return enqueue(*arguments, **others)
+        return int(pyopencl.status_code.OUT_OF_RESOURCES) if count == 2 else enqueue(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pyopencl, "enqueue_nd_range_kernel", refuses_the_third)
+        patch.setattr(opencl_launch, "_entry_point", lambda: refuses_the_third)
         with pytest.raises(mg.DeviceError, match=r"neuron\w*: the device refused the dispatch: OUT_OF_RESOURCES"):
             recording.replay()
     recording.replay().wait_until_completed()

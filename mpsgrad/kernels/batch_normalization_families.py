@@ -1,0 +1,104 @@
+"""The kernels of batch normalization and their parameters."""
+
+from __future__ import annotations
+
+from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronType
+from mpsgrad.kernels.pointwise import CHUNKED_ROWS, THREADS_OF_EIGHTS
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+PARAMETERS = ParameterStruct(
+    "NormalizationParameters",
+    **CHUNKED_ROWS,
+    channels="int",
+    pixels="int",
+    previous="int",
+    needs_gradients="int",
+    exceeds_caches="int",
+    epsilon="float",
+    neuron=NEURON,
+)
+"""``pixels`` are those of this encode (for coefficients: of the batch), ``previous`` those of earlier encodes."""
+TILES: dict[str, str | ParameterStruct] = {
+    "gradient": IMAGE_LAYOUT,
+    "source": IMAGE_LAYOUT,
+    "destination": IMAGE_LAYOUT,
+    "rows": "int",
+    "channels": "int",
+    "across": "int",
+    "row_lanes": "int",
+    "tiles": "int",
+    "splits": "int",
+    "block_rows": "int",
+    "blocks": "int",
+    "pixels": "int",
+    "epsilon": "float",
+}
+"""Of the kernels for GPUs: the ``rows`` are cut into ``blocks``, the channels into ``tiles`` of ``across`` vectors."""
+TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, previous="int", neuron=NEURON)
+COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
+
+
+THREADS = 256
+MERGING_THREADS = 128
+ROWS_OF_EIGHTS = 4
+"""How many rows a thread of a CPU adds up at a time."""
+STATISTICS_ROWS, STREAM_ROWS, SUMS_ROWS, GRADIENT_ROWS = 8, 4, 4, 4
+"""How many rows a thread of a GPU has on the way at a time in each kernel."""
+WITHOUT_NEURON = "batch_statistics", "merge_", "normalization_coefficients"
+"""How the names of kernels begin that do the same with every fused neuron: only the shader without one has them."""
+
+
+def _family(name: str) -> ShaderFamily:
+    common = name in ("none", "relu")
+    return ShaderFamily(
+        "batch_normalization" if name == "none" else f"batch_normalization_{name}",
+        (IMAGE_LAYOUT, NEURON, PARAMETERS, TILE_PARAMETERS, COPY_PARAMETERS),
+        {
+            "by_vectors": True,
+            "by_eights": False,
+            "threads_of_eights": THREADS_OF_EIGHTS,
+            "rows_of_eights": ROWS_OF_EIGHTS,
+            "threads": THREADS,
+            "merging_threads": MERGING_THREADS,
+            "statistics_rows": STATISTICS_ROWS,
+            "stream_rows": STREAM_ROWS,
+            "sums_rows": SUMS_ROWS,
+            "gradient_rows": GRADIENT_ROWS,
+            "calls_functions": True,
+            "neuron": name,
+            "neuron_types": (name,),
+            "per_image": False,
+            "in_one": False,
+        },
+        {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64, "calls_functions": False}},
+        measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
+        template="batch_normalization",
+        ahead_of_time=common,
+    )
+
+
+FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
+"""The shaders with each fused neuron; the rarer ones are compiled at their first use."""
+
+
+def _family_in_one(name: str) -> ShaderFamily:
+    return ShaderFamily(
+        f"batch_normalization_in_one_{name}",
+        (IMAGE_LAYOUT, NEURON, PARAMETERS),
+        {
+            "rows_of_eights": ROWS_OF_EIGHTS,
+            "calls_functions": False,
+            "neuron": name,
+            "neuron_types": (name,),
+            "in_one": True,
+        },
+        dtypes=("float",),
+        template="batch_normalization_in_one",
+        ahead_of_time=False,
+        device_families=("cpu",),
+    )
+
+
+FAMILIES_IN_ONE = {kind: _family_in_one(NEURON_TYPE_NAMES[kind]) for kind in (NeuronType.NONE, NeuronType.RELU)}
+"""For small images on CPUs, where one kernel does all. Those with other neurons are too rare to be joined."""

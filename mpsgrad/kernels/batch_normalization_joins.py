@@ -1,0 +1,134 @@
+"""Dispatches of batch normalization that become one on CPUs where they follow each other, in whichever encodes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsgrad.devices import Buffer, Device, Dispatch, Function
+from mpsgrad.kernels.batch_normalization_families import FAMILIES, FAMILIES_IN_ONE, PARAMETERS
+from mpsgrad.kernels.neuron_descriptor import NeuronType
+from mpsgrad.neighbouring_dispatches import join_when_adjacent
+
+MOST_ELEMENTS_IN_ONE = 8192
+"""Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken."""
+
+
+def _statistics_and_coefficients(merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
+    """One kernel for statistics that are merged and then used to normalize, or None for those of others."""
+    both = _both(merge, coefficients)
+    if both is None:
+        return None
+    source, means, deviations, mean, variance, parameters = merge.buffers
+    *numbers, gamma, beta, gamma_gradient, beta_gradient, table, parameters_of_table = coefficients.buffers
+    if not [mean, variance] == numbers == [gamma_gradient, beta_gradient]:
+        return None
+    buffers = source, means, deviations, mean, variance, gamma, beta, table, parameters, parameters_of_table
+    return Dispatch(both, merge.threadgroups, buffers)
+
+
+def _sums_and_coefficients(merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
+    """One kernel for sums that are merged and then used for the data gradient, or None for those of others."""
+    both = _both(merge, coefficients)
+    if both is None:
+        return None
+    sums, products, variance, *gradients, parameters = merge.buffers
+    mean, own_variance, gamma, beta, *own_gradients, table, parameters_of_table = coefficients.buffers
+    if variance is not own_variance or gradients != own_gradients:
+        return None
+    buffers = sums, products, variance, *gradients, mean, gamma, beta, table, parameters, parameters_of_table
+    return Dispatch(both, merge.threadgroups, buffers)
+
+
+def _both(first: Dispatch, second: Dispatch) -> Function | None:
+    """The kernel for what two kernels do one after the other, or None if they are none of a CPU's."""
+    family, device = FAMILIES[NeuronType.NONE], first.buffers[0].device
+    dtype = family.dtype_of(first.function, device)
+    if device.family != "cpu" or dtype is None or dtype != family.dtype_of(second.function, device):
+        return None
+    return family.function(device, f"{first.function.name}_and_coefficients", dtype)
+
+
+def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispatch | None:
+    """One kernel for statistics of a small image and what it is then normalized to, or None."""
+    source, *partial, parameters = statistics.buffers
+    source_of_merge, *rest = merge.buffers
+    *partial_of_merge, mean, variance, gamma, beta, table, parameters_of_merge, coefficients = rest
+    source_of_stream, table_of_stream, destination, parameters_of_stream = stream.buffers
+    if (
+        (source_of_merge, source_of_stream, table_of_stream) != (source, source, table)
+        or (parameters_of_merge, parameters_of_stream) != (parameters, coefficients)
+        or partial_of_merge != partial
+    ):
+        return None
+    device = source.device
+    kind = _kind(device, stream)
+    if kind is None or not _is_small(parameters, coefficients) or not _are_plain(device, statistics, merge):
+        return None
+    buffers = source, *partial, mean, variance, gamma, beta, table, destination, parameters, coefficients
+    return Dispatch(FAMILIES_IN_ONE[kind].function(device, "normalize_in_one", "float"), 1, buffers)
+
+
+def _gradient_in_one(sums: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispatch | None:
+    """One kernel for the sums over a small gradient and the data gradient that takes them, or None."""
+    gradient, source, mean, variance, gamma, beta, *slopes_and_partial, parameters = sums.buffers
+    *partial_of_merge, own_variance, gamma_gradient, beta_gradient, own_mean, own_gamma, own_beta = merge.buffers[:8]
+    table, parameters_of_merge, coefficients = merge.buffers[8:]
+    gradient_of_stream, source_of_stream, table_of_stream, destination, parameters_of_stream = stream.buffers
+    numbers = mean, variance, gamma, beta
+    if (
+        (gradient_of_stream, source_of_stream, table_of_stream) != (gradient, source, table)
+        or (own_mean, own_variance, own_gamma, own_beta) != numbers
+        or partial_of_merge != slopes_and_partial
+        or (parameters_of_merge, parameters_of_stream) != (parameters, coefficients)
+    ):
+        return None
+    device = source.device
+    kind = _kind(device, stream)
+    if kind is None or kind != _kind(device, sums) or not _are_plain(device, merge):
+        return None
+    if not _is_small(parameters, coefficients):
+        return None
+    buffers = (
+        *(gradient, source, *numbers, *partial_of_merge, gamma_gradient, beta_gradient, table, destination),
+        *(parameters, coefficients),
+    )
+    function = FAMILIES_IN_ONE[kind].function(device, "normalization_gradient_in_one", "float")
+    return Dispatch(function, 1, buffers)
+
+
+def _kind(device: Device, dispatch: Dispatch) -> NeuronType | None:
+    """The neuron that is part of the kernel, if one kernel may do all with it."""
+    return next((kind for kind in FAMILIES_IN_ONE if FAMILIES[kind].dtype_of(dispatch.function, device)), None)
+
+
+def _are_plain(device: Device, *dispatches: Dispatch) -> bool:
+    """Whether they are of the kernels that do the same with every neuron."""
+    return all(FAMILIES[NeuronType.NONE].dtype_of(dispatch.function, device) for dispatch in dispatches)
+
+
+def _is_small(sums: Buffer, stream: Buffer) -> bool:
+    """Whether one thread does what has these parameters, for the sums and for what is streamed."""
+    p, q = (np.frombuffer(np.asarray(buffer.memory), PARAMETERS.dtype, 1)[0] for buffer in (sums, stream))
+    return (
+        p["previous"] == p["tail"] == 0
+        and p["channels"] == p["source"]["channels"] == q["channels"]
+        and p["epsilon"] == q["epsilon"]
+        and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
+    )
+
+
+def join_normalization() -> None:
+    """Has ``CommandBuffer`` join them."""
+    coefficients = "normalization_coefficients"
+    join_when_adjacent(_statistics_and_coefficients, "merge_batch_statistics", coefficients)
+    join_when_adjacent(_sums_and_coefficients, "merge_normalization_gradient_sums", coefficients)
+    join_when_adjacent(
+        _normalized_in_one,
+        *("batch_statistics_of_eights", "merge_batch_statistics_and_coefficients", "normalize_of_eights"),
+    )
+    join_when_adjacent(
+        _gradient_in_one,
+        "normalization_gradient_sums_of_eights",
+        "merge_normalization_gradient_sums_and_coefficients",
+        "normalization_gradient_of_eights",
+    )
