@@ -84,7 +84,7 @@ COLUMNS_AT_ONCE = 32
 """On CPUs: whose coefficients fit 16 registers of eight floats."""
 EIGHTS_OF_TABLE = 5
 """On CPUs: what a thread that makes all passes keeps of eight columns."""
-ROWS_OF_TILE, COLUMNS_OF_TILE = 16, 8192
+ROWS_OF_TILE, COLUMNS_OF_TILE = 4, 1024
 """On CPUs: a thread that makes all passes reads so many rows in turn, or more of fewer columns."""
 KEPT_BYTES, FEWEST_THREADS_PER_UNIT = 4 << 20, 4
 """On CPUs: of the images that a thread makes all passes over, and how many such threads there are for each core."""
