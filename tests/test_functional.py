@@ -83,6 +83,15 @@ def test_convolution(padding: Any, offset: tuple[int, int], size: tuple[int, int
     assert_close(db, reference.convolution_gradient_biases(g), g.size, 60.0)
 
 
+def test_pairs_may_be_lists() -> None:
+    calls: Any = (
+        lambda pair: functional.pooling_max(X, kernel=pair(2, 3), stride=pair(2, 1), padding=pair(0, 1)),
+        lambda pair: functional.upsampling_nearest(X, factor=pair(2, 3)),
+    )
+    for call in calls:
+        np.testing.assert_array_equal(call(lambda *both: list(both)), call(lambda *both: both))
+
+
 def test_grouped_convolution() -> None:
     weights = WEIGHTS[..., :3].copy()
     y = functional.convolution(X, weights, groups=2, dilation=2)
@@ -275,6 +284,11 @@ def test_dtype_rank_and_memory_order(seed: int, dtype: Any) -> None:
         (lambda: functional.group_normalization(X, 2, np.ones(5, np.float32)), mg.GeometryError, r"gamma .*\(5,\).* 6"),
         (lambda: functional.batch_normalization(3.0), mg.GeometryError, r"source has shape \(\)"),
         (lambda: functional.weighted_reduction_gradient(X, X, X), mg.GeometryError, "3x7x9x6 .*3x7x9x1"),
+        (lambda: functional.convolution(X, WEIGHTS[0]), mg.GeometryError, r"6 feature .* \(3, 3, 6\) .* take 3"),
+        (lambda: functional.convolution(X, WEIGHTS, padding=None), mg.FormatError, "padding is None; .*a pair"),
+        (lambda: functional.loss(X, X.astype(int), "huber"), mg.FormatError, "labels: .* not dtype.'int64'"),
+        (lambda: functional.add(X, 1.0), mg.GeometryError, r"secondary: .* shape \(\)"),
+        (lambda: functional.concatenation(X, X[0, 0]), mg.GeometryError, r"sources\[1\]: .* shape \(9, 6\)"),
     ],
 )
 def test_bad_input(call: Any, error: type[Exception], words: str) -> None:

@@ -27,7 +27,7 @@ from mpsgrad.kernels.arithmetic import (
 
 def _arithmetic(cls: type[Arithmetic], primary: Any, secondary: Any, properties: dict[str, float]) -> Any:
     """The kernel, which spreads extents of 1 over the other image's, and both images."""
-    images = image_of(primary), image_of(secondary)
+    images = image_of("primary", primary), image_of("secondary", secondary)
     kernel = cls(records_clamp=True) if {"minimum_value", "maximum_value"} & properties.keys() else cls()
     for which, own, other in (("primary", *images), ("secondary", *images[::-1])):
         for name, extent in (("pixels_x", "width"), ("pixels_y", "height"), ("feature_channels", "feature_channels")):
@@ -56,7 +56,7 @@ def _arithmetic_gradients(
     properties: dict[str, float],
 ) -> tuple[np.ndarray, np.ndarray]:
     kernel, *images = _arithmetic(cls, primary, secondary, properties)
-    incoming, results = image_of(source_gradient), []
+    incoming, results = image_of("source_gradient", source_gradient), []
     with CommandBuffer() as commands:
         _, state = kernel.encode(commands, *images, return_state=True)
         for is_secondary in (False, True):

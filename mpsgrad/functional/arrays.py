@@ -39,10 +39,10 @@ def padding_of(value: str | Pair | Padding) -> Padding:
         if value not in _SIZES:
             raise FormatError(f"padding is {value!r}; it has to be 'same', 'valid', 'full', or pixels")
         return DefaultPadding(_SIZES[value])
-    if isinstance(value, (int, np.integer, tuple)):
-        y, x = pair_of("padding", value)
-        return ExplicitPadding(x=x, y=y)
-    return value
+    if isinstance(value, Padding):
+        return value
+    y, x = pair_of("padding", value)
+    return ExplicitPadding(x=x, y=y)
 
 
 def edge_mode_of(value: str | EdgeMode) -> EdgeMode:
@@ -54,9 +54,12 @@ def edge_mode_of(value: str | EdgeMode) -> EdgeMode:
     return value
 
 
-def image_of(array: Any) -> Image:
-    """An image or a batch with the values of ``array``."""
-    return Image.from_array(np.ascontiguousarray(array))
+def image_of(name: str, array: Any) -> Image:
+    """An image or a batch with the values of ``array``, the argument ``name``."""
+    try:
+        return Image.from_array(np.asarray(array, order="C"))
+    except (FormatError, GeometryError) as error:
+        raise type(error)(f"{name}: {error}") from None
 
 
 def channels_of(name: str, array: Any) -> int:
@@ -78,7 +81,7 @@ def array_like(image: Image, array: Any) -> np.ndarray:
 def run_forward(kernel: Kernel, source: Any) -> np.ndarray:
     """The result of a forward kernel."""
     with CommandBuffer() as commands:
-        result = kernel.encode(commands, image_of(source))
+        result = kernel.encode(commands, image_of("source", source))
     return array_like(result, source)
 
 
@@ -86,20 +89,20 @@ def run_gradient(
     forward: Kernel, gradient: GradientKernel, source_gradient: Any, source: Any
 ) -> tuple[np.ndarray, Any]:
     """The gradient's result and the state, made without running the forward kernel."""
-    image = image_of(source)
+    image = image_of("source", source)
     destination = Image(forward.destination_image_descriptor([image]))
     state = forward.result_state(image, destination_image=destination)
     with CommandBuffer() as commands:
-        result = gradient.encode(commands, image_of(source_gradient), image, state)
+        result = gradient.encode(commands, image_of("source_gradient", source_gradient), image, state)
     return array_like(result, source), state
 
 
 def run_both(forward: Any, gradient: Any, source_gradient: Any, source: Any) -> tuple[np.ndarray, Any]:
     """The gradient's result and the state, which the forward kernel has filled."""
-    image = image_of(source)
+    image = image_of("source", source)
     with CommandBuffer() as commands:
         _, state = forward.encode(commands, image, return_state=True)
-        result = gradient.encode(commands, image_of(source_gradient), image, state)
+        result = gradient.encode(commands, image_of("source_gradient", source_gradient), image, state)
     return array_like(result, source), state
 
 

@@ -19,11 +19,13 @@ from mpsgrad.padding import Padding
 def _convolution_data_source(
     source: Any, weights: Any, biases: Any, stride: Pair, dilation: Pair, groups: int
 ) -> ConvolutionDataSource:
-    channels = channels_of("source", source)
-    if np.ndim(weights) == 4 and channels != np.shape(weights)[3] * groups:
+    channels, shape = channels_of("source", source), np.shape(weights)
+    # Without the last axis they are those of a depthwise convolution.
+    taken = {3: shape[:1], 4: shape[3:]}.get(len(shape), ())
+    if taken and channels != taken[0] * groups:
         raise GeometryError(
-            f"source has {channels} feature channels but weights of shape {np.shape(weights)} in {groups} groups take "
-            f"{np.shape(weights)[3] * groups}"
+            f"source has {channels} feature channels but weights of shape {shape} in {groups} groups take "
+            f"{taken[0] * groups}"
         )
     return ConvolutionDataSource.from_arrays(
         np.ascontiguousarray(weights),

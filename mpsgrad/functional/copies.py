@@ -10,6 +10,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import Pair, array_like, image_of, pair_of, run_forward, run_gradient
 from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
+from mpsgrad.image import Image
 from mpsgrad.kernels.copies import Concatenation, ConcatenationGradient, Reshape, ReshapeGradient, Slice, SliceGradient
 from mpsgrad.kernels.pad import Pad, PadGradient
 
@@ -64,16 +65,20 @@ def reshape_gradient(source_gradient: Any, source: Any) -> np.ndarray:
     return run_gradient(kernel, ReshapeGradient(), source_gradient, source)[0]
 
 
+def _images(sources: tuple[Any, ...]) -> list[Image]:
+    return [image_of(f"sources[{index}]", each) for index, each in enumerate(sources)]
+
+
 def concatenation(*sources: Any, aligns_channels: bool = False) -> np.ndarray:
     """The channels of all ``sources``; each begins at a multiple of 4 if it ``aligns_channels`` (``Concatenation``)."""
     with CommandBuffer() as commands:
-        result = Concatenation(aligns_channels=aligns_channels).encode(commands, [image_of(each) for each in sources])
+        result = Concatenation(aligns_channels=aligns_channels).encode(commands, _images(sources))
     return array_like(result, sources[0])
 
 
 def concatenation_gradient(source_gradient: Any, *sources: Any, aligns_channels: bool = False) -> list[np.ndarray]:
     """The gradient for each of the ``sources`` (``ConcatenationGradient``)."""
-    images, incoming = [image_of(each) for each in sources], image_of(source_gradient)
+    images, incoming = _images(sources), image_of("source_gradient", source_gradient)
     with CommandBuffer() as commands:
         _, state = Concatenation(aligns_channels=aligns_channels).encode(commands, images, return_state=True)
         results = [

@@ -33,12 +33,12 @@ def loss(
 
 
 def _loss(kernel: LossKernel, source: Any, labels: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
-    image = image_of(source)
+    image = image_of("source", source)
     size = (1, 1, 1)
     if kernel.reduction_type is LossReductionType.NONE:
         size = (image.width, image.height, image.feature_channels)
     targets = LossLabels.from_images(
-        image_of(labels), None if weights is None else image_of(weights), loss_image_size=size
+        image_of("labels", labels), None if weights is None else image_of("weights", weights), loss_image_size=size
     )
     with CommandBuffer() as commands:
         result = kernel.encode(commands, image, targets)
@@ -74,9 +74,10 @@ def loss_gradient(
     ``source_gradient`` is float32 and has the shape of the loss that ``loss`` returns.
     """
     kernel = LossGradient(LossDescriptor(loss_type, reduction, **descriptor), compute_label_gradients=for_labels)
-    weights_image = None if weights is None else image_of(weights)
+    weights_image = None if weights is None else image_of("weights", weights)
     with CommandBuffer() as commands:
-        result = kernel.encode(commands, image_of(source_gradient), image_of(source), image_of(labels), weights_image)
+        gradient, image = image_of("source_gradient", source_gradient), image_of("source", source)
+        result = kernel.encode(commands, gradient, image, image_of("labels", labels), weights_image)
     return array_like(result, source)
 
 

@@ -78,7 +78,7 @@ def batch_normalization(
     kernel = _normalization(source, gamma, beta, epsilon, mean, variance)
     if mean is not None:
         return run_forward(kernel, source)
-    image = image_of(source)
+    image = image_of("source", source)
     destination = Image(image.descriptor)
     state = kernel.result_state(image, destination_image=destination)
     with CommandBuffer() as commands:
@@ -93,7 +93,7 @@ def batch_normalization_gradient(
     """The gradients with respect to source, gamma and beta, through the batch's own statistics
     (``BatchNormalizationStatisticsGradient``, ``BatchNormalizationGradient``)."""
     kernel = _normalization(source, gamma, beta, epsilon)
-    image, incoming = image_of(source), image_of(source_gradient)
+    image, incoming = image_of("source", source), image_of("source_gradient", source_gradient)
     state = kernel.result_state(image, destination_image=Image(image.descriptor))
     images, gradients = image.batch_representation(), incoming.batch_representation()
     with CommandBuffer() as commands:

@@ -45,7 +45,8 @@ def weighted_reduction(
     """``sum_c x[c] w[c]`` of each pixel, divided by the number of channels for a ``mean``, or of weights that are not 0
     (``ReduceFeatureChannelsAndWeightsSum``, ``ReduceFeatureChannelsAndWeightsMean``)."""
     with CommandBuffer() as commands:
-        result = _weighted_reduction(mean, by_non_zero_weights).encode(commands, image_of(source), image_of(weights))
+        images = image_of("source", source), image_of("weights", weights)
+        result = _weighted_reduction(mean, by_non_zero_weights).encode(commands, *images)
     return array_like(result, source)
 
 
@@ -54,7 +55,8 @@ def weighted_reduction_gradient(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The gradients for source and weights (``ReduceFeatureChannelsAndWeightsGradient``); ``by_non_zero_weights`` there
     is none for the weights."""
-    x, w, incoming = image_of(source), image_of(weights), image_of(source_gradient)
+    x, w = image_of("source", source), image_of("weights", weights)
+    incoming = image_of("source_gradient", source_gradient)
     forward, of_weights = _weighted_reduction(mean, by_non_zero_weights), None
     state = forward.result_state(x, w, destination_image=Image(forward.destination_image_descriptor([x, w])))
     with CommandBuffer() as commands:

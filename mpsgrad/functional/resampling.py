@@ -19,7 +19,7 @@ from mpsgrad.kernels.upsampling import (
 
 
 def _factors(factor: Any) -> dict[str, Any]:
-    y, x = factor if isinstance(factor, tuple) and len(factor) == 2 else (factor, factor)
+    y, x = factor if np.shape(factor) == (2,) else (factor, factor)
     return {"scale_factor_x": x, "scale_factor_y": y}
 
 

@@ -217,6 +217,7 @@ class Loss(LossProperties, LossKernel):
         log, e = epsilon             -t ln(y + e) - (1 - t) ln(1 - y + e)                derivative of that
         kullback_leibler_divergence  t (ln(t) - y), y being log-probabilities            -t
 
+    A label of 0 makes its product with a logarithm 0, so that a prediction of minus infinity rules out a class.
     ``w`` is the weights image of the labels if there is one, else the descriptor's weight. The mean of softmax
     cross-entropy is that over the pixels. SUM_BY_NON_ZERO_WEIGHTS divides the sum by the number of elements whose
     weight is not 0, of softmax cross-entropy too: MPS makes no exception for it. The gradient of softmax cross-entropy

@@ -76,7 +76,7 @@ def loss_elements(
 
         mean_absolute_error         |y - t|
         mean_squared_error          (y - t)^2
-        softmax_cross_entropy       -t log_soft_max(y)
+        softmax_cross_entropy       -t log_soft_max(y)                     0 where t is 0
         sigmoid_cross_entropy       max(y, 0) - y t + ln(1 + e^-|y|)
         categorical_cross_entropy   -t ln y                                0 where t is 0
         hinge                       max(1 - (2 t - 1) y, 0)
@@ -94,7 +94,7 @@ def loss_elements(
             case "mean_squared_error":
                 return (y - t) ** 2
             case "softmax_cross_entropy":
-                return -t * log_soft_max(y)
+                return -_times(t, log_soft_max(y))
             case "sigmoid_cross_entropy":
                 return np.maximum(y, 0.0) - y * t + np.log1p(np.exp(-np.abs(y)))
             case "categorical_cross_entropy":

@@ -35,13 +35,14 @@ def check(x: np.ndarray, size: tuple[int, int], regions: Any, seed: int = 0) -> 
         gradient = mg.CropAndResizeBilinearGradient()
         gradient.encode(commands, mg.Image.from_array(g), source, state, destination_gradient=dx.image)
     expected = reference.crop_and_resize(x, size, regions)
-    bound = error_bound(x.dtype, 8, reference.crop_and_resize(np.abs(x), size, regions), expected)
+    # Weights near 0 are differences from 1, so that their error is one of 1.
+    magnitude = reference.crop_and_resize(np.abs(x), size, regions) + np.abs(x).max()
+    bound = error_bound(x.dtype, 8, magnitude, expected)
     assert_within(result.check(), expected, bound)
     expected, magnitude = (
         reference.crop_and_resize_gradient(each, x.shape[1:3], regions) for each in (g, np.abs(g))
     )
     terms = len(regions) * size[0] * size[1]
-    # Weights near 0 are differences from 1, so that their error is one of 1.
     bound = error_bound(x.dtype, terms + 8, magnitude + np.abs(g).max(), expected)
     assert_within(dx.check(), expected, bound, name="gradient")
 

@@ -213,6 +213,17 @@ def test_large_predictions_do_not_overflow(dtype):
     np.testing.assert_allclose(gradient[0, 0, 1], [1 / 3, 1 / 3, -2 / 3], rtol=2e-3)
 
 
+@pytest.mark.parametrize("shape", [(6, 1, 1, 5), (1, 1, 1, 1000)], ids=["few classes", "many"])
+def test_classes_that_are_ruled_out_by_minus_infinity_have_no_loss(shape):
+    x, t = np.random.default_rng(7).standard_normal(shape).astype(np.float32), np.zeros(shape, np.float32)
+    x[..., 1::2], t[..., 2] = -np.inf, 1
+    value, gradient = run(mg.Loss(descriptor()), x, t)
+    possible = reference.loss(x[..., ::2], t[..., ::2], TYPE)
+    for found in (value, reference.loss(x, t, TYPE)):
+        np.testing.assert_allclose(found, possible, rtol=1e-5)
+    assert not gradient[..., 1::2].any()
+
+
 def test_labels_in_either_layout_and_with_weights():
     generator = np.random.default_rng(6)
     x, t, w = (generator.random((3, 4, 5), np.float32) for _ in range(3))
