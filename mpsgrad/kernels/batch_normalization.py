@@ -205,8 +205,8 @@ class BatchNormalization(NormalizationKernel):
             source_image._read_once()
             state._read_once()
             return made if destination_image is None else None
-        start = command_buffer._position()
         self._require_images(command_buffer, {"source_image": source_image}, None)
+        start = command_buffer._position()
         self._validate(source_image)
         self._require_batch_state(state, source_image)
         destination = destination_image

@@ -388,10 +388,10 @@ class Concatenation(BaseKernel):
         if remembered is not None:
             made = self._encode_again(remembered, command_buffer, sources, destination_image, None)
             return self._finished(sources, made, destination_image is None, return_state)
-        before = command_buffer._position()
         descriptor = self.destination_image_descriptor(sources)
         named = {f"source_images[{index}]": image for index, image in enumerate(sources)}
         self._require_images(command_buffer, named, None)
+        before = command_buffer._position()
         destination = destination_image
         if destination is None:
             destination = self.destination_image_allocator.image(command_buffer, descriptor, self)

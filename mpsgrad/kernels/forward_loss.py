@@ -211,8 +211,8 @@ class ForwardLoss(_HalfOfALoss, Kernel):
                 return_state,
                 state_is_temporary,
             )
-        start = command_buffer._position()
         terms = self._terms(command_buffer, self._loss_descriptor, source_image, labels, weights)
+        start = command_buffer._position()
         state = destination_state
         if destination_image is None:
             if destination_state is not None:
@@ -399,8 +399,8 @@ class LossGradient(_HalfOfALoss, BinaryKernel):
             made = self._encode_again(remembered, command_buffer, sources, destination_gradient, source_state)
             _read(*sources, source_state)
             return made if destination_gradient is None else None
-        start = command_buffer._position()
         self._require_images(command_buffer, {"source_image": source_image}, None)
+        start = command_buffer._position()
         descriptor = self._descriptor_of(command_buffer, source_state, source_image)
         terms = self._terms(command_buffer, descriptor, source_image, labels, weights)
         shape = self._loss_shape(source_image)

@@ -63,8 +63,8 @@ class LossKernel(Kernel):
             made = self._encode_again(remembered, command_buffer, sources, destination_image, labels, written)
             source_image._read_once()
             return made if destination_image is None else None
-        start = command_buffer._position()
         self._require_images(command_buffer, {"source_image": source_image}, None)
+        start = command_buffer._position()
         self._require_labels(source_image, labels)
         for name in ("labels_image", "weights_image"):
             image = getattr(labels, name)

@@ -358,6 +358,17 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "Kernel: a window of 7 pixels along y does not fit a source of 2 pixels"),
     # encodes
     "no command buffer": (lambda: kernel().encode(None, image()), Format, "command_buffer is None; .* CommandBuffer"),
+    "a list of images in place of a command buffer": (
+        lambda: mg.Concatenation(device=DEVICE).encode([image()], [image()]), Format, "command_buffer is .<Image"),
+    "an image in place of a command buffer, Loss": (
+        lambda: mg.Loss(mg.LossDescriptor("huber"), device=DEVICE).encode(image(), 0), Format,
+        "Loss: command_buffer is <Image"),
+    "an image in place of a command buffer, ForwardLoss": (
+        lambda: mg.ForwardLoss(mg.LossDescriptor("huber"), device=DEVICE).encode(image(), commands(), image()), Format,
+        "ForwardLoss: command_buffer is <Image"),
+    "an image in place of a command buffer, LossGradient": (
+        lambda: mg.LossGradient(mg.LossDescriptor("huber"), device=DEVICE).encode(image(), *[image()] * 3), Format,
+        "LossGradient: command_buffer is <Image"),
     "a committed command buffer": (
         lambda: kernel().encode(committed(), image()), State, "SoftMax.encode is not possible .* has been committed"),
     "a command buffer of another device": (
