@@ -115,6 +115,7 @@ class BatchNormalization(NormalizationKernel):
         ``source_image`` may be the whole batch or one image of it. Without ``destination_image`` the result is taken to
         have the extents of the source.
         """
+        self._require_instances(source_image=source_image)
         return self._make_state(source_image, destination_image or source_image, None)
 
     # objc: -temporaryResultStateForCommandBuffer:sourceImage:sourceStates:destinationImage:
@@ -127,6 +128,7 @@ class BatchNormalization(NormalizationKernel):
         destination_image: Image | None = None,
     ) -> BatchNormalizationState:
         """As ``result_state``, but a temporary state of ``command_buffer``; every encode lowers its read count."""
+        self._require_instances(source_image=source_image)
         return self._make_state(source_image, destination_image or source_image, command_buffer)
 
     def encode_given_statistics(

@@ -455,7 +455,7 @@ def _along_in_tiles(
     width = vector if _is_even(axes, views[:-1], vector) else 1
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
     count = run.extent // width * rows
-    wide = min(count, WIDE_TILE * vector // (16 * width))
+    wide = min(count, WIDE_TILE * vector // (16 * width), THREADS)
     narrow = min(count, NARROWEST_TILE * vector // 16 // width) if width > 1 else 1
     are_few = -(-count // wide) < THREADGROUPS_WANTED
     makes_narrow = are_few and loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrow)

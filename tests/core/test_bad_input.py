@@ -361,7 +361,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a list of images in place of a command buffer": (
         lambda: mg.Concatenation(device=DEVICE).encode([image()], [image()]), Format, "command_buffer is .<Image"),
     "an image in place of a command buffer, Loss": (
-        lambda: mg.Loss(mg.LossDescriptor("huber"), device=DEVICE).encode(image(), 0), Format,
+        lambda: mg.Loss(mg.LossDescriptor("huber"), device=DEVICE).encode(image(), 0, 0), Format,
         "Loss: command_buffer is <Image"),
     "an image in place of a command buffer, ForwardLoss": (
         lambda: mg.ForwardLoss(mg.LossDescriptor("huber"), device=DEVICE).encode(image(), commands(), image()), Format,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import gpu_forms
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels import strides
 from mpsgrad.kernels.reduction import WITH_GRADIENT, ReduceUnary
 from mpsgrad.testing import (
     FencedImage,
@@ -323,6 +325,26 @@ class TestTheShadersOfGPUs:
         sizes = reference.reduction(over, operation, np.abs(x))
         exact = operation in ("min", "max")
         assert_within(y, expected, 0 if exact else error_bound(dtype, x.size // y.size + 2, sizes, expected))
+
+
+@pytest.mark.parametrize("vector", [4, 8], ids=["float", "half"])
+def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
+    """Without a device: what large images show, which take long."""
+    found = set()
+    for width, height, channels, axis in product([1, 7, 512], [1, 9, 512], [1, 3, 64, 257], range(3)):
+        layout = (0, channels, width * channels, height * width * channels, width, height, channels, 2)
+        extents = (channels, width, height, 2)
+        kept = tuple(each != axis for each in range(4))
+        steps = np.cumprod([1, *(extent if keeps else 1 for extent, keeps in zip(extents[:3], kept, strict=False))])
+        views = strides.View.of(layout), strides.View(0, tuple(map(int, steps)))
+        work = strides.reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132).first
+        if work.walk.startswith("along_in_tiles"):
+            across, row_lanes, tiles = work.parameters["reduced"][-5:-2]
+            of_vectors = work.walk.endswith("vectors")
+            assert 1 <= row_lanes and across * row_lanes <= strides.THREADS
+            assert across * tiles * (vector if of_vectors else 1) >= np.prod(extents) // extents[axis]
+            found.add(of_vectors)
+    assert found == {False, True}
 
 
 OF_CHANNELS = [
