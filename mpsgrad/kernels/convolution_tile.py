@@ -12,9 +12,6 @@ Kind = Literal["gather", "weights", "planes"]
 rows are output channels, columns the weights of one of them. Or either by Winograd's method, in planes: rows are tiles
 or output channels, columns channels."""
 
-STEPS_AT_ENDS = 3
-"""A threadgroup's work before the first step and after the last takes as long as so many steps."""
-
 
 class Tile(NamedTuple):
     """What a threadgroup owns, and for ``depth`` products at a time; a simdgroup owns a part of it.
@@ -47,6 +44,15 @@ class Tile(NamedTuple):
         return f"{name}_in_place" + (f"_{self.overlap}" if self.overlap else "") if self.in_place else name
 
     @property
+    def threads(self) -> int:
+        return self.rows * self.columns // (self.simd_rows * self.simd_columns) * 32
+
+    @property
+    def copies_of_thread(self) -> float:
+        """How many values a thread copies to threadgroup memory in a step."""
+        return self.depth * (self.rows + self.columns) / self.threads
+
+    @property
     def constants(self) -> dict[str, Any]:
         """What the templates call it. Lanes lie in a grid of 8 columns, or of 4 if a simdgroup owns few columns."""
         lane_columns = 4 if self.simd_columns == 32 else 8
@@ -61,7 +67,7 @@ class Tile(NamedTuple):
             "depth": self.depth,
             "simd_rows": self.simd_rows,
             "simd_columns": self.simd_columns,
-            "threads": self.rows * self.columns // (self.simd_rows * self.simd_columns) * 32,
+            "threads": self.threads,
             "simdgroup_columns": self.columns // self.simd_columns,
             "lane_rows": 32 // lane_columns,
             "lane_columns": lane_columns,
@@ -70,31 +76,54 @@ class Tile(NamedTuple):
         }
 
 
+class Costs(NamedTuple):
+    """Times in microseconds that are no multiplications.
+
+    A step of depth takes at least ``latency``, and ``copy_latency`` for each value that a thread copies in it, and
+    ``unaligned`` times as long if values are read one by one. A threadgroup's work before the first step and after the
+    last takes as long as ``steps_at_ends``. Several splits of the products, each of ``fewest_steps`` or more, take
+    ``sum_time`` more, and each of them ``split_time`` and ``value_time`` for each of its sums.
+    """
+
+    latency: float
+    copy_latency: float
+    unaligned: float
+    steps_at_ends: float
+    sum_time: float
+    split_time: float
+    value_time: float
+    fewest_steps: int
+
+
 @dataclass(frozen=True)
 class Tiling:
     """How a family of devices multiplies: its tiles by kind and Metal type of the images, and what it takes.
 
-    A compute unit does ``products`` a microsecond with the fastest tile for images of a Metal type, but a step of depth
-    takes at least ``latency`` microseconds. Several splits of the products, each of ``fewest_steps`` or more, take
-    ``sum_time`` microseconds more, and ``value_time`` for each partial sum. A device whose driver does not say how many
-    compute units it has is taken to have ``units_unless_known``.
+    A compute unit does ``products`` a microsecond with the fastest tile for images of a Metal type. Kinds and types
+    that are not among ``costs`` have ``common_costs``. A device whose driver does not say how many compute units it has
+    is taken to have ``units_unless_known``.
     """
 
     tiles: Mapping[tuple[Kind, str], tuple[Tile, ...]]
     products: Mapping[str, float]
-    latency: float
-    sum_time: float
-    value_time: float
-    fewest_steps: int = 4
+    common_costs: Costs
+    costs: Mapping[tuple[Kind, str], Costs]
     units_unless_known: int = 16
 
-    def step_time(self, tile: Tile, metal_type: str, threadgroups: int, *, is_aligned: bool = True) -> float:
+    def costs_of(self, kind: Kind, metal_type: str) -> Costs:
+        return self.costs.get((kind, metal_type), self.common_costs)
+
+    def step_time(
+        self, kind: Kind, tile: Tile, metal_type: str, threadgroups: int, *, is_aligned: bool = True
+    ) -> float:
         """The microseconds in which ``threadgroups`` of a compute unit do one step each.
 
         A last round of few threadgroups takes as long as the others: they do not end together. Unless the images are
         aligned, their values are read one by one.
         """
-        latency = self.latency if is_aligned else 1.5 * self.latency
+        costs = self.costs_of(kind, metal_type)
+        latency = costs.latency + costs.copy_latency * tile.copies_of_thread
+        latency *= 1.0 if is_aligned else costs.unaligned
         alone = tile.rows * tile.columns * tile.depth / (tile.speed * self.products[metal_type])
         rounds = math.ceil(threadgroups / tile.resident)
         return rounds * math.hypot(min(threadgroups, tile.resident) * alone, latency)
@@ -116,7 +145,7 @@ class Tiling:
 
         ``tile_count`` is the number of tiles that cover the sums.
         """
-        units = units or self.units_unless_known
+        units, costs = units or self.units_unless_known, self.costs_of(kind, metal_type)
         tiles = [
             tile
             for tile in self.tiles[kind, metal_type]
@@ -124,13 +153,14 @@ class Tiling:
         ]
 
         def time(tile: Tile, splits: int) -> float:
-            steps = STEPS_AT_ENDS + math.ceil(runs * math.ceil(run_length / tile.depth) / splits)
+            steps = costs.steps_at_ends + math.ceil(runs * math.ceil(run_length / tile.depth) / splits)
             threadgroups = math.ceil(tile_count(tile) * splits / units)
-            step_time = self.step_time(tile, metal_type, threadgroups, is_aligned=is_aligned)
-            return steps * step_time + (self.sum_time + splits * values * self.value_time if splits > 1 else 0)
+            step_time = self.step_time(kind, tile, metal_type, threadgroups, is_aligned=is_aligned)
+            of_splits = costs.sum_time + splits * (costs.split_time + values * costs.value_time)
+            return steps * step_time + (of_splits if splits > 1 else 0)
 
         def choices(tile: Tile) -> set[int]:
-            most = max(runs * math.ceil(run_length / tile.depth) // self.fewest_steps, 1)
+            most = max(runs * math.ceil(run_length / tile.depth) // costs.fewest_steps, 1)
             # The threadgroups of a weight gradient, which has many more pixels than sums, can all be there at once.
             step = tile.resident if kind == "weights" else 1
             filling = (share * units // tile_count(tile) for share in range(step, 4 * tile.resident + 1, step))
@@ -142,15 +172,26 @@ class Tiling:
         )
 
 
-_SMALL_WEIGHTS_TILE = Tile(64, 64, 16, 32, 64, 0.95, 6)
+_SMALL_WEIGHTS_TILE = Tile(64, 64, 16, 32, 64, 1.1, 6)
+_COMMON_COSTS = Costs(
+    0.35, 0.0, 1.5, steps_at_ends=3, sum_time=4.0, split_time=0.0, value_time=3.2e-6, fewest_steps=4
+)
+_COSTS_OF_FLOATS: Mapping[tuple[Kind, str], Costs] = {
+    ("gather", "float"): Costs(
+        0.25, 0.02, 1.5, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=4.5e-6, fewest_steps=2
+    ),
+    ("weights", "float"): Costs(
+        0.65, 0.0, 1.6, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=3e-6, fewest_steps=2
+    ),
+}
 
 _GPU = Tiling(
     {
         ("gather", "float"): (
             Tile(128, 64, 16, 32, 64, 1.0, 2),
-            Tile(128, 64, 8, 32, 64, 0.95, 3),
+            Tile(128, 64, 8, 32, 64, 0.97, 3),
             Tile(256, 32, 8, 64, 32, 0.8, 3),
-            Tile(64, 64, 16, 32, 32, 0.92, 4),
+            Tile(64, 64, 16, 32, 32, 0.93, 4),
             Tile(64, 32, 16, 32, 32, 0.72, 6),
         ),
         ("gather", "half"): (
@@ -165,9 +206,8 @@ _GPU = Tiling(
         ("planes", "float"): (Tile(128, 64, 16, 32, 64, 1.0, 3), Tile(64, 64, 16, 32, 64, 0.98, 6)),
     },
     products={"float": 158e3, "half": 620e3},
-    latency=0.35,
-    sum_time=4.0,
-    value_time=3.2e-6,
+    common_costs=_COMMON_COSTS,
+    costs=_COSTS_OF_FLOATS,
 )
 """Measured on an H200."""
 
@@ -175,6 +215,7 @@ _NVIDIA = replace(
     _GPU,
     tiles={
         **_GPU.tiles,
+        ("gather", "float"): (Tile(128, 128, 16, 32, 64, 1.1, 1), *_GPU.tiles["gather", "float"]),
         ("gather", "half"): (
             Tile(128, 128, 32, 64, 64, 1.94, 2, stages=2),
             Tile(128, 64, 32, 64, 64, 1.45, 4, stages=3),
@@ -187,7 +228,8 @@ _NVIDIA = replace(
         ),
     },
 )
-"""Measured on an H200. Copies that are made while a tile is multiplied take more memory than Apple GPUs have."""
+"""Measured on an H200. Large tiles, and copies that are made while one is multiplied, take more memory than Apple GPUs
+have."""
 
 
 def _in_place(rows: int, columns: int, stages: int, speed: float, resident: int, overlap: int = 0) -> Tile:
@@ -229,9 +271,8 @@ _CPU = Tiling(
         ("planes", "float"): (Tile(64, 32, 8, 32, 32, 1.0, 1),),
     },
     products={"float": 1e9, "half": 1e9},
-    latency=1.0,
-    sum_time=0.0,
-    value_time=0.0,
+    common_costs=Costs(1.0, 0.0, 1.5, steps_at_ends=3, sum_time=0.0, split_time=0.0, value_time=0.0, fewest_steps=4),
+    costs={},
 )
 """CPUs have a faster algorithm; on them tiles only show that they are right, with as many splits as there can be."""
 
@@ -249,3 +290,8 @@ def all_tiles() -> set[tuple[Kind, str, Tile]]:
         for (kind, metal_type), tiles in one.tiles.items()
         for tile in tiles
     }
+
+
+def fits_every_gpu(kind: Kind, metal_type: str, tile: Tile) -> bool:
+    """Whether no GPU has too little threadgroup memory for it."""
+    return any(tile in one.tiles[kind, metal_type] for one in (_GPU, _CPU))

@@ -13,7 +13,7 @@ from mpsgrad.kernels.convolution_gather import AXIS, Gather, Layout, as_long_pix
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, half_packing
-from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
+from mpsgrad.kernels.convolution_tile import Tile, all_tiles, fits_every_gpu, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.pointwise import values_of_vector
@@ -73,6 +73,11 @@ _TEMPLATES = {
     ("weights", "float"): "convolution_weights_tiles",
     ("weights", "half"): "convolution_weights_matrices",
 }
+WEIGHTS_WIDTHS = {
+    "float": ((4, 4), (4, 1), (1, 4), (2, 2), (1, 1)),
+    "half": ((8, 8), (8, 1), (1, 8), (2, 2), (1, 1)),
+}
+"""How many values of the gradient and of the source a thread may read at a time for the weights, the best first."""
 SUM_THREADS = 128
 _ONE_PIXEL: Layout = (1, 1, 1, 1, 1, 1, 0, 0)
 _STRUCTS = {
@@ -84,7 +89,12 @@ FAMILIES = {
     (kind, metal_type, tile): ShaderFamily(
         f"{_TEMPLATES[kind, metal_type]}_{tile.name}",
         _STRUCTS[kind],
-        {**tile.constants, "unroll": "#pragma unroll"},
+        {
+            **tile.constants,
+            "unroll": "#pragma unroll",
+            "widths_of_floats": WEIGHTS_WIDTHS["float"],
+            "widths_of_halves": WEIGHTS_WIDTHS["half"],
+        },
         # Sums need registers, which CPUs have not enough of, and compile in a tenth of the time without.
         {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
         dtypes=(metal_type,),
@@ -92,7 +102,7 @@ FAMILIES = {
         # A device compiles the tiles that it uses, at their first use.
         ahead_of_time=False,
         # More threadgroup memory than Apple GPUs have.
-        device_families=("cpu", "nvidia") if tile.stages else DEVICE_FAMILIES,
+        device_families=DEVICE_FAMILIES if fits_every_gpu(kind, metal_type, tile) else ("cpu", "nvidia"),
     )
     for kind, metal_type, tile in sorted(all_tiles())
     if kind in _STRUCTS
@@ -292,9 +302,12 @@ def _plan_of_weights(
     width, height = gradient[4:6]
     pixels = width * height * gradient[7] // parts
     weights = gradient[6] * columns
-    values = values_of_vector(metal_type)
-    row_width = values if _is_aligned(gradient, group_outputs, values) else 1
-    column_width = values if row_width > 1 and _is_aligned(source, channels, values) else 1
+    row_width, column_width = next(
+        widths
+        for widths in WEIGHTS_WIDTHS[metal_type]
+        if _is_aligned(gradient, group_outputs, widths[0]) and _is_aligned(source, channels, widths[1])
+    )
+    is_aligned = row_width == column_width == values_of_vector(metal_type)
 
     def counts(tile: Tile) -> tuple[int, int]:
         return ceiling_divide(group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
@@ -306,7 +319,7 @@ def _plan_of_weights(
         pixels,
         weights * parts,
         units,
-        is_aligned=column_width > 1,
+        is_aligned=is_aligned,
         has_zeros_outside=not replicates,
     )
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth

@@ -211,7 +211,7 @@ def plan_gather(
     def time(tile: Tile) -> float:
         """Of the products of the first part."""
         threadgroups = PLANES * ceiling_divide(parts[0][1], tile.rows) * ceiling_divide(outputs, tile.columns)
-        step_time = of_device.step_time(tile, metal_type, ceiling_divide(threadgroups, units))
+        step_time = of_device.step_time("planes", tile, metal_type, ceiling_divide(threadgroups, units))
         return ceiling_divide(inputs, tile.depth) * step_time
 
     tile = min(of_device.tiles["planes", metal_type], key=time)
@@ -305,7 +305,7 @@ def plan_weights(
 
     tile, splits = of_device.divided("planes", metal_type, product_tiles, parts[0][1], split_stride, units)
     row_tiles, column_tiles = counts(tile)
-    step_time = of_device.step_time(tile, metal_type, ceiling_divide(splits * product_tiles(tile), units))
+    step_time = of_device.step_time("planes", tile, metal_type, ceiling_divide(splits * product_tiles(tile), units))
     time = ceiling_divide(ceiling_divide(tiles.count, tile.depth), splits) * step_time
     pixels = gradient[4] * gradient[5] * gradient[7]
     moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)

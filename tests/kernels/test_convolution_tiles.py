@@ -74,7 +74,8 @@ def test_each_variant_against_the_references(variant, dtype):
 # (geometry, options, the widths of the three kernels for float32 images, and for float16 images)
 WIDTHS = [
     (((9, 11), 40, 48, (3, 3)), {"padding": (1, 1)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
-    (((9, 11), 40, 36, (3, 3)), {"padding": (1, 1)}, ("4", "4", "4_4"), ("8", "1", "1_1")),
+    (((9, 11), 40, 36, (3, 3)), {"padding": (1, 1)}, ("4", "4", "4_4"), ("8", "1", "1_8")),
+    (((9, 11), 22, 18, (3, 3)), {"padding": (1, 1)}, ("1", "1", "2_2"), ("1", "1", "2_2")),
     (((9, 11), 3, 40, (3, 3)), {"padding": (1, 1)}, ("1", "4", "4_1"), ("1", "8", "8_1")),
     (((9, 11), 5, 7, (3, 3)), {"padding": (1, 1)}, ("1", "1", "1_1"), ("1", "1", "1_1")),
     (((12, 10), 72, 80, (3, 3)), {"stride": (2, 3), "padding": (1, 2)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
@@ -131,7 +132,7 @@ EACH_TILE = [
     )
     for key in convolution_tiles.FAMILIES
     for number, case in enumerate(WIDTHS)
-    if not key[2].stages or "1" not in "".join(case[3][2:] if key[0] == "weights" else case[3][:2])
+    if not key[2].stages or not {"1", "2"}.intersection("".join(case[3][2:] if key[0] == "weights" else case[3][:2]))
     if not key[2].in_place or "edge" not in case[1]
 ]
 """The tiles of GPUs run on GPUs, and on CPUs nightly, where each compiles for seconds. Stages need aligned images, and
@@ -212,7 +213,9 @@ SPLIT = [
 @pytest.fixture
 def splits_wherever_possible(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def eager(family: str) -> Tiling:
-        return replace(tiling(family), products={"float": 1e9, "half": 1e9}, sum_time=0.0, value_time=0.0)
+        of_family = tiling(family)
+        free = of_family.common_costs._replace(sum_time=0.0, value_time=0.0)
+        return replace(of_family, products={"float": 1e9, "half": 1e9}, common_costs=free, costs={})
 
     monkeypatch.setattr(convolution_tiles, "tiling", eager)
     forget_plans()
@@ -334,7 +337,7 @@ def test_a_gpu_gets_tiles_that_its_threadgroups_fill():
 
     assert tile(20, 56, "float").columns == tile(20, 56, "half").columns == 32
     assert tile(64, 56, "float").columns == tile(64, 56, "half").columns == 64
-    assert tile(256, 56, "float").columns == 64 and tile(256, 56, "half").columns >= 64
+    assert tile(256, 56, "float").columns >= 64 and tile(256, 56, "half").columns >= 64
 
 
 @pytest.mark.parametrize("metal_type", ["float", "half"])
