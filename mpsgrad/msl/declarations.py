@@ -9,8 +9,10 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,
@@ -96,12 +98,13 @@ class Kernel:
 
 @dataclass(slots=True)
 class Instantiation:
-    """``template [[host_name("...")]] kernel void name<arguments>(...);``"""
+    """``template [[host_name("...")]] kernel void qualifiers::name<arguments>(...);``"""
 
     start: int
     end: int
     name: Token
     namespace: tuple[str, ...]
+    qualifiers: tuple[str, ...]
     arguments: list[list[Token]]
     attributes: list[Attribute]
 
@@ -135,10 +138,48 @@ class Program:
 
 def read_program(tokens: list[Token]) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
-    program = Program(_split_shifts(tokens))
+    program = Program(_split_shifts(_tell_namespaces_apart(_declare_enumerations(tokens))))
     program.aliases = _aliases(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
     return program
+
+
+def _declare_enumerations(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with ``enum E : int;`` for ``typedef enum E : int E;``, which headers shared with Objective-C say."""
+    dropped: set[int] = set()
+    for index, token in enumerate(tokens[:-4]):
+        if token.text != "typedef" or tokens[index + 1].text != "enum" or tokens[index + 3].text != ":":
+            continue
+        end = index + 4
+        while end < len(tokens) and tokens[end].text not in (";", "{"):
+            end += 1
+        if end < len(tokens) and tokens[end].text == ";" and tokens[end - 1].text == tokens[index + 2].text:
+            dropped |= {index, end - 1}
+    return [token for index, token in enumerate(tokens) if index not in dropped] if dropped else tokens
+
+
+def _tell_namespaces_apart(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with other names for namespaces called ``metal`` in namespaces of the program's own."""
+    inside: list[bool] = []
+    renamed: dict[int, Token] = {}
+    own = {b.text for a, b in pairwise(tokens) if a.text == "namespace" and b.text != "metal"}
+    for index, token in enumerate(tokens):
+        if token.text == "{":
+            start = index
+            while start and (tokens[start - 1].kind == IDENTIFIER or tokens[start - 1].text == "::"):
+                start -= 1
+            names = [each.text for each in tokens[start:index]]
+            inside.append("namespace" in names and names[-2:] != ["namespace", "metal"])
+        elif token.text == "}" and inside:
+            inside.pop()
+        elif token.text == "metal" and index:
+            before = tokens[index - 1]
+            is_member = before.text == "::" and index > 1 and tokens[index - 2].text in own
+            if before.text == "namespace" and any(inside):
+                is_member = tokens[index - 2].text != "using"
+            if is_member:
+                renamed[index] = token.replaced(f"metal{RENAMED_SUFFIX}", IDENTIFIER)
+    return [renamed.get(index, token) for index, token in enumerate(tokens)] if renamed else tokens
 
 
 def _split_shifts(tokens: list[Token]) -> list[Token]:
@@ -314,6 +355,10 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
         if text == "[":
             index = matching(tokens, index, end) + 1
             continue
+        if text == "<" and parameters is None and not initialised and tokens[index - 1].kind == IDENTIFIER:
+            angle = matching_angle(tokens, index, end)
+            index = index + 1 if angle is None or tokens[index - 1].text == "operator" else angle + 1
+            continue
         if text in ("struct", "class", "union", "enum") and parameters is None:
             is_class = True
         elif text == "=" and not (index > head and tokens[index - 1].text == "operator"):
@@ -393,7 +438,7 @@ def _read_members(program: Program, start: int, end: int) -> None:
             position += 1
         is_constructor = tokens[index - 1].text in classes and tokens[index - 2].text != "~"
         if is_constructor and _text(tokens, position) == ":":
-            position = _end_of_initialisers(tokens, position, end)
+            position = end_of_initialisers(tokens, position, end)
         if position < end and tokens[position].text == "{":
             body = (position, matching(tokens, position, end))
             end_of_body = max(end_of_body, body[1])
@@ -408,7 +453,7 @@ def _read_members(program: Program, start: int, end: int) -> None:
             program.has_prototypes = True
 
 
-def _end_of_initialisers(tokens: Sequence[Token], colon: int, end: int) -> int:
+def end_of_initialisers(tokens: Sequence[Token], colon: int, end: int) -> int:
     """The index behind the members that a constructor initialises."""
     index = colon
     while index < end and tokens[index].text in (":", ","):
@@ -544,15 +589,19 @@ def _read_parameter(tokens: list[Token], place: Token, aliases: Mapping[str, lis
     rest = _array_as_pointer(rest)
     if len(rest) > 1 and rest[-2].text in aliases:
         rest[-2:-1] = [token.at(rest[-2]) for token in aliases[rest[-2].text]]
+    computed = [(at, matching(rest, at + 1)) for at, token in enumerate(rest[:-1]) if token.text == "decltype"]
     for index, token in enumerate(rest):
         if token.text == "=":
             raise error("a kernel's parameter cannot have a default value", rest[index])
-        if token.text in ("(", "["):
+        if token.text in ("(", "[") and not any(start < index <= end for start, end in computed):
             raise error("such a parameter of a kernel is not supported; use a pointer", token)
         if token.text == "...":
             raise error("a kernel function cannot be variadic", token)
     markers = [
-        index for index, token in enumerate(rest) if token.text in ("*", "&", "&&") and _outside_angles(rest, index)
+        index
+        for index, token in enumerate(rest)
+        if token.text in ("*", "&", "&&") and _outside_angles(rest, index)
+        and not any(start < index < end for start, end in computed)
     ]
     if markers and rest[markers[-1]].text == "&&":
         raise error("a kernel's parameter cannot be an rvalue reference", rest[markers[-1]])
@@ -670,7 +719,14 @@ def _read_instantiation(
                 raise error("expected '>' to end the template arguments", token)
             if close + 1 == len(rest) or rest[close + 1].text == "(":
                 arguments = split_commas(rest[index + 1 : close])
-                return Instantiation(start, stop, rest[index - 1], namespace, arguments, attributes)
+                qualifiers: list[str] = []
+                first = index - 1
+                while first >= 2 and rest[first - 1].text == "::" and rest[first - 2].text != "void":
+                    first -= 2
+                    qualifiers.insert(0, rest[first].text)
+                return Instantiation(
+                    start, stop, rest[index - 1], namespace, tuple(qualifiers), arguments, attributes
+                )
             index = close
         index += 1
     raise error("an explicit instantiation of a kernel needs its template arguments", tokens[head])

@@ -88,13 +88,16 @@ class EntryPoints:
             return []
         entry_point = self._unique(re.sub(r"\W", "_", looked_up))
         bindings, substitution = self._bindings(kernel, instantiation)
-        opening = [name.replaced("namespace"), name.replaced(f"{entry_point}{RENAMED_SUFFIX}"), name.replaced("{")]
+        # The body finds what the template would: names of the namespaces that it is in and this instantiation is not.
+        spaces = [name.replaced(each) for each in (*instantiation.qualifiers, f"{entry_point}{RENAMED_SUFFIX}")]
+        opening = [token for space in spaces for token in (name.replaced("namespace"), space, name.replaced("{"))]
         for token in opening + bindings:
             token.spaced = True
         self._refuse_twice(looked_up, name)
         part = self._parts.get(instantiation.start, WHOLE)
         function = self._function(kernel, looked_up, entry_point, substitution, part)
-        return in_part(part, [*opening, *bindings, *function, name.replaced("}")], name, name)
+        closing = [name.replaced("}") for _ in spaces]
+        return in_part(part, [*opening, *bindings, *function, *closing], name, name)
 
     def _template_declaration(self, kernel: Kernel) -> list[Token]:
         """The template without its body, so that ``decltype(name<T>)`` still means something."""
@@ -106,10 +109,10 @@ class EntryPoints:
     def _template(self, instantiation: Instantiation) -> Kernel:
         name = instantiation.name
         scope = instantiation.namespace
-        kernel = self._templates.get((scope, name.text))
+        kernel = self._templates.get(((*scope, *instantiation.qualifiers), name.text))
         while kernel is None and scope:
             scope = scope[:-1]
-            kernel = self._templates.get((scope, name.text))
+            kernel = self._templates.get(((*scope, *instantiation.qualifiers), name.text))
         if kernel is None:
             raise error(
                 f"explicit instantiation of '{name.text}', which is no kernel function template defined above", name
@@ -168,7 +171,7 @@ class EntryPoints:
         uses_simdgroups = self._reach.uses_simdgroups(kernel)
         prologue: list[Token] = []
         arguments: list[tuple[Argument, Parameter]] = []
-        for argument, parameter in self._parameters.arguments(kernel, substitution):
+        for argument, parameter in self._parameters.arguments(kernel, substitution, self._is_present):
             if self._is_present(parameter):
                 arguments.append((argument, parameter))
             else:

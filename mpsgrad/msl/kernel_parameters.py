@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
@@ -61,13 +61,16 @@ class KernelParameters:
             raise error(f"max_total_threads_per_threadgroup({size}) must lie in 1..1024", attribute.token)
         return size
 
-    def arguments(self, kernel: Kernel, substitution: Mapping[str, str]) -> list[tuple[Argument, Parameter]]:
+    def arguments(
+        self, kernel: Kernel, substitution: Mapping[str, str], is_present: Callable[[Parameter], bool]
+    ) -> list[tuple[Argument, Parameter]]:
         """The parameters of ``kernel`` that are buffers or threadgroup memory.
 
-        Raises ``ShaderError`` for what a kernel cannot take and for indices that are taken.
+        Those that function constants leave out, as ``is_present`` says, may have the index of another one. Raises
+        ``ShaderError`` for what a kernel cannot take and for indices that are taken.
         """
         resources = [parameter for parameter in kernel.parameters if _is_resource(parameter)]
-        taken = self._explicit_indices(resources, substitution)
+        taken = self._explicit_indices(list(filter(is_present, resources)), substitution)
         return [(self._argument(parameter, taken, substitution), parameter) for parameter in resources]
 
     def _integer(self, attribute: Attribute, substitution: Mapping[str, str]) -> int:

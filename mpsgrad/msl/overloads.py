@@ -118,7 +118,7 @@ class Overloads:
                 after=after,
                 end=end,
                 alike=(scope, *plain, "(", *(word for word in words if word != "const")),
-                signature=(scope, *plain, head.count("const"), "(", *words),
+                signature=(scope, *plain, *_constant_levels(head), "(", *words),
                 spaces=tuple(spaces),
                 constants=tuple(constants),
                 body=body,
@@ -253,6 +253,16 @@ class Overloads:
         name = spell(self._tokens[overload.name : overload.opening])
         message = f"'{name}' does something else for another address space: not supported"
         return error(message, self._tokens[overload.name])
+
+
+def _constant_levels(words: Sequence[str]) -> Iterator[bool]:
+    """Of each part of a type between its ``*`` and ``&``, whether it is ``const``, however often it says so."""
+    is_constant = False
+    for word in words:
+        if word in ("*", "&"):
+            yield is_constant
+        is_constant = word == "const" or (is_constant and word not in ("*", "&"))
+    yield is_constant
 
 
 def namespaces_of(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:

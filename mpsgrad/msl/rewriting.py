@@ -336,8 +336,9 @@ class _Pass:
             if tokens[index].kind != IDENTIFIER or index + 1 >= len(tokens):
                 break
             if tokens[index + 1].text == "(":
-                values = split_commas(tokens[index + 2 : matching(tokens, index + 1)])
-                if len(values) > 1 and are_values(values):
+                end = matching(tokens, index + 1)
+                values = split_commas(tokens[index + 2 : end])
+                if len(values) > 1 and are_values(values) and self._text(end + 1) in (",", ";", ")"):
                     self._bracketed[index] = (opening, closing)
             elif tokens[index + 1].text not in (",", "=", "[", "{"):
                 break

@@ -18,7 +18,7 @@ _SPACES = frozenset(ADDRESS_SPACES)
 def open_to_temporaries(program: Program) -> frozenset[int]:
     """Takes the ``&`` from references that become values; the identities of the ``thread`` that are to be dropped."""
     tokens = program.tokens
-    unnamed: set[int] = set()
+    unnamed = set(_spaces_of_auto(tokens))
     heads = [(None, *head) for head in program.function_heads] + list(program.member_heads)
     overloaded = {
         tokens[opening - 1].text
@@ -47,6 +47,16 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
             if not only_computes:
                 next(token for token in reference if token.text == "&").text = ""
     return frozenset(unnamed)
+
+
+def _spaces_of_auto(tokens: Sequence[Token]) -> Iterator[int]:
+    """The identities of the ``thread`` in ``thread const auto& name``: the compiler finds out where the object is."""
+    for index, token in enumerate(tokens):
+        if token.text == "auto" and tokens[index + 1].text == "&":
+            while index and tokens[index - 1].text in ("const", "thread"):
+                index -= 1
+                if tokens[index].text == "thread":
+                    yield id(tokens[index])
 
 
 def behind_unqualified_members(program: Program) -> Iterator[int]:

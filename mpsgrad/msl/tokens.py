@@ -162,7 +162,8 @@ def matching_angle(tokens: Sequence[Token], start: int, end: int | None = None, 
     while index < stop:
         text = tokens[index].text
         if text == "<":
-            depth += 1
+            # Behind a bracket or a number it compares: sizeof(T) < 8.
+            depth += index == start or tokens[index - 1].kind == IDENTIFIER
         elif text == ">":
             depth -= 1
             if depth == 0:

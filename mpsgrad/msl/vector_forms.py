@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import VECTOR_TYPE, Backend
 from mpsgrad.msl.choices import choices
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
@@ -55,6 +57,7 @@ class VectorForms:
             self.unnamed_spaces = open_to_temporaries(program)
             for place in behind_unqualified_members(program):
                 self.put_before(program.tokens[place], f"{backend.address_spaces['thread']} ")
+            self._complete_braces()
             self._lift_operators()
 
     def put_before(self, token: Token, text: str) -> None:
@@ -195,6 +198,28 @@ class VectorForms:
                 text += f"{name}() = default; {name}(const {name} &o) {copy}}} "
             self.put_before(self._tokens[end], text)
 
+    def _complete_braces(self) -> None:
+        """Gives vectors the zeros that braces leave out, and braces the type of the vector parameter they stand for."""
+        tokens = self._tokens
+        source = self._source()
+        expressions = Expressions(source)
+        for index in range(2, len(tokens)):
+            if tokens[index].text != "{" or (close := source.close(index)) < index + 2:
+                continue
+            name = index - 1 - (tokens[index - 1].text == "=")
+            kind = built_in(tokens[name - 1].text)
+            if kind is not None and kind.width > 2 and not kind.packed and tokens[name].kind == IDENTIFIER:
+                parts = list(source.arguments(index))
+                types = [expressions.type_of(*part) for part in parts]
+                if 1 < len(parts) < kind.width and all(each is not None and each.is_scalar for each in types):
+                    self.put_before(tokens[close], ", 0" * (kind.width - len(parts)))
+            elif tokens[index - 1].text in ("(", ","):
+                vector = _parameter_of_braces(source, index)
+                if vector is not None:
+                    self._names.used.add(vector)
+                    self.put_before(tokens[index], f"({vector})")
+                    tokens[index].text, tokens[close].text = "(", ")"
+
     def _lift_operators(self) -> None:
         """Makes operators of vectors mean what they do in Metal."""
         tokens = self._tokens
@@ -208,6 +233,30 @@ class VectorForms:
         for (start, end), element in found.conversions.items():
             self.before[id(tokens[start])] = self.before.get(id(tokens[start]), "") + f"({element})("
             self.put_before(tokens[end], ")")
+
+
+def _parameter_of_braces(source: Source, index: int) -> str | None:
+    """The vector that a function of the program takes where a call has the braces at ``index``, if it is certain."""
+    opening, position = index - 1, 0
+    while opening > 0 and source.text(opening) != "(":
+        position += source.text(opening) == ","
+        opening = source.close(opening) - 1 if source.text(opening) in (")", "]", "}") else opening - 1
+        if opening < 0 or source.text(opening) in (";", "{"):
+            return None
+    name = opening - 1
+    if source.text(name) == ">":
+        while name > 0 and source.text(name) != "<":
+            name -= 1
+        name -= 1
+    found = set()
+    for function in source.functions_by_name.get(source.text(name), ()):
+        parameters = source.arguments(function.opening)
+        if position < len(parameters):
+            words = [source.text(at) for at in range(*parameters[position])]
+            words = [word for word in words if word not in ("const", "metal", "::")]
+            kind = built_in(words[0]) if len(words) in (1, 2) else None
+            found.add(words[0] if kind is not None and kind.width > 1 else "")
+    return found.pop() if len(found) == 1 and "" not in found else None
 
 
 def _members(tokens: Sequence[Token]) -> set[str]:

@@ -110,7 +110,8 @@ class VectorOperators:
             return text not in ("*", "&") or not self._is_declarator(index)
         if before.text == ")":
             opening = source.close(index - 1)
-            return opening >= 0 and source.text(opening - 1) not in _CONDITIONS and not self._is_cast(opening)
+            ends_operand = source.text(opening - 1) not in _CONDITIONS and source.text(opening - 1) != "decltype"
+            return opening >= 0 and ends_operand and not self._is_cast(opening)
         return before.text == "]" and source.text(index - 2) != "]"
 
     def _is_declarator(self, index: int) -> bool:

@@ -138,9 +138,15 @@ def _require_dtype(where: str, element: ElementType | None, dtype: np.dtype, sho
 
 
 def _require_size(where: str, argument: Argument, element: ElementType | None, size: int | None, nbytes: int) -> None:
-    """Raises ``FormatError`` unless ``nbytes`` are a whole number of what the argument points to."""
+    """Raises ``FormatError`` unless ``nbytes`` are a whole number of what the argument points to.
+
+    More are taken for a reference to a struct in device memory: it may end in an array without a known extent.
+    """
     size = element.size if element is not None else size
     if size is None:
+        return
+    may_grow = element is None and argument.is_reference and argument.address_space == "device"
+    if may_grow and nbytes >= size:
         return
     if nbytes % size or (argument.is_reference and nbytes < size):
         hint = ""

@@ -23,7 +23,8 @@ MISTAKES: dict[str, Mistake] = {
         "error",
         "On a GPU an access outside a buffer reads or overwrites what lies there, or ends the command buffer.",
         "The threads, sizes and values of this run are looked at. An index that leaves a row of an array of arrays "
-        "counts, one that leaves a member of a struct through a pointer does not.",
+        "counts, one that leaves a member of a struct through a pointer does not. An array of one element in device "
+        "memory is taken for one without a known extent, which goes to the end of the buffer.",
     ),
     "uninitialised-memory": Mistake(
         "error",

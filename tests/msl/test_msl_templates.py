@@ -113,6 +113,13 @@ each(half) each(int) each(ushort)
 typedef decltype(k<float, float, 5>) k_t;
 template [[host_name("aliased")]] kernel k_t k<float, float, 5>;
 namespace inner { template <typename T> kernel void n(device T* x) { x[0] = T(7); } template [[host_name("nested")]] kernel void n<float>(device float*); }
+struct Twice { template <typename T> T operator()(T x) { return ::metal::max(x + x, x); } };
+namespace own { namespace metal {
+constant int base = 4;
+template <typename F, typename T>
+kernel void q(device decltype(::metal::declval<F>()(T(0)))* x [[buffer(0)]]) { x[0] = F()(T(base)); }
+} }
+template [[host_name("qualified")]] kernel void ::own::metal::q<Twice, float>(device float* x);
 """
 
 
@@ -127,6 +134,7 @@ namespace inner { template <typename T> kernel void n(device T* x) { x[0] = T(7)
         ("minus_ushort", np.uint16, np.uint16(3), 1),
         ("aliased", np.float32, np.float32(2), 7),
         ("nested", np.float32, None, 7),
+        ("qualified", np.float32, None, 8),
     ],
 )
 def test_forms_of_instantiation(name: str, dtype: type, second: np.generic | None, expected: float) -> None:

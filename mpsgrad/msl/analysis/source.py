@@ -13,7 +13,7 @@ from typing import TypeVar
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment, skip_attributes
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
-from mpsgrad.msl.declarations import Attribute, Kernel, Parameter, Program, integer_value
+from mpsgrad.msl.declarations import Attribute, Kernel, Parameter, Program, end_of_initialisers, integer_value
 from mpsgrad.msl.tokens import IDENTIFIER, OPENING, PUNCTUATION, Token, matching_angle, split_commas
 
 BUILT_IN_TYPE = re.compile(
@@ -385,8 +385,9 @@ class Source:
             start = close + 1
         closing = self.close(opening)
         body_open = closing + 1
-        while body_open < end and self.text(body_open) != "{":
+        while body_open < end and self.text(body_open) not in ("{", ":"):
             body_open += 1
+        body_open = end_of_initialisers(self.tokens, body_open, end)
         name = self.text(opening - 1)
         return Function(name, start, opening, closing, body_open, end - 1, kernel, is_template, owner)
 

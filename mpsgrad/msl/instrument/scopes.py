@@ -71,7 +71,7 @@ class Scopes:
         if function.owner is None:
             return {}
         qualifiers = {source.text(index) for index in range(function.closing + 1, function.body_open)}
-        is_memory = not qualifiers.isdisjoint({"device", "threadgroup"})
+        is_memory = not qualifiers.isdisjoint({"device", "constant", "threadgroup"})
         members: dict[str, Meaning] = {}
         for start, end, _ in source.struct_bodies.get(function.owner, ()):
             if start < function.opening < end:

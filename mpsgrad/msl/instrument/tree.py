@@ -109,6 +109,8 @@ class TreeReader:
         outer, self._end = self._end, closing
         found: list[Node] = []
         while self._index < closing:
+            if self._text() == "." and self._text(2) == "=":
+                self._index += 3
             found.append(self._assignment())
             self._index += self._text() == "..."
             if self._index < closing:
@@ -314,7 +316,10 @@ class TreeReader:
                 if self._index < self._end and self._tokens[self._index].kind == IDENTIFIER:
                     continue
             if token.text == "operator":
-                raise NotUnderstood(place)
+                self._index += 1 + (self._text() in ("(", "["))
+                if self._text() != "(":
+                    raise NotUnderstood(place)
+                return Node("name", start, self._index, place, token.text)
             if self._text() == "<" and not self._is_variable(token.text):
                 close = matching_angle(self._tokens, self._index, self._end)
                 after = self._text_at(close + 1) if close is not None and close + 1 < self._end else ""

@@ -124,6 +124,8 @@ class Weaver(ExpressionWeaver):
         text = token.text
         if token.kind == "pragma" or text == ";":
             return index + 1
+        if text == "_Pragma":
+            return self._bracket(index + 1) + 1
         if text == "[" and self._text(index + 1) == "[" and self._source.close(index) > 0:
             return self._statement(self._source.close(index) + 1, end)
         if text == "{":
@@ -390,7 +392,9 @@ class Weaver(ExpressionWeaver):
         if position >= stop or self._source.kind(position) != IDENTIFIER:
             return False
         following = self._text(position + 1) if position + 1 < stop else ";"
-        return following == ")" if in_brackets else following in ("=", ";", ",", "[", "(", "{")
+        if in_brackets:
+            return following == ")" and self._text(position + 2) == "["
+        return following in ("=", ";", ",", "[", "(", "{")
 
     def _threadgroup_variables(self, start: int, stop: int, declared: Sequence[tuple[int, int, str]]) -> None:
         """Fences threadgroup variables off from each other, and makes them known."""

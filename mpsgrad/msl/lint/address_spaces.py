@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 
@@ -14,6 +14,8 @@ from mpsgrad.msl.declarations import ADDRESS_SPACES
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import operand_start, statement_end
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle, split_commas
+
+_QUALIFIERS = frozenset({"const", "volatile", "static", "inline", "constexpr", "typename", *ADDRESS_SPACES})
 
 
 def _declarators(source: Source, mark: str) -> Iterator[int]:
@@ -31,18 +33,18 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
             if not seen_space and tokens[position + 1].text == "const":
                 continue
         if tokens[position].text == ">":
-            depth = 0
-            while position >= 0 and index - position < 100:
-                depth += (tokens[position].text == ">") - (tokens[position].text == "<")
-                position -= 1
-                if depth == 0:
-                    break
+            position = _before_angles(tokens, position)
         if position < 0 or not source.is_type(position) or tokens[position].text == "auto":
             continue
         alias = source.aliases.get(tokens[position].text)
         if alias is not None and alias.space is not None:
             continue
         before = position - 1
+        while before > 0 and tokens[before].text == "::" and tokens[before - 1].text != "metal":
+            before -= 1
+            if tokens[before].text == ">":
+                before = _before_angles(tokens, before)
+            before -= before >= 0 and tokens[before].kind == IDENTIFIER and tokens[before].text not in _QUALIFIERS
         while before >= 0 and (
             tokens[before].text in ("const", "volatile", "static", "inline", "constexpr", "typename", "struct", "::")
             or tokens[before].text in ("unsigned", "signed", "long", "metal", "extern")
@@ -57,6 +59,17 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
             continue
         if not seen_space:
             yield index
+
+
+def _before_angles(tokens: Sequence[Token], closing: int) -> int:
+    """The index before the template bracket that closes at ``closing``."""
+    position, depth = closing, 0
+    while position >= 0 and closing - position < 100:
+        depth += (tokens[position].text == ">") - (tokens[position].text == "<")
+        position -= 1
+        if depth == 0:
+            break
+    return position
 
 
 @rule(

@@ -91,7 +91,8 @@ def no_recursion(source: Source) -> Iterator[Found]:
         if len(functions) == 1 and not function.is_template and function.owner is None and function.kernel is None:
             if "constexpr" in source.texts[function.start : function.opening]:
                 continue
-            if name not in LIBRARY_FUNCTIONS and len(source.program.functions.get(name, ())) <= 1:
+            is_operator = source.kind(function.opening - 1) != IDENTIFIER
+            if name not in LIBRARY_FUNCTIONS and not is_operator and len(source.program.functions.get(name, ())) <= 1:
                 plain[name] = function
     calls: dict[str, list[tuple[int, str]]] = {}
     for name, function in plain.items():

@@ -40,7 +40,7 @@ template <typename T, int C, int R> struct simdgroup_matrix {
   static_assert(C == 8 && R == 8, "a simdgroup_matrix is 8x8");
   mutable pair_mtl<T> rows_mtl, columns_mtl;
   mutable bool has_rows_mtl = true, has_columns_mtl = false;
-  vec_mtl<T, 2> elements_mtl;
+  mutable vec_mtl<T, 2> elements_mtl;
   MATRIX_FUNCTION_MTL simdgroup_matrix() {}
   MATRIX_FUNCTION_MTL explicit simdgroup_matrix(T diagonal) {
     uint lane = lane_index_mtl(), row = lane >> 2, column = (lane & 3) * 2;
@@ -62,7 +62,7 @@ template <typename T, int C, int R> struct simdgroup_matrix {
     }
     return columns_mtl;
   }
-  MATRIX_FUNCTION_MTL vec_mtl<T, 2> &thread_elements() {
+  MATRIX_FUNCTION_MTL const vec_mtl<T, 2> &thread_elements() const {
     if (has_rows_mtl || has_columns_mtl) {
       pair_mtl<T> pair = rows_to_apple_mtl(in_rows_mtl());
       elements_mtl.x = pair.first();
@@ -70,6 +70,9 @@ template <typename T, int C, int R> struct simdgroup_matrix {
       has_rows_mtl = has_columns_mtl = false;
     }
     return elements_mtl;
+  }
+  MATRIX_FUNCTION_MTL vec_mtl<T, 2> &thread_elements() {
+    return const_cast<vec_mtl<T, 2> &>(static_cast<const simdgroup_matrix &>(*this).thread_elements());
   }
 };
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;

@@ -13,6 +13,10 @@ template <typename T, int C, int R> struct simdgroup_matrix {
     elements_mtl.y = row == column + 1 ? diagonal : (T)0;
   }
   __private vec_mtl<T, 2> &thread_elements() __private { return elements_mtl; }
+  const __private vec_mtl<T, 2> &thread_elements() const __private { return elements_mtl; }
+  // In a member function of a class that has matrices.
+  vec_mtl<T, 2> &thread_elements() { return elements_mtl; }
+  const vec_mtl<T, 2> &thread_elements() const { return elements_mtl; }
 };
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;

@@ -273,13 +273,15 @@ template <typename E, uint K, typename P, bool O> struct described_mtl {
   typedef bare_mtl<E> T;
   typedef part_mtl<T, P> part;
   typedef typename part::type type;
-  static constexpr uint kind = form_mtl<type>::value == ARRAY_MTL && K < ATOMIC_MTL ? (uint)DESIGNATE_MTL : K;
+  // An array that is read becomes a pointer to its first element, for which nothing is read yet.
+  static constexpr bool is_access = form_mtl<type>::value != ARRAY_MTL || K != READ_MTL;
   static constexpr uint size = sizeof(T), offset = part::offset;
-  static constexpr ulong packed = packed_access_mtl(part::unit, part::mask, alignof(T), space_mtl<E>::value, kind, __is_class(type) || __is_union(type), is_const_mtl<E>::value, O || space_mtl<E>::value == ANY_MTL);
+  static constexpr ulong packed = packed_access_mtl(part::unit, part::mask, alignof(T), space_mtl<E>::value, K, __is_class(type) || __is_union(type), is_const_mtl<E>::value, O || space_mtl<E>::value == ANY_MTL);
 };
 template <typename E, uint K, typename P, bool O> __attribute__((always_inline)) inline ulong checked_mtl(ulong address, ulong origin, uint site) {
   typedef described_mtl<E, K, P, O> a;
-  return check_mtl(address, origin, a::size, a::offset, a::packed, site, thread_mtl_now(), 0);
+  if constexpr (!a::is_access) return address;
+  else return check_mtl(address, origin, a::size, a::offset, a::packed, site, thread_mtl_now(), 0);
 }
 
 // base[index]
@@ -291,10 +293,12 @@ template <uint K, typename P, typename B, typename I> __attribute__((always_inli
     if constexpr (space_mtl<E>::value == THREAD_MTL) return (base[index]);
     else return (*(E *)checked_mtl<E, K, P, false>((ulong)(base + index), (ulong)base, site));
   } else if constexpr (form_mtl<T>::value == ARRAY_MTL) {
-    ulong inside = extent_mtl((long)index, form_mtl<T>::count, site, K);
-    typedef typename referred_mtl<decltype((base[inside]))>::type E;
+    typedef typename referred_mtl<decltype((base[0]))>::type E;
+    // An array of one element stands for as many as the buffer has.
+    constexpr bool is_open = form_mtl<T>::count == 1 && space_mtl<E>::value == DEVICE_MTL;
+    ulong inside = is_open ? (ulong)index : extent_mtl((long)index, form_mtl<T>::count, site, K);
     if constexpr (space_mtl<E>::value == THREAD_MTL) return (base[inside]);
-    else return (*(E *)checked_mtl<E, K, P, true>((ulong)&base[inside], (ulong)&base[inside], site));
+    else return (*(E *)checked_mtl<E, K, P, !is_open>((ulong)(&base[0] + inside), (ulong)(&base[0] + (is_open ? 0 : inside)), site));
   } else if constexpr (form_mtl<T>::value == VECTOR_MTL) {
     typedef typename form_mtl<T>::element E;
     ulong inside = extent_mtl((long)index, form_mtl<T>::count, site, K);
