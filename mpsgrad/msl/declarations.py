@@ -426,7 +426,10 @@ def _read_members(program: Program, start: int, end: int) -> None:
         tokens[index + 1].text for index in range(start, end) if tokens[index].text in ("struct", "class", "union")
     }
     end_of_body = start
+    end_of_head = start
     for index in range(start, end):
+        if index < end_of_head:
+            continue
         is_operator = "operator" in (tokens[index - 2].text, tokens[index - 3].text)
         if tokens[index].text != "(" or not (tokens[index - 1].kind == IDENTIFIER or is_operator):
             continue
@@ -438,7 +441,7 @@ def _read_members(program: Program, start: int, end: int) -> None:
             position += 1
         is_constructor = tokens[index - 1].text in classes and tokens[index - 2].text != "~"
         if is_constructor and _text(tokens, position) == ":":
-            position = end_of_initialisers(tokens, position, end)
+            position = end_of_head = end_of_initialisers(tokens, position, end)
         if position < end and tokens[position].text == "{":
             body = (position, matching(tokens, position, end))
             end_of_body = max(end_of_body, body[1])

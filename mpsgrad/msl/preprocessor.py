@@ -201,6 +201,8 @@ class Preprocessor:
         else:
             raise error('#include expects "FILE" or <FILE>', directive)
         if re.fullmatch(r"metal_\w+|metal/\w+|simd/\w+\.h|TargetConditionals\.h", name):
+            if name.startswith("simd/"):
+                self._define_simd_types(directive)
             return []
         found = self._resolve(name, quoted) if self._resolve else None
         if found is None:
@@ -214,6 +216,23 @@ class Preprocessor:
         if path in self.pragma_once:
             return []
         return self.run(text, path)
+
+    def _define_simd_types(self, place: Token) -> None:
+        """The names that <simd/simd.h> has for vectors and matrices: ``vector_float4``, ``simd_float4x4``."""
+        scalars = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float")
+        names = [f"{scalar}{width}" for scalar in scalars for width in (2, 3, 4)]
+        for name in names:
+            self._define_simd_type("vector", name, place)
+        for columns in (2, 3, 4):
+            for rows in (2, 3, 4):
+                names += [f"half{columns}x{rows}", f"float{columns}x{rows}"]
+        for name in names:
+            self._define_simd_type("matrix" if "x" in name else "simd", name, place)
+            self._define_simd_type("simd", name, place)
+
+    def _define_simd_type(self, prefix: str, name: str, place: Token) -> None:
+        body = [place.replaced(name, IDENTIFIER)]
+        self._macros.setdefault(f"{prefix}_{name}", Macro(f"{prefix}_{name}", None, None, body))
 
     def _define(self, directive: Token, rest: list[Token]) -> None:
         if not rest or rest[0].kind != IDENTIFIER:

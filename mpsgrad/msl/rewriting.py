@@ -215,6 +215,9 @@ class _Pass:
             return index + 4
         if text in ADDRESS_SPACES:
             return self._address_space(token, index)
+        if text in ("noinline", "__noinline__") and self._text(index - 1) == "(" and self._builds_vectors:
+            # Intel's compiler mixes up the threads' vectors of three that such a function has pointers to.
+            return self._as(token, "unused", index)
         if self._types.is_vector(text):
             self._names.used.add(text)
             if self._builds_vectors:

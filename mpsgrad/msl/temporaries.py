@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, split_commas
 
@@ -25,13 +26,20 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
         for _, _, opening, _ in heads
         if {token.text for token in tokens[opening : matching(tokens, opening)]} & (_SPACES - {"thread"})
     }
+    # Among conversions the one that is not opened would be the better match for any type.
+    closed = {
+        owner
+        for owner, _, opening, end in program.member_heads
+        if _is_conversion(tokens, opening) and not _only_computes(program, _body(tokens, opening), end)
+    }
     for owner, start, opening, end in heads:
         closing = matching(tokens, opening)
         qualifiers = _qualifiers(tokens, closing + 1)
         is_const = any(token.text == "const" for token in qualifiers)
         given = {token.text for token in tokens[start:opening]} & {"thread", "const"}
-        only_computes = _only_computes(program, closing + 1 + len(qualifiers), end) and len(given) < 2
-        if opening in program.constructors or (is_const and only_computes and not given):
+        only_computes = _only_computes(program, _body(tokens, opening), end) and len(given) < 2
+        may_open = only_computes and not given and not (owner in closed and _is_conversion(tokens, opening))
+        if opening in program.constructors or may_open:
             unnamed |= {id(token) for token in qualifiers if token.text == "thread"}
         parameters = split_commas(tokens[opening + 1 : closing])
         references = [parameter for parameter in parameters if _is_constant_reference(parameter)]
@@ -79,6 +87,17 @@ def _qualifiers(tokens: Sequence[Token], index: int) -> list[Token]:
     return list(tokens[index:end])
 
 
+def _body(tokens: Sequence[Token], opening: int) -> int:
+    """The index behind the parameters that begin at ``opening`` and their qualifiers."""
+    behind = matching(tokens, opening) + 1
+    return behind + len(_qualifiers(tokens, behind))
+
+
+def _is_conversion(tokens: Sequence[Token], opening: int) -> bool:
+    """Whether the function whose parameters begin at ``opening`` converts an object: ``operator float()``."""
+    return tokens[opening - 1].kind == IDENTIFIER and "operator" in (tokens[opening - 2].text, tokens[opening - 3].text)
+
+
 def _is_read_only(parameter: Sequence[Token]) -> bool:
     texts = [token.text for token in parameter]
     return not {"*", "&", "&&", "["} & set(texts) or _is_constant_reference(parameter)
@@ -100,10 +119,12 @@ def _only_computes(program: Program, start: int, end: int) -> bool:
     tokens = program.tokens
     for index in range(start, end):
         text = tokens[index].text
-        if text in ("this", "auto", "->", "thread"):
+        is_value = text == "this" and tokens[index - 1].text == "*" and tokens[index - 2].text == "("
+        if text in ("this", "auto", "->", "thread") and not is_value:
             return False
         if text == "&" and tokens[index - 1].kind not in (IDENTIFIER, NUMBER) and tokens[index - 1].text not in ")]":
             return False
-        if tokens[index].kind == IDENTIFIER and text in program.functions and tokens[index + 1].text in ("(", "<"):
+        is_call = tokens[index].kind == IDENTIFIER and tokens[index + 1].text in ("(", "<")
+        if is_call and text in program.functions and built_in(text) is None:
             return False
     return True

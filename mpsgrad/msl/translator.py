@@ -32,7 +32,7 @@ from mpsgrad.msl.refusals import refuse_function_pointers, refuse_pointers_in_bu
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.strings import move_strings
-from mpsgrad.msl.tokens import OPENING, Token, error, matching
+from mpsgrad.msl.tokens import IDENTIFIER, OPENING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, refuse_newer, version_of
 
@@ -141,9 +141,9 @@ class _Translator:
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
         if not backend.has_native_constructors:
             # What a class assigns by itself gives a reference that does not say where the object is.
-            for first, end in _assignments_returned(program.tokens):
+            for first, end, name in _assignments_returned(program.tokens):
                 forms.put_before(first, "(")
-                forms.put_before(end, ", *this)")
+                forms.put_before(end, f", {'*this' if name == '*this' else self._names.spelling(name)})")
         if backend.regroups_sums and not fast_math and launch != "whole":
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
@@ -206,16 +206,20 @@ def _loops(tokens: Sequence[Token]) -> Iterator[Token]:
                 yield token
 
 
-def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
-    """Where ``*this = value`` begins and ends in ``return *this = value;``."""
+def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token, str]]:
+    """Where ``object = value`` begins and ends in ``return object = value;``, and the object: a name or ``*this``."""
     for index in range(len(tokens) - 4):
-        if tokens[index].text != "return" or [t.text for t in tokens[index + 1 : index + 4]] != ["*", "this", "="]:
+        if tokens[index].text != "return":
             continue
-        end = index + 4
+        equals = index + (3 if [t.text for t in tokens[index + 1 : index + 3]] == ["*", "this"] else 2)
+        is_object = equals == index + 3 or tokens[index + 1].kind == IDENTIFIER
+        if tokens[equals].text != "=" or not is_object:
+            continue
+        end = equals + 1
         while end < len(tokens) and tokens[end].text != ";":
             end = matching(tokens, end) + 1 if tokens[end].text in OPENING else end + 1
         if end < len(tokens):
-            yield tokens[index + 1], tokens[end]
+            yield tokens[index + 1], tokens[end], "".join(token.text for token in tokens[index + 1 : equals])
 
 
 def _refuse_misplaced_constants(program: Program) -> None:

@@ -211,7 +211,7 @@ class VectorForms:
             if kind is not None and kind.width > 2 and not kind.packed and tokens[name].kind == IDENTIFIER:
                 parts = list(source.arguments(index))
                 types = [expressions.type_of(*part) for part in parts]
-                if 1 < len(parts) < kind.width and all(each is not None and each.is_scalar for each in types):
+                if 1 < len(parts) < kind.width and all(each is None or each.is_scalar for each in types):
                     self.put_before(tokens[close], ", 0" * (kind.width - len(parts)))
             elif tokens[index - 1].text in ("(", ","):
                 vector = _parameter_of_braces(source, index)

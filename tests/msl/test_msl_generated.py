@@ -111,3 +111,64 @@ def test_members_reach_the_elements_of_matrices() -> None:
     out = np.zeros(32, np.float32)
     mg.compile(SOURCE, function_constants={"has_offsets": True}).function("matrices")(32, out)
     np.testing.assert_array_equal(out, 5 * np.arange(32))
+
+
+CLASSES = """
+#include <metal_stdlib>
+#include <simd/simd.h>
+using namespace metal;
+half rounded(float v) { return half(v); }
+struct Code {
+    uchar bits;
+    explicit Code(uchar b) : bits(b) {}
+    operator float() const thread { return float(bits) * 0.5f; }
+    operator half() const thread { return rounded(float(*this)); }
+};
+struct Pair { float hi, lo; Pair(float h) : hi(h), lo(0) {} };
+Pair operator+(Pair a, Pair b) { a.hi += b.hi; a.lo += b.lo; return a; }
+thread Pair& operator+=(thread Pair& a, Pair b) { return a = a + b; }
+struct Delay {
+    float last = 0;
+    float next(float x, constant float& gain) thread { float y = x + last; last = y * gain; return y; }
+};
+template <uint N> struct Chain {
+    Delay all[N];
+    float operator()(float x, constant float* g) { for (uint k = 0; k < N; ++k) x = all[k].next(x, g[k]); return x; }
+};
+struct Table { uchar at[4]; constexpr Table() : at() { for (int k = 0; k < 4; ++k) at[k] = uchar(7 * k % 4); } };
+constant constexpr Table table = Table();
+struct Context {
+    const device float* lookup;
+    __attribute__((noinline)) float mixed(thread float3* p, thread const float& u) const {
+        return p->x + 10 * p->y + 100 * p->z + u;
+    }
+};
+kernel void k(device float* out, const device float* x, constant float* gains, uint i [[thread_position_in_grid]]) {
+    simd_float3 p = vector_float3(x[i], i, 1);
+    matrix_float2x2 m = simd_float2x2(2);
+    Context context{x};
+    Pair pair = Pair(1);
+    pair += Pair(2);
+    Chain<2> chain;
+    out[6 * i] = context.mixed(&p, x[i]);
+    out[6 * i + 1] = float(Code(uchar(i)));
+    out[6 * i + 2] = half(Code(uchar(i)));
+    out[6 * i + 3] = pair.hi + m[1][1];
+    out[6 * i + 4] = chain(1, gains);
+    out[6 * i + 4] += 100 * chain(1, gains);
+    out[6 * i + 5] = table.at[i % 4];
+}
+constant int after[] = {1, 2};
+kernel void later(device int* out) { out[0] = after[1]; }
+"""
+
+
+def test_classes_made_of_classes() -> None:
+    compile_for_cuda(translate(CLASSES, "cuda", launch="box").source, "classes.metal")
+    x, gains, out = np.arange(40, dtype=np.float32), np.array([0.5, 0.25], np.float32), np.zeros((40, 6), np.float32)
+    kernel = mg.compile(CLASSES).function("k")
+    assert kernel.check(40, out, x, gains) == ()
+    kernel(40, out, x, gains)
+    i = np.arange(40)
+    columns = [12 * i + 100, i / 2, i / 2, i * 0 + 5, i * 0 + 1 + 100 * (1.5 + 0.25), 7 * i % 4]
+    np.testing.assert_array_equal(out, np.stack(columns, 1))

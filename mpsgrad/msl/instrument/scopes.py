@@ -104,8 +104,9 @@ def _program_scope(source: Source) -> dict[str, Meaning]:
     return found
 
 
-def constants(source: Source) -> tuple[list[str], bool]:
-    """The names of the program's constants, with their namespaces, and whether these are all that there are."""
+def constants(source: Source) -> tuple[dict[str, int], bool]:
+    """The names of the program's constants, with their namespaces, and where they stand; and whether these are all that
+    there are."""
     spaces = []
     for index, token in enumerate(source.tokens):
         if token.text == "namespace":
@@ -114,7 +115,7 @@ def constants(source: Source) -> tuple[list[str], bool]:
                 opening += 1
             if source.text(opening) == "{":
                 spaces.append((opening, source.close(opening), [source.text(k) for k in range(index + 1, opening)]))
-    found = []
+    found: dict[str, int] = {}
     bodies = [body for several in source.struct_bodies.values() for body in several]
     is_complete = not any(start < index < end for index in source.places("constexpr") for start, end, _ in bodies)
     for start, stop in source.program.variables:
@@ -130,8 +131,8 @@ def constants(source: Source) -> tuple[list[str], bool]:
         for variables in source.variables.values():
             for variable in variables:
                 if start <= variable.place < stop and source.text(variable.place - 1) != "*":
-                    found.append("::".join(["", *path, variable.name]))
-    return found[:_MOST_CONSTANTS], is_complete and len(found) <= _MOST_CONSTANTS
+                    found["::".join(["", *path, variable.name])] = variable.place
+    return dict(list(found.items())[:_MOST_CONSTANTS]), is_complete and len(found) <= _MOST_CONSTANTS
 
 
 def has_constructors(source: Source) -> bool:

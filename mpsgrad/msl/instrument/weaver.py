@@ -62,6 +62,8 @@ class Weaver(ExpressionWeaver):
         # The compiler may put other constants behind those that are known.
         fence = str(int(self._knows_all_constants))
         for position, name in enumerate((*self.constants, *(f"::{name}" for name in self._strings))):
+            if self.constants.get(name, 0) > function.start:
+                continue
             words = [word for part in name.split("::")[1:] for word in ("::", part)]
             number = str(CONSTANT_NAMES + position)
             self.edits.after(function.body_open, "constant_mtl", "(", *words, ",", number, ",", fence, ")", ";")

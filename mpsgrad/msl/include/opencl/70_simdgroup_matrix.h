@@ -59,6 +59,21 @@ inline void simdgroup_multiply_accumulate(__private simdgroup_matrix<D, 8, 8> &d
 template <typename D, typename A, typename B> inline void simdgroup_multiply(__private simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b) {
   simdgroup_multiply_accumulate(d, a, b, make_filled_simdgroup_matrix<D, 8, 8>((D)0));
 }
+// Members of objects that are in no address space with a name.
+template <typename D, typename A, typename B, typename S>
+inline void simdgroup_multiply_accumulate(__generic simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<S, 8, 8> c) {
+  simdgroup_matrix<D, 8, 8> product;
+  simdgroup_multiply_accumulate(product, a, b, c);
+  d = product;
+}
+template <typename D, typename A, typename B> inline void simdgroup_multiply(__generic simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b) {
+  simdgroup_multiply_accumulate(d, a, b, make_filled_simdgroup_matrix<D, 8, 8>((D)0));
+}
+template <typename T, typename S> inline void simdgroup_load(__generic simdgroup_matrix<T, 8, 8> &m, S *source, ulong row_elements = 8, vec_mtl<ulong, 2> origin = (vec_mtl<ulong, 2>)(0ul), bool transposed = false) {
+  simdgroup_matrix<T, 8, 8> loaded;
+  simdgroup_load(loaded, source, row_elements, origin, transposed);
+  m = loaded;
+}
 template <typename T> inline simdgroup_matrix<T, 8, 8> operator*(simdgroup_matrix<T, 8, 8> a, simdgroup_matrix<T, 8, 8> b) {
   simdgroup_matrix<T, 8, 8> d;
   simdgroup_multiply(d, a, b);
