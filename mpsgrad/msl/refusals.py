@@ -103,3 +103,14 @@ def _declared(tokens: Sequence[Token]) -> set[str]:
         elif before.kind == IDENTIFIER and before.text not in _NOT_TYPES and after in _AFTER_NAMES:
             found.add(tokens[index].text)
     return found
+
+
+def refuse_array_designators(tokens: Sequence[Token]) -> None:
+    """Raises for ``{[2] = 1}``, an extension of clang's that NVIDIA's compiler does not have."""
+    for index in range(1, len(tokens) - 3):
+        if tokens[index].text != "[" or tokens[index - 1].text not in ("{", ","):
+            continue
+        behind = matching(tokens, index) + 1
+        if behind < len(tokens) and tokens[behind].text == "=":
+            message = "designators of array elements are not supported for CUDA: write the values in order"
+            raise error(message, tokens[index])

@@ -28,7 +28,7 @@ from mpsgrad.msl.overloads import Overloads, Piece
 from mpsgrad.msl.parts import parts_of
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.reach import Reach
-from mpsgrad.msl.refusals import refuse_function_pointers, refuse_pointers_in_buffers, refuse_unsupported
+from mpsgrad.msl.refusals import refuse_array_designators, refuse_function_pointers, refuse_pointers_in_buffers, refuse_unsupported
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.strings import move_strings
@@ -83,6 +83,7 @@ def translate(
         strings = {} if backend.has_native_constructors else move_strings(tokens)
         if not backend.has_case_ranges:
             tokens = expand_case_ranges(tokens)
+            refuse_array_designators(tokens)
         program = read_program(tokens)
         needs = list(CHECKS_NEED if checked is not None else ())
         if not backend.has_bit_fields and has_bit_fields(tokens):

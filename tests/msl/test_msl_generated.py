@@ -7,7 +7,7 @@ import pytest
 from nvrtc import compile_for_cuda
 
 import mpsgrad as mg
-from mpsgrad.errors import FormatError
+from mpsgrad.errors import FormatError, ShaderError
 from mpsgrad.msl import translate
 from mpsgrad.msl.lint import lint
 
@@ -150,7 +150,8 @@ kernel void k(device float* out, const device float* x, constant float* gains, u
     Pair pair = Pair(1);
     pair += Pair(2);
     Chain<2> chain;
-    out[6 * i] = context.mixed(&p, x[i]);
+    const float u = x[i];
+    out[6 * i] = context.mixed(&p, u);
     out[6 * i + 1] = float(Code(uchar(i)));
     out[6 * i + 2] = half(Code(uchar(i)));
     out[6 * i + 3] = pair.hi + m[1][1];
@@ -172,3 +173,8 @@ def test_classes_made_of_classes() -> None:
     i = np.arange(40)
     columns = [12 * i + 100, i / 2, i / 2, i * 0 + 5, i * 0 + 1 + 100 * (1.5 + 0.25), 7 * i % 4]
     np.testing.assert_array_equal(out, np.stack(columns, 1))
+
+
+def test_designators_of_elements_are_refused_by_name_for_cuda() -> None:
+    with pytest.raises(ShaderError, match=r":1:23: designators of array elements are not supported for CUDA"):
+        translate("constant int t[2] = { [1] = 2 };\nkernel void k(device int* o) { *o = t[1]; }", "cuda")
