@@ -127,8 +127,8 @@ def user_words(text: str) -> str:
     """A compiler's message in the words of the Metal source."""
     text = re.sub(r"\b(\w+?)(?:_own)?" + RENAMED_SUFFIX + r"\b", r"\1", text)
     text = re.sub(r"\bconst __global\b", "constant", text)
-    text = re.sub(r"__(?:private|generic)\b ?", "", text).replace("__global", "device").replace("__local", "threadgroup")
-    return text
+    text = re.sub(r"__(?:private|generic)\b ?", "", text)
+    return text.replace("__global", "device").replace("__local", "threadgroup")
 
 
 def shader_error(found: ShaderError | Diagnostic, source: str, filename: str) -> ShaderError:

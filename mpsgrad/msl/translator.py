@@ -28,7 +28,12 @@ from mpsgrad.msl.overloads import Overloads, Piece
 from mpsgrad.msl.parts import parts_of
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.reach import Reach
-from mpsgrad.msl.refusals import refuse_array_designators, refuse_function_pointers, refuse_pointers_in_buffers, refuse_unsupported
+from mpsgrad.msl.refusals import (
+    refuse_array_designators,
+    refuse_function_pointers,
+    refuse_pointers_in_buffers,
+    refuse_unsupported,
+)
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.strings import move_strings
