@@ -153,6 +153,8 @@ class CUDABackend(Backend):
         lines = []
         if launch != "whole":
             lines.append("#define ANY_GRID_MTL\n")
+            if "thread_elements" in members:
+                lines.append("#define ELEMENTS_KEPT_MTL\n")
         for width in (2, 3, 4):
             lines.append(f"#define SWIZZLES_{width}_MTL {swizzles(members, width, 'vec_mtl<T, {}>', 'T')}\n")
         functions = [_vector_function(name) for name in sorted(library_names)]

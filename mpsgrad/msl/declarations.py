@@ -739,6 +739,9 @@ def declares_variable(tokens: Sequence[Token], index: int) -> bool:
     """Whether the address space at ``index`` belongs to a variable itself, not to what a pointer points to."""
     position = index + 1
     while position < len(tokens) and tokens[position].text not in (";", "=", "[", ",", "*", "&", "(", ")", "{"):
+        if tokens[position].text in ("__attribute__", "alignas") and _text(tokens, position + 1) == "(":
+            position = matching(tokens, position + 1) + 1
+            continue
         if tokens[position].text == "<" and tokens[position - 1].kind == IDENTIFIER:
             close = matching_angle(tokens, position)
             if close is None:

@@ -87,6 +87,17 @@ def _qualifiers(tokens: Sequence[Token], index: int) -> list[Token]:
     return list(tokens[index:end])
 
 
+def _may_take_addresses(program: Program, name: str) -> bool:
+    """Whether a function called ``name`` is a member, or has parameters that are no values."""
+    tokens = program.tokens
+    if any(tokens[opening - 1].text == name for _, _, opening, _ in program.member_heads):
+        return True
+    heads = [opening for _, opening, _ in program.function_heads if tokens[opening - 1].text == name]
+    return not heads or any(
+        token.text in ("*", "&", "&&", "[") for at in heads for token in tokens[at : matching(tokens, at)]
+    )
+
+
 def _body(tokens: Sequence[Token], opening: int) -> int:
     """The index behind the parameters that begin at ``opening`` and their qualifiers."""
     behind = matching(tokens, opening) + 1
@@ -125,6 +136,6 @@ def _only_computes(program: Program, start: int, end: int) -> bool:
         if text == "&" and tokens[index - 1].kind not in (IDENTIFIER, NUMBER) and tokens[index - 1].text not in ")]":
             return False
         is_call = tokens[index].kind == IDENTIFIER and tokens[index + 1].text in ("(", "<")
-        if is_call and text in program.functions and built_in(text) is None:
+        if is_call and text in program.functions and built_in(text) is None and _may_take_addresses(program, text):
             return False
     return True

@@ -77,10 +77,18 @@ public:
         return s;
     }
 };
-kernel void matrices(device float* out [[buffer(0)]], uint lane [[thread_index_in_simdgroup]]) {
+kernel void matrices(device float* out [[buffer(0)]], const device float* given [[buffer(1)]],
+                     uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup __attribute__((aligned(16))) float last[1];
     Matrices m;
     m.scale(lane);
-    out[lane] = m.sum();
+    simdgroup_float8x8 loaded, product(0.0f);
+    simdgroup_load(loaded, given, 8);
+    simdgroup_multiply_accumulate(product, loaded, simdgroup_float8x8(1.0f), product);
+    if (lane == 31) last[0] = 1000;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (lane % 3 == 0) return;
+    out[lane] = m.sum() + product.thread_elements()[0] + last[0];
 }
 """
 
@@ -89,6 +97,7 @@ def test_programs_that_other_compilers_wrote() -> None:
     assert [str(found) for found in lint(SOURCE) if found.severity == "error"] == []
     translated = translate(SOURCE, "cuda", launch="box", function_constants={"has_offsets": False})
     compile_for_cuda(translated.source, "generated.metal")
+    assert "__shared__ __attribute__((aligned(16))) float last[1]" in translated.source
     storage = np.zeros(4 + 4 * 5, np.float32)
     storage[4:] = np.arange(20)
     rows = np.zeros(5, np.dtype([("scale", "f2"), ("codes", "u1", 6)]))
@@ -107,10 +116,11 @@ def test_programs_that_other_compilers_wrote() -> None:
         kernel(5, storage[:4].copy(), out, rows, offsets)
 
 
-def test_members_reach_the_elements_of_matrices() -> None:
-    out = np.zeros(32, np.float32)
-    mg.compile(SOURCE, function_constants={"has_offsets": True}).function("matrices")(32, out)
-    np.testing.assert_array_equal(out, 5 * np.arange(32))
+def test_some_threads_ask_for_the_elements_of_matrices() -> None:
+    out, given, lane = np.zeros(32, np.float32), np.arange(64, dtype=np.float32), np.arange(32)
+    mg.compile(SOURCE, function_constants={"has_offsets": True}).function("matrices")(32, out, given)
+    row, column = (lane >> 4 & 1) * 4 + (lane >> 1 & 3), (lane >> 3 & 1) * 4 + (lane & 1) * 2
+    np.testing.assert_array_equal(out, np.where(lane % 3, 5 * lane + 8 * row + column + 1000, 0))
 
 
 CLASSES = """

@@ -3,7 +3,8 @@
 // A matrix is held in the layouts of the mma instructions: in rows (lane l has row l / 4, columns l % 4 * 2 and the next),
 // which the left factor and the sum need, or in columns (the transpose of that), which the right factor needs; each is
 // made of the other when it is first asked for. thread_elements() gives the layout of Apple's GPUs. Which of them exist is
-// known to the compiler once everything is inlined.
+// known to the compiler once everything is inlined. With ELEMENTS_KEPT_MTL that layout always exists: a program may ask for
+// it where some threads do not come.
 //@ simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_load simdgroup_store simdgroup_multiply_accumulate simdgroup_multiply make_filled_simdgroup_matrix simdgroup_multiply_accumulate_16x8x16 simdgroup_load_left_16x16 simdgroup_load_right_16x16 : simd_shuffle construct construct_one fma
 #define MATRIX_FUNCTION_MTL __forceinline__
 template <typename T> struct pair_mtl {
@@ -45,34 +46,53 @@ template <typename T, int C, int R> struct simdgroup_matrix {
   MATRIX_FUNCTION_MTL explicit simdgroup_matrix(T diagonal) {
     uint lane = lane_index_mtl(), row = lane >> 2, column = (lane & 3) * 2;
     rows_mtl = pair_mtl<T>(row == column ? diagonal : (T)0, row == column + 1 ? diagonal : (T)0);
+    keep_elements_mtl();
   }
-  MATRIX_FUNCTION_MTL void set_rows_mtl(pair_mtl<T> pair) { rows_mtl = pair; has_rows_mtl = true; has_columns_mtl = false; }
-  MATRIX_FUNCTION_MTL void set_columns_mtl(pair_mtl<T> pair) { columns_mtl = pair; has_rows_mtl = false; has_columns_mtl = true; }
-  MATRIX_FUNCTION_MTL pair_mtl<T> in_rows_mtl() const {
-    if (!has_rows_mtl) {
-      rows_mtl = has_columns_mtl ? transpose_pair_mtl(columns_mtl) : apple_to_rows_mtl(pair_mtl<T>(elements_mtl.x, elements_mtl.y));
-      has_rows_mtl = true;
-    }
-    return rows_mtl;
+  MATRIX_FUNCTION_MTL void set_rows_mtl(pair_mtl<T> pair) { rows_mtl = pair; has_rows_mtl = true; has_columns_mtl = false; keep_elements_mtl(); }
+  MATRIX_FUNCTION_MTL void set_columns_mtl(pair_mtl<T> pair) { columns_mtl = pair; has_rows_mtl = false; has_columns_mtl = true; keep_elements_mtl(); }
+  MATRIX_FUNCTION_MTL void convert_to_elements_mtl() const {
+    pair_mtl<T> pair = rows_to_apple_mtl(in_rows_mtl());
+    elements_mtl.x = pair.first();
+    elements_mtl.y = pair.second();
   }
-  MATRIX_FUNCTION_MTL pair_mtl<T> in_columns_mtl() const {
-    if (!has_columns_mtl) {
-      columns_mtl = transpose_pair_mtl(in_rows_mtl());
-      has_columns_mtl = true;
-    }
-    return columns_mtl;
+#ifdef ELEMENTS_KEPT_MTL
+  MATRIX_FUNCTION_MTL void keep_elements_mtl() const { convert_to_elements_mtl(); }
+  // Elements may have been written by some threads only.
+  static MATRIX_FUNCTION_MTL bool lacks_mtl(bool exists) { return __any_sync(0xffffffffu, !exists); }
+  MATRIX_FUNCTION_MTL bool makes_rows_of_columns_mtl() const { return __all_sync(0xffffffffu, has_columns_mtl); }
+  MATRIX_FUNCTION_MTL const vec_mtl<T, 2> &thread_elements() const { return elements_mtl; }
+  MATRIX_FUNCTION_MTL vec_mtl<T, 2> &thread_elements() {
+    has_rows_mtl = has_columns_mtl = false;
+    return elements_mtl;
   }
+#else
+  MATRIX_FUNCTION_MTL void keep_elements_mtl() const {}
+  static MATRIX_FUNCTION_MTL bool lacks_mtl(bool exists) { return !exists; }
+  MATRIX_FUNCTION_MTL bool makes_rows_of_columns_mtl() const { return has_columns_mtl; }
   MATRIX_FUNCTION_MTL const vec_mtl<T, 2> &thread_elements() const {
     if (has_rows_mtl || has_columns_mtl) {
-      pair_mtl<T> pair = rows_to_apple_mtl(in_rows_mtl());
-      elements_mtl.x = pair.first();
-      elements_mtl.y = pair.second();
+      convert_to_elements_mtl();
       has_rows_mtl = has_columns_mtl = false;
     }
     return elements_mtl;
   }
   MATRIX_FUNCTION_MTL vec_mtl<T, 2> &thread_elements() {
     return const_cast<vec_mtl<T, 2> &>(static_cast<const simdgroup_matrix &>(*this).thread_elements());
+  }
+#endif
+  MATRIX_FUNCTION_MTL pair_mtl<T> in_rows_mtl() const {
+    if (lacks_mtl(has_rows_mtl)) {
+      rows_mtl = makes_rows_of_columns_mtl() ? transpose_pair_mtl(columns_mtl) : apple_to_rows_mtl(pair_mtl<T>(elements_mtl.x, elements_mtl.y));
+      has_rows_mtl = true;
+    }
+    return rows_mtl;
+  }
+  MATRIX_FUNCTION_MTL pair_mtl<T> in_columns_mtl() const {
+    if (lacks_mtl(has_columns_mtl)) {
+      columns_mtl = transpose_pair_mtl(in_rows_mtl());
+      has_columns_mtl = true;
+    }
+    return columns_mtl;
   }
 };
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
