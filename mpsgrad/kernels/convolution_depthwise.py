@@ -8,8 +8,9 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_gather import AXIS, Axis, Gather, Layout
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
-from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
+from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
+from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 THREADS = 128
@@ -109,9 +110,16 @@ def plan_weights(
     splits = max(1, min(wanted, pixels // (FEWEST_CHUNKS * chunk)))
     pixels_per_split = max(ceiling_divide(pixels, splits), 1)
     splits = max(ceiling_divide(pixels, pixels_per_split), 1)
-    weights = channels * taps
-    split_stride = weights + channels
-    parameters = WEIGHTS_PARAMETERS.pack(
+    return plan_of_splits(
+        FAMILY,
+        f"convolution_gradient_weights_depthwise_by_{width}",
+        blocks * tap_groups * splits,
+        WEIGHTS_PARAMETERS,
+        splits=splits,
+        weights=channels * taps,
+        outputs=channels,
+        replicates=replicates,
+        accumulates=accumulates,
         gradient=gradient,
         source=source,
         window=window,
@@ -124,18 +132,4 @@ def plan_weights(
         chunk_n=chunk // max(image_width, 1) // max(image_height, 1),
         pixels=pixels,
         pixels_per_split=pixels_per_split,
-        splits=splits,
-        split_stride=split_stride,
-        weights=weights,
-        replicates=int(replicates),
-        accumulates=int(accumulates and splits == 1),
-    )
-    return WeightsPlan(
-        FAMILY,
-        f"convolution_gradient_weights_depthwise_by_{width}",
-        blocks * tap_groups * splits,
-        parameters,
-        splits,
-        split_stride,
-        SUM_PARAMETERS.pack(weights=weights, splits=splits, split_stride=split_stride, accumulates=int(accumulates)),
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_depthwise_of_eights as depthwise
 from mpsgrad.kernels import convolution_gather as gather
 from mpsgrad.kernels import convolution_packing as packing
@@ -17,7 +18,8 @@ from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
 from mpsgrad.kernels import convolution_winograd as winograd
 from mpsgrad.kernels.convolution_gather import Layout
-from mpsgrad.kernels.convolution_packing import PackedWeights
+from mpsgrad.kernels.convolution_packing import LANES, PackedWeights
+from mpsgrad.kernels.format_conversion import add_conversion
 from mpsgrad.tunables import tunables
 
 
@@ -72,6 +74,29 @@ class Weights:
     packs_all: bool = False
 
 
+def _computes_in_float(device: Device, numbers: Weights) -> bool:
+    """Whether half images are copied into float32 ones, so that no number is converted twice."""
+    by_eights = numbers.algorithm is Algorithm.SIMDGROUPS and tunables(device.tuning).convolution_by_eights
+    return numbers.metal_type == "half" and bool(by_eights)
+
+
+def _float_images(command_buffer: CommandBuffer, *parts: ImagePart) -> list[ImagePart]:
+    """Float32 images with the extents of ``parts``, in the workspace of the command buffer."""
+    layouts, start = [], 0
+    for part in parts:
+        *_, width, height, channels, images = part.layout
+        row = width * channels
+        layouts.append((start, channels, row, height * row, width, height, channels, images))
+        start += ceiling_divide(part.size, LANES) * LANES
+    workspace = command_buffer.workspace(4 * start)
+    return [ImagePart(workspace, layout) for layout in layouts]
+
+
+def _add_conversion(command_buffer: CommandBuffer, metal_type: str, source: ImagePart, destination: ImagePart) -> None:
+    of_images = (source.buffer, source.layout), (destination.buffer, destination.layout)
+    add_conversion(command_buffer, metal_type, *of_images)
+
+
 def _reaches_outside(window: Layout, result: Layout, first_pixel: Layout, size: Layout) -> bool:
     """Whether a window of a pixel of ``result`` reads outside a source of ``size``."""
     for axis, count, first, extent in zip(gather.window_axes(window), result[4:6], first_pixel, size, strict=True):
@@ -105,6 +130,13 @@ def _add_gather(
     replicates: bool,
 ) -> None:
     device = command_buffer.device
+    if _computes_in_float(device, numbers):
+        float_source, result = _float_images(command_buffer, source, destination)
+        in_float = replace(numbers, metal_type="float")
+        _add_conversion(command_buffer, "half", source, float_source)
+        _add_gather(command_buffer, in_float, float_source, result, is_gradient=is_gradient, replicates=replicates)
+        _add_conversion(command_buffer, "float", result, destination)
+        return
     geometry = is_gradient, source.layout, destination.layout, numbers.window, numbers.groups, replicates
     plan: gather.Plan | None = None
     if numbers.algorithm is Algorithm.TILES:
@@ -205,6 +237,12 @@ def add_gradient_weights(
 ) -> None:
     """Adds the gradients for weights and biases, written to ``for_weights`` and ``for_biases`` or added to them."""
     device = command_buffer.device
+    if _computes_in_float(device, numbers):
+        halves = gradient, source
+        gradient, source = _float_images(command_buffer, *halves)
+        _add_conversion(command_buffer, "half", halves[0], gradient)
+        _add_conversion(command_buffer, "half", halves[1], source)
+        numbers = replace(numbers, metal_type="float")
     replicates = numbers.clamps and _reaches_outside(numbers.window, gradient.layout, (0, 0), source.layout[4:6])
     geometry = gradient.layout, source.layout, numbers.window, numbers.groups, replicates, accumulates
     plan: weights_gradient.Plan | None = None

@@ -150,7 +150,7 @@ def plan_weights(
     # Partial sums are no more than the images.
     row_values = gradient[4] * outputs + source[4] * channels
     rows_per_split = max(rows_per_split, ceiling_divide(outputs * (values + 1), max(row_values, 1)), 1)
-    return convolution_weights_gradient.plan_of_splits(
+    return convolution_weights_gradient.plan_of_rows(
         FAMILY,
         "convolution_gradient_weights_patches",
         gradient,

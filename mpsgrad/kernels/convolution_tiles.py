@@ -12,9 +12,10 @@ from mpsgrad.kernels import convolution_depthwise
 from mpsgrad.kernels.convolution_gather import AXIS, Gather, Layout, as_long_pixels, gather, is_fully_connected
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
-from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, half_packing
+from mpsgrad.kernels.convolution_packing import half_packing
 from mpsgrad.kernels.convolution_tile import Tile, all_tiles, fits_every_gpu, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
+from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
 from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.pointwise import values_of_vector
 from mpsgrad.shader import DEVICE_FAMILIES, ParameterStruct, ShaderFamily
@@ -326,8 +327,17 @@ def _plan_of_weights(
     splits_per_part = ceiling_divide(pixels, pixels_per_split)
     splits = parts * splits_per_part
     row_tiles, column_tiles = counts(tile)
-    split_stride = weights + gradient[6]
-    parameters = WEIGHTS_PARAMETERS.pack(
+    return plan_of_splits(
+        FAMILIES["weights", metal_type, tile],
+        f"convolution_gradient_weights_{_TEMPLATES['weights', metal_type].removeprefix('convolution_weights_')}"
+        f"_{tile.name}_by_{row_width}_{column_width}",
+        row_tiles * column_tiles * groups * splits,
+        WEIGHTS_PARAMETERS,
+        splits=splits,
+        weights=weights,
+        outputs=gradient[6],
+        replicates=replicates,
+        accumulates=accumulates,
         gradient=gradient,
         source=source,
         window=window,
@@ -342,19 +352,4 @@ def _plan_of_weights(
         pixels_per_part=pixels,
         pixels_per_split=pixels_per_split,
         splits_per_part=splits_per_part,
-        splits=splits,
-        split_stride=split_stride,
-        weights=weights,
-        replicates=int(replicates),
-        accumulates=int(accumulates and splits == 1),
-    )
-    return WeightsPlan(
-        FAMILIES["weights", metal_type, tile],
-        f"convolution_gradient_weights_{_TEMPLATES['weights', metal_type].removeprefix('convolution_weights_')}"
-        f"_{tile.name}_by_{row_width}_{column_width}",
-        row_tiles * column_tiles * groups * splits,
-        parameters,
-        splits,
-        split_stride,
-        SUM_PARAMETERS.pack(weights=weights, splits=splits, split_stride=split_stride, accumulates=int(accumulates)),
     )

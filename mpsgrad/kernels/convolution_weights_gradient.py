@@ -19,6 +19,8 @@ SPLIT_BYTES = 800_000
 
 EIGHTS_CHANNELS, EIGHTS_OUTPUTS, EIGHTS_PIXELS, EIGHTS_RUNS = 16, 6, 112, 16
 """Of a thread that works on eights of channels: what it owns at a time, and how many pixels in how many rows."""
+SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
+"""The same where it owns a single eight of channels."""
 EIGHTS_THREADS_WANTED = 256
 """So many keep every core busy; more splits would only make more partial sums."""
 
@@ -51,6 +53,7 @@ FAMILY = ShaderFamily(
         "rows": ROWS,
         "depthwise_taps": DEPTHWISE_TAPS,
         "eight_outputs": EIGHTS_OUTPUTS,
+        "single_outputs": SINGLE_OUTPUTS,
         "eight_pixels": EIGHTS_PIXELS,
         "eight_runs": EIGHTS_RUNS,
     },
@@ -116,12 +119,13 @@ def plan(
     elif (
         numbers.convolution_by_eights
         and metal_type == "float"
-        and groups == 1
-        and min(channels, outputs) >= EIGHTS_CHANNELS
+        and source[6] >= EIGHTS_CHANNELS
         and not replicates
     ):
         kernel, threads_wanted, result_channels = "dense_of_eights", EIGHTS_THREADS_WANTED, EIGHTS_CHANNELS
-        row_tiles, lane_tiles = 1, ceiling_divide(channels, EIGHTS_CHANNELS)
+        is_single = channels <= SINGLE_EIGHT or outputs < SINGLE_OUTPUTS
+        row_tiles = SINGLE_EIGHT if is_single else EIGHTS_CHANNELS
+        lane_tiles = ceiling_divide(source[6], row_tiles)
         weight_tiles = taps * lane_tiles
     else:
         kernel = "dense"
@@ -137,7 +141,7 @@ def plan(
     if threads_wanted is not None:
         splits_wanted = ceiling_divide(threads_wanted, weight_tiles)
         rows_per_split = max(rows_per_split, ceiling_divide(image_rows, splits_wanted))
-    return plan_of_splits(
+    return plan_of_rows(
         FAMILY,
         f"convolution_gradient_weights_{kernel}",
         gradient,
@@ -155,7 +159,7 @@ def plan(
     )
 
 
-def plan_of_splits(
+def plan_of_rows(
     family: ShaderFamily,
     kernel: str,
     gradient: Layout,
@@ -171,16 +175,44 @@ def plan_of_splits(
 ) -> Plan:
     """The dispatch of a kernel that takes ``PARAMETERS``, ``others`` being fields of these, and has ``tiles`` for each
     split of the gradient image's rows."""
-    outputs = gradient[6]
-    weights = outputs * window[0] * window[1] * channels
-    splits, split_stride = max(ceiling_divide(gradient[5] * gradient[7], rows_per_split), 1), weights + outputs
-    parameters = PARAMETERS.pack(
+    splits = max(ceiling_divide(gradient[5] * gradient[7], rows_per_split), 1)
+    return plan_of_splits(
+        family,
+        kernel,
+        splits * tiles,
+        PARAMETERS,
+        splits=splits,
+        weights=gradient[6] * window[0] * window[1] * channels,
+        outputs=gradient[6],
+        replicates=replicates,
+        accumulates=accumulates,
         gradient=gradient,
         source=source,
         window=window,
         channels=channels,
         tiles=tiles,
         rows_per_split=rows_per_split,
+        **others,
+    )
+
+
+def plan_of_splits(
+    family: ShaderFamily,
+    kernel: str,
+    threadgroups: int,
+    struct: ParameterStruct,
+    *,
+    splits: int,
+    weights: int,
+    outputs: int,
+    replicates: bool,
+    accumulates: bool,
+    **others: int | Layout,
+) -> Plan:
+    """The dispatch of a kernel that takes ``struct``, with ``others`` among its fields, and writes ``splits`` sums of
+    ``weights`` and ``outputs`` biases."""
+    split_stride = weights + outputs
+    parameters = struct.pack(
         splits=splits,
         split_stride=split_stride,
         weights=weights,
@@ -188,15 +220,10 @@ def plan_of_splits(
         accumulates=int(accumulates and splits == 1),
         **others,
     )
-    return Plan(
-        family,
-        kernel,
-        splits * tiles,
-        parameters,
-        splits,
-        split_stride,
-        SUM_PARAMETERS.pack(weights=weights, splits=splits, split_stride=split_stride, accumulates=int(accumulates)),
+    sum_parameters = SUM_PARAMETERS.pack(
+        weights=weights, splits=splits, split_stride=split_stride, accumulates=int(accumulates)
     )
+    return Plan(family, kernel, threadgroups, parameters, splits, split_stride, sum_parameters)
 
 
 def _groups_in_rows(groups: int, group_outputs: int) -> int:
