@@ -36,6 +36,8 @@ SINGLE_EIGHTS_COST = 1.15
 
 UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
+FILLED_LANES = (SINGLE_EIGHT, EIGHTS_CHANNELS, 3 * EIGHTS_CHANNELS)
+"""So many that few channels may fill, those of neighbouring pixels side by side: 48 are 4 x 4 pixels of three."""
 
 AXIS = ParameterStruct(
     "GatherAxis",
@@ -199,7 +201,8 @@ class Gather:
     def products_per_pixel(self, width: int) -> float:
         """For a pixel of the destination, also of lanes without a channel, where ``width`` lanes go together."""
         lanes = self.groups * ceiling_divide(self.lanes, width) * width
-        return self.x.taps * self.y.taps * self.channels * lanes / (self.x.fold * self.y.fold)
+        taps = self.x.taps * self.y.taps / (self.x.tap_step * self.y.tap_step)
+        return taps * self.channels * lanes / (self.x.fold * self.y.fold)
 
 
 @dataclass(frozen=True)
@@ -518,11 +521,15 @@ def plan(
 
 
 def _gather_by_eights(*geometry: Any, packs_all: bool) -> tuple[int, Gather]:
-    """How many channels a thread takes at a time, and the gather for that."""
-    double = gather(*geometry, packs_all=packs_all, lanes=EIGHTS_CHANNELS)
-    if double.packing is None:
-        return EIGHTS_CHANNELS, double
-    single = gather(*geometry, packs_all=packs_all, lanes=SINGLE_EIGHT)
-    if SINGLE_EIGHTS_COST * single.products_per_pixel(SINGLE_EIGHT) < double.products_per_pixel(EIGHTS_CHANNELS):
-        return SINGLE_EIGHT, single
-    return EIGHTS_CHANNELS, double
+    """How many channels a thread takes at a time, and the gather with the fewest products for that."""
+    found = gather(*geometry, packs_all=packs_all, lanes=EIGHTS_CHANNELS)
+    if found.packing is None:
+        return EIGHTS_CHANNELS, found
+    width, fewest = EIGHTS_CHANNELS, found.products_per_pixel(EIGHTS_CHANNELS)
+    for lanes in FILLED_LANES:
+        gathered = gather(*geometry, packs_all=packs_all, lanes=lanes)
+        for together, cost in ((EIGHTS_CHANNELS, 1.0), (SINGLE_EIGHT, SINGLE_EIGHTS_COST)):
+            products = cost * gathered.products_per_pixel(together)
+            if products < fewest:
+                width, found, fewest = together, gathered, products
+    return width, found

@@ -21,6 +21,10 @@ EIGHTS_CHANNELS, EIGHTS_OUTPUTS, EIGHTS_PIXELS, EIGHTS_RUNS = 16, 6, 112, 16
 """Of a thread that works on eights of channels: what it owns at a time, and how many pixels in how many rows."""
 SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
 """The same where it owns a single eight of channels."""
+FEW_OUTPUTS = 4
+"""So many output channels at a time where there are fewer than ``SINGLE_OUTPUTS``."""
+PIXELS_AHEAD = 16
+"""So far ahead a core fetches what it will copy: lines that lie a pixel apart it does not foresee."""
 EIGHTS_THREADS_WANTED = 256
 """So many keep every core busy; more splits would only make more partial sums."""
 
@@ -54,6 +58,8 @@ FAMILY = ShaderFamily(
         "depthwise_taps": DEPTHWISE_TAPS,
         "eight_outputs": EIGHTS_OUTPUTS,
         "single_outputs": SINGLE_OUTPUTS,
+        "few_outputs": FEW_OUTPUTS,
+        "pixels_ahead": PIXELS_AHEAD,
         "eight_pixels": EIGHTS_PIXELS,
         "eight_runs": EIGHTS_RUNS,
     },
@@ -123,7 +129,7 @@ def plan(
         and not replicates
     ):
         kernel, threads_wanted, result_channels = "dense_of_eights", EIGHTS_THREADS_WANTED, EIGHTS_CHANNELS
-        is_single = channels <= SINGLE_EIGHT or outputs < SINGLE_OUTPUTS
+        is_single = channels <= SINGLE_EIGHT and outputs >= SINGLE_OUTPUTS
         row_tiles = SINGLE_EIGHT if is_single else EIGHTS_CHANNELS
         lane_tiles = ceiling_divide(source[6], row_tiles)
         weight_tiles = taps * lane_tiles
