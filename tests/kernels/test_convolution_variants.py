@@ -86,6 +86,7 @@ VARIANTS = [
     ("pointwise_stride", ((5, 7), 20, 33, SINGLE), {"stride": (2, 2)}, "dense", "dense", "dense"),
     ("to_few", ((8, 9), 20, 3, (3, 3)), {"padding": (1, 1)}, "fold", "dense", "dense"),
     ("from_few", ((13, 14), 3, 33, (5, 5)), {"stride": (2, 2), "padding": (2, 2)}, "dense", "fold", "few"),
+    ("from_two_by_strides", ((17, 18), 2, 33, (9, 8)), {"stride": (4, 4), "padding": (2, 1)}, "dense", "fold", "few"),
     ("from_one", ((12, 12), 1, 20, (5, 5)), {}, "dense", "fold", "few"),
     ("groups", ((7, 9), 24, 12, (3, 3)), {"groups": 6, "padding": (1, 1)}, "fold", "fold", "dense"),
     ("pointwise_groups", ((5, 5), 24, 30, SINGLE), {"groups": 6}, "dense", "dense", "dense"),
