@@ -20,7 +20,7 @@ THREADS = 256
 DEPTHWISE_PIXELS = 4
 DEPTHWISE_BLOCKS = 2
 ROW_OUTPUTS, ROW_IMAGES = 4, 3
-ROW_CHANNELS = 1024
+ROW_CHANNELS, GRADIENT_ROW_CHANNELS = 1024, 256
 """Whose weights a thread that works on eights has at hand."""
 TILES_PER_SIMDGROUP = 8
 SIMDGROUPS_WANTED = 64
@@ -94,6 +94,7 @@ FAMILY = ShaderFamily(
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
         "row_channels": ROW_CHANNELS,
+        "gradient_row_channels": GRADIENT_ROW_CHANNELS,
     },
     measured=lambda numbers: {
         "pixels": numbers.convolution_pixels_per_tile,

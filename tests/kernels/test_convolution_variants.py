@@ -104,7 +104,7 @@ VARIANTS = [
     ),
     ("depthwise_below", ((3, 3), 5, 5, (3, 3)), {"groups": 5, "padding": (1, 1)}, *["depthwise"] * 3),
     ("fully_connected", ((2, 3), 20, 37, (2, 3)), {"images": 9}, "point", "point", "dense"),
-    ("fully_connected_long", ((7, 6), 26, 37, (7, 6)), {"images": 10}, "rows", "point_unpacked", "dense"),
+    ("fully_connected_long", ((7, 6), 26, 261, (7, 6)), {"images": 10}, "rows", "point_unpacked", "dense"),
     ("fully_connected_512", ((1, 1), 512, 3, SINGLE), {"images": 4}, "rows", "point_unpacked", "dense"),
     ("replicated", ((6, 7), 18, 33, (3, 3)), {"padding": (2, 3), "edge": "clamp"}, "dense", "replicated", "dense"),
     (
