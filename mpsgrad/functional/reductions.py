@@ -44,9 +44,10 @@ def weighted_reduction(
 ) -> np.ndarray:
     """``sum_c x[c] w[c]`` of each pixel, divided by the number of channels for a ``mean``, or of weights that are not 0
     (``ReduceFeatureChannelsAndWeightsSum``, ``ReduceFeatureChannelsAndWeightsMean``)."""
+    kernel = _weighted_reduction(mean, by_non_zero_weights)
+    images = image_of("source", source), image_of("weights", weights)
     with CommandBuffer() as commands:
-        images = image_of("source", source), image_of("weights", weights)
-        result = _weighted_reduction(mean, by_non_zero_weights).encode(commands, *images)
+        result = kernel.encode(commands, *images)
     return array_like(result, source)
 
 
@@ -55,9 +56,9 @@ def weighted_reduction_gradient(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The gradients for source and weights (``ReduceFeatureChannelsAndWeightsGradient``); ``by_non_zero_weights`` there
     is none for the weights."""
+    forward, of_weights = _weighted_reduction(mean, by_non_zero_weights), None
     x, w = image_of("source", source), image_of("weights", weights)
     incoming = image_of("source_gradient", source_gradient)
-    forward, of_weights = _weighted_reduction(mean, by_non_zero_weights), None
     state = forward.result_state(x, w, destination_image=Image(forward.destination_image_descriptor([x, w])))
     with CommandBuffer() as commands:
         of_source = ReduceFeatureChannelsAndWeightsGradient().encode(commands, incoming, w, state)

@@ -82,7 +82,7 @@ VARIANTS = [
     ("window_above_image", ((2, 3), 17, 33, (5, 7)), {"padding": (3, 4)}, "dense", "dense", "dense"),
     ("pointwise", ((5, 7), 33, 40, SINGLE), {}, "point", "point", "dense"),
     ("pointwise_to_few", ((5, 7), 33, 3, SINGLE), {}, "point", "point", "dense"),
-    ("to_few_of_groups", ((8, 9), 20, 6, (3, 3)), {"groups": 2, "padding": (1, 1)}, "fold", "dense", "dense"),
+    ("to_few_of_groups", ((8, 9), 34, 6, (3, 3)), {"groups": 2, "padding": (1, 1)}, "fold", "dense", "dense"),
     ("pointwise_stride", ((5, 7), 20, 33, SINGLE), {"stride": (2, 2)}, "dense", "dense", "dense"),
     ("to_few", ((8, 9), 20, 3, (3, 3)), {"padding": (1, 1)}, "fold", "dense", "dense"),
     ("from_few", ((13, 14), 3, 33, (5, 5)), {"stride": (2, 2), "padding": (2, 2)}, "dense", "fold", "few"),

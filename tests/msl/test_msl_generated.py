@@ -95,27 +95,37 @@ kernel void matrices(device float* out [[buffer(0)]], const device float* given 
 """
 
 
+def arguments_of_k() -> tuple[np.ndarray, ...]:
+    """storage, out, rows and offsets of the kernel ``k``."""
+    storage = np.zeros(4 + 4 * 5, np.float32)
+    storage[4:] = np.arange(20)
+    rows = np.zeros(5, np.dtype([("scale", "f2"), ("codes", "u1", 6)]))
+    rows["codes"] = np.arange(30).reshape(5, 6)
+    return storage, np.zeros(5, np.float32), rows, np.arange(5, dtype=np.float32)
+
+
 def test_programs_that_other_compilers_wrote() -> None:
     assert [str(found) for found in lint(SOURCE) if found.severity == "error"] == []
     translated = translate(SOURCE, "cuda", launch="box", function_constants={"has_offsets": False})
     compile_for_cuda(translated.source, "generated.metal")
     assert re.search(r"__shared__\s+__attribute__\(\(aligned\(16\)\)\) float last\[1\]", translated.source)
-    storage = np.zeros(4 + 4 * 5, np.float32)
-    storage[4:] = np.arange(20)
-    rows = np.zeros(5, np.dtype([("scale", "f2"), ("codes", "u1", 6)]))
-    rows["codes"] = np.arange(30).reshape(5, 6)
-    out = np.zeros(5, np.float32)
-    offsets = np.arange(5, dtype=np.float32)
+    storage, out, rows, offsets = arguments_of_k()
     kernel = mg.compile(SOURCE, function_constants={"has_offsets": True}).function("k")
-    assert kernel.check(5, storage, out, rows, offsets, threadgroup=4, undefined=["out"]) == ()
     kernel(5, storage, out, rows, offsets, threadgroup=4)
     i = np.arange(5)
     expected = (np.arange(20).reshape(5, 4) * [1, 2, 4, 8]).sum(1) + np.where(i < 4, 6 * i + 3, 0) + 1000 * i + 20000
     np.testing.assert_array_equal(out, expected + 2 * i + 3 + 1 + offsets)
-    (found, *_) = kernel.check(5, storage, out[:4], rows, offsets, threadgroup=4)
-    assert found.name == "out-of-bounds" and "element 4 of 'out', which has 4 elements" in str(found)
     with pytest.raises(FormatError, match="has 16 bytes, but a Storage has 32"):
         kernel(5, storage[:4].copy(), out, rows, offsets)
+
+
+@pytest.mark.usefixtures("opencl_device")
+def test_checked_runs_of_programs_that_other_compilers_wrote() -> None:
+    storage, out, rows, offsets = arguments_of_k()
+    kernel = mg.compile(SOURCE, function_constants={"has_offsets": True}).function("k")
+    assert kernel.check(5, storage, out, rows, offsets, threadgroup=4, undefined=["out"]) == ()
+    (found, *_) = kernel.check(5, storage, out[:4], rows, offsets, threadgroup=4)
+    assert found.name == "out-of-bounds" and "element 4 of 'out', which has 4 elements" in str(found)
 
 
 def test_some_threads_ask_for_the_elements_of_matrices() -> None:
@@ -181,11 +191,16 @@ def test_classes_made_of_classes() -> None:
     compile_for_cuda(translate(CLASSES, "cuda", launch="box").source, "classes.metal")
     x, gains, out = np.arange(40, dtype=np.float32), np.array([0.5, 0.25], np.float32), np.zeros((40, 6), np.float32)
     kernel = mg.compile(CLASSES).function("k")
-    assert kernel.check(40, out, x, gains) == ()
     kernel(40, out, x, gains)
     i = np.arange(40)
     columns = [12 * i + 100, i / 2, i / 2, i * 0 + 5, i * 0 + 1 + 100 * (1.5 + 0.25), 7 * i % 4]
     np.testing.assert_array_equal(out, np.stack(columns, 1))
+
+
+@pytest.mark.usefixtures("opencl_device")
+def test_checked_runs_of_classes_made_of_classes() -> None:
+    x, gains, out = np.arange(40, dtype=np.float32), np.array([0.5, 0.25], np.float32), np.zeros((40, 6), np.float32)
+    assert mg.compile(CLASSES).function("k").check(40, out, x, gains) == ()
 
 
 def test_designators_of_elements_are_refused_by_name_for_cuda() -> None:
