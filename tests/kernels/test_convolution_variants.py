@@ -79,7 +79,7 @@ VARIANTS = [
         "dense",
     ),
     ("dilated", ((9, 9), 20, 33, (3, 3)), {"dilation": (2, 3), "padding": (2, 3)}, "dense", "dense", "dense"),
-    ("window_above_image", ((2, 3), 17, 33, (5, 7)), {"padding": (3, 4)}, "dense", "dense", "dense"),
+    ("window_above_image", ((2, 3), 25, 33, (5, 7)), {"padding": (3, 4)}, "dense", "dense", "dense"),
     ("pointwise", ((5, 7), 33, 40, SINGLE), {}, "point", "point", "dense"),
     ("pointwise_to_few", ((5, 7), 33, 3, SINGLE), {}, "point", "point", "dense"),
     ("to_few_of_groups", ((8, 9), 34, 6, (3, 3)), {"groups": 2, "padding": (1, 1)}, "fold", "dense", "dense"),
