@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache as once
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ class ParameterStruct:
             else:
                 yield _METAL_TYPES[kind]
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype:
         """The NumPy dtype with the same layout as the Metal struct."""
         return np.dtype(

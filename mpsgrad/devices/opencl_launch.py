@@ -202,11 +202,15 @@ class OpenCLRecording(RecordedWork):
         events: list[pyopencl.Event] = []
         try:
             events += [self._enqueue(launch, [may_begin]) for launch in self._launches[:1]]
-            for position, call in enumerate(self._calls, 1):
-                status = enqueue(*call)
-                if status:
-                    error_name = cl.status_code.to_string(status)  # type: ignore[operator]
-                    raise refusal(self._functions[position], error_name)
+            if enqueue is None:
+                for position, launch in enumerate(self._launches[1:-1], 1):
+                    self._enqueue(launch)
+            else:
+                for position, call in enumerate(self._calls, 1):
+                    status = enqueue(*call)
+                    if status:
+                        error_name = cl.status_code.to_string(status)  # type: ignore[operator]
+                        raise refusal(self._functions[position], error_name)
             position = len(self._launches) - 1
             events += [self._enqueue(launch) for launch in self._launches[1:][-1:]]
         except cl.Error as error:
@@ -223,13 +227,16 @@ class OpenCLRecording(RecordedWork):
 
 
 @once
-def _entry_point() -> Callable[..., int]:
-    """``clEnqueueNDRangeKernel`` without what pyopencl does for each call, an eighth of it."""
+def _entry_point() -> Callable[..., int] | None:
+    """``clEnqueueNDRangeKernel`` without what pyopencl does for each call, an eighth of it; None if it is not found."""
     import pyopencl as cl
 
     # The loader is a library of its own on Windows only.
     library = "OpenCL.dll" if sys.platform == "win32" else cl._cl.__file__
-    return ctypes.PyDLL(library).clEnqueueNDRangeKernel
+    try:
+        return ctypes.PyDLL(library).clEnqueueNDRangeKernel
+    except (OSError, AttributeError):
+        return None
 
 
 def _call(

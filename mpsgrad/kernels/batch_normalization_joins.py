@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from mpsgrad.devices import Buffer, Device, Dispatch, Function
@@ -11,6 +13,19 @@ from mpsgrad.neighbouring_dispatches import join_when_adjacent
 
 MOST_ELEMENTS_IN_ONE = 8192
 """Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken."""
+_INTEGER = struct.Struct("=i")
+
+
+def _offset(*names: str) -> int:
+    """Where a parameter lies, in bytes."""
+    offset, dtype = 0, PARAMETERS.dtype
+    for name in names:
+        assert dtype.fields is not None
+        offset, dtype = offset + dtype.fields[name][1], dtype[name]
+    return offset
+
+
+_ROWS, _SOURCE_CHANNELS = _offset("rows"), _offset("source", "channels")
 
 
 def _statistics_and_coefficients(merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
@@ -50,19 +65,21 @@ def _both(first: Dispatch, second: Dispatch) -> Function | None:
 
 def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispatch | None:
     """One kernel for statistics of a small image and what it is then normalized to, or None."""
+    device = stream.buffers[0].device
+    kind = _kind(device, stream)
+    if kind is None or not _are_plain(device, statistics, merge):
+        return None
     source, *partial, parameters = statistics.buffers
     source_of_merge, *rest = merge.buffers
     *partial_of_merge, mean, variance, gamma, beta, table, parameters_of_merge, coefficients = rest
     source_of_stream, table_of_stream, destination, parameters_of_stream = stream.buffers
+    if not _is_small(parameters, coefficients):
+        return None
     if (
         (source_of_merge, source_of_stream, table_of_stream) != (source, source, table)
         or (parameters_of_merge, parameters_of_stream) != (parameters, coefficients)
         or partial_of_merge != partial
     ):
-        return None
-    device = source.device
-    kind = _kind(device, stream)
-    if kind is None or not _is_small(parameters, coefficients) or not _are_plain(device, statistics, merge):
         return None
     buffers = source, *partial, mean, variance, gamma, beta, table, destination, parameters, coefficients
     return Dispatch(FAMILIES_IN_ONE[kind].function(device, "normalize_in_one", "float"), 1, buffers)
@@ -70,23 +87,23 @@ def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) 
 
 def _gradient_in_one(sums: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispatch | None:
     """One kernel for the sums over a small gradient and the data gradient that takes them, or None."""
+    device = stream.buffers[0].device
+    kind = _kind(device, stream)
+    if kind is None or kind != _kind(device, sums) or not _are_plain(device, merge):
+        return None
     gradient, source, mean, variance, gamma, beta, *slopes_and_partial, parameters = sums.buffers
     *partial_of_merge, own_variance, gamma_gradient, beta_gradient, own_mean, own_gamma, own_beta = merge.buffers[:8]
     table, parameters_of_merge, coefficients = merge.buffers[8:]
     gradient_of_stream, source_of_stream, table_of_stream, destination, parameters_of_stream = stream.buffers
     numbers = mean, variance, gamma, beta
+    if not _is_small(parameters, coefficients):
+        return None
     if (
         (gradient_of_stream, source_of_stream, table_of_stream) != (gradient, source, table)
         or (own_mean, own_variance, own_gamma, own_beta) != numbers
         or partial_of_merge != slopes_and_partial
         or (parameters_of_merge, parameters_of_stream) != (parameters, coefficients)
     ):
-        return None
-    device = source.device
-    kind = _kind(device, stream)
-    if kind is None or kind != _kind(device, sums) or not _are_plain(device, merge):
-        return None
-    if not _is_small(parameters, coefficients):
         return None
     buffers = (
         *(gradient, source, *numbers, *partial_of_merge, gamma_gradient, beta_gradient, table, destination),
@@ -108,13 +125,21 @@ def _are_plain(device: Device, *dispatches: Dispatch) -> bool:
 
 def _is_small(sums: Buffer, stream: Buffer) -> bool:
     """Whether one thread does what has these parameters, for the sums and for what is streamed."""
+    # NumPy's names take too long to look up for images of any size.
+    if _number(sums, _ROWS) * _number(sums, _SOURCE_CHANNELS) > MOST_ELEMENTS_IN_ONE:
+        return False
     p, q = (np.frombuffer(np.asarray(buffer.memory), PARAMETERS.dtype, 1)[0] for buffer in (sums, stream))
     return (
         p["previous"] == p["tail"] == 0
         and p["channels"] == p["source"]["channels"] == q["channels"]
         and p["epsilon"] == q["epsilon"]
-        and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
+        and q["rows"] * q["source"]["channels"] <= MOST_ELEMENTS_IN_ONE
     )
+
+
+def _number(parameters: Buffer, offset: int) -> int:
+    assert parameters.memory is not None
+    return _INTEGER.unpack_from(parameters.memory.data, offset)[0]
 
 
 def join_normalization() -> None:

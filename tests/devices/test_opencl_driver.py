@@ -93,7 +93,13 @@ def chain(device: mg.Device) -> tuple[mg.CommandBuffer, mg.Image, mg.Image]:
     return commands, source, image
 
 
-def test_replays_are_of_all_launches_in_order(opencl_device: mg.Device) -> None:
+@pytest.mark.parametrize("finds_entry_point", [True, False])
+def test_replays_are_of_all_launches_in_order(
+    opencl_device: mg.Device, monkeypatch: pytest.MonkeyPatch, finds_entry_point: bool
+) -> None:
+    assert opencl_launch._entry_point() is not None
+    if not finds_entry_point:
+        monkeypatch.setattr(opencl_launch, "_entry_point", lambda: None)
     commands, source, result = chain(opencl_device)
     recording = commands.record()
     back = mg.CommandBuffer(opencl_device)
@@ -117,6 +123,7 @@ def test_a_replay_that_is_refused(opencl_device: mg.Device, monkeypatch: pytest.
 
     recording = chain(opencl_device)[0].record()
     enqueue, count = opencl_launch._entry_point(), 0
+    assert enqueue is not None
 
     def refuses_the_third(*arguments: Any) -> int:
         nonlocal count
