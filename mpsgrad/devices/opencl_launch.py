@@ -203,7 +203,7 @@ class OpenCLRecording(RecordedWork):
         try:
             events += [self._enqueue(launch, [may_begin]) for launch in self._launches[:1]]
             if enqueue is None:
-                for position, launch in enumerate(self._launches[1:-1], 1):
+                for position, launch in enumerate(self._launches[1:-1], 1):  # noqa: B007
                     self._enqueue(launch)
             else:
                 for position, call in enumerate(self._calls, 1):
