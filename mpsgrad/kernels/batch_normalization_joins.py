@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 
 from mpsgrad.devices import Buffer, Device, Dispatch, Function
@@ -13,19 +11,8 @@ from mpsgrad.neighbouring_dispatches import join_when_adjacent
 
 MOST_ELEMENTS_IN_ONE = 8192
 """Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken."""
-_INTEGER = struct.Struct("=i")
-
-
-def _offset(*names: str) -> int:
-    """Where a parameter lies, in bytes."""
-    offset, dtype = 0, PARAMETERS.dtype
-    for name in names:
-        assert dtype.fields is not None
-        offset, dtype = offset + dtype.fields[name][1], dtype[name]
-    return offset
-
-
-_ROWS, _SOURCE_CHANNELS = _offset("rows"), _offset("source", "channels")
+MOST_THREADGROUPS_IN_ONE = 16
+"""Into which such an image is divided. It is seen at once, where reading the parameters takes longer than a launch."""
 
 
 def _statistics_and_coefficients(merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
@@ -65,6 +52,8 @@ def _both(first: Dispatch, second: Dispatch) -> Function | None:
 
 def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispatch | None:
     """One kernel for statistics of a small image and what it is then normalized to, or None."""
+    if _is_divided(stream):
+        return None
     device = stream.buffers[0].device
     kind = _kind(device, stream)
     if kind is None or not _are_plain(device, statistics, merge):
@@ -87,6 +76,8 @@ def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) 
 
 def _gradient_in_one(sums: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispatch | None:
     """One kernel for the sums over a small gradient and the data gradient that takes them, or None."""
+    if _is_divided(stream):
+        return None
     device = stream.buffers[0].device
     kind = _kind(device, stream)
     if kind is None or kind != _kind(device, sums) or not _are_plain(device, merge):
@@ -113,6 +104,11 @@ def _gradient_in_one(sums: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispa
     return Dispatch(function, 1, buffers)
 
 
+def _is_divided(stream: Dispatch) -> bool:
+    """Whether its image is one that many threads share."""
+    return not (isinstance(stream.threadgroups, int) and stream.threadgroups <= MOST_THREADGROUPS_IN_ONE)
+
+
 def _kind(device: Device, dispatch: Dispatch) -> NeuronType | None:
     """The neuron that is part of the kernel, if one kernel may do all with it."""
     return next((kind for kind in FAMILIES_IN_ONE if FAMILIES[kind].dtype_of(dispatch.function, device)), None)
@@ -125,21 +121,13 @@ def _are_plain(device: Device, *dispatches: Dispatch) -> bool:
 
 def _is_small(sums: Buffer, stream: Buffer) -> bool:
     """Whether one thread does what has these parameters, for the sums and for what is streamed."""
-    # NumPy's names take too long to look up for images of any size.
-    if _number(sums, _ROWS) * _number(sums, _SOURCE_CHANNELS) > MOST_ELEMENTS_IN_ONE:
-        return False
     p, q = (np.frombuffer(np.asarray(buffer.memory), PARAMETERS.dtype, 1)[0] for buffer in (sums, stream))
     return (
         p["previous"] == p["tail"] == 0
         and p["channels"] == p["source"]["channels"] == q["channels"]
         and p["epsilon"] == q["epsilon"]
-        and q["rows"] * q["source"]["channels"] <= MOST_ELEMENTS_IN_ONE
+        and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
     )
-
-
-def _number(parameters: Buffer, offset: int) -> int:
-    assert parameters.memory is not None
-    return _INTEGER.unpack_from(parameters.memory.data, offset)[0]
 
 
 def join_normalization() -> None:
