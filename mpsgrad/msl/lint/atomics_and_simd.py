@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
@@ -61,25 +61,29 @@ def atomics_are_relaxed_integers(source: Source) -> Iterator[Found]:
 def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
     """Sees first arguments whose type is written out, and assignments to variables and elements."""
     expressions = expressions_of(source)
+    atomics = {
+        variable.place: variable.name
+        for variables in source.variables.values()
+        for variable in variables
+        if (variable.type.base if variable.type is not None else source.text(variable.place - 1)) in _ATOMICS
+        or variable.type is None
+        and variable.is_reference
+        and source.text(variable.place - 2) in _ATOMICS
+    }
     for index in source.calls(re.compile(r"atomic_\w+_explicit$")):
         ranges = source.arguments(index + 1)
         if not ranges or source.text(index) in source.declared_functions:
             continue
         kind = expressions.type_of(*ranges[0])
         name = source.text(index)
-        if kind is not None and kind.base in _ATOMICS and not kind.pointers:
+        is_object = kind is not None and kind.base in _ATOMICS and not kind.pointers
+        if is_object or kind is None and _is_element(source, atomics, *ranges[0]):
             message = f"no matching function for call to '{name}': its first argument is a pointer to an atomic object"
             yield source.tokens[index], message
         if kind is None or not kind.known or kind.base not in SIZES:
             continue
         message = f"no matching function for call to '{name}': '{kind}' is no pointer to an atomic type"
         yield source.tokens[index], message
-    atomics = {
-        variable.place: variable.name
-        for variables in source.variables.values()
-        for variable in variables
-        if (variable.type.base if variable.type is not None else source.text(variable.place - 1)) in _ATOMICS
-    }
     for index in source.places(*atomics.values()):
         token = source.tokens[index]
         variable = source.variable(token.text, index) if token.kind == IDENTIFIER and source.in_body(index) else None
@@ -102,8 +106,21 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
             yield token, f"no viable overloaded '{operator}': atomic objects are written by functions only"
         elif subscripts == (kind.pointers if kind is not None else len(variable.extents)):
             reads = operator in _OPERATORS or operator == ";" and source.text(index - 1) in ("=", "return", "*")
+            reads = reads and not (source.text(index - 1) == "=" and source.text(index - 3) == "&")
             if reads and source.text(index - 1) != "&" and "&" not in (source.text(index - 2), operator):
                 yield token, "invalid operand to expression: atomic objects are read by functions only"
+
+
+def _is_element(source: Source, atomics: Mapping[int, str], start: int, end: int) -> bool:
+    """Whether the expression in a range is an atomic variable, or an element of an array of them."""
+    variable = source.variable(source.text(start), start) if source.kind(start) == IDENTIFIER else None
+    if variable is None or variable.place not in atomics or variable.type is not None:
+        return False
+    subscripts, position = 0, start + 1
+    while position < end and source.text(position) == "[" and source.close(position) > 0:
+        position = source.close(position) + 1
+        subscripts += 1
+    return position == end and subscripts == len(variable.extents)
 
 
 _ATOMICS = ("atomic_int", "atomic_uint")
@@ -203,8 +220,7 @@ def _positions(source: Source, kernel: Kernel) -> frozenset[str]:
     names = {
         parameter.name
         for parameter in kernel.parameters
-        if parameter.attribute(*numbered)
-        and re.fullmatch(r"uint(?:16_t|32_t)?|ushort", parameter.type[-1].text)
+        if parameter.attribute(*numbered) and re.fullmatch(r"uint(?:16_t|32_t)?|ushort", parameter.type[-1].text)
     }
     for index in source.places("=", start=kernel.body_open, end=kernel.body_close):
         if source.text(index + 1) in names and source.text(index + 2) in (";", ","):

@@ -11,7 +11,7 @@ from mpsgrad.msl.analysis.source import Function, Source, element_of
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES
 from mpsgrad.msl.backend import floating_literal
 from mpsgrad.msl.declarations import Kernel
-from mpsgrad.msl.lint.flow import depends, enclosing_conditions, has_guard, thread_names
+from mpsgrad.msl.lint.flow import choosing_conditions, depends, enclosing_conditions, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, spell
 
@@ -60,7 +60,8 @@ def restrict_pointers_do_not_alias(source: Source) -> Iterator[Found]:
     why="Integer division by zero and % of a negative operand give any value, and shifts count modulo the width.",
 )
 def integer_arithmetic_is_defined(source: Source) -> Iterator[Found]:
-    """A divisor that is a kernel's argument is reported where neither it nor the thread's position is compared before.
+    """A divisor that a kernel's argument refers or points to is reported where neither it nor the thread's position is
+    compared before.
     Taking the position apart by an extent is let pass: where an extent is zero, no thread is launched."""
     expressions = expressions_of(source)
     tokens = source.tokens
@@ -128,14 +129,16 @@ def _left(source: Source, index: int) -> int:
 
 
 def _divisions_by_arguments(source: Source, expressions: Expressions, kernel: Kernel) -> Iterator[Found]:
-    arguments = {parameter.name for parameter in kernel.parameters if parameter.is_reference}
     names = thread_names(source, kernel)
     reported: set[str] = set()
     for index in source.places("/", "%", "/=", "%=", start=kernel.body_open, end=kernel.body_close):
-        if source.text(index + 1) not in arguments:
+        divisor = index + 1 + (source.text(index + 1) == "*")
+        if not _is_of_argument(source, divisor) or source.text(divisor) in names.follows:
             continue
-        end = index + 2
-        while source.text(end) == "." and source.kind(end + 1) == IDENTIFIER:
+        end = divisor + 1
+        if source.text(end) == "[" and source.integer(source.tokens[end + 1 : source.close(end)]) is not None:
+            end = source.close(end) + 1
+        while source.text(end) in (".", "->") and source.kind(end + 1) == IDENTIFIER:
             end += 2
         written = "".join(source.text(position) for position in range(index + 1, end))
         kind = expressions.type_of(index + 1, end)
@@ -152,7 +155,8 @@ def _divisions_by_arguments(source: Source, expressions: Expressions, kernel: Ke
             start += 1
         if source.text(end) in ("(", "[") or dividend & names.follows or has_guard(source, kernel, names, index):
             continue
-        if _compared(source, kernel.body_open, index, source.text(end - 1)):
+        name = source.text(end - 1) if source.kind(end - 1) == IDENTIFIER else source.text(divisor)
+        if _compared(source, kernel.body_open, index, name):
             continue
         reported.add(written)
         yield (
@@ -161,14 +165,26 @@ def _divisions_by_arguments(source: Source, expressions: Expressions, kernel: Ke
         )
 
 
+def _is_of_argument(source: Source, index: int) -> bool:
+    """Whether the name at ``index`` refers or points to device or constant memory."""
+    variable = source.variable(source.text(index), index) if source.kind(index) == IDENTIFIER else None
+    if variable is None or variable.type is None or variable.type.space not in ("device", "constant"):
+        return False
+    return variable.is_reference or variable.type.pointers == 1 and not variable.extents
+
+
 def _compared(source: Source, start: int, end: int, name: str) -> bool:
-    """Whether the value called ``name`` is compared or tested between ``start`` and ``end``."""
+    """Whether the value called ``name``, or what it points to, is compared or tested between ``start`` and ``end``."""
     comparisons = ("<", ">", "<=", ">=", "==", "!=", "?", "&&", "||")
     for index in source.places(name, start=start, end=end):
         position = index
         while source.text(position - 1) in (".", "->"):
             position -= 2
-        if source.text(index + 1) in comparisons or source.text(position - 1) in (*comparisons, "!"):
+        position -= source.text(position - 1) == "*"
+        after = index + 1
+        while source.text(after) == "[" and source.close(after) > 0:
+            after = source.close(after) + 1
+        if source.text(after) in comparisons or source.text(position - 1) in (*comparisons, "!"):
             return True
         if source.text(position - 1) == "(" and source.text(position - 2) in ("if", "while", "max"):
             return True
@@ -209,6 +225,7 @@ def barriers_are_reached_by_all(source: Source) -> Iterator[Found]:
         for barrier in barriers:
             conditions = enclosing_conditions(source, kernel, barrier)
             conditions += _breaking_conditions(source, kernel, barrier)
+            conditions += choosing_conditions(source, kernel, barrier)
             if any(depends(source, condition, differs) for condition in conditions):
                 message = "threadgroup_barrier in control flow that differs between the threads of a threadgroup"
                 yield source.tokens[barrier], message
@@ -248,9 +265,7 @@ def _breaking_conditions(source: Source, kernel: Kernel, barrier: int) -> list[t
             # What continues skips only what is behind it.
             if not inner and (source.text(leaving) == "break" or leaving < barrier):
                 found += [
-                    condition
-                    for condition in enclosing_conditions(source, kernel, leaving)
-                    if condition[0] > opening
+                    condition for condition in enclosing_conditions(source, kernel, leaving) if condition[0] > opening
                 ]
     return found
 

@@ -318,9 +318,7 @@ def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
                 continue
             is_function = following == "(" and not source.in_body(index) and token.text in _NO_ADDRESS_SPACES
             ends = (",", ")") if source.text(index - 2) in ("(", ",") else (",",)
-            is_name = is_function or (
-                following in ("=", ";") or following in ends and token.text in _NO_ADDRESS_SPACES
-            )
+            is_name = is_function or (following in ("=", ";") or following in ends and token.text in _NO_ADDRESS_SPACES)
             is_cast = source.text(index - 2) == "(" and following != ")" and following not in ends
             if is_name and source.text(index - 2) not in ("using", "sizeof") and not is_cast:
                 yield token, f"expected unqualified-id: '{token.text}' is a keyword"

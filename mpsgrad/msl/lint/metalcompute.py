@@ -9,6 +9,7 @@ from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import POSITION_ATTRIBUTES
 from mpsgrad.msl.lint.flow import ThreadNames, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.tokens import IDENTIFIER
 
 
 @rule(
@@ -128,6 +129,27 @@ def _unguarded_write(source: Source, start: int, end: int, names: ThreadNames) -
             is_device = variable is not None and variable.type is not None and variable.type.space == "device"
             if is_device and pointed & names.follows:
                 return index
+    return _write_through_pointer(source, start, end, names)
+
+
+def _write_through_pointer(source: Source, start: int, end: int, names: ThreadNames) -> int | None:
+    """Where an object is written that a pointer to device memory points to which follows from the position."""
+    for index in source.places(*names.follows, start=start + 1, end=end):
+        variable = source.variable(source.text(index), index) if source.kind(index) == IDENTIFIER else None
+        if variable is None or variable.place == index or variable.type is None or variable.type.space != "device":
+            continue
+        if not variable.type.pointers or source.text(index - 1) in (".", "->"):
+            continue
+        after = index + 1
+        if source.text(after) == "[" and source.close(after) > 0:
+            after = source.close(after) + 1
+        is_object = after > index + 1 or source.text(after) == "->" or source.text(index - 1) == "*"
+        while source.text(after) in (".", "->"):
+            after += 2
+        statement = index - (source.text(index - 1) == "*")
+        after += source.text(after) in ("++", "--") and source.text(statement) == "*"
+        if is_object and source.text(statement - 1) in (";", "{", "}", ")") and source.text(after) in _ASSIGNMENTS:
+            return index
     return None
 
 

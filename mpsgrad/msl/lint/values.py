@@ -412,7 +412,7 @@ def braces_do_not_narrow(source: Source) -> Iterator[Found]:
                     constant = source.integer(tokens[start:end])
                     if constant is not None and end <= start + 2 and not _holds(kind.base, constant):
                         yield tokens[start], _narrowed(constant, kind.base)
-                elif kind.width == 1 and _narrows(source, value, target, start, end):
+                elif not kind.columns and _narrows(source, value, target, start, end):
                     words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
                     yield tokens[start], f"{words} in initializer list"
     yield from _narrowed_members(source)
