@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpsgrad import kernels
-from mpsgrad.devices import Device, Function, Library
+from mpsgrad.devices import Buffer, Device, Function, Library
 from mpsgrad.errors import ShaderError
 from mpsgrad.tunables import Tunables, tunables
 
@@ -76,6 +76,11 @@ class ParameterStruct:
             else:
                 flat.append(values[name])
         return self._packer.pack(*flat)
+
+    def values_in(self, buffer: Buffer) -> Any:
+        """What ``pack`` made the bytes of, by name: a NumPy record over the beginning of a buffer of unified memory."""
+        assert buffer.memory is not None
+        return np.frombuffer(buffer.memory, self.dtype, 1)[0]
 
     def scalars_of(self, data: bytes) -> tuple[Any, ...]:
         """The inverse of ``pack_scalars``."""

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from mpsgrad.devices import Buffer, Dispatch
+from mpsgrad.devices import Dispatch
 from mpsgrad.kernels import arithmetic_family, neuron
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronType
 from mpsgrad.kernels.pointwise import THREADS_OF_EIGHTS
@@ -35,8 +31,7 @@ def _join(addition: Dispatch, following: Dispatch) -> Dispatch | None:
     entering, *sources, destination, numbers_of_neuron = following.buffers
     if entering is not total:
         return None
-    p = _read(arithmetic_family.PARAMETERS.dtype, numbers)
-    q = _read(neuron.PARAMETERS.dtype, numbers_of_neuron)
+    p, q = arithmetic_family.PARAMETERS.values_in(numbers), neuron.PARAMETERS.values_in(numbers_of_neuron)
     operands = p["primary"], p["secondary"], p["destination"]
     extents, count = p["extents"], int(q["destination"]["channels"])
     if (
@@ -62,12 +57,6 @@ def _join(addition: Dispatch, following: Dispatch) -> Dispatch | None:
     name = f"add_and_{following.function.name.removesuffix('_of_eights')}"
     buffers = *terms, total, *sources, destination, numbers, numbers_of_neuron
     return Dispatch(FAMILY.function(device, name, "float"), following.threadgroups, buffers)
-
-
-def _read(dtype: np.dtype, buffer: Buffer) -> Any:
-    """The parameters in ``buffer``."""
-    assert buffer.memory is not None
-    return np.frombuffer(buffer.memory, dtype, 1)[0]
 
 
 def join_neurons() -> None:

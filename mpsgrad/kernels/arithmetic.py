@@ -51,9 +51,9 @@ GRADIENT_PARAMETERS = ParameterStruct(
     reduced=REDUCED,
     scale="float",
 )
-join_neurons()
 GRADIENT_FAMILY = strided_family("arithmetic_gradient", (PARAMETERS, GRADIENT_PARAMETERS))
 """Those of the gradients, and of forward kernels that record something for them."""
+join_neurons()
 
 
 @archivable

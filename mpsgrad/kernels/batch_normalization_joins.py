@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mpsgrad.devices import Buffer, Device, Dispatch, Function
 from mpsgrad.kernels.batch_normalization_families import FAMILIES, FAMILIES_IN_ONE, PARAMETERS
 from mpsgrad.kernels.neuron_descriptor import NeuronType
@@ -121,7 +119,7 @@ def _are_plain(device: Device, *dispatches: Dispatch) -> bool:
 
 def _is_small(sums: Buffer, stream: Buffer) -> bool:
     """Whether one thread does what has these parameters, for the sums and for what is streamed."""
-    p, q = (np.frombuffer(np.asarray(buffer.memory), PARAMETERS.dtype, 1)[0] for buffer in (sums, stream))
+    p, q = PARAMETERS.values_in(sums), PARAMETERS.values_in(stream)
     return (
         p["previous"] == p["tail"] == 0
         and p["channels"] == p["source"]["channels"] == q["channels"]

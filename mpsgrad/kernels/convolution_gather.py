@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
@@ -36,7 +37,7 @@ SINGLE_EIGHTS_COST = 1.15
 
 UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
-FILLED_LANES = (SINGLE_EIGHT, EIGHTS_CHANNELS, 3 * EIGHTS_CHANNELS)
+FILLED_LANES = (EIGHTS_CHANNELS, SINGLE_EIGHT, 3 * EIGHTS_CHANNELS)
 """So many that few channels may fill, those of neighbouring pixels side by side: 48 are 4 x 4 pixels of three."""
 
 AXIS = ParameterStruct(
@@ -523,14 +524,15 @@ def plan(
 
 def _gather_by_eights(*geometry: Any, packs_all: bool) -> tuple[int, Gather]:
     """How many channels a thread takes at a time, and the gather with the fewest products for that."""
-    found = gather(*geometry, packs_all=packs_all, lanes=EIGHTS_CHANNELS)
-    if found.packing is None:
-        return EIGHTS_CHANNELS, found
-    width, fewest = EIGHTS_CHANNELS, found.products_per_pixel(EIGHTS_CHANNELS)
-    for lanes in FILLED_LANES:
-        gathered = gather(*geometry, packs_all=packs_all, lanes=lanes)
-        for together, cost in ((EIGHTS_CHANNELS, 1.0), (SINGLE_EIGHT, SINGLE_EIGHTS_COST)):
-            products = cost * gathered.products_per_pixel(together)
-            if products < fewest:
-                width, found, fewest = together, gathered, products
-    return width, found
+    gathers = [gather(*geometry, packs_all=packs_all, lanes=lanes) for lanes in FILLED_LANES]
+    if gathers[0].packing is None:
+        return EIGHTS_CHANNELS, gathers[0]
+    _, width, gathered = min(
+        (
+            (cost * gathered.products_per_pixel(width), width, gathered)
+            for gathered in gathers
+            for width, cost in ((EIGHTS_CHANNELS, 1.0), (SINGLE_EIGHT, SINGLE_EIGHTS_COST))
+        ),
+        key=itemgetter(0),
+    )
+    return width, gathered

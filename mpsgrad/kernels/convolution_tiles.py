@@ -93,8 +93,7 @@ FAMILIES = {
         {
             **tile.constants,
             "unroll": "#pragma unroll",
-            "widths_of_floats": WEIGHTS_WIDTHS["float"],
-            "widths_of_halves": WEIGHTS_WIDTHS["half"],
+            "widths": WEIGHTS_WIDTHS[metal_type],
         },
         # Sums need registers, which CPUs have not enough of, and compile in a tenth of the time without.
         {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},

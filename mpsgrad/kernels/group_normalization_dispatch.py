@@ -459,8 +459,9 @@ class _WholePasses(_SimdgroupPasses):
         """How many pixels of few channels make a row of whole eights, or of as many as are read at once; 1 if none."""
         if self.channels >= 8:
             return 1
-        start, pixel, row, image, width, height, channels, images = merge_pixels(single(layouts))[0]
-        if height > 1 or any(layout[1] != channels for layout in merge_pixels(single(layouts))):
+        merged = merge_pixels(single(layouts))
+        *_, width, height, channels, _ = merged[0]
+        if height > 1 or any(layout[1] != channels for layout in merged):
             return 1
         for columns in (COLUMNS_AT_ONCE, 8):
             count = columns // math.gcd(columns, channels)

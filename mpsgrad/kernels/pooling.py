@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device
+from mpsgrad.devices import Buffer, Device, Function
 from mpsgrad.errors import GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset, Size
 from mpsgrad.image import Image, ImageDescriptor
@@ -450,14 +450,9 @@ class PoolingAverage(Pooling):
             or MOST_IN_TILE // -(-channels // shares) < taps_x
         ):
             return False
+        function = family_of(FAMILIES, "pooling_average").function(self.device, "pooling_average_by_sums", "float")
         shares_of_rows = _shares_of_rows(self.device, images * shares, height)
-        parameters |= {"blocks_x": shares, "blocks_y": shares_of_rows}
-        command_buffer.add_dispatch(
-            family_of(FAMILIES, "pooling_average").function(self.device, "pooling_average_by_sums", "float"),
-            images * shares * shares_of_rows,
-            *buffers,
-            self.device.constant_buffer(PARAMETERS.pack(**parameters)),
-        )
+        _add_dispatch_of_shares(command_buffer, function, buffers, PARAMETERS, parameters, shares, shares_of_rows)
         return True
 
 
@@ -726,11 +721,11 @@ class PoolingMaxGradient(PoolingGradient):
             or (channels < 8 and not pixel == parameters["gradient"][1] == parameters["windows"][1] == channels)
         ):
             return False
-        shares_of_rows = _shares_of_rows(self.device, images * shares, height // taps_y)
         function = WINDOWS_FAMILY.function(self.device, f"pooling_max_gradient_of_{taps_x}_columns", "float")
-        parameters |= {"blocks_x": shares, "blocks_y": shares_of_rows}
-        constants = self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters))
-        command_buffer.add_dispatch(function, images * shares * shares_of_rows, *buffers, constants)
+        shares_of_rows = _shares_of_rows(self.device, images * shares, height // taps_y)
+        _add_dispatch_of_shares(
+            command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, shares_of_rows
+        )
         return True
 
     def _add_dispatch_by_windows(
@@ -741,12 +736,9 @@ class PoolingMaxGradient(PoolingGradient):
         shares_of_channels = max(1, min(wanted, channels // LEAST_CHANNELS_BY_WINDOWS))
         # The windows at the edge of a share of the rows are visited for both shares.
         shares_of_rows = max(1, min(-(-wanted // shares_of_channels), height // (2 * self._dilated_height)))
-        parameters |= {"blocks_x": shares_of_channels, "blocks_y": shares_of_rows}
-        command_buffer.add_dispatch(
-            WINDOWS_FAMILY.function(self.device, "pooling_max_gradient_by_windows", "float"),
-            images * shares_of_channels * shares_of_rows,
-            *buffers,
-            self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters)),
+        function = WINDOWS_FAMILY.function(self.device, "pooling_max_gradient_by_windows", "float")
+        _add_dispatch_of_shares(
+            command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares_of_channels, shares_of_rows
         )
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
@@ -794,6 +786,21 @@ def _shares_of_channels(channels: int, strides: int, stride: int) -> int | None:
 def _shares_of_rows(device: Device, shares: int, most: int) -> int:
     """Into how many shares, ``most`` at most, rows are cut where there are ``shares``: so that all cores have work."""
     return max(1, min(-(-THREADS_BY_TILES_PER_UNIT * max(1, device.compute_units) // shares), most))
+
+
+def _add_dispatch_of_shares(
+    command_buffer: CommandBuffer,
+    function: Function,
+    buffers: Sequence[Buffer],
+    struct: ParameterStruct,
+    parameters: dict[str, Any],
+    shares_of_channels: int,
+    shares_of_rows: int,
+) -> None:
+    """Adds a kernel of whose threads each has a share of the channels and of the rows of an image."""
+    packed = struct.pack(**parameters | {"blocks_x": shares_of_channels, "blocks_y": shares_of_rows})
+    threads = parameters["destination"][7] * shares_of_channels * shares_of_rows
+    command_buffer.add_dispatch(function, threads, *buffers, command_buffer.device.constant_buffer(packed))
 
 
 def _covers_source(parameters: dict[str, Any]) -> bool:
@@ -898,14 +905,14 @@ class PoolingAverageGradient(PoolingGradient):
             or (channels >= 8 and stride_x > 1 and self._has_blocks(parameters))
         ):
             return False
-        shares_of_rows = _shares_of_rows(self.device, images * shares, height)
         function = family_of(FAMILIES, "pooling_average").function(
             self.device, "pooling_average_gradient_by_sums", "float"
         )
-        window = (taps_x, taps_y, stride_x, stride_y, *rest)
-        parameters |= {"window": window, "blocks_x": shares, "blocks_y": shares_of_rows}
-        constants = self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters))
-        command_buffer.add_dispatch(function, images * shares * shares_of_rows, *buffers, constants)
+        parameters["window"] = (taps_x, taps_y, stride_x, stride_y, *rest)
+        shares_of_rows = _shares_of_rows(self.device, images * shares, height)
+        _add_dispatch_of_shares(
+            command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, shares_of_rows
+        )
         return True
 
 

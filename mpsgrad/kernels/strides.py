@@ -98,8 +98,6 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "walks": ("element", "element4"),
             "by_vectors": True,
             "by_eights": False,
-            "threads_of_eights": 1,
-            "threads_of_sums": 1,
             "eights_of_sums": EIGHTS_OF_SUMS,
             "rows_at_once": ROWS_AT_ONCE,
             "most_eights_of_pixels": MEDIUM_RUN - 1,

@@ -220,19 +220,12 @@ class Preprocessor:
     def _define_simd_types(self, place: Token) -> None:
         """The names that <simd/simd.h> has for vectors and matrices: ``vector_float4``, ``simd_float4x4``."""
         scalars = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float")
-        names = [f"{scalar}{width}" for scalar in scalars for width in (2, 3, 4)]
-        for name in names:
-            self._define_simd_type("vector", name, place)
-        for columns in (2, 3, 4):
-            for rows in (2, 3, 4):
-                names += [f"half{columns}x{rows}", f"float{columns}x{rows}"]
-        for name in names:
-            self._define_simd_type("matrix" if "x" in name else "simd", name, place)
-            self._define_simd_type("simd", name, place)
-
-    def _define_simd_type(self, prefix: str, name: str, place: Token) -> None:
-        body = [place.replaced(name, IDENTIFIER)]
-        self._macros.setdefault(f"{prefix}_{name}", Macro(f"{prefix}_{name}", None, None, body))
+        vectors = [f"{scalar}{width}" for scalar in scalars for width in (2, 3, 4)]
+        matrices = [f"{s}{columns}x{rows}" for s in ("half", "float") for columns in (2, 3, 4) for rows in (2, 3, 4)]
+        for kind, names in (("vector", vectors), ("matrix", matrices), ("simd", vectors + matrices)):
+            for name in names:
+                body = [place.replaced(name, IDENTIFIER)]
+                self._macros.setdefault(f"{kind}_{name}", Macro(f"{kind}_{name}", None, None, body))
 
     def _define(self, directive: Token, rest: list[Token]) -> None:
         if not rest or rest[0].kind != IDENTIFIER:
