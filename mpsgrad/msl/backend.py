@@ -99,10 +99,16 @@ class Backend(ABC):
 
     @abstractmethod
     def kernel_head(
-        self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, is_exact: bool, uses_simdgroups: bool
+        self,
+        kernel: Kernel,
+        entry_point: str,
+        threadgroup_size: int | None,
+        is_exact: bool,
+        uses_simdgroups: bool,
+        has_long_vectors: bool,
     ) -> str:
         """What stands before the parameters of an entry point that runs in threadgroups of up to so many threads, or
-        of exactly so many in a row."""
+        of exactly so many in a row; ``has_long_vectors`` says that a thread's vectors are as long as registers."""
 
     @abstractmethod
     def simdgroup_prologue(self, names: Collection[str]) -> str:

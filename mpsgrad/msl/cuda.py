@@ -179,7 +179,13 @@ class CUDABackend(Backend):
         return None
 
     def kernel_head(
-        self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, is_exact: bool, uses_simdgroups: bool
+        self,
+        kernel: Kernel,
+        entry_point: str,
+        threadgroup_size: int | None,
+        is_exact: bool,
+        uses_simdgroups: bool,
+        has_long_vectors: bool,
     ) -> str:
         return f'extern "C" __global__ void __launch_bounds__({threadgroup_size or LARGEST_BLOCK}) {entry_point}'
 

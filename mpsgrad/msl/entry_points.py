@@ -215,7 +215,9 @@ class EntryPoints:
         )
         is_exact = threadgroup_size is not None and flat and self._launch == "whole"
         head = self._complete_types(arguments)
-        head += self._backend.kernel_head(kernel, entry_point, threadgroup_size, is_exact, uses_simdgroups)
+        head += self._backend.kernel_head(
+            kernel, entry_point, threadgroup_size, is_exact, uses_simdgroups, self._reach.has_long_vectors(kernel)
+        )
         first = tokens[kernel.start]
         output = [Token(IDENTIFIER, head, first.file, first.line, first.column, True)]
         output.append(tokens[kernel.parameters_open])

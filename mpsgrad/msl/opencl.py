@@ -151,16 +151,23 @@ class OpenCLBackend(Backend):
         return f"ulong {number}", f"{pointer}{name} = ({pointer}){number};"
 
     def kernel_head(
-        self, kernel: Kernel, entry_point: str, threadgroup_size: int | None, is_exact: bool, uses_simdgroups: bool
+        self,
+        kernel: Kernel,
+        entry_point: str,
+        threadgroup_size: int | None,
+        is_exact: bool,
+        uses_simdgroups: bool,
+        has_long_vectors: bool,
     ) -> str:
         head = ""
         if uses_simdgroups:
             head += f"__attribute__((intel_reqd_sub_group_size({SIMD_WIDTH}))) "
         if is_exact:
             head += f"__attribute__((reqd_work_group_size({threadgroup_size}, 1, 1))) "
-            if threadgroup_size == 1 and not uses_simdgroups:
-                # Intel's compiler would also make a form for several threads at once, which is never run.
-                head += "__attribute__((intel_vec_len_hint(1))) "
+        if not uses_simdgroups and (has_long_vectors or (is_exact and threadgroup_size == 1)):
+            # Intel's compiler would also make a form for several threads at once. With one thread it is never run, and
+            # where a thread has whole registers it gathers and scatters their elements.
+            head += "__attribute__((intel_vec_len_hint(1))) "
         return f"{head}__kernel void {entry_point}"
 
     def launch_parameter(self, launch: Launch) -> tuple[str, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 from mpsgrad.msl.backend import SIMD_ATTRIBUTES
 from mpsgrad.msl.declarations import Kernel, Program
 from mpsgrad.msl.tokens import IDENTIFIER
 
+_LONG = ("8", "16")
 _SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
 
 Range = tuple[int, int]
@@ -33,6 +35,20 @@ class Reach:
         return bool(self.simd_names(kernel)) or any(
             attribute.name in SIMD_ATTRIBUTES for parameter in kernel.parameters for attribute in parameter.attributes
         )
+
+    def has_long_vectors(self, kernel: Kernel) -> bool:
+        """Whether ``kernel`` uses a vector type of the program's own with so many elements as registers hold."""
+        return not self._long_vectors.isdisjoint(self._of_body(kernel)[0])
+
+    @cached_property
+    def _long_vectors(self) -> set[str]:
+        """The names of such types, as in ``typedef float Eight __attribute__((ext_vector_type(8)))``."""
+        names = set()
+        for index, token in enumerate(self._tokens):
+            if token.text == "ext_vector_type" and self._tokens[index + 2].text in _LONG:
+                *_, alias, equals, name = (each.text for each in self._tokens[index - 6 : index - 3])
+                names.add(alias if equals == "=" else name)
+        return names
 
     def tokens(self, kernel: Kernel) -> int:
         """The tokens of the bodies of ``kernel`` and of what it calls, each counted once."""

@@ -280,3 +280,22 @@ def test_malformed_source_is_refused_where_it_is_wrong(
     assert message in error.message
     assert (error.file, error.line, error.column) == ("bad.metal", line, column)
     assert error.source_line == source.split("\n")[line - 1]
+
+
+@pytest.mark.parametrize(
+    ("declared", "type_name", "keeps_threads_apart"),
+    [
+        ("typedef float Eight __attribute__((ext_vector_type(8)));", "Eight", True),
+        ("typedef float Eight __attribute__((ext_vector_type(8), aligned(4)));", "Eight", True),
+        ("using Eight = float __attribute__((ext_vector_type(8)));", "Eight", True),
+        ("typedef float Four __attribute__((ext_vector_type(4)));", "Four", False),
+        ("typedef float Eight __attribute__((ext_vector_type(8)));", "float", False),
+    ],
+)
+def test_threads_whose_vectors_fill_registers_are_not_joined(declared, type_name, keeps_threads_apart) -> None:
+    """What a kernel's functions use counts too."""
+    source = f"""{LIBRARY}{declared}
+    static inline void copy(device {type_name}* to, device const float* from) {{ {type_name} x = from[0]; *to = x; }}
+    kernel void f(device const float* from [[buffer(0)]], device {type_name}* to [[buffer(1)]],
+        uint i [[thread_position_in_grid]]) {{ copy(to + i, from + i); }}"""
+    assert ("intel_vec_len_hint(1)" in translate(source, "opencl").source) == keeps_threads_apart
