@@ -25,12 +25,18 @@ SIMDGROUPS_WANTED = 1024
 """As many as keep a large GPU busy: a reduction to fewer results is cut into chunks."""
 EIGHTS_OF_SUMS = 8
 """On CPUs: how many columns, by eight, a thread of a reduction has in registers at a time."""
+MOST_COLUMNS = 512
+"""On CPUs: so many have their totals in the nearest cache while a thread reads rows in the order of memory."""
+FEWEST_OF_LONG_ROW = 256
+"""On CPUs: rows that are reduced have so many elements if each is taken on its own."""
 SHORT_RUN, MEDIUM_RUN = 8, 64
 """On CPUs: several runs are taken at once that are short, or medium, without whole eights, and follow each other."""
 THREADS_OF_EIGHTS_PER_UNIT = 4
 """Of a CPU that makes element by element: every core is to have work."""
 THREADS_WANTED_PER_UNIT = 16
-"""Of a CPU, so that every core has work: each further chunk costs a pass over what it leaves."""
+"""Of a CPU, so that every core has work, if there are chunks: each costs a pass over what it leaves."""
+ENOUGH_THREADS_PER_UNIT, ENOUGH_FOR_FEW_TERMS, FEW_TERMS = 4, 2, 1 << 20
+"""Of a CPU: with so many there are no chunks. Of few terms the second pass would take longer than a core that waits."""
 FEWEST_TERMS_OF_THREAD = 8192
 """Of a CPU that adds up columns: starting a thread takes about as long as some hundreds of them."""
 FEWEST_TERMS_OF_TILE = 256
@@ -99,6 +105,8 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "by_vectors": True,
             "by_eights": False,
             "eights_of_sums": EIGHTS_OF_SUMS,
+            "most_columns": MOST_COLUMNS,
+            "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "rows_at_once": ROWS_AT_ONCE,
             "most_eights_of_pixels": MEDIUM_RUN - 1,
             **constants,
@@ -235,7 +243,7 @@ def _is_short(run: Axis, x: Axis) -> bool:
     if run.extent < SHORT_RUN:
         return True
     follow = all(step == 1 and far in (0, run.extent) for step, far in zip(run.strides, x.strides, strict=True))
-    return follow and run.extent < MEDIUM_RUN and run.extent % 8 != 0 and x.extent >= 8
+    return follow and run.extent < MEDIUM_RUN and (run.extent % 8 != 0 or 0 in x.strides) and x.extent >= 8
 
 
 def _of_pixels(
@@ -361,6 +369,7 @@ def reduction(
     compute_units: int,
     may_chunk: bool = True,
     tile: tuple[int, int] | None = None,
+    cached_bytes: int = Tunables.cached_bytes,
 ) -> Reduction:
     """The work of a kernel that combines its operands over the axes of ``extents`` that are not ``kept``.
 
@@ -422,17 +431,24 @@ def reduction(
         if fold > 1:
             first, second, partials = _folded(names, views, (run, x, y, z, inner, outer), fold, wanted)
             return Reduction(first, second, partials)
-        walk, threads, shares = _along(run, rows, loops, wanted, is_cpu)
-        lanes_wanted = wanted if is_cpu else 32 * wanted
+        enough = _enough(run.extent * rows * loops, compute_units)
+        exceeds_caches = _count(axes, count - 1) * 4 > cached_bytes
+        walk, threads, shares = _along(run, rows, loops, enough, is_cpu, exceeds_caches)
+        lanes_wanted = (wanted if threads < enough else threads) if is_cpu else 32 * wanted
         chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-lanes_wanted // threads)) if may_chunk else 1
         rows_per_chunk = -(-loops // chunks)
         chunks = -(-loops // rows_per_chunk)
         results = run.extent * rows
         sizes = (rows_per_chunk, run.extent, 1, chunks)
-        first = _pass(walk, threads * chunks, names, views, (run, x, y, z, inner, outer), sizes, shares=shares)
+        first = _pass(walk, threads * chunks, names, views, axes, sizes, shares=shares, exceeds_caches=exceeds_caches)
     if chunks == 1:
         return Reduction(first)
     return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), chunks * results)
+
+
+def _enough(terms: int, compute_units: int) -> int:
+    """How many threads of a CPU are enough for so many terms."""
+    return (ENOUGH_FOR_FEW_TERMS if terms < FEW_TERMS else ENOUGH_THREADS_PER_UNIT) * max(1, compute_units)
 
 
 def _across_by_vectors(names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int) -> Work:
@@ -563,18 +579,23 @@ def _second_pass(
     return _pass(walk, threads, names, views, axes, (terms, 1, 1, 1), shares=shares)
 
 
-def _along(run: Axis, rows: int, loops: int, wanted: int, is_cpu: bool) -> tuple[str, int, tuple[int, int, int]]:
+def _along(
+    run: Axis, rows: int, loops: int, wanted: int, is_cpu: bool, exceeds_caches: bool = False
+) -> tuple[str, int, tuple[int, int, int]]:
     """The walk of a kernel whose threads own results that follow each other, its threads, and their shares.
 
     Of each of ``rows`` of results a thread of a CPU makes those of as many columns as it has in registers, and more of
-    them, or of the rows, if ``loops`` terms of each leave it little to do and ``wanted`` threads are left.
+    them, or of the rows, if ``loops`` terms of each leave it little to do, or what is read ``exceeds_caches``, and
+    ``wanted`` threads are left.
     """
     if not is_cpu or run.extent < 8:
         return "along_by_element", run.extent * rows, (1, 1, 1)
     at_once = 8 * EIGHTS_OF_SUMS
     blocks = -(-run.extent // at_once)
-    more = max(1, min(-(-FEWEST_TERMS_OF_THREAD // (at_once * loops)), blocks * rows // wanted))
-    run_of_thread, rows_of_thread = at_once * min(more, blocks), max(1, min(more // blocks, rows))
+    useful = max(-(-FEWEST_TERMS_OF_THREAD // (at_once * loops)), MOST_COLUMNS // at_once if exceeds_caches else 1)
+    more = max(1, min(useful, blocks * rows // wanted))
+    chunks = -(-blocks // more)
+    run_of_thread, rows_of_thread = at_once * -(-blocks // chunks), max(1, min(more // blocks, rows))
     chunks = -(-run.extent // run_of_thread)
     return "along_by_eights", chunks * -(-rows // rows_of_thread), (chunks, run_of_thread, rows_of_thread)
 
@@ -589,11 +610,12 @@ def _pass(
     tile: tuple[int, ...] = (1, 1, 1, 1, 1),
     shares: tuple[int, int, int] = (1, 1, 1),
     leaves: bool = False,
+    exceeds_caches: bool = False,
 ) -> Work:
     """``leaves`` says that a second pass follows though there is one chunk."""
     run, x, y, z, inner, outer = axes
     parameters = _strides_of(names, views, axes)
-    parameters["extents"] = _extents((run, x, y, z), (*shares, 0), run.extent)
+    parameters["extents"] = _extents((run, x, y, z), (*shares, int(exceeds_caches)), run.extent)
     parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(leaves or sizes[-1] > 1), *tile)
     return Work(walk, threads, parameters)
 
@@ -631,7 +653,8 @@ def add_reduction(
     views = tuple(view for _, view in operands.values())
     vector = values_of_vector(metal_type)
     may_chunk, units = merge is not None, device.compute_units
-    work = reduction(tuple(operands), views, extents, kept, device.family, vector, units, may_chunk, tile)
+    cached = tunables(device.tuning).cached_bytes
+    work = reduction(tuple(operands), views, extents, kept, device.family, vector, units, may_chunk, tile, cached)
     none = device.constant_buffer(bytes(16))
     partials = command_buffer.scratch(4 * work.partials) if work.partials else none
     buffers = [*(buffer for buffer, _ in sources), partials, destination]

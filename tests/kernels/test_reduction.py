@@ -24,6 +24,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
+from mpsgrad.tunables import set_tunables, tunables
 
 OVERS = {"Row": "row", "Column": "column", "FeatureChannels": "feature_channels"}
 KINDS: dict[str, tuple[type[ReduceUnary], Any, Any]] = {
@@ -354,9 +355,9 @@ OF_CHANNELS = [
 
 
 @pytest.mark.parametrize("kind", OF_CHANNELS, ids=lambda kind: kind[2])
-@pytest.mark.parametrize("channels", [8, 19, 64])
+@pytest.mark.parametrize("channels", [8, 19, 64, 301])
 def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels):
-    """CPUs take eight pixels of a row together; whole numbers are added up without rounding."""
+    """CPUs take eight pixels of a row together, or a long one alone; whole numbers are added up without rounding."""
     width = 3 * 16 * mg.default_device().compute_units + 5
     x = np.random.default_rng(7).integers(-300, 300, (2, 3, width, channels + 1)).astype(np.float32)
     kernel = kind[0]()
@@ -365,6 +366,22 @@ def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels)
         with mg.CommandBuffer() as commands:
             y = kernel.encode(commands, mg.Image.from_array(np.ascontiguousarray(source)))
         np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x[..., :channels]))
+
+
+@pytest.mark.parametrize("name", ["spatial mean", "Row Max", "Column Min"])
+@pytest.mark.parametrize("shape", [(2, 45, 40, 84), (2, 24, 24, 520), (1, 24, 24, 603)])
+def test_columns_of_images_that_exceed_the_caches(name, shape):
+    """CPUs read rows in the order of memory then; whole numbers are added up without rounding."""
+    cls, over, operation = KINDS[name]
+    device = mg.default_device()
+    x = np.random.default_rng(8).integers(-300, 300, shape).astype(np.float32)
+    before = tunables(device.tuning)
+    set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+    try:
+        _, y, _ = encode(cls(), x)
+    finally:
+        set_tunables(device.tuning, before)
+    np.testing.assert_allclose(y, reference.reduction(over, operation, x), rtol=3e-7)
 
 
 def test_views_are_read_and_written_in_place():
