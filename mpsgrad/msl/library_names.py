@@ -169,7 +169,8 @@ class LibraryNames:
         return any(words == ("using", "namespace", "metal") for words in zip(texts, texts[1:], texts[2:], strict=False))
 
     @cached_property
-    def _known(self) -> frozenset[str]:
+    def known(self) -> frozenset[str]:
+        """The names of the whole library."""
         return frozenset(self._library.sections.keys() | self._backend.library_names)
 
     @cached_property
@@ -185,7 +186,7 @@ class LibraryNames:
                 called.add(name.text)
                 if index and self._tokens[index - 1].text == "using":
                     opened.add(name.text)
-        own = self._program.functions.keys() & self._known
+        own = self._program.functions.keys() & self.known
         return frozenset(own & called if self._is_open else own - opened)
 
     @cached_property
@@ -220,7 +221,7 @@ class LibraryNames:
             for before, name, after in zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
             if before.text != "::" and after.text not in ("(", "::", "<")
         }
-        return frozenset(bare & self._known)
+        return frozenset(bare & self.known)
 
 
 def _opened(tokens: Sequence[Token], qualifier: str) -> frozenset[str]:

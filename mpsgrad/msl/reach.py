@@ -20,10 +20,10 @@ Range = tuple[int, int]
 class Reach:
     """What the kernel functions of one program use. ``functions_passed`` are functions that are template arguments."""
 
-    def __init__(self, program: Program, functions_passed: set[str]) -> None:
+    def __init__(self, program: Program) -> None:
+        self.functions_passed: set[str] = set()
         self._program = program
         self._tokens = program.tokens
-        self._functions_passed = functions_passed
         self._of_bodies: dict[int, tuple[set[str], list[Range]]] = {}
 
     def simd_names(self, kernel: Kernel) -> set[str]:
@@ -88,13 +88,11 @@ class Reach:
         if found is None:
             parts = [(kernel.body_open, kernel.body_close)]
             if any(parameter.is_function for parameter in kernel.template or ()):
-                parts += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
+                parts += [body for name in self.functions_passed for body in self._program.functions.get(name, ())]
             found = self._of_bodies[kernel.start] = self._named(parts, {})
         return found
 
-    def _named(
-        self, parts: Iterable[Range], variables: Mapping[str, Sequence[Range]]
-    ) -> tuple[set[str], list[Range]]:
+    def _named(self, parts: Iterable[Range], variables: Mapping[str, Sequence[Range]]) -> tuple[set[str], list[Range]]:
         """The names in ``parts`` of the program, in the functions that these name, and in such ``variables``; and where
         they are."""
         names: set[str] = set()

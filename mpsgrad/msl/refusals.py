@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from mpsgrad.msl.analysis.recursion import recursive_calls
+from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching
 
@@ -114,3 +116,11 @@ def refuse_array_designators(tokens: Sequence[Token]) -> None:
         if behind < len(tokens) and tokens[behind].text == "=":
             message = "designators of array elements are not supported for CUDA: write the values in order"
             raise error(message, tokens[index])
+
+
+def refuse_recursion(program: Program, library: Collection[str], version: tuple[int, int], filename: str) -> None:
+    """Raises ``ShaderError`` where a function of the program calls itself; ``library`` has the library's names."""
+    source = Source(program.tokens, program, version, False, "", filename)
+    for index in recursive_calls(source, library):
+        message = f"'{source.text(index)}' calls itself: recursion needs Metal 2.4 or later; see language_version"
+        raise error(message, source.tokens[index])

@@ -32,6 +32,7 @@ from mpsgrad.msl.refusals import (
     refuse_array_designators,
     refuse_function_pointers,
     refuse_pointers_in_buffers,
+    refuse_recursion,
     refuse_unsupported,
 )
 from mpsgrad.msl.rewriting import Rewriter
@@ -39,7 +40,7 @@ from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.tokens import IDENTIFIER, OPENING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
-from mpsgrad.msl.versions import DEFAULT, refuse_newer, version_of
+from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
@@ -135,6 +136,9 @@ class _Translator:
         self._launch = launch
         _refuse_misplaced_constants(program)
         self._names = LibraryNames(program, backend, version, fast_math, needs)
+        reach = Reach(program)
+        if checked is None and version < RECURSION and reach.may_recurse():
+            refuse_recursion(program, self._names.known, version, filename)
         types = VectorTypes(program.tokens, self._names.users)
         self._passed = replace_functions_as_template_arguments(program)
         refuse_function_pointers(program.tokens)
@@ -154,7 +158,7 @@ class _Translator:
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
-        reach = Reach(program, self._passed.functions)
+        reach.functions_passed = self._passed.functions
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None
         self._entry_points = EntryPoints(
             program,

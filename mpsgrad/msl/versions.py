@@ -27,6 +27,7 @@ _CAME_WITH = {
     """,
 }
 _VERSIONS = {name: version for version, names in _CAME_WITH.items() for name in names.split()}
+RECURSION = (2, 4)
 _LAMBDAS = (3, 2)
 _BFLOAT_LITERALS = (3, 1)
 _STATEMENT_WORDS = frozenset({"return", "typedef", "const", "else", "case", "throw", "device", "constant", "thread"})

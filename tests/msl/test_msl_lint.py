@@ -86,6 +86,7 @@ CASES = [
      f"void g(threadgroup float* t) {{ t[0] = 1; }}\n{HEAD}) {{ threadgroup float t[2][4]; g(t[1] + 1); device float* y = x + 1; }}"),
     (11, "float tri(float n) { return n < 1 ? 0 : n * tri(n - 1); }", "calls itself", "float tri(float n) { return n < 1 ? 0 : n * n; }"),
     (11, "float tri(float n) { if (n < 1) return 0; return (float)n * tri(n - 1); }", "calls itself", "float two(float n) { float f = 2; return (float)n * f; }"),
+    (11, "template <typename T> T g(T n) { return n < 1 ? T(1) : n * g<T>(n - 1); }", "'g' calls itself", "template <typename T> T g(T n) { return n; }\ntemplate <typename T> T g(T n, T m) { return g(n) + g(m); }"),
     (36, f"kernel void f(device atomic_int* x, {GRID}) {{ x[i] += 1; }}", "no viable overloaded '+='", f"kernel void f(device atomic_int* x, {GRID}) {{ x += i; device atomic_int* y = x; y = x; }}"),
     (36, "kernel void f() { threadgroup atomic_uint n; n = 0; }", "no viable overloaded '='", "kernel void f() { threadgroup uint n; n = 0; }"),
     (45, "void g(device atomic_int* x) { atomic_fetch_add(x, 1); }", "undeclared identifier 'atomic_fetch_add'", "void g(device atomic_int* x) { atomic_fetch_add_explicit(x, 1, memory_order_relaxed); }"),

@@ -4,9 +4,12 @@
 # ruff: noqa: E501
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from metal_runner import LIBRARY
+from metal_runner import LIBRARY, run
+from nvrtc import compile_for_cuda
 
+import mpsgrad as mg
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl import translate
 
@@ -44,6 +47,13 @@ REFUSED = [
     ("kernel void f(device float* x) { @discard_fragment(); }", "'discard_fragment' is not supported"),
     ("kernel void f(device float* x) { x[0] = @dfdx(x[1]); }", "'dfdx' is not supported"),
     ("kernel void f(device float* x) { x[0] = @simd_is_helper_thread(); }", "'simd_is_helper_thread' is not supported"),
+    ("int g(int n) { return n < 1 ? 0 : @g(n - 1) + 1; }", "'g' calls itself: recursion needs Metal 2.4 or later"),
+    ("template <typename T> T g(T n) { return n < 1 ? T(1) : n * @g(n - 1); }", "'g' calls itself"),
+    ("template <typename T, int N> T g(T n) { return n < 1 ? T(N) : n * @g<T, N>(n - 1); }", "'g' calls itself"),
+    ("template <typename T> T h(T n);\ntemplate <typename T> T g(T n) { return @h(n); }\ntemplate <typename T> T h(T n) { return n < 1 ? n : g<T>(n - 1); }", "'h' calls itself"),
+    ("struct S { int n; int g(int m) { return m ? n + this->@g(m - 1) : 0; } };", "'g' calls itself"),
+    ("template <typename T> struct S { T n; T g(T m) { return m ? n + @g(m - 1) : T(0); } };", "'g' calls itself"),
+    ("float g(float x) { return x; }\nint g(int n) { return n < 1 ? 0 : @g(n - 1); }", "'g' calls itself"),
 ]  # fmt: skip
 
 
@@ -67,3 +77,45 @@ def test_users_names_that_stand_for_nothing_refused() -> None:
     )
     for target in ("opencl", "cuda"):
         assert translate(source, target).kernels  # type: ignore[arg-type]
+
+
+# What ends when the source is compiled, and calls of others with the same name.
+NO_RECURSION = """
+template <int N> int down(int x) { return x + down<N - 1>(x); }
+template <> int down<0>(int x) { return x; }
+template <int N> int until(int x) { if constexpr (N == 0) return x; else return x + until<N - 1>(x); }
+template <typename T> T total(T x) { return x; }
+template <typename T, typename... R> T total(T x, R... rest) { return x + total(rest...); }
+template <typename T> int rank(T x) { return 1 + rank(x.inner); }
+template <> int rank<int>(int x) { return 0; }
+struct Inner { int inner; }; struct Outer { Inner inner; };
+float twice(float x) { return 2 * x; }
+float2 twice(float2 v) { return float2(twice(v.x), twice(v.y)); }
+namespace one { int same(int x) { return x + 1; } }
+namespace two { int same(int x) { return one::same(x) * 2; } }
+float max(float a, float b, float c) { return max(a, max(b, c)); }
+struct Leaf { int n; int count(int m) { return n + m; } };
+struct Tree { Leaf leaf; int count(int m) { return leaf.count(m) + 1; } };
+kernel void f(device float* out) {
+  Tree tree = {{3}};
+  Outer outer = {{0}};
+  out[0] = down<3>(2) + until<3>(2) + total(1, 2, 3) + rank(outer) + twice(float2(1)).x + two::same(1) + tree.count(2) + max(1.0f, 2.0f, 3.0f);
+}
+"""
+
+
+def test_calls_that_end_are_no_recursion() -> None:
+    assert run(LIBRARY + NO_RECURSION, "f", np.zeros(1, np.float32), threads=1)[0] == 8 + 8 + 6 + 2 + 2 + 4 + 6 + 3
+    compile_for_cuda(translate(LIBRARY + NO_RECURSION, "cuda").source, "no.metal")
+
+
+def test_later_versions_have_recursion_where_the_target_has() -> None:
+    source = LIBRARY + (
+        "template <typename T> T fib(T n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }\n"
+        "kernel void f(device int* out) { out[0] = fib(out[0]); }\n"
+    )
+    compile_for_cuda(translate(source, "cuda", definitions={"__METAL_VERSION__": "240"}).source, "fib.metal")
+    if mg.default_device().identifier.startswith("opencl"):
+        with pytest.raises(ShaderError, match="'fib' calls itself: OpenCL has no recursion on CPUs") as raised:
+            mg.compile(source, language_version="2.4").function("f")
+        assert (raised.value.line, raised.value.column) == (3, 25)

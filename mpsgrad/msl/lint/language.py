@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.recursion import recursive_calls
+from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
+from mpsgrad.msl.versions import RECURSION
 
 _DOUBLE = re.compile(r"double[234]?|double\dx\d|long|[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]")
 _BFLOAT = re.compile(r"(?:packed_)?bfloat[234]?")
@@ -81,76 +83,12 @@ def no_lambdas(source: Source) -> Iterator[Found]:
     why="Before Metal 2.4 calls are inlined, so the compiler must see how deep they go.",
 )
 def no_recursion(source: Source) -> Iterator[Found]:
-    """Follows calls by name, so it leaves out overloaded functions, templates and names of the library, and what is
-    ``constexpr``, which may be done by the compiler."""
-    if source.version >= (2, 4):
+    """Sees what ``recursive_calls`` does."""
+    if source.version >= RECURSION:
         return
-    plain: dict[str, Function] = {}
-    for name, functions in source.functions_by_name.items():
-        function = functions[0]
-        if len(functions) == 1 and not function.is_template and function.owner is None and function.kernel is None:
-            if "constexpr" in source.texts[function.start : function.opening]:
-                continue
-            is_operator = source.kind(function.opening - 1) != IDENTIFIER
-            if name not in LIBRARY_FUNCTIONS and not is_operator and len(source.program.functions.get(name, ())) <= 1:
-                plain[name] = function
-    calls: dict[str, list[tuple[int, str]]] = {}
-    for name, function in plain.items():
-        count = len(source.arguments(function.opening))
-        calls[name] = []
-        for index in source.places(*plain, start=function.body_open, end=function.body_close):
-            called = source.text(index)
-            is_of_library = source.text(index - 1) == "::" and source.text(index - 2) in _LIBRARY_NAMESPACES
-            if source.text(index + 1) != "(" or source.text(index - 1) in (".", "->") or is_of_library:
-                continue
-            if source.variable(called, index) is None and (called != name or _arity(source, index) == count):
-                calls[name].append((index, called))
-    for function in source.functions:
-        name, owner = function.name, function.owner
-        if owner is None or function.is_template or len(source.methods.get(owner, {}).get(name, ())) != 1:
-            continue
-        if "constexpr" in source.texts[function.start : function.opening]:
-            continue
-        count = len(source.arguments(function.opening))
-        for index in source.places(name, start=function.body_open, end=function.body_close):
-            variable = source.variable(name, index)
-            is_own = variable is None or variable.place == function.opening - 1
-            is_own = is_own and source.text(index - 1) not in (".", "->", "::")
-            if source.text(index + 1) == "(" and is_own and _arity(source, index) == count:
-                yield source.tokens[index], f"'{name}' calls itself: recursion is not supported; {needs('2.4')}"
-                break
-    for name in plain:
-        reached: set[str] = set()
-        todo = [called for _, called in calls[name]]
-        while todo:
-            called = todo.pop()
-            if called not in reached:
-                reached.add(called)
-                todo += [further for _, further in calls[called]]
-        if name in reached:
-            place = next(
-                (index for index, called in calls[name] if called == name or name in _reach(calls, called)), None
-            )
-            if place is not None:
-                yield source.tokens[place], f"'{name}' calls itself: recursion is not supported; {needs('2.4')}"
-
-
-_LIBRARY_NAMESPACES = ("metal", "fast", "precise")
-
-
-def _arity(source: Source, index: int) -> int:
-    return len(source.arguments(index + 1))
-
-
-def _reach(calls: dict[str, list[tuple[int, str]]], start: str) -> set[str]:
-    reached = {start}
-    todo = [start]
-    while todo:
-        for _, called in calls[todo.pop()]:
-            if called not in reached:
-                reached.add(called)
-                todo.append(called)
-    return reached
+    for index in recursive_calls(source, LIBRARY_FUNCTIONS):
+        message = f"'{source.text(index)}' calls itself: recursion is not supported; {needs('2.4')}"
+        yield source.tokens[index], message
 
 
 @rule(
