@@ -20,7 +20,7 @@ from mpsgrad.kernels import convolution_winograd as winograd
 from mpsgrad.kernels.convolution_gather import Layout
 from mpsgrad.kernels.convolution_packing import LANES, PackedWeights
 from mpsgrad.kernels.format_conversion import add_conversion
-from mpsgrad.tunables import tunables
+from mpsgrad.tunables import ALWAYS, tunables
 
 
 class Algorithm(enum.Enum):
@@ -76,8 +76,9 @@ class Weights:
 
 def _computes_in_float(device: Device, numbers: Weights) -> bool:
     """Whether half images are copied into float32 ones, so that no number is converted twice."""
-    by_eights = numbers.algorithm is Algorithm.SIMDGROUPS and tunables(device.tuning).convolution_by_eights
-    return numbers.metal_type == "half" and bool(by_eights)
+    if numbers.metal_type != "half" or numbers.algorithm is not Algorithm.SIMDGROUPS:
+        return False
+    return tunables(device.tuning).convolution_by_eights == ALWAYS
 
 
 def _float_images(command_buffer: CommandBuffer, *parts: ImagePart) -> list[ImagePart]:

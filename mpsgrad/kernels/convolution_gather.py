@@ -13,7 +13,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import Tunables
+from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
 Layout = tuple[int, ...]
 
@@ -34,6 +34,9 @@ SINGLE_EIGHT, SINGLE_EIGHTS_PIXELS = 8, 8
 """Of a tile where 16 channels would leave many lanes without one."""
 SINGLE_EIGHTS_COST = 1.15
 """A product takes so much longer there, because a value of the source is loaded for half as many. Measured."""
+EIGHTS_COST, FOLD_COST = 1.15, 1.5
+"""A product of a thread with 16 channels takes so much longer than one of a simdgroup, where a CPU has both, and so
+much again where several pixels are joined, whose results a thread stores one by one. Measured."""
 
 UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
@@ -88,25 +91,37 @@ FAMILY = ShaderFamily(
     {
         "threads": THREADS,
         "unroll": 4,
-        "eights": 2,
-        "eight_pixels": EIGHTS_PIXELS,
         "depthwise_pixels_at_once": DEPTHWISE_PIXELS,
         "depthwise_blocks": DEPTHWISE_BLOCKS,
+        "row_outputs": ROW_OUTPUTS,
+        "row_images": ROW_IMAGES,
+    },
+    measured=lambda numbers: {
+        "pixels": numbers.convolution_pixels_per_tile,
+        "only_by_eights": numbers.convolution_by_eights == ALWAYS,
+    },
+)
+EIGHTS_FAMILY = ShaderFamily(
+    "convolution_of_eights",
+    (IMAGE_LAYOUT, AXIS, PARAMETERS),
+    {
+        "unroll": 4,
+        "eights": 2,
+        "eight_pixels": EIGHTS_PIXELS,
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
         "row_channels": ROW_CHANNELS,
         "gradient_row_channels": GRADIENT_ROW_CHANNELS,
     },
-    measured=lambda numbers: {
-        "pixels": numbers.convolution_pixels_per_tile,
-        "by_eights": bool(numbers.convolution_by_eights),
-    },
+    dtypes=("float",),
+    device_families=("cpu",),
 )
 SINGLE_EIGHTS_FAMILY = ShaderFamily(
     "convolution_of_single_eights",
     (IMAGE_LAYOUT, AXIS, PARAMETERS),
     {"unroll": 4, "eights": 1, "eight_pixels": SINGLE_EIGHTS_PIXELS},
     dtypes=("float",),
+    template="convolution_of_eights",
     ahead_of_time=False,
     device_families=("cpu",),
 )
@@ -478,11 +493,11 @@ def plan(
 ) -> Plan:
     """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
     geometry = is_gradient, source, destination, window, groups, replicates
-    family = FAMILY
+    family, width, gathered = FAMILY, LANES, gather(*geometry, packs_all=packs_all)
     if numbers.convolution_by_eights and metal_type == "float":
-        width, gathered = _gather_by_eights(*geometry, packs_all=packs_all)
-    else:
-        width, gathered = LANES, gather(*geometry, packs_all=packs_all)
+        eights_width, of_eights, products = _gather_by_eights(*geometry, packs_all=packs_all)
+        if is_by_eights(numbers, products, of_eights, gathered):
+            family, width, gathered = EIGHTS_FAMILY, eights_width, of_eights
     axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
     kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
     if width < LANES and kernel in KERNELS_OF_EIGHTS:
@@ -522,12 +537,20 @@ def plan(
     return Plan(family, kernel, blocks * parts * phases, parameters, gathered.packing)
 
 
-def _gather_by_eights(*geometry: Any, packs_all: bool) -> tuple[int, Gather]:
-    """How many channels a thread takes at a time, and the gather with the fewest products for that."""
+def is_by_eights(numbers: Tunables, products: float, of_eights: Gather, of_simdgroups: Gather) -> bool:
+    """Whether a thread is to compute ``of_eights``, with so many ``products`` for a pixel, or a simdgroup the other."""
+    if numbers.convolution_by_eights != WHERE_FEWER or of_simdgroups.packing is None:
+        return numbers.convolution_by_eights != NEVER
+    cost = EIGHTS_COST * (FOLD_COST if of_eights.kernel == "convolution_fold" else 1.0)
+    return cost * products < of_simdgroups.products_per_pixel(LANES)
+
+
+def _gather_by_eights(*geometry: Any, packs_all: bool) -> tuple[int, Gather, float]:
+    """How many channels a thread takes at a time, the gather with the fewest products for that, and their number."""
     gathers = [gather(*geometry, packs_all=packs_all, lanes=lanes) for lanes in FILLED_LANES]
     if gathers[0].packing is None:
-        return EIGHTS_CHANNELS, gathers[0]
-    _, width, gathered = min(
+        return EIGHTS_CHANNELS, gathers[0], 0.0
+    products, width, gathered = min(
         (
             (cost * gathered.products_per_pixel(width), width, gathered)
             for gathered in gathers
@@ -535,4 +558,4 @@ def _gather_by_eights(*geometry: Any, packs_all: bool) -> tuple[int, Gather]:
         ),
         key=itemgetter(0),
     )
-    return width, gathered
+    return width, gathered, products

@@ -7,7 +7,7 @@ from functools import lru_cache
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
-from mpsgrad.kernels.convolution_gather import AXIS, EIGHTS_CHANNELS, Layout, gather
+from mpsgrad.kernels.convolution_gather import AXIS, EIGHTS_CHANNELS, Layout, gather, is_by_eights
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables
 
@@ -84,6 +84,9 @@ def plan_gather(
     x, y = gathered.x, gathered.y
     joins_taps = x.divisor == y.divisor == x.step == 1 and source[1] == source[6]
     if gathered.kernel not in ("convolution_dense", "convolution_fold") or not joins_taps:
+        return None
+    of_simdgroups = gather(is_gradient, source, destination, window, groups, replicates)
+    if not is_by_eights(numbers, gathered.products_per_pixel(EIGHTS_CHANNELS), gathered, of_simdgroups):
         return None
     width = min(_most_windows(x.taps, x.stride, PATCH_VALUES // (y.taps * source[6])), x.size)
     if width == 0:

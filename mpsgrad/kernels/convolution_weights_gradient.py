@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.convolution_gather import Layout, as_long_pixels, in_one_row, is_fully_connected
+from mpsgrad.kernels.convolution_gather import EIGHTS_COST, Layout, as_long_pixels, in_one_row, is_fully_connected
 from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import Tunables
+from mpsgrad.tunables import ALWAYS, NEVER, Tunables
 
 ROWS = 8
 DEPTHWISE_TAPS = 3
@@ -23,6 +23,8 @@ SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
 """The same where it owns a single eight of channels."""
 FEW_OUTPUTS = 4
 """So many output channels at a time where there are fewer than ``SINGLE_OUTPUTS``."""
+EVICTING_STRIDE = 512
+"""Values that lie a multiple of so many floats apart evict each other from the nearest cache unless they are copied."""
 PIXELS_AHEAD = 16
 """So far ahead a core fetches what it will copy: lines that lie a pixel apart it does not foresee."""
 EIGHTS_THREADS_WANTED = 256
@@ -65,7 +67,7 @@ FAMILY = ShaderFamily(
     },
     measured=lambda numbers: {
         "rows_at_once": numbers.convolution_weights_rows_at_once,
-        "by_eights": bool(numbers.convolution_by_eights),
+        "by_eights": numbers.convolution_by_eights != NEVER,
     },
 )
 
@@ -111,7 +113,7 @@ def plan(
     threads_wanted, result_channels = None, LANES
     if groups == outputs == source[6] > 1 and not replicates:
         kernel, tap_rows = "depthwise", height
-        if numbers.convolution_by_eights and metal_type == "float" and outputs >= EIGHTS_CHANNELS:
+        if numbers.convolution_by_eights == ALWAYS and metal_type == "float" and outputs >= EIGHTS_CHANNELS:
             kernel, threads_wanted, result_channels = "depthwise_of_eights", EIGHTS_THREADS_WANTED, EIGHTS_CHANNELS
             tap_rows = ceiling_divide(height, DEPTHWISE_TAPS)
         row_tiles, lane_tiles = ceiling_divide(width, DEPTHWISE_TAPS), ceiling_divide(outputs, result_channels)
@@ -122,12 +124,7 @@ def plan(
         kernel = "few"
         row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
         weight_tiles = height * row_tiles * lane_tiles
-    elif (
-        numbers.convolution_by_eights
-        and metal_type == "float"
-        and source[6] >= EIGHTS_CHANNELS
-        and not replicates
-    ):
+    elif metal_type == "float" and not replicates and _is_by_eights(numbers, gradient, source, window, groups):
         kernel, threads_wanted, result_channels = "dense_of_eights", EIGHTS_THREADS_WANTED, EIGHTS_CHANNELS
         is_single = channels <= SINGLE_EIGHT and outputs >= SINGLE_OUTPUTS
         row_tiles = SINGLE_EIGHT if is_single else EIGHTS_CHANNELS
@@ -163,6 +160,19 @@ def plan(
         replicates=replicates,
         accumulates=accumulates,
     )
+
+
+def _is_by_eights(numbers: Tunables, gradient: Layout, source: Layout, window: Layout, groups: int) -> bool:
+    """Whether threads are to compute what is not depthwise, rather than simdgroups."""
+    channels, outputs = source[6], gradient[6]
+    if numbers.convolution_by_eights == NEVER or channels < EIGHTS_CHANNELS:
+        return False
+    if numbers.convolution_by_eights == ALWAYS or groups > 1 or source[1] * window[2] % EVICTING_STRIDE == 0:
+        return True
+    few = FEW_OUTPUTS if outputs < SINGLE_OUTPUTS else EIGHTS_OUTPUTS
+    of_threads = ceiling_divide(channels, EIGHTS_CHANNELS) * EIGHTS_CHANNELS * ceiling_divide(outputs, few) * few
+    of_simdgroups = ceiling_divide(channels, LANES) * LANES * ceiling_divide(outputs, ROWS) * ROWS
+    return EIGHTS_COST * of_threads < of_simdgroups
 
 
 def plan_of_rows(

@@ -17,6 +17,10 @@ from mpsgrad.errors import ShaderError
 FOLDER = Path(__file__).parent
 
 
+NEVER, ALWAYS, WHERE_FEWER = 0, 1, 2
+"""What ``convolution_by_eights`` may be: the last is where the channels leave simdgroups more products to do."""
+
+
 def _number(default: int, *choices: int) -> Any:
     """A field with the numbers that it may have."""
     return field(default=default, metadata={"choices": choices})
@@ -32,9 +36,9 @@ class Tunables:
     ``stream_elements`` are the same for the kernels on CPUs that add up nothing. The neurons' numbers are those of
     images that are not one run of elements, which is taken by vectors. ``normalization_sums_per_lane``,
     ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how many sums a lane has in registers
-    where simdgroups work on their own; with ``convolution_by_eights`` the threads of a CPU with 16 registers of eight
-    floats do that instead. If the images of a kernel have more than ``cached_bytes`` together, CPUs write
-    results past their caches.
+    where simdgroups work on their own; with ``convolution_by_eights`` the threads of a CPU do that instead, on eights
+    of floats: always where it has 16 registers of eight floats, where that makes fewer products if it has larger ones.
+    If the images of a kernel have more than ``cached_bytes`` together, CPUs write results past their caches.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
@@ -47,7 +51,7 @@ class Tunables:
     normalization_sums_per_lane: int = _number(4, 2, 4)
     convolution_pixels_per_tile: int = _number(8, 2, 4, 8)
     convolution_weights_rows_at_once: int = _number(8, 2, 4, 8)
-    convolution_by_eights: int = _number(0, 0, 1)
+    convolution_by_eights: int = _number(NEVER, NEVER, ALWAYS, WHERE_FEWER)
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
     stream_elements: int = _number(2048, 512, 1024, 2048, 4096, 8192, 32768, 65536)
     most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)

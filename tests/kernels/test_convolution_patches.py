@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from test_convolution_variants import (
     SINGLE,
+    always_by_eights,
     check_against_the_references,
     check_in_a_part_of_larger_images,
     make,
@@ -18,11 +19,8 @@ from test_convolution_variants import (
 import mpsgrad as mg
 from mpsgrad.kernels import convolution, convolution_patches
 from mpsgrad.kernels.convolution_dispatch import Algorithm
-from mpsgrad.tunables import tunables
 
-pytestmark = pytest.mark.skipif(
-    not tunables(mg.default_device().tuning).convolution_by_eights, reason="for CPUs whose registers hold eight floats"
-)
+pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
 
 # (name, layer's arguments, which of the forward kernel, the data gradient and the weight gradient copy patches)
 CASES = [
@@ -45,7 +43,7 @@ CASES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def no_tiles() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, always_by_eights():
         patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
         yield
 

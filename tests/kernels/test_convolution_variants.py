@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,21 @@ from mpsgrad.kernels import convolution, convolution_gather, convolution_patches
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
-from mpsgrad.tunables import Tunables
+from mpsgrad.tunables import ALWAYS, Tunables, set_tunables, tunables
 
 SINGLE = (1, 1)
+
+
+@contextmanager
+def always_by_eights() -> Iterator[None]:
+    """Has threads compute, on eights of channels, what a CPU of larger registers leaves to simdgroups as well."""
+    tuning = mg.default_device().tuning
+    before = tunables(tuning)
+    set_tunables(tuning, before.with_number("convolution_by_eights", ALWAYS))
+    try:
+        yield
+    finally:
+        set_tunables(tuning, before)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -201,6 +214,16 @@ def check_in_a_part_of_larger_images(layer: Layer, before: int, behind: int) -> 
     dx[read] = 7
     assert (dx == 7).all() or not dx[..., :before].any(), "channels that were not read changed"
     layer.check_state(state)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
+def test_each_variant_by_eights(variant):
+    _, arguments, options, *expected = variant
+    layer = make(*arguments, **options)
+    with always_by_eights():
+        assert names(layer) == tuple(expected)
+        check_against_the_references(layer, runs=2)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
