@@ -94,6 +94,10 @@ LEAST_TAPS_OF_SUMS, LEAST_TAPS_OF_STRIDED_SUMS = 9, 25
 """Average pooling adds up windows of so many taps along one axis after the other, if strides are 1 or not."""
 COLUMNS_OF_TAPS = 2, 3
 """Gradients of max pooling go through tiles for windows of so many taps at stride 1."""
+SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
+"""Window size and stride of those that search for winners of few channels and take them in one kernel."""
+MOST_IN_SEARCHED_TILE = 1024
+"""It keeps more kinds of numbers, of which the nearest cache holds fewer."""
 
 _CONSTANTS: dict[str, Any] = {
     "blocks": BLOCKS,
@@ -115,6 +119,15 @@ WINDOWS_FAMILY = ShaderFamily(
     "pooling_max_windows",
     _STRUCTS,
     _CONSTANTS,
+    {"cpu": _CPU_CONSTANTS},
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+SEARCH_FAMILY = ShaderFamily(
+    "pooling_max_search",
+    _STRUCTS,
+    {**_CONSTANTS, "most_in_tile": MOST_IN_SEARCHED_TILE, "searched_blocks": SEARCHED_BLOCKS},
     {"cpu": _CPU_CONSTANTS},
     dtypes=("float",),
     ahead_of_time=False,
@@ -672,6 +685,11 @@ class PoolingMaxGradient(PoolingGradient):
             x, y, z = self.primary_offset
             first += z * image + y * row + x * pixel + self.primary_source_feature_channel_offset
             parameters["windows"] = (first, pixel, row, image, *parameters["windows"][4:])
+        elif metal_type == "float" and self._can_search_few_channels(parameters):
+            self._add_dispatch_with_search(
+                command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), parameters
+            )
+            return
         else:
             tap_type = "uchar" if self.kernel_width * self.kernel_height <= LARGEST_RECORDED_WINDOW else "uint"
             *_, width, height, channels, images = parameters["windows"]
@@ -703,6 +721,38 @@ class PoolingMaxGradient(PoolingGradient):
     def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:
         """Whether each window may be visited once: on CPUs, if all taps inside the source lie in the destination."""
         return works_by_rows(self.device) and not parameters["replicates"] and _covers_source(parameters)
+
+    def _can_search_few_channels(self, parameters: dict[str, Any]) -> bool:
+        """Whether the kernel suits that searches for the winners of a few channels and takes them at once."""
+        width, height, stride_x, stride_y, *dilation = self._window
+        images = [parameters[name] for name in ("destination", "gradient", "source")]
+        *_, windows_x, windows_y, channels, _ = parameters["gradient"]
+        return (
+            channels < 8
+            and self._can_visit_windows(parameters)
+            and (width, stride_x) in SEARCHED_BLOCKS
+            and (width, stride_x) == (height, stride_y)
+            and dilation == [1, 1]
+            and windows_x * windows_y > 0
+            and all(pixel == channels for _, pixel, *_ in images)
+        )
+
+    def _add_dispatch_with_search(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> None:
+        *_, height, _, images = parameters["destination"]
+        size, stride = self.kernel_width, self.stride_in_pixels_x
+        # The windows at the edge of a share of the rows are searched for both shares.
+        shares_of_rows = _shares_of_rows(self.device, images, height // (4 * size))
+        parameters |= {"blocks_x": 1, "blocks_y": shares_of_rows}
+        command_buffer.add_dispatch(
+            SEARCH_FAMILY.function(
+                self.device, f"pooling_max_gradient_{size}x{size}_stride_{stride}_and_search", "float"
+            ),
+            images * shares_of_rows,
+            *buffers,
+            self.device.constant_buffer(GRADIENT_PARAMETERS.pack(**parameters)),
+        )
 
     def _add_dispatch_by_columns(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels.pooling import BLOCKS, PoolingGradientState
+from mpsgrad.kernels.pooling import BLOCKS, SEARCHED_BLOCKS, PoolingGradientState
 from mpsgrad.testing import (
     FencedImage,
     WindowGeometry,
@@ -244,6 +244,24 @@ def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stri
     """Windows that cross from one tile of columns into the next count in both."""
     geometry = WindowGeometry(width, 6, size, size, stride, stride, 1, 1, 0, 1, width // stride, 6 // stride)
     check_gradient_of(kind, geometry, channels, edge, np.float32)
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(("width", "channels"), [(1100, 1), (21, 2), (400, 3), (18, 4), (24, 6), (160, 7)])
+@pytest.mark.parametrize(("size", "stride"), SEARCHED_BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in SEARCHED_BLOCKS])
+def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channels, edge):
+    """Over tiles beside and below each other, with equal maxima: the bits are those of the record."""
+    geometry = WindowGeometry(width, 27, size, size, stride, stride, 1, 1, -1, 1, width // stride, 27 // stride)
+    generator = np.random.default_rng(21)
+    x = generator.integers(-3, 2, (2, 27, width, channels)).astype(np.float32)
+    g = generator.standard_normal((2, 27 // stride, width // stride, channels)).astype(np.float32)
+    found = []
+    for kind in (MAX, RECORDED):
+        source, _, state = encode(kind.kernel(geometry, edge), x, g.shape[1:3])
+        found.append(encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state))
+    np.testing.assert_array_equal(*found)
+    expected = reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, edge))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
 
 
 @each_kind
