@@ -87,11 +87,17 @@ MOST_IN_TILE = 2048
 """Of each kind, where CPUs go through tiles of columns: the nearest cache holds as many."""
 CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 64, 16
 """Up to so many channels, and less of them where windows are wide."""
+CHANNELS_WITHOUT_HALO = 512
+"""Up to so many where tiles share no windows: then pixels are written in long pieces."""
 THREADS_BY_TILES_PER_UNIT = 8
 MOST_CHANNELS_BY_TILES = 63
 """With more channels, reading each pixel of a window is as fast, except for gradients of average pooling."""
 LEAST_TAPS_OF_SUMS, LEAST_TAPS_OF_STRIDED_SUMS = 9, 25
 """Average pooling adds up windows of so many taps along one axis after the other, if strides are 1 or not."""
+LEAST_TAPS_OF_PIXELS, LEAST_CHANNELS_OF_PIXELS = 16, 512
+"""Average pooling adds up windows of so many taps and channels pixel by pixel if they do not overlap."""
+FEWEST_CHANNELS_OF_SHARE = 128
+"""Of these a thread has so many at least."""
 COLUMNS_OF_TAPS = 2, 3
 """Gradients of max pooling go through tiles for windows of so many taps at stride 1."""
 SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
@@ -443,9 +449,33 @@ class PoolingAverage(Pooling):
     ) -> None:
         metal_type, parameters = source.channel_format.metal_type, self._parameters(regions)
         buffers = source.buffer, destination.buffer
-        if metal_type == "float" and self._add_dispatch_by_sums(command_buffer, buffers, parameters):
-            return
+        if metal_type == "float" and works_by_rows(self.device):
+            by_sums = self._add_dispatch_by_sums(command_buffer, buffers, parameters)
+            if by_sums or self._add_dispatch_by_pixels(command_buffer, buffers, parameters):
+                return
         _add_dispatch(self.device, command_buffer, "pooling_average", metal_type, *buffers, **parameters)
+
+    def _add_dispatch_by_pixels(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel of CPUs that adds up pixel by pixel, if windows are large and do not overlap."""
+        taps_x, taps_y, stride_x, stride_y, *_ = parameters["window"]
+        *_, width, height, channels, images = parameters["destination"]
+        overlap = (width > 1 and stride_x < taps_x) or (height > 1 and stride_y < taps_y)
+        if channels < LEAST_CHANNELS_OF_PIXELS or taps_x * taps_y < LEAST_TAPS_OF_PIXELS or overlap:
+            return False
+        wanted = -(-THREADS_BY_TILES_PER_UNIT * max(1, self.device.compute_units) // images)
+        shares_of_rows = min(height, wanted)
+        enough = min(-(-wanted // shares_of_rows), channels // FEWEST_CHANNELS_OF_SHARE)
+        shares = max(-(-channels // MOST_IN_TILE), enough)
+        parameters |= {"blocks_x": shares, "blocks_y": shares_of_rows}
+        command_buffer.add_dispatch(
+            family_of(FAMILIES, "pooling_average").function(self.device, "pooling_average_by_pixels", "float"),
+            images * shares * shares_of_rows,
+            *buffers,
+            self.device.constant_buffer(PARAMETERS.pack(**parameters)),
+        )
+        return True
 
     def _add_dispatch_by_sums(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
@@ -456,8 +486,7 @@ class PoolingAverage(Pooling):
         most = max(FEWEST_CHANNELS_OF_TILE, MOST_IN_TILE // (2 * taps_x))
         shares = -(-channels // most)
         if (
-            not works_by_rows(self.device)
-            or channels > MOST_CHANNELS_BY_TILES
+            channels > MOST_CHANNELS_BY_TILES
             or taps_x * taps_y < (LEAST_TAPS_OF_SUMS if stride_x == 1 else LEAST_TAPS_OF_STRIDED_SUMS)
             or (channels < 8 and not pixel == parameters["source"][1] == channels)
             or MOST_IN_TILE // -(-channels // shares) < taps_x
@@ -828,7 +857,10 @@ def _shares_of_channels(channels: int, strides: int, stride: int) -> int | None:
     ``strides`` of pixels cover a window.
     """
     halo = (strides - 1) * stride
-    most = max(FEWEST_CHANNELS_OF_TILE, min(CHANNELS_OF_TILE, MOST_IN_TILE // (2 * halo + 1)))
+    most = max(
+        FEWEST_CHANNELS_OF_TILE,
+        min(CHANNELS_OF_TILE if halo else CHANNELS_WITHOUT_HALO, MOST_IN_TILE // (2 * halo + 1)),
+    )
     shares = -(-channels // most)
     return None if MOST_IN_TILE // -(-channels // shares) <= halo else shares
 

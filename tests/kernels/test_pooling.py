@@ -247,6 +247,24 @@ def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stri
 
 
 @pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(("channels", "size", "rows"), [(515, 7, 1), (2100, 4, 1), (600, 5, 3)])
+def test_averages_of_large_windows(channels, size, rows, edge):
+    """Of all pixels of an image or of windows beside each other, with parts outside."""
+    geometry = WindowGeometry(
+        size * rows - 1, size * rows, size, size, size, size, 1, 1, size // 2, size // 2 - 1, rows, rows
+    )
+    generator = np.random.default_rng(22)
+    x = generator.standard_normal((1, geometry.height, geometry.width, channels)).astype(np.float32)
+    keywords = AVERAGE.keywords(geometry, edge, (1, 1))
+    _, y, _ = encode(AVERAGE.kernel(geometry, edge, (1, 1)), x, (rows, rows))
+    expected = reference.pooling_average(x, **keywords)
+    assert_within(
+        y, expected, error_bound(np.float32, size**2, reference.pooling_average(np.abs(x), **keywords), expected)
+    )
+    check_gradient_of(AVERAGE, geometry, channels, edge, np.float32)
+
+
+@pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize(("width", "channels"), [(1100, 1), (21, 2), (400, 3), (18, 4), (24, 6), (160, 7)])
 @pytest.mark.parametrize(("size", "stride"), SEARCHED_BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in SEARCHED_BLOCKS])
 def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channels, edge):
