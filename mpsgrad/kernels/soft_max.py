@@ -14,10 +14,8 @@ from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
-    THREADS_OF_EIGHTS,
     Layout,
     Operand,
-    elements_per_thread,
     exceeds_caches,
     merge_pixels,
     pieces,
@@ -40,6 +38,8 @@ ROW_THREADS = 128
 ROWS_TOGETHER = 8
 """Rows of few channels are taken together by a thread of a CPU: a multiple of so many."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
+FEWEST_ELEMENTS_OF_THREAD = 8192
+"""Of a CPU: to wake another takes as long."""
 
 PARAMETERS = ParameterStruct(
     "SoftMaxParameters",
@@ -66,7 +66,6 @@ def _family(operation: str) -> ShaderFamily:
             "operation": operation,
             "threads": THREADS,
             "by_eights": False,
-            "threads_of_eights": THREADS_OF_EIGHTS,
             "spread": SPREAD,
             "row_threads": ROW_THREADS,
             "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
@@ -212,6 +211,13 @@ def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
     return -(-share // at_once) * at_once
 
 
+def _rows_per_thread(device: Device, rows: int, channels: int) -> int:
+    """How many rows a thread of a CPU owns that is a threadgroup of its own."""
+    fewest = -(-rows // (FEWEST_THREADGROUPS_PER_UNIT * max(1, device.compute_units)))
+    most = tunables(device.tuning).stream_elements // channels
+    return max(1, min(max(fewest, FEWEST_ELEMENTS_OF_THREAD // channels), most))
+
+
 def _add_dispatches(
     kernel: Kernel | GradientKernel,
     command_buffer: CommandBuffer,
@@ -222,8 +228,7 @@ def _add_dispatches(
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
     device, channels, metal_type = kernel.device, layout[6], destination.channel_format.metal_type
-    family = family_of(FAMILIES, function_name)
-    by_eights = device.family == "cpu" and metal_type == "float" and len(operands) > 1
+    by_eights = device.family == "cpu" and metal_type == "float"
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
         layouts: list[tuple[int, ...]] = [part for part in piece.operands if part is not None]
@@ -241,16 +246,16 @@ def _add_dispatches(
         if takes_rows_together:
             family, variant = FEW_CHANNELS_FAMILY, f"_of_{channels}_channels"
         else:
+            family = family_of(FAMILIES, function_name)
             variant = "_of_eights" if by_eights and channels >= 8 else _variant(device, channels)
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         numbers = tunables(device.tuning)
-        rows_per_thread = max(1, elements_per_thread(rows * channels, device.compute_units, numbers) // channels)
+        rows_per_thread = _rows_per_thread(device, rows, channels)
         if takes_rows_together:
-            rows_per_thread = -(-rows_per_thread // ROWS_TOGETHER) * ROWS_TOGETHER * THREADS_OF_EIGHTS
-            rows_per_threadgroup = rows_per_thread
+            rows_per_threadgroup = rows_per_thread = -(-rows_per_thread // ROWS_TOGETHER) * ROWS_TOGETHER
         elif variant == "_of_eights":
-            rows_per_threadgroup = THREADS_OF_EIGHTS * rows_per_thread
+            rows_per_threadgroup = rows_per_thread
         elif "_of_" in variant:
             values = _vectors(channels, metal_type) * values_of_vector(metal_type)
             rows_per_threadgroup = ROW_THREADS * values // channels

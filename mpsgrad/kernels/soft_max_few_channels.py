@@ -1,4 +1,4 @@
-"""Gradients of softmax on CPUs for images of few channels: in which order eights of elements give the rows' sums."""
+"""Softmax on CPUs for images of few channels: in which order eights of elements give the rows' maxima and sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Orders:
 
     The lanes are those of shuffles of two eights, the second of which has lanes 8 to 15. An eight of the units of one
     number, a row's unit in each place, is the eight ``first`` with others blended in, one after another; the rotation
-    gives it the order of rows of units number 0. ``exchanges`` add up the channels of units inside an eight.
+    gives it the order of rows of units number 0. ``exchanges`` join the channels of units inside an eight.
     ``rows_of_elements`` has the places of the rows to which the elements of each eight belong.
     """
 

@@ -106,11 +106,13 @@ def test_forward_and_gradient_match_the_reference(kind, data):
 
 @each_kind
 @pytest.mark.parametrize("shape", [*((1, 5, 9, channels) for channels in (*FEW_CHANNELS, 19)), (1, 601, 225, 3)])
-def test_gradients_of_short_rows_match_the_reference(kind, shape):
+def test_short_rows_match_the_reference(kind, shape):
     """Threads of CPUs take eights of elements that hold whole rows, and the last ones with some of those before."""
     generator = np.random.default_rng(6)
     x, g = (generator.standard_normal(shape, np.float32) for _ in range(2))
     _, y, state = run(kind.forward(), x)
+    expected = kind.reference(x)
+    assert_within(y, expected, kind.bound(x, expected, np.float32))
     expected = kind.reference_gradient(g, y)
     bound = kind.gradient_bound(g, y, expected, np.float32)
     assert_within(run_gradient(kind.gradient(), g, y, state), expected, bound)
@@ -170,6 +172,22 @@ def test_large_values_do_not_overflow(kind, dtype):
     else:
         np.testing.assert_allclose(rows[2:], -np.log(3), rtol=2e-3)
         assert rows[0, 0] == 0 and (rows[0, 1:] <= -float(largest) / 2).all()
+
+
+@each_kind
+@pytest.mark.parametrize("channels", [3, 8, 10, 19, 40])
+def test_infinite_channels_have_no_share_and_what_is_no_number_spoils_its_row_alone(kind, channels):
+    x = np.random.default_rng(9).standard_normal((1, 3, 4, channels)).astype(np.float32)
+    x[0, 0, :, -1] = -np.inf
+    x[0, 2, 1, 0] = np.nan
+    with mg.CommandBuffer() as commands:
+        result = kind.forward().encode(commands, mg.Image.from_array(x))
+    y = np.asarray(result)
+    shares = np.exp(y) if kind.forward is mg.LogSoftMax else y
+    assert (shares[0, 0, :, -1] == 0).all()
+    assert np.isnan(y[0, 2, 1]).all()
+    spoilt = np.isnan(x).any(-1)
+    np.testing.assert_allclose(shares[~spoilt].sum(-1), 1, rtol=1e-6)
 
 
 @each_kind
