@@ -11,13 +11,15 @@ from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
+from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 THREADS = 128
 STRIP = 4
 TAPS = 9
 """So many weights of a channel are added up by one thread."""
-THREADGROUPS_PER_UNIT = 4
+THREADGROUPS_PER_UNIT = 5
+"""As many as a unit of NVIDIA's has registers for at once: more would begin when the first ones end."""
 FEWEST_CHUNKS = 4
 """A split has at least so many times the pixels that a threadgroup reads at once."""
 
@@ -32,6 +34,10 @@ GATHER_PARAMETERS = ParameterStruct(
     row_groups="int",
     threads="int",
     biases="int",
+    by_slots=DIVISOR,
+    by_strips=DIVISOR,
+    by_row_groups=DIVISOR,
+    by_images=DIVISOR,
 )
 WEIGHTS_PARAMETERS = ParameterStruct(
     "ConvolutionDepthwiseWeightsParameters",
@@ -55,7 +61,7 @@ WEIGHTS_PARAMETERS = ParameterStruct(
 )
 FAMILY = ShaderFamily(
     "convolution_depthwise",
-    (IMAGE_LAYOUT, WINDOW, AXIS, GATHER_PARAMETERS, WEIGHTS_PARAMETERS),
+    (IMAGE_LAYOUT, WINDOW, AXIS, DIVISOR, GATHER_PARAMETERS, WEIGHTS_PARAMETERS),
     {"threads": THREADS, "strip": STRIP, "taps": TAPS, "unroll": "#pragma unroll"},
     {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
     ahead_of_time=False,
@@ -90,6 +96,10 @@ def plan_gather(gathered: Gather) -> GatherPlan:
         row_groups=row_groups,
         threads=threads,
         biases=gathered.biases,
+        by_slots=divisor(slots),
+        by_strips=divisor(strips),
+        by_row_groups=divisor(row_groups),
+        by_images=divisor(images),
     )
     kernel = f"convolution_depthwise_{'3x3' if has_rows else 'any'}_by_{width}"
     return GatherPlan(FAMILY, kernel, ceiling_divide(threads, THREADS), parameters, gathered.packing)

@@ -51,6 +51,14 @@ def test_vectors_of_other_programs_are_moved_whole_on_gpus() -> None:
     assert not re.search(r"\band\.b64\s+\S+ \S+ 15;", assembly)
 
 
+def test_vectors_that_are_converted_are_loaded_whole_on_gpus() -> None:
+    head = "kernel void f(device float4* out, device const half4* x, uint i [[thread_position_in_grid]]) {\n"
+    source = f"{LIBRARY}{head}out[i] = float4(x[i]); }}"
+    assembly = compile_for_cuda(translate(source, "cuda", filename="halves.metal", launch="row").source, "halves.metal")
+    assert re.search(r"\bld\.global\S*(u64|v2\.u32|v4\.u16)", assembly)
+    assert not re.search(r"\bld\.global\S*[a-z]\.u16", assembly)
+
+
 def test_swizzles_and_members_of_the_programs_own_stay_as_they_are() -> None:
     body = "struct S { float r; }; S s; s.r = 1; float4 v = *(device const float4*)x; v.xy += v.zw; v.x += v.rgb.z; out[0] = v.a + s.r;"
     source = f"{LIBRARY}kernel void f(device float* out, device const float* x) {{\n{body}\n}}"

@@ -164,7 +164,8 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   vec_mtl &operator=(const vec_mtl &o) { this->whole_mtl = o.whole_mtl; return *this; }
 #endif
   template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base((T)a) {}
-  template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(o).v) {}
+  // Of a copy, which is loaded whole: the conversion of each component keeps the compiler from joining their loads.
+  template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(vec_mtl<A, N>(o)).v) {}
   template <typename A, typename B, typename... C, typename require_mtl<is_part_mtl<T, A>::value && is_part_mtl<T, B>::value && (is_part_mtl<T, C>::value && ...)>::type = 0> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
   template <typename V, typename A, int M, int... I> explicit vec_mtl(const swizzle_mtl<V, A, M, I...> &a) : vec_mtl(a.operator V()) {}
   T &operator[](int i) { return v[i]; }
