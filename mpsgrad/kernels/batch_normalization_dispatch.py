@@ -12,15 +12,22 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Function
 from mpsgrad.image import Image
+from mpsgrad.kernels.batch_normalization_at_once import join_at_once
 from mpsgrad.kernels.batch_normalization_families import (
+    AT_ONCE,
     FAMILIES,
+    FAMILIES_AT_ONCE,
     GRADIENT_ROWS,
     PARAMETERS,
+    ROWS_OF_SINGLES,
+    ROWS_OF_VECTORS,
     STATISTICS_ROWS,
     STREAM_ROWS,
     SUMS_ROWS,
     THREADS,
+    THREADS_AT_ONCE,
     TILE_PARAMETERS,
+    VECTORS,
     WITHOUT_NEURON,
 )
 from mpsgrad.kernels.batch_normalization_joins import join_normalization
@@ -96,7 +103,8 @@ class Encoder(ABC):
     def function(self, name: str) -> Function:
         """The kernel function of this name."""
         kind = NeuronType.NONE if name.startswith(WITHOUT_NEURON) else self.neuron.neuron_type
-        return FAMILIES[kind].function(self.device, name, self.metal_type)
+        families = FAMILIES_AT_ONCE if AT_ONCE in name else FAMILIES
+        return families[kind].function(self.device, name, self.metal_type)
 
     def add(self, function_name: str, threadgroups: int, *buffers: Buffer) -> None:
         """Adds one run of ``function_name``."""
@@ -281,6 +289,7 @@ def _has_whole_eights(work: ChunkedRows) -> bool:
 
 
 join_normalization()
+join_at_once()
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +320,17 @@ def plan_tiles(
     if summed_rows is None:
         across, row_lanes, tiles = tile_of(WIDEST_TILE, channels, width, element_bytes)
     return Tiles(width, across, row_lanes, tiles, 1)
+
+
+def plan_at_once(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
+    """Tiles for images of ``rows`` pixels whose threadgroups have them all in registers; None if these are too few."""
+    vectors = channels // width
+    # Of many, two that lie side by side are read in one go.
+    across = 1 if vectors < 2 * compute_units else 2
+    row_lanes = THREADS_AT_ONCE // across
+    if rows > row_lanes * (ROWS_OF_SINGLES if width == 1 else ROWS_OF_VECTORS):
+        return None
+    return Tiles(width, across, row_lanes, -(-vectors // across), 1)
 
 
 def tile_of(nbytes: int, channels: int, width: int, element_bytes: int) -> tuple[int, int, int]:
@@ -356,8 +376,26 @@ class _TileEncoder(Encoder):
         """The tiles, and the number of rows."""
         width, element_bytes = vector_of(layouts, self.channels, self.metal_type)
         rows = rows_of(layouts[0])
-        units = self.device.compute_units or ASSUMED_COMPUTE_UNITS
-        return plan_tiles(rows, self.channels, width, element_bytes, units, summed_rows), rows
+        return plan_tiles(rows, self.channels, width, element_bytes, self._units, summed_rows), rows
+
+    @property
+    def _units(self) -> int:
+        return self.device.compute_units or ASSUMED_COMPUTE_UNITS
+
+    def _add_at_once(
+        self, function_name: str, layouts: dict[str, Layout], buffers: tuple[Buffer, ...], previous: int
+    ) -> bool:
+        """Adds the kernel that adds up all pixels of an image in one go, if there is one for it."""
+        if previous > 0 or self.neuron.neuron_type not in FAMILIES_AT_ONCE:
+            return False
+        width, _ = vector_of([*layouts.values()], self.channels, self.metal_type)
+        rows = rows_of(layouts["source"])
+        tiles = plan_at_once(rows, self.channels, width, self._units)
+        if tiles is None:
+            return False
+        parameters, _ = self._parameters(tiles, rows, 1, layouts)
+        self.add(variant(function_name + AT_ONCE, tiles), tiles.tiles, *buffers, parameters)
+        return True
 
     def _parameters(
         self, tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout], **numbers: int
@@ -378,9 +416,11 @@ class _TileEncoder(Encoder):
 
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
         merged = merge_pixels([layout])
+        totals, named = (self.mean, self.variance), {"source": merged[0]}
+        if self._add_at_once("batch_statistics", named, (source.buffer, *totals), previous):
+            return
         tiles, rows = self._tiles(merged, STATISTICS_ROWS)
-        parameters, _ = self._parameters(tiles, rows, STATISTICS_ROWS, {"source": merged[0]}, previous=previous)
-        totals = self.mean, self.variance
+        parameters, _ = self._parameters(tiles, rows, STATISTICS_ROWS, named, previous=previous)
         partial = self._partial(tiles, totals)
         name = variant("batch_statistics", tiles)
         self.add(name, tiles.tiles * tiles.splits, source.buffer, *partial, *totals, parameters)
@@ -395,8 +435,11 @@ class _TileEncoder(Encoder):
         previous: int,
     ) -> None:
         gradient, source = merge_pixels(layouts)
-        tiles, rows = self._tiles((gradient, source), SUMS_ROWS)
         named = {"gradient": gradient, "source": source}
+        buffers = *(image.buffer for image in images), *self.numbers_of_channels, *gradients
+        if self._add_at_once("normalization_gradient_sums", named, buffers, previous):
+            return
+        tiles, rows = self._tiles((gradient, source), SUMS_ROWS)
         parameters, _ = self._parameters(tiles, rows, SUMS_ROWS, named, previous=previous)
         partial = self._partial(tiles, gradients)
         self.add(
@@ -442,7 +485,7 @@ class _TileEncoder(Encoder):
 
 def variant(function_name: str, tiles: Tiles) -> str:
     """The name of the function for vectors, or for single channels."""
-    return function_name + ("_of_vectors" if tiles.width > 1 else "")
+    return function_name + (VECTORS if tiles.width > 1 else "")
 
 
 def encoder_of(command_buffer: CommandBuffer, *arguments: Any, **buffers: Any) -> Encoder:

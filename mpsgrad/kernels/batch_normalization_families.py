@@ -102,3 +102,32 @@ def _family_in_one(name: str) -> ShaderFamily:
 
 FAMILIES_IN_ONE = {kind: _family_in_one(NEURON_TYPE_NAMES[kind]) for kind in (NeuronType.NONE, NeuronType.RELU)}
 """For small images on CPUs, where one kernel does all. Those with other neurons are too rare to be joined."""
+
+
+AT_ONCE, VECTORS = "_at_once", "_of_vectors"
+"""How the names of kernels go on that own all pixels of their channels, and end that take vectors of channels."""
+THREADS_AT_ONCE = 128
+ROWS_OF_VECTORS, ROWS_OF_SINGLES = 8, 8
+"""How many rows a thread of these has in its registers, for vectors and for single channels."""
+
+
+def _family_at_once(name: str) -> ShaderFamily:
+    return ShaderFamily(
+        f"batch_normalization_at_once_{name}",
+        (IMAGE_LAYOUT, NEURON, TILE_PARAMETERS),
+        {
+            "threads": THREADS_AT_ONCE,
+            "rows_of_vectors": ROWS_OF_VECTORS,
+            "rows_of_singles": ROWS_OF_SINGLES,
+            "calls_functions": True,
+            "neuron": name,
+            "neuron_types": (name,),
+        },
+        template="batch_normalization_at_once",
+        ahead_of_time=False,
+        device_families=("apple", "nvidia"),
+    )
+
+
+FAMILIES_AT_ONCE = {kind: _family_at_once(NEURON_TYPE_NAMES[kind]) for kind in (NeuronType.NONE, NeuronType.RELU)}
+"""For images of few pixels on GPUs. Those with other neurons are too rare to be joined."""

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels.batch_normalization_dispatch import plan_tiles
+from mpsgrad.kernels.batch_normalization_dispatch import plan_at_once, plan_tiles
+from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -1073,6 +1074,48 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("offset", [(0, 0), (2, -1), (9, 0)])
     def test_offsets_clip_rect_and_channel_ranges(self, offset):
         test_offsets_clip_rect_and_channel_ranges(offset, mg.NeuronDescriptor("relu", 0.25))
+
+    @pytest.mark.parametrize("shape", [(1, 28, 28, 8), (2, 20, 21, 3), (3, 9, 7, 40), (4, 1, 1, 37)])
+    @pytest.mark.parametrize("name", [None, "relu"])
+    def test_images_of_few_pixels_are_normalized_at_once(self, shape, name):
+        """By one kernel for one or two vectors or channels of a threadgroup, to the same bits as by two."""
+        case = Case.draw(shape, seed=13, neuron=name and mg.NeuronDescriptor(name, 0.25))
+        at_once = run(case)
+        check(case, at_once)
+        source, gradient = mg.Image.from_array(case.x), mg.Image.from_array(case.g)
+        kernel, images = case.kernel(), source.batch_representation()
+        state, results = kernel.result_state(source), {}
+        for encodes in (
+            lambda commands: mg.BatchNormalizationStatistics().encode_batch(commands, images, state),
+            lambda commands: results.update(y=kernel.encode(commands, source, batch_normalization_state=state)),
+            lambda commands: case.statistics_gradient().encode_batch(
+                commands, gradient.batch_representation(), images, state
+            ),
+            lambda commands: results.update(dx=case.gradient().encode(commands, gradient, source, state)),
+        ):
+            with mg.CommandBuffer() as commands:
+                encodes(commands)
+        for name, exact in (("y", at_once.y), ("dx", at_once.dx)):
+            np.testing.assert_array_equal(np.asarray(results[name]), exact)
+        with mg.CommandBuffer() as commands:
+            mg.BatchNormalizationStatistics().encode_batch(commands, images, state)
+            kernel.encode(commands, source, batch_normalization_state=state)
+            case.statistics_gradient().encode_batch(commands, gradient.batch_representation(), images, state)
+            case.gradient().encode(commands, gradient, source, state)
+            (forward, backward) = (each.function.name for each in with_neighbours_joined(commands._dispatches))
+        assert forward.startswith("normalize_at_once") and backward.startswith("normalization_gradient_at_once")
+
+    @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1024, 4096), (1025, 4), (4495, 37), (7, 1)])
+    @pytest.mark.parametrize("width", [1, 4])
+    def test_threadgroups_that_own_all_pixels_cover_everything_once(self, rows, channels, width):
+        if channels % width:
+            return
+        tiles = plan_at_once(rows, channels, width, 132)
+        if tiles is None:
+            assert rows > 512
+            return
+        assert tiles.across * tiles.row_lanes == 128 and 8 * tiles.row_lanes >= rows
+        assert (tiles.tiles - 1) * tiles.across < channels // width <= tiles.tiles * tiles.across
 
     @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1568, 2048), (4495, 37), (1, 4096), (7, 1)])
     @pytest.mark.parametrize("width", [1, 4])
