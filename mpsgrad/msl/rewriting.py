@@ -16,6 +16,7 @@ from mpsgrad.msl.library_marks import (
     CONSTRUCT_ONE,
     CONVERT_OPERAND,
     COUNT,
+    DECLARED,
     UNPACK,
     VALUE,
     VECTOR,
@@ -223,6 +224,10 @@ class _Pass:
             if self._builds_vectors:
                 return self._vector(token, index)
             return self._as(token, self._backend.vector_type(text), index)
+        if text == "decltype" and self._builds_vectors and following == "(" and self._text(index + 2) != "auto":
+            self._names.used.add(DECLARED)
+            self._append(matching(self._tokens, index + 1), ">")
+            return self._as(token, f"{DECLARED}<decltype", index)
         if self._builds_vectors:
             behind = self._vector_by_another_name(token, index, following)
             if behind is not None:

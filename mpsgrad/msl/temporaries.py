@@ -88,11 +88,13 @@ def _qualifiers(tokens: Sequence[Token], index: int) -> list[Token]:
 
 
 def _may_take_addresses(program: Program, name: str) -> bool:
-    """Whether a function called ``name`` is a member, or has parameters that are no values."""
+    """Whether a function called ``name`` is a member other than a constructor, or has parameters that are no values."""
     tokens = program.tokens
-    if any(tokens[opening - 1].text == name for _, _, opening, _ in program.member_heads):
-        return True
     heads = [opening for _, opening, _ in program.function_heads if tokens[opening - 1].text == name]
+    members = [opening for _, _, opening, _ in program.member_heads if tokens[opening - 1].text == name]
+    if not program.constructors.issuperset(members):
+        return True
+    heads += members
     return not heads or any(
         token.text in ("*", "&", "&&", "[") for at in heads for token in tokens[at : matching(tokens, at)]
     )

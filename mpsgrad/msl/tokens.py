@@ -142,6 +142,9 @@ def matching(tokens: Sequence[Token], start: int, end: int | None = None) -> int
             stack.append(index)
         elif token.text in CLOSING:
             if not stack or OPENING[tokens[stack[-1]].text] != token.text:
+                if stack and token.text == "}":
+                    start = stack[-1]
+                    break
                 raise error(f"unexpected '{token.text}'", token)
             stack.pop()
             if not stack:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from mpsgrad.msl.analysis.expressions import Expressions
+from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import VECTOR_TYPE, Backend
@@ -19,12 +19,13 @@ from mpsgrad.msl.expressions import is_operand
 from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, LIFT, UNALIGNED, WHOLE
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
-from mpsgrad.msl.tokens import IDENTIFIER, Token, matching
+from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching
 from mpsgrad.msl.unions import class_bodies, owner_of_copies
 from mpsgrad.msl.vector_operators import VectorOperators
 
 _COMPARISONS = ("==", "!=", "<=", ">=")
 _LETTERS = ("xyzw", "rgba")
+_ZEROS = frozenset("0 0u 0U 0.0 0. 0.f 0.0f 0.0F 0.h 0.0h 0.0H false".split())
 _COMPONENTS = {letter: place for letters in _LETTERS for place, letter in enumerate(letters)}
 
 
@@ -51,6 +52,7 @@ class VectorForms:
             names.used.add(UNALIGNED)
             self._index_components()
         self._mark_choices()
+        self._read_single_values()
         if backend.has_native_constructors:
             self._make_unions_assignable()
         else:
@@ -197,6 +199,37 @@ class VectorForms:
             if UNALIGNED in self._names.used and self._tokens[start].text == "union":
                 text += f"{name}() = default; {name}(const {name} &o) {copy}}} "
             self.put_before(self._tokens[end], text)
+
+    def _read_single_values(self) -> None:
+        """Makes ``float3 v{0}`` zero, and raises where braces give a vector another value than 0 for its first component
+        only, or for all: the specification does not say which."""
+        tokens = self._tokens
+        source = None
+        for index in range(2, len(tokens)):
+            if tokens[index].text != "{" or tokens[index - 1].text in (")", ";", "{", "}", ","):
+                continue
+            name = index - 1 - (tokens[index - 1].text == "=")
+            kind = built_in(tokens[name].text) if name == index - 1 else None
+            if tokens[name - 1].text == "," and name < index - 1:
+                source = source or self._source()
+                variable = source.variable(tokens[name].text, name)
+                kind = variable.type if variable is not None and variable.place == name else None
+            elif tokens[name].kind == IDENTIFIER and kind is None:
+                kind = built_in(tokens[name - 1].text)
+            if kind is None or kind.pointers or kind.width == 1 or kind.columns:
+                continue
+            source = source or self._source()
+            parts = source.arguments(index)
+            if len(parts) != 1:
+                continue
+            value = expressions_of(source).type_of(*parts[0])
+            close = source.close(index)
+            if "".join(token.text for token in tokens[index + 1 : close]) in _ZEROS:
+                if not self._backend.has_native_constructors and not kind.packed:
+                    self.put_before(tokens[close], ", 0" * (kind.width - 1))
+            elif value is not None and value.is_scalar:
+                message = f"one value in the braces of a {kind}: write {kind}(x) to have it in all components"
+                raise error(message, tokens[index + 1])
 
     def _complete_braces(self) -> None:
         """Gives vectors the zeros that braces leave out, and braces the type of the vector parameter they stand for."""

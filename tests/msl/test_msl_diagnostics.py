@@ -94,10 +94,13 @@ def test_logs_of_clang_and_nvrtc() -> None:
     clang = (
         "Compilation started\n"
         "a b.metal:7:12: error: use of undeclared identifier 'erf_mtl'\n    7 |   x = erf_mtl(1);\n"
+        "k.metal:3:2: error: due to requirement"
+        " 'sizeof(float __attribute__((ext_vector_type(3)))) == __private lift_mtl() == 12'\n"
         "C:\\k.metal:9:1: warning: unused\nk.metal:9:1: note: here\n"
     )
     assert parse_compiler_log(clang, "opencl") == [
         Diagnostic("a b.metal", 7, 12, "error", "use of undeclared identifier 'erf'"),
+        Diagnostic("k.metal", 3, 2, "error", "due to requirement 'sizeof(float3) == 12'"),
         Diagnostic("C:\\k.metal", 9, 1, "warning", "unused"),
         Diagnostic("k.metal", 9, 1, "note", "here"),
     ]

@@ -86,6 +86,54 @@ def test_styles_of_other_people_give_the_right_numbers() -> None:
     assert out.tolist() == WANTED
 
 
+VALUES = """
+constant array<float, 3> TABLE = {10, 20, 30};
+template <typename T> array<T, 3> made(T x) { return {x, x + 1, x * 2}; }
+template <typename T, size_t N> T total(array<T, N> a) { T s = 0; for (uint k = 0; k < a.size(); k++) s += a[k]; return s; }
+array<float, 3> doubled(array<float, 3> a) { for (int k = 0; k < 3; k++) a[k] *= 2; return a; }
+struct Pair { array<int, 2> both; array<int, 2> get() const { return both; } };
+float nested(const array<array<float, 2>, 2> a) { return a[1][0]; }
+template <typename T> struct kind { static constexpr constant int value = 0; };
+template <> struct kind<float> { static constexpr constant int value = 1; };
+template <typename T, int N> struct kind<vec<T, N>> { static constexpr constant int value = 10 * N; };
+template <typename T> int kind_of(T x) { return kind<decltype(x)>::value + is_same_v<decltype(x), T>; }
+struct Turn {
+  float2 v;
+  explicit Turn(float2 x) : v(x) {}
+  Turn operator*(const thread Turn& o) const thread { return Turn(float2(v.x * o.v.x - v.y * o.v.y, v.x * o.v.y + v.y * o.v.x)); }
+};
+uint2 two(uint i) { return {i, i + 7}; }
+kernel void values(device float* out, device const array<float, 2>* pairs) {
+  int k = 0;
+  out[k++] = total(made(1.0f)) * 100 + total(doubled(made(1.0f)));
+  array<float, 3> kept = TABLE, copied = kept;
+  kept[0] = 1;
+  out[k++] = total(copied) + kept[0];
+  Pair pair;
+  pair.both = array<int, 2>{{7, 8}};
+  out[k++] = total(pair.get()) + nested({{{1, 2}, {3, 4}}}) + total(pairs[1]);
+  float x = 1;
+  const float y = 1;
+  float4 v = 1;
+  out[k++] = kind<decltype(x)>::value + kind<decltype(v)>::value + kind_of(x) * 100 + kind_of(v) * 1000 + is_same_v<decltype(y), const float> * 100000;
+  Turn turn(float2(0, 1));
+  out[k++] = (turn * turn * turn * Turn(float2(2, 3))).v.x;
+  float3 none{0}, also = {0.0f};
+  uint i = k - 5;
+  uint2 braced{i, i + 2}, zero = uint2{0u};
+  packed_float3 packed{0};
+  out[k++] = (none + also).z + braced.y + two(i).y + zero.x + packed.y;
+}
+"""
+
+
+def test_values_of_classes_and_vectors() -> None:
+    pairs = np.array([[1, 2], [3, 4]], np.float32)
+    out = run(LIBRARY + VALUES, "values", np.zeros(6, np.float32), pairs, threads=1, of_user=True)[0]
+    assert out.tolist() == [500 + 10, 60 + 1, 15 + 3 + 7, 1 + 40 + 200 + 41000 + 100000, 3, 2 + 7]
+    compile_for_cuda(translate(LIBRARY + VALUES, "cuda", launch="box").source, "values.metal")
+
+
 def test_strict_sums_are_taken_in_order() -> None:
     source = LIBRARY + """typedef uint index_type;
 struct Sum { float v; Sum(float x) : v(x) {} thread Sum& operator+=(Sum o) { return *this = *this + o; }

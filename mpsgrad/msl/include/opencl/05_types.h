@@ -14,6 +14,12 @@ template <typename A> constexpr inline A unpack_mtl(A a) { return a; }
 //@ vec
 // vec_mtl is always there; this names it.
 
+//@ declared_mtl
+// decltype(x) of a thread's object x, without the address space that its name has here.
+template <typename T> struct declared_type_mtl { typedef T type; };
+template <typename T> struct declared_type_mtl<__private T> { typedef T type; };
+template <typename T> using declared_mtl = typename declared_type_mtl<T>::type;
+
 //@ scalar_mtl
 template <bool C> struct require_mtl {};
 template <> struct require_mtl<true> { typedef int type; };
