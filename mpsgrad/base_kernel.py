@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, integer
@@ -70,7 +71,7 @@ class Regions:
     images: int
 
 
-class BaseKernel:
+class BaseKernel(DeviceBound):
     """What unary, binary and gradient kernels have in common. Source: ``MPSKernel``.
 
     ``device`` None takes the default device.

@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, Dispatch, Function, RecordedWork, Submission, require_device
 from mpsgrad.errors import DeviceError, MPSGradError, StateError
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
@@ -23,7 +24,7 @@ class CommandBufferStatus(enum.IntEnum):
     ERROR = 5
 
 
-class CommandBuffer:
+class CommandBuffer(DeviceBound):
     """An ordered list of dispatches for one device.
 
     Kernels append to it with ``encode``; nothing runs before ``commit``. Leaving the ``with`` block commits and waits;

@@ -11,6 +11,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, available_devices, default_device, require_device
 from mpsgrad.dlpack import CUDA, LEGACY_STREAM, BorrowedTensor, capsule_of, dense_strides
 from mpsgrad.errors import FormatError, GeometryError, StateError
@@ -124,7 +125,7 @@ class ImageDescriptor:
         return (0, *self.dense_strides, *extents)
 
 
-class Image:
+class Image(DeviceBound):
     """``number_of_images`` pictures of height x width pixels with ``feature_channels`` channels each.
 
     One contiguous device buffer in N, height, width, channel order. Views (``sub_image``, ``batch_representation``)

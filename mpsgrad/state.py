@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset, Region, integer
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mpsgrad.base_kernel import BaseKernel
 
 
-class State:
+class State(DeviceBound):
     """A container of buffers that travels between kernels. Source: ``MPSState``.
 
     ``buffer_sizes`` are in bytes; the buffers are allocated at their first use. With ``command_buffer`` the state is

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError
 from mpsgrad.geometry import integer
 
 
-class Vector:
+class Vector(DeviceBound):
     """``length`` float32 values, zero at first. Source: ``MPSVector``."""
 
     def __init__(self, length: int, device: Device | None = None) -> None:

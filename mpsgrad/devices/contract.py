@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.dlpack import CPU
 from mpsgrad.errors import FormatError
 from mpsgrad.msl import KernelSignature
@@ -29,7 +30,7 @@ THREADGROUP_MEMORY_BYTES = 32768
 Extents = tuple[int, int, int]
 
 
-class Buffer(ABC):
+class Buffer(DeviceBound, ABC):
     """``nbytes`` of memory that kernels of one device can read and write; its contents are undefined at first."""
 
     device: Device
@@ -182,7 +183,7 @@ class RepeatedSubmission(RecordedWork):
 
 
 @dataclass
-class Device(ABC):
+class Device(DeviceBound, ABC):
     """One device. ``identifier`` is what ``MPSGRAD_DEVICE`` takes, ``family`` selects the shaders that suit it.
 
     ``compute_units`` is 0 where the driver does not say how many there are.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, MPSGradError, StateError
 from mpsgrad.geometry import integer, integers, member
@@ -45,7 +46,7 @@ from mpsgrad.state import State
 _PLANS_KEPT = 8
 
 
-class Graph:
+class Graph(DeviceBound):
     """The filters that ``results`` need, with a kernel for each, encoded by one call. Source: ``MPSNNGraph``.
 
     ``results`` is an ``ImageNode``, a ``FilterNode`` (its result image), or a list of them; ``results_are_needed`` says

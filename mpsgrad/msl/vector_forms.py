@@ -201,8 +201,8 @@ class VectorForms:
             self.put_before(self._tokens[end], text)
 
     def _read_single_values(self) -> None:
-        """Makes ``float3 v{0}`` zero, and raises where braces give a vector another value than 0 for its first component
-        only, or for all: the specification does not say which."""
+        """Makes ``float3 v{0}`` zero, and raises where braces give a vector one other value: the specification does not
+        say whether it is the first component's or that of all."""
         tokens = self._tokens
         source = None
         for index in range(2, len(tokens)):

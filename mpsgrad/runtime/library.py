@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import CompileOptions, Device, Function, Library, find_device, require_device
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError
@@ -40,7 +41,7 @@ class _Origin:
     options: CompileOptions
 
 
-class KernelFunction:
+class KernelFunction(DeviceBound):
     """One kernel function: ``function(grid, *arguments)`` runs it and returns when it has ended."""
 
     def __init__(self, device: Device, function: Function, origin: _Origin) -> None:
@@ -173,7 +174,7 @@ class KernelFunction:
         return f"<KernelFunction {self.name}({', '.join(map(declared, self.arguments))}) on {self.device.identifier}>"
 
 
-class KernelLibrary:
+class KernelLibrary(DeviceBound):
     """The kernel functions of one Metal source, compiled for ``device``."""
 
     def __init__(self, device: Device, library: Library, origin: _Origin) -> None:
