@@ -76,9 +76,8 @@ COLUMN_ROWS = 7
 """On GPUs a block of windows of 3 x 3 and stride 1 is a column of so many pixels: threads share nothing but what they
 load."""
 
-LEAST_CHANNELS_BY_PIXELS, LEAST_CHANNELS_OF_OVERLAPS = 8, 16
-"""Gradients of max pooling with fewer channels, of windows that overlap or not, visit each window once on CPUs, rather
-than each pixel or block."""
+LEAST_CHANNELS_BY_BLOCKS = 8
+"""Gradients of max pooling with fewer channels visit each window once on CPUs, rather than each pixel or block."""
 LEAST_CHANNELS_BY_WINDOWS = 16
 """Where they do, a thread has so many at least: a cache line."""
 THREADS_BY_WINDOWS_PER_UNIT = 4
@@ -100,6 +99,8 @@ FEWEST_CHANNELS_OF_SHARE = 128
 """Of these a thread has so many at least."""
 COLUMNS_OF_TAPS = 2, 3
 """Gradients of max pooling go through tiles for windows of so many taps at stride 1."""
+MOST_CHANNELS_OF_COLUMNS = 23
+"""With more, rows of blocks are faster than these tiles where there are blocks."""
 SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
@@ -738,9 +739,7 @@ class PoolingMaxGradient(PoolingGradient):
         if metal_type == "float" and tap_type == "uchar" and self._can_visit_windows(parameters):
             if self._add_dispatch_by_columns(command_buffer, buffers, parameters):
                 return
-            overlaps = self.kernel_width > self.stride_in_pixels_x
-            least = LEAST_CHANNELS_OF_OVERLAPS if overlaps else LEAST_CHANNELS_BY_PIXELS
-            if parameters["destination"][6] < least or not self._has_blocks(parameters):
+            if parameters["destination"][6] < LEAST_CHANNELS_BY_BLOCKS or not self._has_blocks(parameters):
                 self._add_dispatch_by_windows(command_buffer, buffers, parameters)
                 return
         self._add_gradient_dispatch(
@@ -797,6 +796,7 @@ class PoolingMaxGradient(PoolingGradient):
             or stride_x != 1
             or dilation != [1, 1]
             or channels > MOST_CHANNELS_BY_TILES
+            or (channels > MOST_CHANNELS_OF_COLUMNS and self._has_blocks(parameters))
             or (channels < 8 and not pixel == parameters["gradient"][1] == parameters["windows"][1] == channels)
         ):
             return False
