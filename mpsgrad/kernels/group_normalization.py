@@ -175,12 +175,10 @@ class _ImageNormalizationGradient(GradientKernel):
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         first = state._index + self.secondary_offset.z
-        known = state._contents.statistics
-        encodes = {
-            image: _Encode(command_buffer, known[image].gamma_and_beta, known[image].epsilon)
-            for image in range(first, first + regions.images)
-        }
-        _note(command_buffer, state._contents.gradients, encodes)
+        known = state._contents.statistics[first]
+        # That of all of these images: `_forward_encode` says so.
+        encode = _Encode(command_buffer, known.gamma_and_beta, known.epsilon)
+        _note(command_buffer, state._contents.gradients, dict.fromkeys(range(first, first + regions.images), encode))
 
     def _dispatch(
         self,

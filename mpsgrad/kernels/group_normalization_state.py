@@ -85,8 +85,11 @@ class _ImageNormalizationGradientState(GradientState):
     def _forward_encode(self, owner: str, images: Iterable[int]) -> _Encode:
         """The encode that computed the statistics of ``images``; raises ``StateError`` if there is not one for all."""
         found = None
+        known = self._contents.statistics.get
         for image in images:
-            encode = self._contents.statistics.get(image)
+            encode = known(image)
+            if encode is found and found is not None:
+                continue
             if encode is None or not encode.command_buffer._takes_effect:
                 raise StateError(
                     f"{owner}: gradient_state holds no statistics of image {image - self._index}; encode "

@@ -14,6 +14,7 @@ import mpsgrad as mg
 from mpsgrad import archive, functional, reference
 from mpsgrad.kernels import group_normalization_dispatch
 from mpsgrad.testing import FencedImage, assert_within, batch_sizes, channel_formats, error_bound, values
+from mpsgrad.tunables import set_tunables, tunables
 
 EPS = float(np.finfo(np.float32).eps)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -171,6 +172,24 @@ def kept_bytes(request, monkeypatch):
 def test_large_images_are_cut_into_chunks(groups):
     check(Case.draw((2, 70, 41, 8), groups))
     check(Case.draw((3, 31, 33, 64), groups))
+
+
+@pytest.mark.parametrize("shape", [(2, 41, 50, 64), (2, 11, 13, 1040)])
+@pytest.mark.parametrize("groups", [None, 16])
+def test_images_that_caches_do_not_hold_give_the_same_bits(groups, shape):
+    """CPUs read their rows in another order and write past the caches."""
+    case, device = Case.draw(shape, groups), mg.default_device()
+    before, found = tunables(device.tuning), []
+    try:
+        for cached_bytes in (before.cached_bytes, 1 << 20):
+            set_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
+            y, dx, state = run(case)
+            found.append((y, dx, state.gradient_for_gamma, state.gradient_for_beta))
+    finally:
+        set_tunables(device.tuning, before)
+    for held, not_held in zip(*found, strict=True):
+        np.testing.assert_array_equal(held, not_held)
+    check(case)
 
 
 def test_a_mean_far_above_the_deviation_costs_no_accuracy():
