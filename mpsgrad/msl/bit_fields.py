@@ -16,7 +16,7 @@ from mpsgrad.msl.analysis.types import INTEGERS, SIZES, Type, read_type
 from mpsgrad.msl.declarations import Program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, split_commas
-from mpsgrad.msl.unions import class_bodies
+from mpsgrad.msl.unions import class_bodies, name_place
 
 BITS = f"bits{RENAMED_SUFFIX}"
 _VALUE, _PROMOTED = "value_of_bits", "promoted_bits"
@@ -58,7 +58,7 @@ def carry_bit_fields(program: Program, filename: str) -> list[Token]:
             pieces[first] = (end, [t for part in parts for t in _declaration(tokens[first], part, is_union)])
             fields |= {field.name.text for part in parts for field in part if field.name is not None}
         if fields:
-            owners.setdefault(tokens[start + 1].text, set()).update(fields)
+            owners.setdefault(source.text(name_place(source, start)), set()).update(fields)
     if not owners:
         return tokens
     _refuse_braces(source, owners)
@@ -229,8 +229,11 @@ def _declaration(place: Token, run: Sequence[_Field], is_union: bool) -> list[To
 
 def _refuse_braces(source: Source, owners: dict[str, set[str]]) -> None:
     """Raises for values in braces of a class with bit-fields, which the union would take in another order."""
+    defined = {name_place(source, start) for start, _ in class_bodies(source)}
     for name in owners:
         for index in source.places(name):
+            if index in defined:
+                continue
             opening = index + 1
             if source.kind(opening) == IDENTIFIER and source.text(index - 1) not in ("struct", "class", "union"):
                 opening += 1

@@ -16,6 +16,7 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,
+    PUNCTUATION,
     STRING,
     Token,
     error,
@@ -138,10 +139,36 @@ class Program:
 
 def read_program(tokens: list[Token]) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
-    program = Program(_split_shifts(_tell_namespaces_apart(_declare_enumerations(tokens))))
+    tokens = _declare_enumerations(_put_attributes_first(tokens))
+    program = Program(_split_shifts(_tell_namespaces_apart(tokens)))
     program.aliases = _aliases(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
     return program
+
+
+def _put_attributes_first(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with ``struct __attribute__((packed)) {...}`` for ``struct {...} __attribute__((packed))``, which
+    NVIDIA's compiler does not take for the same."""
+    moved: dict[int, list[Token]] = {}
+    dropped: set[int] = set()
+    openings: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.kind == PUNCTUATION and token.text == "{":
+            openings.append(index)
+        elif token.kind == PUNCTUATION and token.text == "}" and openings:
+            head = openings.pop()
+            if index + 2 >= len(tokens) or tokens[index + 1].text != "__attribute__" or tokens[index + 2].text != "(":
+                continue
+            while head > 0 and tokens[head].text not in ("struct", "union", ";", "}", ")"):
+                head -= 1
+            if tokens[head].text in ("struct", "union"):
+                end = matching(tokens, index + 2) + 1
+                moved[head] = [each.at(tokens[head], spaced=True) for each in tokens[index + 1 : end]]
+                dropped |= set(range(index + 1, end))
+    if not moved:
+        return tokens
+    kept = ((index, token) for index, token in enumerate(tokens) if index not in dropped)
+    return [each for index, token in kept for each in (token, *moved.get(index, ()))]
 
 
 def _declare_enumerations(tokens: list[Token]) -> list[Token]:
@@ -265,6 +292,9 @@ def _read_scope(program: Program, start: int, end: int, namespace: tuple[str, ..
             program.dropped += [(index, index + 3), (close, close + 1)]
             _read_scope(program, index + 3, close, namespace, depth + 1)
             index = close + 1
+        elif text == "extern" and index + 1 < end and tokens[index + 1].kind == STRING:
+            program.dropped.append((index, index + 2))
+            index += 2
         elif text == "using" and _text(tokens, index + 1) == "namespace" and _mentions_metal(tokens, index + 2):
             stop = _find(tokens, index, end, ";")
             program.dropped.append((index, stop + 1))

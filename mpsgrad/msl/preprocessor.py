@@ -190,6 +190,9 @@ class Preprocessor:
             words = self._expand(rest[1:]) if rest[0].text == "unroll" else rest[1:]
             text = "#pragma " + " ".join(token.text for token in [rest[0], *words])
             output.append(Token("pragma", text, line[0].file, line[0].line, 1))
+        elif rest and rest[0].text == "pack":
+            text = "#pragma " + "".join(token.text for token in rest)
+            output.append(Token("pragma", text, line[0].file, line[0].line, 1))
 
     def _include(self, source: str, directive: Token, rest: list[Token], file: str) -> list[Token]:
         if rest and rest[0].kind == IDENTIFIER:

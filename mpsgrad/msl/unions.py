@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.types import skip_attributes
 from mpsgrad.msl.tokens import IDENTIFIER
 
 Extent = tuple[int, int]
@@ -17,11 +18,16 @@ def class_bodies(source: Source) -> Iterator[Extent]:
     """The classes that ``source`` defines."""
     for index, token in enumerate(source.tokens):
         if token.text in _CLASSES and token.kind == IDENTIFIER:
-            opening = index + 1
+            opening = name_place(source, index)
             while source.kind(opening) == IDENTIFIER or source.text(opening) in (":", "::"):
                 opening += 1
             if source.text(opening) == "{" and source.close(opening) > opening:
                 yield index, source.close(opening)
+
+
+def name_place(source: Source, start: int) -> int:
+    """The index of the name of the class whose definition begins at ``start``, or of its brace if it has none."""
+    return skip_attributes(source.tokens, start + 1, len(source.tokens))
 
 
 def owner_of_copies(source: Source, start: int, end: int) -> Extent | None:
@@ -31,8 +37,9 @@ def owner_of_copies(source: Source, start: int, end: int) -> Extent | None:
         if not around:
             return None
         start, end = around[-1]
-    return (start, end) if source.text(start + 1) != "{" or source.text(start - 1) == "typedef" else None
+    has_name = source.text(name_place(source, start)) != "{" or source.text(start - 1) == "typedef"
+    return (start, end) if has_name else None
 
 
 def _is_anonymous(source: Source, start: int, end: int) -> bool:
-    return source.text(start + 1) == "{" and source.text(end + 1) == ";"
+    return source.text(name_place(source, start)) == "{" and source.text(end + 1) == ";"

@@ -20,7 +20,7 @@ from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, LIFT, UNALIGNE
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching
-from mpsgrad.msl.unions import class_bodies, owner_of_copies
+from mpsgrad.msl.unions import class_bodies, name_place, owner_of_copies
 from mpsgrad.msl.vector_operators import VectorOperators
 
 _COMPARISONS = ("==", "!=", "<=", ">=")
@@ -188,10 +188,11 @@ class VectorForms:
                 continue
             done.add(owner)
             start, end = owner
-            name = self._tokens[start + 1].text
-            if self._tokens[start + 1].text == "{":
+            place = self._tokens[name_place(source, start)]
+            name = place.text
+            if name == "{":
                 name = f"unnamed_{start}{RENAMED_SUFFIX}"
-                self.before[id(self._tokens[start + 1])] = name
+                self.before[id(place)] = name
             else:
                 name = self._names.spelling(name)
             copy = f"{{ memcpy(this, &o, sizeof({name})); "

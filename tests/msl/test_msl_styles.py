@@ -134,6 +134,40 @@ def test_values_of_classes_and_vectors() -> None:
     compile_for_cuda(translate(LIBRARY + VALUES, "cuda", launch="box").source, "values.metal")
 
 
+PACKED = """
+#pragma pack(push, 1)
+struct Record { uchar tag; uint length; float2 v; };
+#pragma pack(pop)
+struct Padded { uchar tag; uint length; };
+struct __attribute__((packed)) Early { uchar tag; float x; };
+typedef struct { uchar tag; float x; } __attribute__((packed)) Late;
+struct Last { uchar tag; struct { uchar a; uint b; } __attribute__((packed)) inner; uchar end; } __attribute__((packed));
+struct alignas(16) Fields { uint low : 5, high : 11; };
+static_assert(sizeof(Record) == 13 && sizeof(Padded) == 8 && sizeof(Early) == 5 && sizeof(Late) == 5 && sizeof(Last) == 7, "");
+static_assert(sizeof(Fields) == 16, "");
+constexpr array<uint, 2> sums(uint n) { array<uint, 2> r = {}; for (uint k = 0; k < n; k++) r[k & 1] += k; return r; }
+extern "C" kernel void packed_structs(device const Record* records, device const Late* late, device float* out) {
+  out[0] = records[1].length + records[1].v.y + late[1].x;
+  Fields fields;
+  fields.low = 17, fields.high = 1234;
+  out[1] = fields.low + fields.high;
+  out[2] = sums(5)[0] * 10 + absdiff(3, -4) + length(float2(3, 4));
+}
+"""
+
+
+def test_packed_structs_lie_in_memory_as_they_say() -> None:
+    record = np.dtype([("tag", "u1"), ("length", "<u4"), ("v", "<f4", 2)])
+    records, late = np.zeros(2, record), np.zeros(2, np.dtype([("tag", "u1"), ("x", "<f4")]))
+    records[1] = (1, 5, (6, 7))
+    late[1] = (1, 8)
+    out = np.zeros(3, np.float32)
+    compile(LIBRARY + PACKED).function("packed_structs")(1, records, late, out)
+    assert out.tolist() == [5 + 7 + 8, 17 + 1234, 60 + 7 + 5]
+    assert lint(LIBRARY + PACKED) == []
+    compile_for_cuda(translate(LIBRARY + PACKED, "cuda", launch="box").source, "packed.metal")
+
+
 def test_strict_sums_are_taken_in_order() -> None:
     source = LIBRARY + """typedef uint index_type;
 struct Sum { float v; Sum(float x) : v(x) {} thread Sum& operator+=(Sum o) { return *this = *this + o; }

@@ -313,13 +313,26 @@ class Source:
         found: dict[str, list[tuple[Type | None, int]]] = {}
         for name, members in self.members.items():
             found[name] = []
+            is_packed = self._is_packed(self.struct_bodies[name][0][0])
             for kind, extents in members.values():
                 count = 1
                 for extent in extents:
                     count *= extent or 1
-                    kind = None if extent is None else kind
+                    kind = None if extent is None or is_packed else kind
                 found[name].append((element_of(kind, extents), count))
         return found
+
+    def _is_packed(self, opening: int) -> bool:
+        """Whether the members of the struct whose body begins at ``opening`` may be aligned to less than their types,
+        or the struct to more."""
+        start = opening
+        while start > 0 and self.text(start - 1) not in (";", "}", "{"):
+            start -= 1
+        if {"packed", "aligned", "alignas", "__packed__", "__aligned__"} & set(self.texts[start:opening]):
+            return True
+        directives = (token.text for token in reversed(self.tokens[:opening]) if token.kind == "pragma")
+        last = next((text for text in directives if text.startswith("#pragma pack")), "#pragma pack()")
+        return "pop" not in last and last != "#pragma pack()"
 
     def size(self, kind: Type) -> int | None:
         """Bytes of an object of this type."""

@@ -2,7 +2,7 @@
 //@ in_each_space_mtl
 // An element of a container that is no temporary object, for a reference that says which memory it lies in.
 #ifdef __OPENCL_VERSION__
-#define IN_SPACE_MTL(space, index, elements, ...) space __VA_ARGS__ &operator[](index i) space & { return elements[i]; }
+#define IN_SPACE_MTL(space, index, elements, ...) constexpr space __VA_ARGS__ &operator[](index i) space & { return elements[i]; }
 #define IN_EACH_SPACE_MTL(...) IN_SPACE_MTL(__private, __VA_ARGS__) IN_SPACE_MTL(__global, __VA_ARGS__) IN_SPACE_MTL(__local, __VA_ARGS__)
 #else
 #define IN_EACH_SPACE_MTL(...)
@@ -24,9 +24,9 @@ template <typename T, size_t N> using array_of_mtl = T[N];
 //@ array : in_each_space_mtl
 template <typename T, size_t N> struct array {
   T values_mtl[N];
-  const T &operator[](size_t i) const & { return values_mtl[i]; }
-  T operator[](size_t i) const && { return values_mtl[i]; }
-  T &operator[](size_t i) & { return values_mtl[i]; }
+  constexpr const T &operator[](size_t i) const & { return values_mtl[i]; }
+  constexpr T operator[](size_t i) const && { return values_mtl[i]; }
+  constexpr T &operator[](size_t i) & { return values_mtl[i]; }
   IN_EACH_SPACE_MTL(size_t, values_mtl, T)
   constexpr size_t size() const { return N; }
   constexpr bool empty() const { return N == 0; }

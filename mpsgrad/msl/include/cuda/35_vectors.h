@@ -127,7 +127,7 @@ template <typename T, typename V, typename A, int M, int... I> struct is_part_mt
 #define FUNCTION_AND_EXPONENT_MTL(f) friend vec_mtl f(const vec_mtl &a, vec_mtl<int, N> &b) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
 #define FUNCTION_OF_EXPONENT_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl<int, N> &b) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
 #define FUNCTION_EXPONENT_MTL(f) friend vec_mtl<int, N> f(const vec_mtl &a) { vec_mtl<int, N> r; EACH_MTL r.v[i] = f(a.v[i]); return r; }
-#define FUNCTION_BARE_MTL(f) template <typename U = bare_mtl<T>> friend vec_mtl<U, N> f(const vec_mtl &a, const vec_mtl &b) { vec_mtl<U, N> r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
+#define FUNCTION_BARE_MTL(f) template <typename E = T, typename U = bare_mtl<E>> friend vec_mtl<U, N> f(const vec_mtl &a, const vec_mtl &b) { vec_mtl<U, N> r; EACH_MTL r.v[i] = f(a.v[i], b.v[i]); return r; }
 #define FUNCTION_EXTRACT_MTL(f) friend vec_mtl f(const vec_mtl &a, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], offset, bits); return r; }
 #define FUNCTION_INSERT_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i], offset, bits); return r; }
 
