@@ -8,6 +8,7 @@ from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.loss_descriptor import LossReductionType, LossType
 from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
+from mpsgrad.kernels.pointwise import rows_per_thread
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
@@ -25,6 +26,7 @@ PARAMETERS = ParameterStruct(
     destination=IMAGE_LAYOUT,
     has_weights="int",
     writes_elements="int",
+    pixels_per_thread="int",
     weight="float",
     label_scale="float",
     label_shift="float",
@@ -49,11 +51,12 @@ FAMILY = ShaderFamily(
     {
         "threads": THREADS,
         "spread": SPREAD,
+        "by_eights": False,
         "reducing_threads": 1024,
         "mean": int(LossReductionType.MEAN),
         "non_zero": int(LossReductionType.SUM_BY_NON_ZERO_WEIGHTS),
     },
-    {"cpu": {"threads": THREADS_OF_CPU, "spread": (), "reducing_threads": THREADS}},
+    {"cpu": {"threads": THREADS_OF_CPU, "spread": (), "by_eights": True, "reducing_threads": THREADS}},
     measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
 )
 GRADIENT_PARAMETERS = ParameterStruct(
@@ -86,6 +89,18 @@ def _spread(device: Device, channels: int) -> str:
     if device.family == "cpu" or channels < LEAST_SPREAD:
         return ""
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), "")
+
+
+def _takes_eights(source: Image) -> bool:
+    """Whether a thread owns whole pixels, of which it takes eight channels at a time."""
+    is_float = source.channel_format.metal_type == "float"
+    return is_float and source.device.family == "cpu" and source.feature_channels >= 8
+
+
+def _pixels_per_thread(source: Image) -> int:
+    pixels = source.width * source.height * source.number_of_images
+    device = source.device
+    return rows_per_thread(pixels, source.feature_channels, device.compute_units, tunables(device.tuning))
 
 
 def add_reduction(
@@ -189,6 +204,7 @@ def _parameters(
             destination=destination.layout if destination is not None else NOWHERE,
             has_weights=int(terms.weights is not None),
             writes_elements=int(terms.unreduced),
+            pixels_per_thread=_pixels_per_thread(terms.source),
             weight=terms.descriptor.weight,
             label_scale=label_scale,
             label_shift=label_shift,
@@ -216,10 +232,13 @@ def _add_values(
     if destination is None:
         firsts = command_buffer.scratch(4 * pixels * images), command_buffer.scratch(4 * pixels * images)
     name = "loss_soft_max_cross_entropy" + ("_and_gradient" if destination is not None else "")
-    spread = _spread(command_buffer.device, source.feature_channels)
+    variant = _spread(command_buffer.device, source.feature_channels)
+    threadgroups = pixels * images if variant else _threadgroups(terms)
+    if destination is not None and _takes_eights(source):
+        variant, threadgroups = "_of_eights", -(-pixels * images // _pixels_per_thread(source))
     command_buffer.add_dispatch(
-        FAMILY.function(command_buffer.device, name + spread, source.channel_format.metal_type),
-        pixels * images if spread else _threadgroups(terms),
+        FAMILY.function(command_buffer.device, name + variant, source.channel_format.metal_type),
+        threadgroups,
         *_sources(terms),
         losses,
         counts,

@@ -140,6 +140,17 @@ def elements_per_thread(count: int, compute_units: int, numbers: Tunables) -> in
     return -(-share // WHOLE_LINES) * WHOLE_LINES
 
 
+FEWEST_ELEMENTS_OF_THREAD = 8192
+"""Of a thread of a CPU that has exponentials to compute: to wake another takes as long."""
+
+
+def rows_per_thread(rows: int, channels: int, compute_units: int, numbers: Tunables) -> int:
+    """How many of ``rows`` of so many channels a thread of a CPU owns that is a threadgroup of its own."""
+    share = -(-rows // (THREADGROUPS_OF_EIGHTS_PER_UNIT * max(1, compute_units)))
+    most = numbers.stream_elements // channels
+    return max(1, min(max(share, FEWEST_ELEMENTS_OF_THREAD // channels), most))
+
+
 def exceeds_caches(layout: Layout, images: int, numbers: Tunables) -> bool:
     """Whether so many ``images`` of floats with the extents of ``layout`` are more than caches keep."""
     return 4 * images * math.prod(layout[4:]) > numbers.cached_bytes

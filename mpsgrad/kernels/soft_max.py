@@ -19,6 +19,7 @@ from mpsgrad.kernels.pointwise import (
     exceeds_caches,
     merge_pixels,
     pieces,
+    rows_per_thread,
     values_of_vector,
 )
 from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS as FEW_CHANNELS_OF_EIGHTS
@@ -38,8 +39,6 @@ ROW_THREADS = 128
 ROWS_TOGETHER = 8
 """Rows of few channels are taken together by a thread of a CPU: a multiple of so many."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
-FEWEST_ELEMENTS_OF_THREAD = 8192
-"""Of a CPU: to wake another takes as long."""
 
 PARAMETERS = ParameterStruct(
     "SoftMaxParameters",
@@ -211,13 +210,6 @@ def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
     return -(-share // at_once) * at_once
 
 
-def _rows_per_thread(device: Device, rows: int, channels: int) -> int:
-    """How many rows a thread of a CPU owns that is a threadgroup of its own."""
-    fewest = -(-rows // (FEWEST_THREADGROUPS_PER_UNIT * max(1, device.compute_units)))
-    most = tunables(device.tuning).stream_elements // channels
-    return max(1, min(max(fewest, FEWEST_ELEMENTS_OF_THREAD // channels), most))
-
-
 def _add_dispatches(
     kernel: Kernel | GradientKernel,
     command_buffer: CommandBuffer,
@@ -251,11 +243,11 @@ def _add_dispatches(
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         numbers = tunables(device.tuning)
-        rows_per_thread = _rows_per_thread(device, rows, channels)
+        rows_of_thread = rows_per_thread(rows, channels, device.compute_units, numbers)
         if takes_rows_together:
-            rows_per_threadgroup = rows_per_thread = -(-rows_per_thread // ROWS_TOGETHER) * ROWS_TOGETHER
+            rows_per_threadgroup = rows_of_thread = -(-rows_of_thread // ROWS_TOGETHER) * ROWS_TOGETHER
         elif variant == "_of_eights":
-            rows_per_threadgroup = rows_per_thread
+            rows_per_threadgroup = rows_of_thread
         elif "_of_" in variant:
             values = _vectors(channels, metal_type) * values_of_vector(metal_type)
             rows_per_threadgroup = ROW_THREADS * values // channels
@@ -270,7 +262,7 @@ def _add_dispatches(
                     source=parts[-1],
                     destination=target,
                     rows_per_simdgroup=rows_per_simdgroup,
-                    rows_per_thread=rows_per_thread,
+                    rows_per_thread=rows_of_thread,
                     exceeds_caches=int(exceeds_caches(target, len(merged), numbers)),
                     by_vectors=int(_is_run_of_vectors(merged, metal_type)),
                 )
