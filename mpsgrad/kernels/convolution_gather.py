@@ -496,7 +496,8 @@ def plan(
     family, width, gathered = FAMILY, LANES, gather(*geometry, packs_all=packs_all)
     if numbers.convolution_by_eights and metal_type == "float":
         eights_width, of_eights, products = _gather_by_eights(*geometry, packs_all=packs_all)
-        if is_by_eights(numbers, products, of_eights, gathered):
+        products *= FOLD_COST if of_eights.kernel == "convolution_fold" else 1.0
+        if is_by_eights(numbers, products, gathered):
             family, width, gathered = EIGHTS_FAMILY, eights_width, of_eights
     axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
     kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
@@ -537,12 +538,11 @@ def plan(
     return Plan(family, kernel, blocks * parts * phases, parameters, gathered.packing)
 
 
-def is_by_eights(numbers: Tunables, products: float, of_eights: Gather, of_simdgroups: Gather) -> bool:
-    """Whether a thread is to compute ``of_eights``, with so many ``products`` for a pixel, or a simdgroup the other."""
+def is_by_eights(numbers: Tunables, products: float, of_simdgroups: Gather) -> bool:
+    """Whether threads are to compute, with so many ``products`` for a pixel, and not simdgroups."""
     if numbers.convolution_by_eights != WHERE_FEWER or of_simdgroups.packing is None:
         return numbers.convolution_by_eights != NEVER
-    cost = EIGHTS_COST * (FOLD_COST if of_eights.kernel == "convolution_fold" else 1.0)
-    return cost * products < of_simdgroups.products_per_pixel(LANES)
+    return EIGHTS_COST * products < of_simdgroups.products_per_pixel(LANES)
 
 
 def _gather_by_eights(*geometry: Any, packs_all: bool) -> tuple[int, Gather, float]:

@@ -1,27 +1,50 @@
-"""Convolution and its gradients for few channels, on CPUs: threads that copy what their windows read."""
+"""Convolution and its gradients for few channels in a group, on CPUs: threads that copy what their windows read."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
+from typing import Any
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
-from mpsgrad.kernels.convolution_gather import AXIS, EIGHTS_CHANNELS, Layout, gather, is_by_eights
+from mpsgrad.kernels.convolution_gather import (
+    AXIS,
+    EIGHTS_CHANNELS,
+    FILLED_LANES,
+    FOLD_COST,
+    Axis,
+    Gather,
+    Layout,
+    gather,
+    is_by_eights,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import Tunables
+from mpsgrad.tunables import NEVER, Tunables
 
-PIXELS = 6
-"""Of a tile, and how many values of windows are multiplied with a gradient at a time."""
+PIXELS_OF_EIGHTS = {1: 8, 2: 6, 3: 4}
+"""Of a tile that has so many eights of channels."""
+EIGHTS_IN_PHASES = (1, 2)
+"""Of a tile whose pixels have phases."""
+TILE_COSTS, TILE_COSTS_OF_GROUPS = {2: 1.0, 3: 1.0}, {1: 1.15, 2: 1.0, 3: 1.0}
+"""How long a product takes there. Without groups a single eight has too few products."""
+VALUES = 6
+"""How many values of windows are multiplied with a gradient at a time."""
+MOST_PHASES = 4
+"""Along one axis."""
 PATCH_VALUES = 4096
 PART_PIXELS = 128
-SUM_ROWS = 256
+SUM_ROWS = 288
 """What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 channels."""
+RESULT_PIXELS = 256
+"""So many of a thread share the rows that windows of several read, if there are enough threads."""
 
 MOST_VALUES = 192
+MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
 MOST_CHANNELS = 15
-"""With more, other kernels compute the gradient for weights."""
+"""With more, and without groups, other kernels compute the gradient for weights."""
 THREADS_WANTED = 128
 """So many keep every core busy."""
 
@@ -31,6 +54,8 @@ PARAMETERS = ParameterStruct(
     destination=IMAGE_LAYOUT,
     x=AXIS,
     y=AXIS,
+    groups="int",
+    channels="int",
     outputs="int",
     fold_channels="int",
     blocks="int",
@@ -40,6 +65,11 @@ PARAMETERS = ParameterStruct(
     parts_x="int",
     part_rows="int",
     parts_y="int",
+    lowest_x="int",
+    span_x="int",
+    lowest_y="int",
+    span_y="int",
+    row_step="int",
     biases="int",
     replicates="int",
 )
@@ -47,11 +77,18 @@ FAMILY = ShaderFamily(
     "convolution_patches",
     (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, convolution_weights_gradient.PARAMETERS),
     {
-        "eight_pixels": PIXELS,
-        "eight_values": PIXELS,
+        "gather_tiles": tuple(
+            (eights, pixels, has_phases)
+            for has_phases, those in ((False, PIXELS_OF_EIGHTS), (True, EIGHTS_IN_PHASES))
+            for eights, pixels in PIXELS_OF_EIGHTS.items()
+            if eights in those
+        ),
+        "most_phases": MOST_PHASES,
+        "eight_values": VALUES,
         "patch_values": PATCH_VALUES,
         "part_pixels": PART_PIXELS,
         "sum_rows": SUM_ROWS,
+        "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     dtypes=("float",),
     ahead_of_time=False,
@@ -59,9 +96,40 @@ FAMILY = ShaderFamily(
 )
 
 
-def _most_windows(taps: int, stride: int, pixels: int) -> int:
+def _most_windows(span: int, stride: int, pixels: int) -> int:
     """How many windows along one axis can be computed from so many pixels."""
-    return max(0, (pixels - taps) // stride + 1)
+    return max(0, (pixels - span) // stride + 1)
+
+
+def _range(axis: Axis) -> tuple[int, int]:
+    """The lowest pixel that taps of a destination pixel read in any phase, and how many there are to the highest."""
+    reads = [
+        (axis.origin + phase + axis.step * tap) // axis.divisor
+        for phase in range(axis.divisor)
+        for tap in range(axis.taps)
+        if (axis.origin + phase + axis.step * tap) % axis.divisor == 0
+    ]
+    return min(reads), max(reads) - min(reads) + 1
+
+
+def _has_phases(gathered: Gather) -> bool:
+    """Whether a row of taps is not one run of values."""
+    return not gathered.x.divisor == gathered.y.divisor == gathered.x.step == 1
+
+
+def _best(*geometry: Any) -> tuple[float, int, Gather] | None:
+    """The products for a pixel, times their cost, the eights of a tile's channels, and the gather of fewest."""
+    return min(
+        (
+            (cost * (FOLD_COST if is_fold else 1.0) * gathered.products_per_pixel(8 * eights), eights, gathered)
+            for gathered in (gather(*geometry, lanes=lanes) for lanes in FILLED_LANES)
+            if (is_fold := gathered.kernel == "convolution_fold") or gathered.kernel == "convolution_dense"
+            for eights, cost in (TILE_COSTS if geometry[4] == 1 else TILE_COSTS_OF_GROUPS).items()
+            if eights in EIGHTS_IN_PHASES or not _has_phases(gathered)
+        ),
+        key=itemgetter(0),
+        default=None,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -76,29 +144,35 @@ def plan_gather(
     numbers: Tunables,
 ) -> convolution_gather.Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
-    if not numbers.convolution_by_eights or metal_type != "float" or groups > 1:
+    if numbers.convolution_by_eights == NEVER or metal_type != "float":
         return None
-    if window[0] * window[1] * source[6] > MOST_VALUES:
+    taps, most = window[0] * window[1], MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP
+    if taps * source[6] // groups > most or taps == 1 < groups:
         return None
-    gathered = gather(is_gradient, source, destination, window, groups, replicates, lanes=EIGHTS_CHANNELS)
+    geometry = is_gradient, source, destination, window, groups, replicates
+    best = _best(*geometry)
+    if best is None:
+        return None
+    products, eights, gathered = best
     x, y = gathered.x, gathered.y
-    joins_taps = x.divisor == y.divisor == x.step == 1 and source[1] == source[6]
-    if gathered.kernel not in ("convolution_dense", "convolution_fold") or not joins_taps:
+    is_dilated = x.divisor == 1 < x.step
+    if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES or not is_by_eights(numbers, products, gather(*geometry)):
         return None
-    of_simdgroups = gather(is_gradient, source, destination, window, groups, replicates)
-    if not is_by_eights(numbers, gathered.products_per_pixel(EIGHTS_CHANNELS), gathered, of_simdgroups):
-        return None
-    width = min(_most_windows(x.taps, x.stride, PATCH_VALUES // (y.taps * source[6])), x.size)
+    channels, row_step = gathered.channels, y.step if y.divisor == 1 else 1
+    (lowest_x, span_x), (lowest_y, span_y) = _range(x), _range(y)
+    span_y = (span_y - 1) // row_step + 1
+    width = min(_most_windows(span_x, x.stride, PATCH_VALUES // (span_y * channels)), x.size)
     if width == 0:
         return None
     height = 1
-    if width == x.size and y.step == 1:
-        columns = (width - 1) * x.stride + x.taps
-        height = _most_windows(y.taps, y.stride, PATCH_VALUES // (columns * source[6]))
-        height = max(1, min(height, y.size, PART_PIXELS // width, destination[7] * y.size // THREADS_WANTED))
+    if width == x.size and row_step == 1:
+        columns = (width - 1) * x.stride + span_x
+        height = _most_windows(span_y, y.stride, PATCH_VALUES // (columns * channels))
+        wanted = destination[7] * y.size * gathered.groups // THREADS_WANTED
+        height = max(1, min(height, y.size, RESULT_PIXELS // width, wanted))
     parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
-    image_parts = parts_x * parts_y * destination[7]
-    blocks = ceiling_divide(gathered.lanes, EIGHTS_CHANNELS)
+    image_parts = parts_x * parts_y * destination[7] * gathered.groups
+    blocks = ceiling_divide(gathered.lanes, 8 * eights)
     blocks_per_part = blocks if image_parts >= THREADS_WANTED else 1
     parts = ceiling_divide(blocks, blocks_per_part)
     parameters = PARAMETERS.pack(
@@ -106,6 +180,8 @@ def plan_gather(
         destination=destination,
         x=x.packed(),
         y=y.packed(),
+        groups=gathered.groups,
+        channels=channels,
         outputs=gathered.lanes,
         fold_channels=gathered.fold_channels,
         blocks=blocks,
@@ -115,10 +191,16 @@ def plan_gather(
         parts_x=parts_x,
         part_rows=height,
         parts_y=parts_y,
+        lowest_x=lowest_x,
+        span_x=span_x,
+        lowest_y=lowest_y,
+        span_y=span_y,
+        row_step=row_step,
         biases=gathered.biases,
         replicates=int(replicates),
     )
-    return convolution_gather.Plan(FAMILY, "convolution_patches", parts * image_parts, parameters, gathered.packing)
+    kernel = f"convolution_patches_by_{eights}" + ("_in_phases" if _has_phases(gathered) else "")
+    return convolution_gather.Plan(FAMILY, kernel, parts * image_parts, parameters, gathered.packing)
 
 
 @lru_cache(maxsize=4096)
@@ -134,12 +216,12 @@ def plan_weights(
 ) -> convolution_weights_gradient.Plan | None:
     """The dispatch for the gradients of weights and biases, or None where another kernel is to compute them."""
     width, height, stride_x, stride_y, dilation_x, dilation_y, _, _ = window
-    channels, outputs = source[6], gradient[6]
-    values = width * height * channels
-    joins_taps = source[1] == channels and (dilation_x == 1 or width == 1)
-    if not numbers.convolution_by_eights or metal_type != "float" or groups > 1 or not joins_taps:
+    channels, outputs = source[6] // groups, gradient[6]
+    values, group_outputs = width * height * channels, outputs // groups
+    joins_taps = dilation_x == 1 or width == 1
+    if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups or not joins_taps:
         return None
-    if channels > MOST_CHANNELS or values > SUM_ROWS:
+    if (channels > MOST_CHANNELS and groups == 1) or values > SUM_ROWS or width * height == 1 < groups:
         return None
     columns = min(_most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, gradient[4])
     if columns == 0:
@@ -148,10 +230,11 @@ def plan_weights(
     if columns == gradient[4] and dilation_y == 1:
         patch_row = ((columns - 1) * stride_x + width) * channels
         rows = min(_most_windows(height, stride_y, PATCH_VALUES // patch_row), PART_PIXELS // columns)
-    blocks, image_rows = ceiling_divide(outputs, EIGHTS_CHANNELS), gradient[5] * gradient[7]
+    group_blocks, image_rows = ceiling_divide(group_outputs, EIGHTS_CHANNELS), gradient[5] * gradient[7]
+    blocks = groups * group_blocks
     rows_per_split = ceiling_divide(image_rows, ceiling_divide(THREADS_WANTED, blocks))
     # Partial sums are no more than the images.
-    row_values = gradient[4] * outputs + source[4] * channels
+    row_values = gradient[4] * outputs + source[4] * source[6]
     rows_per_split = max(rows_per_split, ceiling_divide(outputs * (values + 1), max(row_values, 1)), 1)
     return convolution_weights_gradient.plan_of_rows(
         FAMILY,
@@ -160,10 +243,10 @@ def plan_weights(
         source,
         window,
         channels=channels,
-        group_outputs=outputs,
+        group_outputs=group_outputs,
         row_tiles=columns,
         lane_tiles=rows,
-        weight_tiles=blocks,
+        weight_tiles=group_blocks,
         tiles=blocks,
         rows_per_split=rows_per_split,
         replicates=replicates,
