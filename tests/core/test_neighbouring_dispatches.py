@@ -13,6 +13,8 @@ from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 RANDOM = np.random.default_rng(5)
 CHANNELS = 24
 X, OTHER, G = (RANDOM.standard_normal((2, 5, 3, CHANNELS)).astype(np.float32) for _ in range(3))
+# Of as many rows that several chunks add them up.
+LARGER = tuple(RANDOM.standard_normal((3, 43, 33, CHANNELS)).astype(np.float32) for _ in range(2))
 RELU = mg.NeuronDescriptor("relu", 0.25)
 
 
@@ -27,9 +29,9 @@ class Step:
         self.sums = mg.BatchNormalizationStatisticsGradient(fused_neuron_descriptor=neuron)
         self.gradient = mg.BatchNormalizationGradient(fused_neuron_descriptor=neuron)
 
-    def results(self, joins: bool) -> tuple[list[np.ndarray], int]:
+    def results(self, joins: bool, arrays: tuple[np.ndarray, np.ndarray]) -> tuple[list[np.ndarray], int]:
         """The bits of a step, in one command buffer or in one for each encode, and how many fewer dispatches."""
-        x, g = mg.Image.from_array(X), mg.Image.from_array(G)
+        x, g = map(mg.Image.from_array, arrays)
         state = self.forward.result_state(x)
         images = x.batch_representation()
         encodes = [
@@ -49,11 +51,14 @@ class Step:
 
 
 @pytest.mark.parametrize("neuron", [None, RELU], ids=["plain", "relu"])
-def test_joined_neighbours_have_the_bits_of_separate_ones(neuron: mg.NeuronDescriptor | None) -> None:
+@pytest.mark.parametrize("arrays", [(X, G), LARGER], ids=["small", "larger"])
+def test_joined_neighbours_have_the_bits_of_separate_ones(
+    neuron: mg.NeuronDescriptor | None, arrays: tuple[np.ndarray, np.ndarray]
+) -> None:
     step = Step(neuron)
-    apart, none = step.results(joins=False)
+    apart, none = step.results(False, arrays)
     for _ in range(2):  # The second time takes over what the first one found out.
-        together, joined = step.results(joins=True)
+        together, joined = step.results(True, arrays)
         assert (none, joined) == (0, 6 if mg.default_device().family == "cpu" else 0)
         for a, b in zip(apart, together, strict=True):
             np.testing.assert_array_equal(a, b)
