@@ -432,7 +432,7 @@ def reduction(
             first, second, partials = _folded(names, views, (run, x, y, z, inner, outer), fold, wanted)
             return Reduction(first, second, partials)
         enough = _enough(run.extent * rows * loops, compute_units)
-        exceeds_caches = _count(axes, count - 1) * 4 > cached_bytes
+        exceeds_caches = may_chunk and _count(axes, count - 1) * 4 > cached_bytes
         walk, threads, shares = _along(run, rows, loops, enough, is_cpu, exceeds_caches)
         lanes_wanted = (wanted if threads < enough else threads) if is_cpu else 32 * wanted
         chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-lanes_wanted // threads)) if may_chunk else 1
@@ -585,15 +585,15 @@ def _along(
     """The walk of a kernel whose threads own results that follow each other, its threads, and their shares.
 
     Of each of ``rows`` of results a thread of a CPU makes those of as many columns as it has in registers, and more of
-    them, or of the rows, if ``loops`` terms of each leave it little to do, or what is read ``exceeds_caches``, and
-    ``wanted`` threads are left.
+    them, or of the rows, if ``loops`` terms of each leave it little to do and ``wanted`` threads are left, or if what
+    is read ``exceeds_caches``: then chunks give other threads work.
     """
     if not is_cpu or run.extent < 8:
         return "along_by_element", run.extent * rows, (1, 1, 1)
     at_once = 8 * EIGHTS_OF_SUMS
     blocks = -(-run.extent // at_once)
     useful = max(-(-FEWEST_TERMS_OF_THREAD // (at_once * loops)), MOST_COLUMNS // at_once if exceeds_caches else 1)
-    more = max(1, min(useful, blocks * rows // wanted))
+    more = max(1, min(useful, blocks * rows // (1 if exceeds_caches else wanted)))
     chunks = -(-blocks // more)
     run_of_thread, rows_of_thread = at_once * -(-blocks // chunks), max(1, min(more // blocks, rows))
     chunks = -(-run.extent // run_of_thread)
