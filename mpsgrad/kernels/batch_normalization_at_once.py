@@ -7,6 +7,7 @@ where they follow each other.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
     FAMILIES,
     FAMILIES_AT_ONCE,
+    FEW_THREADS,
     TILE_PARAMETERS,
     VECTORS,
+    families_at_once,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 from mpsgrad.neighbouring_dispatches import join_when_adjacent
@@ -29,7 +32,8 @@ def _normalized(statistics: Dispatch, stream: Dispatch) -> Dispatch | None:
     if slopes or (own_source, own_mean, own_variance) != (source, mean, variance) or destination is source:
         return None
     kind, metal_type = _kind(stream)
-    if kind is None or FAMILIES_AT_ONCE[NeuronType.NONE].dtype_of(statistics.function, source.device) != metal_type:
+    family = families_at_once(statistics.function.name)[NeuronType.NONE]
+    if kind is None or family.dtype_of(statistics.function, source.device) != metal_type:
         return None
     buffers = source, mean, variance, gamma, beta, destination
     return _at_once(kind, metal_type, statistics, stream, buffers, parameters, parameters_of_stream)
@@ -43,7 +47,8 @@ def _gradient(sums: Dispatch, stream: Dispatch) -> Dispatch | None:
     if own_sources_and_numbers != sources_and_numbers or destination in (gradient, source):
         return None
     kind, metal_type = _kind(stream)
-    if kind is None or FAMILIES_AT_ONCE[kind].dtype_of(sums.function, source.device) != metal_type:
+    families = families_at_once(sums.function.name)
+    if kind is None or families[kind].dtype_of(sums.function, source.device) != metal_type:
         return None
     buffers = *sources_and_numbers, destination
     return _at_once(kind, metal_type, sums, stream, buffers, parameters, parameters_of_stream)
@@ -51,7 +56,7 @@ def _gradient(sums: Dispatch, stream: Dispatch) -> Dispatch | None:
 
 def _kind(stream: Dispatch) -> tuple[NeuronType | None, str]:
     """The neuron that is part of the kernel, if one kernel may do all with it, and the Metal type of the images."""
-    for kind in FAMILIES_AT_ONCE:
+    for kind in FAMILIES_AT_ONCE[FEW_THREADS]:
         metal_type = FAMILIES[kind].dtype_of(stream.function, stream.buffers[0].device)
         if metal_type is not None:
             return kind, metal_type
@@ -72,10 +77,9 @@ def _at_once(
     packed = _joined(*(bytes(each.read(0, each.nbytes)) for each in (parameters, parameters_of_stream)))
     if packed is None:
         return None
-    function_name = stream.function.name.replace(VECTORS, "") + AT_ONCE
-    if sums.function.name.endswith(VECTORS):
-        function_name += VECTORS
-    function = FAMILIES_AT_ONCE[kind].function(device, function_name, metal_type)
+    _, at_once, rest = sums.function.name.partition(AT_ONCE)
+    function_name = f"{stream.function.name.removesuffix(VECTORS)}{at_once}{rest}"
+    function = families_at_once(function_name)[kind].function(device, function_name, metal_type)
     return Dispatch(function, sums.threadgroups, (*buffers, device.constant_buffer(packed)))
 
 
@@ -96,7 +100,7 @@ def _joined(sums: bytes, stream: bytes) -> bytes | None:
 
 def join_at_once() -> None:
     """Has ``CommandBuffer`` join them."""
-    for suffix in ("", VECTORS):
-        join_when_adjacent(_normalized, f"batch_statistics{AT_ONCE}{suffix}", f"normalize{suffix}")
-        sums = f"normalization_gradient_sums{AT_ONCE}{suffix}"
+    for threads, suffix in product(FAMILIES_AT_ONCE, ("", VECTORS)):
+        join_when_adjacent(_normalized, f"batch_statistics{AT_ONCE}{threads}{suffix}", f"normalize{suffix}")
+        sums = f"normalization_gradient_sums{AT_ONCE}{threads}{suffix}"
         join_when_adjacent(_gradient, sums, f"normalization_gradient{suffix}")

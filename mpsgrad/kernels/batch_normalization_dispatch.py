@@ -17,18 +17,19 @@ from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
     FAMILIES,
     FAMILIES_AT_ONCE,
+    FEW_THREADS,
     GRADIENT_ROWS,
+    MANY_THREADS,
     PARAMETERS,
-    ROWS_OF_SINGLES,
-    ROWS_OF_VECTORS,
+    ROWS_AT_ONCE,
     STATISTICS_ROWS,
     STREAM_ROWS,
     SUMS_ROWS,
     THREADS,
-    THREADS_AT_ONCE,
     TILE_PARAMETERS,
     VECTORS,
     WITHOUT_NEURON,
+    families_at_once,
 )
 from mpsgrad.kernels.batch_normalization_joins import join_normalization
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
@@ -103,7 +104,7 @@ class Encoder(ABC):
     def function(self, name: str) -> Function:
         """The kernel function of this name."""
         kind = NeuronType.NONE if name.startswith(WITHOUT_NEURON) else self.neuron.neuron_type
-        families = FAMILIES_AT_ONCE if AT_ONCE in name else FAMILIES
+        families = families_at_once(name) or FAMILIES
         return families[kind].function(self.device, name, self.metal_type)
 
     def add(self, function_name: str, threadgroups: int, *buffers: Buffer) -> None:
@@ -325,12 +326,13 @@ def plan_tiles(
 def plan_at_once(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
     """Tiles for images of ``rows`` pixels whose threadgroups have them all in registers; None if these are too few."""
     vectors = channels // width
-    # Of many, two that lie side by side are read in one go.
-    across = 1 if vectors < 2 * compute_units else 2
-    row_lanes = THREADS_AT_ONCE // across
-    if rows > row_lanes * (ROWS_OF_SINGLES if width == 1 else ROWS_OF_VECTORS):
-        return None
-    return Tiles(width, across, row_lanes, -(-vectors // across), 1)
+    for threads, most_vectors in ((FEW_THREADS, 2 * compute_units), (MANY_THREADS, compute_units)):
+        # Of many, two that lie side by side are read in one go.
+        across = 1 if vectors <= most_vectors else 2
+        row_lanes = threads // across
+        if rows <= row_lanes * ROWS_AT_ONCE:
+            return Tiles(width, across, row_lanes, -(-vectors // across), 1)
+    return None
 
 
 def tile_of(nbytes: int, channels: int, width: int, element_bytes: int) -> tuple[int, int, int]:
@@ -386,7 +388,7 @@ class _TileEncoder(Encoder):
         self, function_name: str, layouts: dict[str, Layout], buffers: tuple[Buffer, ...], previous: int
     ) -> bool:
         """Adds the kernel that adds up all pixels of an image in one go, if there is one for it."""
-        if previous > 0 or self.neuron.neuron_type not in FAMILIES_AT_ONCE:
+        if previous > 0 or self.neuron.neuron_type not in FAMILIES_AT_ONCE[FEW_THREADS]:
             return False
         width, _ = vector_of([*layouts.values()], self.channels, self.metal_type)
         rows = rows_of(layouts["source"])
@@ -394,7 +396,8 @@ class _TileEncoder(Encoder):
         if tiles is None:
             return False
         parameters, _ = self._parameters(tiles, rows, 1, layouts)
-        self.add(variant(function_name + AT_ONCE, tiles), tiles.tiles, *buffers, parameters)
+        name = f"{function_name}{AT_ONCE}{tiles.across * tiles.row_lanes}"
+        self.add(variant(name, tiles), tiles.tiles, *buffers, parameters)
         return True
 
     def _parameters(

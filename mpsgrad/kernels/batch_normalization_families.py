@@ -104,21 +104,22 @@ FAMILIES_IN_ONE = {kind: _family_in_one(NEURON_TYPE_NAMES[kind]) for kind in (Ne
 """For small images on CPUs, where one kernel does all. Those with other neurons are too rare to be joined."""
 
 
-AT_ONCE, VECTORS = "_at_once", "_of_vectors"
-"""How the names of kernels go on that own all pixels of their channels, and end that take vectors of channels."""
-THREADS_AT_ONCE = 128
-ROWS_OF_VECTORS, ROWS_OF_SINGLES = 8, 8
-"""How many rows a thread of these has in its registers, for vectors and for single channels."""
+AT_ONCE, VECTORS = "_at_once_by_", "_of_vectors"
+"""How names of kernels go on that own all pixels of their channels, before the number of their threads, and end that
+take vectors of channels."""
+FEW_THREADS, MANY_THREADS = 128, 256
+"""Of a threadgroup that owns all pixels."""
+ROWS_AT_ONCE = 8
+"""How many rows each of these threads has in its registers."""
 
 
-def _family_at_once(name: str) -> ShaderFamily:
+def _family_at_once(name: str, threads: int) -> ShaderFamily:
     return ShaderFamily(
-        f"batch_normalization_at_once_{name}",
+        f"batch_normalization_at_once_by_{threads}_{name}",
         (IMAGE_LAYOUT, NEURON, TILE_PARAMETERS),
         {
-            "threads": THREADS_AT_ONCE,
-            "rows_of_vectors": ROWS_OF_VECTORS,
-            "rows_of_singles": ROWS_OF_SINGLES,
+            "threads": threads,
+            "rows_of_thread": ROWS_AT_ONCE,
             "calls_functions": True,
             "neuron": name,
             "neuron_types": (name,),
@@ -129,5 +130,14 @@ def _family_at_once(name: str) -> ShaderFamily:
     )
 
 
-FAMILIES_AT_ONCE = {kind: _family_at_once(NEURON_TYPE_NAMES[kind]) for kind in (NeuronType.NONE, NeuronType.RELU)}
+FAMILIES_AT_ONCE = {
+    threads: {kind: _family_at_once(NEURON_TYPE_NAMES[kind], threads) for kind in (NeuronType.NONE, NeuronType.RELU)}
+    for threads in (FEW_THREADS, MANY_THREADS)
+}
 """For images of few pixels on GPUs. Those with other neurons are too rare to be joined."""
+
+
+def families_at_once(function_name: str) -> dict[NeuronType, ShaderFamily]:
+    """Those of the number of threads that is part of the name; none for other kernels."""
+    _, is_at_once, rest = function_name.partition(AT_ONCE)
+    return FAMILIES_AT_ONCE[int(rest.removesuffix(VECTORS))] if is_at_once else {}

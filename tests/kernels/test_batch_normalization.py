@@ -1075,7 +1075,7 @@ class TestTheShadersOfGPUs:
     def test_offsets_clip_rect_and_channel_ranges(self, offset):
         test_offsets_clip_rect_and_channel_ranges(offset, mg.NeuronDescriptor("relu", 0.25))
 
-    @pytest.mark.parametrize("shape", [(1, 28, 28, 8), (2, 20, 21, 3), (3, 9, 7, 40), (4, 1, 1, 37)])
+    @pytest.mark.parametrize("shape", [(1, 28, 28, 8), (2, 20, 31, 1), (3, 9, 7, 40), (4, 1, 1, 37)])
     @pytest.mark.parametrize("name", [None, "relu"])
     def test_images_of_few_pixels_are_normalized_at_once(self, shape, name):
         """By one kernel for one or two vectors or channels of a threadgroup, to the same bits as by two."""
@@ -1103,7 +1103,7 @@ class TestTheShadersOfGPUs:
             case.statistics_gradient().encode_batch(commands, gradient.batch_representation(), images, state)
             case.gradient().encode(commands, gradient, source, state)
             (forward, backward) = (each.function.name for each in with_neighbours_joined(commands._dispatches))
-        assert forward.startswith("normalize_at_once") and backward.startswith("normalization_gradient_at_once")
+        assert forward.startswith("normalize_at_once_by") and backward.startswith("normalization_gradient_at_once_by")
 
     @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1024, 4096), (1025, 4), (4495, 37), (7, 1)])
     @pytest.mark.parametrize("width", [1, 4])
@@ -1112,9 +1112,9 @@ class TestTheShadersOfGPUs:
             return
         tiles = plan_at_once(rows, channels, width, 132)
         if tiles is None:
-            assert rows > 512
+            assert rows > 1024
             return
-        assert tiles.across * tiles.row_lanes == 128 and 8 * tiles.row_lanes >= rows
+        assert tiles.across * tiles.row_lanes in (128, 256) and 8 * tiles.row_lanes >= rows
         assert (tiles.tiles - 1) * tiles.across < channels // width <= tiles.tiles * tiles.across
 
     @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1568, 2048), (4495, 37), (1, 4096), (7, 1)])
