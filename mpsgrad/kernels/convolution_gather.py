@@ -23,6 +23,8 @@ DEPTHWISE_BLOCKS = 2
 ROW_OUTPUTS, ROW_IMAGES = 4, 3
 ROW_CHANNELS, GRADIENT_ROW_CHANNELS = 1024, 256
 """Whose weights a thread that works on eights has at hand."""
+FEW_IMAGES, LONE_EIGHTS, ROWS_AHEAD = 3, 8, 8
+"""Up to so many images, how many eights of channels of one of them a thread takes, and how far ahead it fetches."""
 TILES_PER_SIMDGROUP = 8
 SIMDGROUPS_WANTED = 64
 """So many simdgroups keep every core busy; only above that one goes on to a second tile."""
@@ -112,6 +114,8 @@ EIGHTS_FAMILY = ShaderFamily(
         "row_images": ROW_IMAGES,
         "row_channels": ROW_CHANNELS,
         "gradient_row_channels": GRADIENT_ROW_CHANNELS,
+        "lone_eights": LONE_EIGHTS,
+        "rows_ahead": ROWS_AHEAD,
     },
     dtypes=("float",),
     device_families=("cpu",),
@@ -501,7 +505,10 @@ def plan(
             family, width, gathered = EIGHTS_FAMILY, eights_width, of_eights
     axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
     kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
-    if width < LANES and kernel in KERNELS_OF_EIGHTS:
+    if width < LANES and kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
+        kernel, pixels = f"{kernel}_of_few", 1
+        blocks_per_group = ceiling_divide(gathered.lanes, 8 * LONE_EIGHTS)
+    elif width < LANES and kernel in KERNELS_OF_EIGHTS:
         kernel, pixels = f"{kernel}_of_eights", EIGHTS_PIXELS
         if width == SINGLE_EIGHT:
             family, pixels = SINGLE_EIGHTS_FAMILY, SINGLE_EIGHTS_PIXELS
