@@ -192,12 +192,18 @@ def _is_by_eights(numbers: Tunables, gradient: Layout, source: Layout, window: L
     channels, outputs = source[6], gradient[6]
     if numbers.convolution_by_eights == NEVER or channels < EIGHTS_CHANNELS:
         return False
-    if numbers.convolution_by_eights == ALWAYS or groups > 1 or source[1] * window[2] % EVICTING_STRIDE == 0:
+    if numbers.convolution_by_eights == ALWAYS or groups > 1:
         return True
-    few = FEW_OUTPUTS if outputs < SINGLE_OUTPUTS else EIGHTS_OUTPUTS
-    of_threads = ceiling_divide(channels, EIGHTS_CHANNELS) * EIGHTS_CHANNELS * ceiling_divide(outputs, few) * few
-    of_simdgroups = ceiling_divide(channels, LANES) * LANES * ceiling_divide(outputs, ROWS) * ROWS
-    return EIGHTS_COST * of_threads < of_simdgroups
+    if outputs < SINGLE_OUTPUTS:
+        return False
+    if source[1] * window[2] % EVICTING_STRIDE == 0:
+        return True
+
+    def products(channels_together: int, outputs_together: int) -> int:
+        rows = ceiling_divide(outputs, outputs_together) * outputs_together
+        return ceiling_divide(channels, channels_together) * channels_together * rows
+
+    return EIGHTS_COST * products(EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < products(LANES, ROWS)
 
 
 def plan_of_rows(
