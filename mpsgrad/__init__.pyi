@@ -266,17 +266,15 @@ from .kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
 from .kernels.pad import Pad, PadGradient, PadGradientState
 from .kernels.pooling import (
     DilatedPoolingMax,
+    DilatedPoolingMaxGradient,
     Pooling,
     PoolingAverage,
-    PoolingGradientState,
-    PoolingL2Norm,
-    PoolingMax,
-)
-from .kernels.pooling_gradient import (
-    DilatedPoolingMaxGradient,
     PoolingAverageGradient,
     PoolingGradient,
+    PoolingGradientState,
+    PoolingL2Norm,
     PoolingL2NormGradient,
+    PoolingMax,
     PoolingMaxGradient,
 )
 from .kernels.reduction import (

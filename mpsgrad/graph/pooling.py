@@ -11,14 +11,12 @@ from mpsgrad.graph.setting import Setting
 from mpsgrad.kernels.pooling import (
     LARGEST_RECORDED_WINDOW,
     DilatedPoolingMax,
-    PoolingAverage,
-    PoolingL2Norm,
-    PoolingMax,
-)
-from mpsgrad.kernels.pooling_gradient import (
     DilatedPoolingMaxGradient,
+    PoolingAverage,
     PoolingAverageGradient,
+    PoolingL2Norm,
     PoolingL2NormGradient,
+    PoolingMax,
     PoolingMaxGradient,
 )
 from mpsgrad.padding import Padding

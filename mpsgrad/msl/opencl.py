@@ -18,9 +18,6 @@ from mpsgrad.msl.signature import Argument, Launch, is_passed_as_number
 
 SIMD_WIDTH = 32
 
-# What Intel's clang takes for errors and Apple's does not: flag++, 3 > 2 > 1; and narrowing, which the lint looks at.
-_NO_ERRORS = ("c++11-narrowing", "parentheses", "increment-bool")
-
 # The vectorizer turns an access into a gather as soon as it cannot prove that neighbouring lanes touch neighbouring
 # elements, so each index says how large it can be, and what is equal in a whole simdgroup says so by a broadcast. The
 # bounds are no powers of two: below one, "base + lane" would become "base | lane", which it does not see through.
@@ -131,7 +128,9 @@ class OpenCLBackend(Backend):
     is_compiled_in_parts = True
 
     def opening(self, library_names: Collection[str], members: Collection[str], launch: Launch) -> str:
-        lines = [f'#pragma clang diagnostic ignored "-W{name}"\n' for name in _NO_ERRORS]
+        lines = ['#pragma clang diagnostic ignored "-Wc++11-narrowing"\n']
+        if launch != "whole":
+            lines.append("#define TOGETHER_MTL\n")
         for width in (2, 3, 4):
             for name, vector, element in _CLASS_VECTORS:
                 if element == "bfloat" and "bfloat" not in library_names:
@@ -209,7 +208,7 @@ class OpenCLBackend(Backend):
         if element in ("bool", "bfloat"):
             return f"template <typename E> {maker}(E x) {{ return {type_name}(x); }}\n"
         text = f"template <typename E> {maker}(E x) {{ return ({type_name})(({element})x); }}\n"
-        convert = f"{{ return __builtin_convertvector(x, {type_name}); }}"
+        convert = f"{{ return converted_vector_mtl<{type_name}>(x); }}"
         text += f"template <typename E> {maker}(vec_mtl<E, {width}> x) {convert}\n"
         for vector in ("bool", "bfloat"):
             convert = f"{{ return x.template convert<{element}>(); }}"

@@ -10,6 +10,18 @@ template <int N> struct bfloat_vector_mtl;
 template <typename T, int N> struct packed_vector_mtl;
 template <typename V, typename T, int N, int... I> struct swizzle_mtl;
 template <typename A> constexpr inline A unpack_mtl(A a) { return a; }
+template <typename V, typename E, int N> constexpr inline V converted_vector_mtl(vec_mtl<E, N> x) {
+#ifdef TOGETHER_MTL
+  // Threads that are computed together convert vectors one after another, but a component all at once; not halves.
+  constexpr bool is_of_halves = __is_same(E, half) || __is_same(V, vec_mtl<half, N>);
+  if (!is_of_halves && !__builtin_is_constant_evaluated()) {
+    V r = {};
+    for (int i = 0; i < N; i++) r[i] = x[i];
+    return r;
+  }
+#endif
+  return __builtin_convertvector(x, V);
+}
 
 //@ vec
 // vec_mtl is always there; this names it.

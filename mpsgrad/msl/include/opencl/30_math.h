@@ -1,17 +1,8 @@
 // <metal_math>, <metal_common>, <metal_integer>, <metal_relational> and <metal_geometric>, where OpenCL differs.
-//@ overloads_mtl
-// One function for each type, not a template: a scalar argument then converts to the vector type, as in Metal.
-#define WIDTHS_MTL(define, t) define(t) define(t##2) define(t##3) define(t##4)
-#define VECTORS_MTL(define, t) define(t, 2) define(t, 3) define(t, 4)
-#define FLOATS_MTL(define) WIDTHS_MTL(define, float) WIDTHS_MTL(define, half)
-#define SIGNED_MTL(define) WIDTHS_MTL(define, char) WIDTHS_MTL(define, short) WIDTHS_MTL(define, int) WIDTHS_MTL(define, long)
-#define UNSIGNED_MTL(define) WIDTHS_MTL(define, uchar) WIDTHS_MTL(define, ushort) WIDTHS_MTL(define, uint) WIDTHS_MTL(define, ulong)
-#define INTEGERS_MTL(define) SIGNED_MTL(define) UNSIGNED_MTL(define)
-
 //@ abs : overloads_mtl
 // OpenCL's abs of a signed integer is unsigned.
-#define FLOATING_ABS_MTL(V) inline V abs_mtl(V x) { return fabs(x); }
-#define SIGNED_ABS_MTL(V) inline V abs_mtl(V x) { return __builtin_astype(abs(x), V); }
+#define FLOATING_ABS_MTL(V) inline V abs_mtl(V x) { return __builtin_elementwise_abs(x); }
+#define SIGNED_ABS_MTL(V) FLOATING_ABS_MTL(V)
 #define UNSIGNED_ABS_MTL(V) inline V abs_mtl(V x) { return x; }
 FLOATS_MTL(FLOATING_ABS_MTL)
 SIGNED_MTL(SIGNED_ABS_MTL)
@@ -26,12 +17,12 @@ UNSIGNED_MTL(UNSIGNED_ABS_MTL)
   inline V rint_mtl(V x) { return __builtin_elementwise_rint(x); }
 FLOATS_MTL(ROUNDING_MTL)
 
-//@ saturate : overloads_mtl
-#define SATURATE_MTL(V) inline V saturate(V x) { return clamp(x, (V)0, (V)1); }
+//@ saturate : clamp overloads_mtl
+#define SATURATE_MTL(V) inline V saturate(V x) { return clamp_mtl(x, (V)0, (V)1); }
 FLOATS_MTL(SATURATE_MTL)
 
 //@ fract : overloads_mtl
-#define FRACT_MTL(V, below_one) inline V fract_mtl(V x) { V r = x - floor(x); return r >= (V)1 ? (V)below_one : r; }
+#define FRACT_MTL(V, below_one) inline V fract_mtl(V x) { V r = x - __builtin_elementwise_floor(x); return r >= (V)1 ? (V)below_one : r; }
 #define FLOAT_FRACT_MTL(V) FRACT_MTL(V, 0x1.fffffep-1f)
 #define HALF_FRACT_MTL(V) FRACT_MTL(V, ((half)0x1.ffcp-1f))
 WIDTHS_MTL(FLOAT_FRACT_MTL, float)
@@ -41,8 +32,8 @@ WIDTHS_MTL(HALF_FRACT_MTL, half)
 #define DIVIDE_MTL(V) inline V divide(V x, V y) { return x / y; }
 FLOATS_MTL(DIVIDE_MTL)
 
-//@ sincos : overloads_mtl
-#define SINCOS_MTL(V) inline V sincos_mtl(V x, __private V &c) { c = cos(x); return sin(x); }
+//@ sincos : overloads_mtl sin
+#define SINCOS_MTL(V) inline V sincos_mtl(V x, __private V &c) { c = cos_mtl(x); return sin_mtl(x); }
 FLOATS_MTL(SINCOS_MTL)
 
 //@ modf : overloads_mtl
@@ -83,23 +74,23 @@ LDEXP_MTL() LDEXP_MTL(2) LDEXP_MTL(3) LDEXP_MTL(4)
   inline int##n ilogb_mtl(half##n x) { return ilogb(x); }
 ILOGB_MTL() ILOGB_MTL(2) ILOGB_MTL(3) ILOGB_MTL(4)
 
-//@ min3 max3 median3 : overloads_mtl
+//@ min3 max3 median3 : min overloads_mtl
 #define MIN3_MTL(V) \
-  inline V min3(V x, V y, V z) { return min(x, min(y, z)); } \
-  inline V max3(V x, V y, V z) { return max(x, max(y, z)); } \
-  inline V median3(V x, V y, V z) { return max(min(x, y), min(max(x, y), z)); }
+  inline V min3(V x, V y, V z) { return min_mtl(x, min_mtl(y, z)); } \
+  inline V max3(V x, V y, V z) { return max_mtl(x, max_mtl(y, z)); } \
+  inline V median3(V x, V y, V z) { return max_mtl(min_mtl(x, y), min_mtl(max_mtl(x, y), z)); }
 FLOATS_MTL(MIN3_MTL)
 INTEGERS_MTL(MIN3_MTL)
 
-//@ fmin3 fmax3 fmedian3 : overloads_mtl
+//@ fmin3 fmax3 fmedian3 : fmin overloads_mtl
 #define FMIN3_MTL(V) \
-  inline V fmin3(V x, V y, V z) { return fmin(x, fmin(y, z)); } \
-  inline V fmax3(V x, V y, V z) { return fmax(x, fmax(y, z)); } \
-  inline V fmedian3(V x, V y, V z) { return fmax(fmin(x, y), fmin(fmax(x, y), z)); }
+  inline V fmin3(V x, V y, V z) { return fmin_mtl(x, fmin_mtl(y, z)); } \
+  inline V fmax3(V x, V y, V z) { return fmax_mtl(x, fmax_mtl(y, z)); } \
+  inline V fmedian3(V x, V y, V z) { return fmax_mtl(fmin_mtl(x, y), fmin_mtl(fmax_mtl(x, y), z)); }
 FLOATS_MTL(FMIN3_MTL)
 
 // With precise:: the smaller and the larger of a number and NaN are the number; OpenCL's min and max may give NaN.
-//@ precise::min precise::max precise::min3 precise::max3 precise::median3 precise::clamp precise::saturate : overloads_mtl
+//@ precise::min precise::max precise::min3 precise::max3 precise::median3 precise::clamp precise::saturate : min fmin overloads_mtl
 #define PRECISE_MIN_MTL(V, min, max) \
   inline V precise_min_mtl(V x, V y) { return min(x, y); } \
   inline V precise_max_mtl(V x, V y) { return max(x, y); } \
@@ -107,8 +98,8 @@ FLOATS_MTL(FMIN3_MTL)
   inline V precise_max3_mtl(V x, V y, V z) { return max(x, max(y, z)); } \
   inline V precise_median3_mtl(V x, V y, V z) { return max(min(x, y), min(max(x, y), z)); } \
   inline V precise_clamp_mtl(V x, V low, V high) { return min(max(x, low), high); }
-#define PRECISE_FLOATING_MIN_MTL(V) PRECISE_MIN_MTL(V, fmin, fmax) inline V precise_saturate_mtl(V x) { return fmin(fmax(x, (V)0), (V)1); }
-#define PRECISE_INTEGER_MIN_MTL(V) PRECISE_MIN_MTL(V, min, max)
+#define PRECISE_FLOATING_MIN_MTL(V) PRECISE_MIN_MTL(V, fmin_mtl, fmax_mtl) inline V precise_saturate_mtl(V x) { return fmin_mtl(fmax_mtl(x, (V)0), (V)1); }
+#define PRECISE_INTEGER_MIN_MTL(V) PRECISE_MIN_MTL(V, min_mtl, max_mtl)
 FLOATS_MTL(PRECISE_FLOATING_MIN_MTL)
 INTEGERS_MTL(PRECISE_INTEGER_MIN_MTL)
 

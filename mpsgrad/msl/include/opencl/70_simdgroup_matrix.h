@@ -50,8 +50,8 @@ inline void simdgroup_multiply_accumulate(__private simdgroup_matrix<D, 8, 8> &d
   for (uint k = 0; k < 8; k++) {
     uint from_a = matrix_lane_mtl(row, k), from_b = matrix_lane_mtl(k, column);
     float x = (float)simd_shuffle((k & 1) ? a.elements_mtl.y : a.elements_mtl.x, (ushort)from_a);
-    sum_x = fma(x, (float)simd_shuffle(b.elements_mtl.x, (ushort)from_b), sum_x);
-    sum_y = fma(x, (float)simd_shuffle(b.elements_mtl.y, (ushort)from_b), sum_y);
+    sum_x = fma_mtl(x, (float)simd_shuffle(b.elements_mtl.x, (ushort)from_b), sum_x);
+    sum_y = fma_mtl(x, (float)simd_shuffle(b.elements_mtl.y, (ushort)from_b), sum_y);
   }
   d.elements_mtl.x = (D)sum_x;
   d.elements_mtl.y = (D)sum_y;
