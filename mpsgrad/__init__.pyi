@@ -266,15 +266,17 @@ from .kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
 from .kernels.pad import Pad, PadGradient, PadGradientState
 from .kernels.pooling import (
     DilatedPoolingMax,
-    DilatedPoolingMaxGradient,
     Pooling,
     PoolingAverage,
-    PoolingAverageGradient,
-    PoolingGradient,
     PoolingGradientState,
     PoolingL2Norm,
-    PoolingL2NormGradient,
     PoolingMax,
+)
+from .kernels.pooling_gradient import (
+    DilatedPoolingMaxGradient,
+    PoolingAverageGradient,
+    PoolingGradient,
+    PoolingL2NormGradient,
     PoolingMaxGradient,
 )
 from .kernels.reduction import (

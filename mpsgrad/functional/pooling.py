@@ -10,10 +10,12 @@ from mpsgrad.functional.arrays import Pair, dilated_window_of, pair_of, run_forw
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.kernels.pooling import (
     DilatedPoolingMax,
-    DilatedPoolingMaxGradient,
     PoolingAverage,
-    PoolingAverageGradient,
     PoolingL2Norm,
+)
+from mpsgrad.kernels.pooling_gradient import (
+    DilatedPoolingMaxGradient,
+    PoolingAverageGradient,
     PoolingL2NormGradient,
 )
 from mpsgrad.padding import Padding

@@ -11,12 +11,14 @@ from mpsgrad.graph.setting import Setting
 from mpsgrad.kernels.pooling import (
     LARGEST_RECORDED_WINDOW,
     DilatedPoolingMax,
-    DilatedPoolingMaxGradient,
     PoolingAverage,
-    PoolingAverageGradient,
     PoolingL2Norm,
-    PoolingL2NormGradient,
     PoolingMax,
+)
+from mpsgrad.kernels.pooling_gradient import (
+    DilatedPoolingMaxGradient,
+    PoolingAverageGradient,
+    PoolingL2NormGradient,
     PoolingMaxGradient,
 )
 from mpsgrad.padding import Padding

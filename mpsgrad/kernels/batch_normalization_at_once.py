@@ -27,13 +27,12 @@ from mpsgrad.neighbouring_dispatches import join_when_adjacent
 
 def _normalized(statistics: Dispatch, stream: Dispatch) -> Dispatch | None:
     """One kernel for the statistics of an image and what it is then normalized to, or None."""
-    source, mean, variance, parameters = statistics.buffers
-    own_source, own_mean, own_variance, gamma, beta, *slopes, destination, parameters_of_stream = stream.buffers
-    if slopes or (own_source, own_mean, own_variance) != (source, mean, variance) or destination is source:
-        return None
     kind, metal_type = _kind(stream)
-    family = families_at_once(statistics.function.name)[NeuronType.NONE]
-    if kind is None or family.dtype_of(statistics.function, source.device) != metal_type:
+    if kind is None or not _is_own(statistics, NeuronType.NONE, metal_type):
+        return None
+    source, mean, variance, parameters = statistics.buffers
+    own_source, own_mean, own_variance, gamma, beta, destination, parameters_of_stream = stream.buffers
+    if (own_source, own_mean, own_variance) != (source, mean, variance) or destination is source:
         return None
     buffers = source, mean, variance, gamma, beta, destination
     return _at_once(kind, metal_type, statistics, stream, buffers, parameters, parameters_of_stream)
@@ -41,14 +40,13 @@ def _normalized(statistics: Dispatch, stream: Dispatch) -> Dispatch | None:
 
 def _gradient(sums: Dispatch, stream: Dispatch) -> Dispatch | None:
     """One kernel for the sums over a gradient and the data gradient that takes them, or None."""
+    kind, metal_type = _kind(stream)
+    if kind is None or not _is_own(sums, kind, metal_type):
+        return None
     *sources_and_numbers, parameters = sums.buffers
     *own_sources_and_numbers, destination, parameters_of_stream = stream.buffers
     gradient, source, *_ = sources_and_numbers
     if own_sources_and_numbers != sources_and_numbers or destination in (gradient, source):
-        return None
-    kind, metal_type = _kind(stream)
-    families = families_at_once(sums.function.name)
-    if kind is None or families[kind].dtype_of(sums.function, source.device) != metal_type:
         return None
     buffers = *sources_and_numbers, destination
     return _at_once(kind, metal_type, sums, stream, buffers, parameters, parameters_of_stream)
@@ -56,11 +54,17 @@ def _gradient(sums: Dispatch, stream: Dispatch) -> Dispatch | None:
 
 def _kind(stream: Dispatch) -> tuple[NeuronType | None, str]:
     """The neuron that is part of the kernel, if one kernel may do all with it, and the Metal type of the images."""
-    for kind in FAMILIES_AT_ONCE[FEW_THREADS]:
+    for kind in FAMILIES_AT_ONCE[FEW_THREADS] if stream.buffers else ():
         metal_type = FAMILIES[kind].dtype_of(stream.function, stream.buffers[0].device)
         if metal_type is not None:
             return kind, metal_type
     return None, ""
+
+
+def _is_own(sums: Dispatch, kind: NeuronType, metal_type: str) -> bool:
+    """Whether they are made by the kernel of this neuron for such images, not by one that is only called so."""
+    family = families_at_once(sums.function.name)[kind]
+    return bool(sums.buffers) and family.dtype_of(sums.function, sums.buffers[0].device) == metal_type
 
 
 def _at_once(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from mpsgrad.devices import Buffer, Device, Dispatch, Function
 from mpsgrad.kernels.batch_normalization_families import FAMILIES, FAMILIES_IN_ONE, PARAMETERS
 from mpsgrad.kernels.neuron_descriptor import NeuronType
@@ -117,15 +119,25 @@ def _are_plain(device: Device, *dispatches: Dispatch) -> bool:
     return all(FAMILIES[NeuronType.NONE].dtype_of(dispatch.function, device) for dispatch in dispatches)
 
 
+_known: WeakKeyDictionary[Buffer, WeakKeyDictionary[Buffer, bool]] = WeakKeyDictionary()
+"""Whether images are small, by their parameters, which are constant: reading them takes as long as all else here."""
+
+
 def _is_small(sums: Buffer, stream: Buffer) -> bool:
     """Whether one thread does what has these parameters, for the sums and for what is streamed."""
-    p, q = PARAMETERS.values_in(sums), PARAMETERS.values_in(stream)
-    return (
-        p["previous"] == p["tail"] == 0
-        and p["channels"] == p["source"]["channels"] == q["channels"]
-        and p["epsilon"] == q["epsilon"]
-        and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
-    )
+    by_stream = _known.get(sums)
+    if by_stream is None:
+        by_stream = _known[sums] = WeakKeyDictionary()
+    small = by_stream.get(stream)
+    if small is None:
+        p, q = PARAMETERS.values_in(sums), PARAMETERS.values_in(stream)
+        small = by_stream[stream] = bool(
+            p["previous"] == p["tail"] == 0
+            and p["channels"] == p["source"]["channels"] == q["channels"]
+            and p["epsilon"] == q["epsilon"]
+            and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
+        )
+    return small
 
 
 def join_normalization() -> None:

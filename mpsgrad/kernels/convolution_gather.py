@@ -13,7 +13,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables
 
 Layout = tuple[int, ...]
 
@@ -23,6 +23,10 @@ DEPTHWISE_BLOCKS = 2
 ROW_OUTPUTS, ROW_IMAGES = 4, 3
 ROW_CHANNELS, GRADIENT_ROW_CHANNELS = 1024, 256
 """Whose weights a thread that works on eights has at hand."""
+FEW_IMAGES, LONE_EIGHTS, ROWS_AHEAD = 3, 8, 8
+"""Up to so many images, how many eights of channels of one of them a thread takes, and how far ahead it fetches."""
+IMAGES_OF_SIMDGROUPS = 16
+"""For more images than few, and up to so many, simdgroups take less time than copies of weights do."""
 TILES_PER_SIMDGROUP = 8
 SIMDGROUPS_WANTED = 64
 """So many simdgroups keep every core busy; only above that one goes on to a second tile."""
@@ -112,6 +116,8 @@ EIGHTS_FAMILY = ShaderFamily(
         "row_images": ROW_IMAGES,
         "row_channels": ROW_CHANNELS,
         "gradient_row_channels": GRADIENT_ROW_CHANNELS,
+        "lone_eights": LONE_EIGHTS,
+        "rows_ahead": ROWS_AHEAD,
     },
     dtypes=("float",),
     device_families=("cpu",),
@@ -501,7 +507,10 @@ def plan(
             family, width, gathered = EIGHTS_FAMILY, eights_width, of_eights
     axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
     kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
-    if width < LANES and kernel in KERNELS_OF_EIGHTS:
+    if width < LANES and kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
+        kernel, pixels = f"{kernel}_of_few", 1
+        blocks_per_group = ceiling_divide(gathered.lanes, 8 * LONE_EIGHTS)
+    elif width < LANES and kernel in KERNELS_OF_EIGHTS:
         kernel, pixels = f"{kernel}_of_eights", EIGHTS_PIXELS
         if width == SINGLE_EIGHT:
             family, pixels = SINGLE_EIGHTS_FAMILY, SINGLE_EIGHTS_PIXELS
@@ -540,8 +549,11 @@ def plan(
 
 def is_by_eights(numbers: Tunables, products: float, of_simdgroups: Gather) -> bool:
     """Whether threads are to compute, with so many ``products`` for a pixel, and not simdgroups."""
-    if numbers.convolution_by_eights != WHERE_FEWER or of_simdgroups.packing is None:
-        return numbers.convolution_by_eights != NEVER
+    if numbers.convolution_by_eights != WHERE_FEWER:
+        return numbers.convolution_by_eights == ALWAYS
+    if of_simdgroups.packing is None:
+        images = of_simdgroups.destination[4]
+        return of_simdgroups.kernel == "convolution_rows" or not FEW_IMAGES < images <= IMAGES_OF_SIMDGROUPS
     return EIGHTS_COST * products < of_simdgroups.products_per_pixel(LANES)
 
 

@@ -43,6 +43,8 @@ RESULT_PIXELS = 256
 MOST_VALUES = 192
 MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
+FEW_VALUES, FEW_VALUES_COST = 32, 0.8
+"""With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
 MOST_CHANNELS = 15
 """With more, and without groups, other kernels compute the gradient for weights."""
 THREADS_WANTED = 128
@@ -156,6 +158,8 @@ def plan_gather(
     products, eights, gathered = best
     x, y = gathered.x, gathered.y
     is_dilated = x.divisor == 1 < x.step
+    if x.stride < x.taps and taps * source[6] // groups <= FEW_VALUES:
+        products *= FEW_VALUES_COST
     if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES or not is_by_eights(numbers, products, gather(*geometry)):
         return None
     channels, row_step = gathered.channels, y.step if y.divisor == 1 else 1

@@ -23,6 +23,9 @@ SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
 """The same where it owns a single eight of channels."""
 FEW_OUTPUTS = 4
 """So many output channels at a time where there are fewer than ``SINGLE_OUTPUTS``."""
+FEW_PIXELS, FEW_PIXELS_APART, APART, ROW_OUTPUTS = 8, 64, 256, 4
+"""Up to so many pixels, or so many whose distance is no multiple of the third number of floats, a thread writes all
+weights of so many output channels: what lies that far apart shares few places in the nearest cache."""
 EVICTING_STRIDE = 512
 """Values that lie a multiple of so many floats apart evict each other from the nearest cache unless they are copied."""
 PIXELS_AHEAD = 16
@@ -61,6 +64,7 @@ FAMILY = ShaderFamily(
         "eight_outputs": EIGHTS_OUTPUTS,
         "single_outputs": SINGLE_OUTPUTS,
         "few_outputs": FEW_OUTPUTS,
+        "row_outputs": ROW_OUTPUTS,
         "pixels_ahead": PIXELS_AHEAD,
         "eight_pixels": EIGHTS_PIXELS,
         "eight_runs": EIGHTS_RUNS,
@@ -110,6 +114,27 @@ def plan(
     width, height, _, stride_y, dilation_x, _, _, _ = window
     channels, outputs = source[6] // groups, gradient[6]
     group_outputs, taps = outputs // groups, width * height
+    is_by_eights = numbers.convolution_by_eights != NEVER and metal_type == "float" and not replicates
+    is_one_row = window == (1, 1, 1, 1, 1, 1, 0, 0) and source[4:6] == gradient[4:6] and gradient[5] * gradient[7] == 1
+    few_pixels = FEW_PIXELS if source[1] % APART == 0 else FEW_PIXELS_APART
+    if is_by_eights and is_one_row and groups == 1 and gradient[4] <= few_pixels:
+        tiles = ceiling_divide(outputs, ROW_OUTPUTS)
+        return plan_of_rows(
+            FAMILY,
+            "convolution_gradient_weights_dense_of_few",
+            gradient,
+            source,
+            window,
+            channels=channels,
+            group_outputs=outputs,
+            row_tiles=tiles,
+            lane_tiles=1,
+            weight_tiles=tiles,
+            tiles=tiles,
+            rows_per_split=1,
+            replicates=replicates,
+            accumulates=accumulates,
+        )
     threads_wanted, result_channels = None, LANES
     if groups == outputs == source[6] > 1 and not replicates:
         kernel, tap_rows = "depthwise", height
@@ -167,12 +192,18 @@ def _is_by_eights(numbers: Tunables, gradient: Layout, source: Layout, window: L
     channels, outputs = source[6], gradient[6]
     if numbers.convolution_by_eights == NEVER or channels < EIGHTS_CHANNELS:
         return False
-    if numbers.convolution_by_eights == ALWAYS or groups > 1 or source[1] * window[2] % EVICTING_STRIDE == 0:
+    if numbers.convolution_by_eights == ALWAYS or groups > 1:
         return True
-    few = FEW_OUTPUTS if outputs < SINGLE_OUTPUTS else EIGHTS_OUTPUTS
-    of_threads = ceiling_divide(channels, EIGHTS_CHANNELS) * EIGHTS_CHANNELS * ceiling_divide(outputs, few) * few
-    of_simdgroups = ceiling_divide(channels, LANES) * LANES * ceiling_divide(outputs, ROWS) * ROWS
-    return EIGHTS_COST * of_threads < of_simdgroups
+    if outputs < SINGLE_OUTPUTS:
+        return False
+    if source[1] * window[2] % EVICTING_STRIDE == 0:
+        return True
+
+    def products(channels_together: int, outputs_together: int) -> int:
+        rows = ceiling_divide(outputs, outputs_together) * outputs_together
+        return ceiling_divide(channels, channels_together) * channels_together * rows
+
+    return EIGHTS_COST * products(EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < products(LANES, ROWS)
 
 
 def plan_of_rows(

@@ -61,7 +61,8 @@ from mpsgrad.kernels.optimizer import Optimizer, OptimizerDescriptor, OptimizerS
 from mpsgrad.kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
 from mpsgrad.kernels.optimizer_steps import RegularizationType
 from mpsgrad.kernels.pad import Pad, PadGradient
-from mpsgrad.kernels.pooling import DilatedPoolingMax, DilatedPoolingMaxGradient, Pooling, PoolingAverage, PoolingAverageGradient, PoolingGradient, PoolingL2Norm, PoolingL2NormGradient, PoolingMax, PoolingMaxGradient
+from mpsgrad.kernels.pooling import DilatedPoolingMax, Pooling, PoolingAverage, PoolingL2Norm, PoolingMax
+from mpsgrad.kernels.pooling_gradient import DilatedPoolingMaxGradient, PoolingAverageGradient, PoolingGradient, PoolingL2NormGradient, PoolingMaxGradient
 from mpsgrad.kernels.reduction import ReduceColumnMax, ReduceColumnMean, ReduceColumnMin, ReduceColumnSum, ReduceFeatureChannelsArgumentMax, ReduceFeatureChannelsArgumentMin, ReduceFeatureChannelsMax, ReduceFeatureChannelsMean, ReduceFeatureChannelsMin, ReduceFeatureChannelsSum, ReduceRowMax, ReduceRowMean, ReduceRowMin, ReduceRowSum, ReduceUnary
 from mpsgrad.kernels.response_normalization import CrossChannelNormalization, CrossChannelNormalizationGradient, LocalContrastNormalization, LocalContrastNormalizationGradient, SpatialNormalization, SpatialNormalizationGradient
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient

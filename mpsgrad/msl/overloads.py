@@ -134,6 +134,9 @@ class Overloads:
             if first is overload or not any(token.text in ADDRESS_SPACES for token in head):
                 continue
             if first.body != overload.body:
+                if first.spaces == overload.spaces:
+                    name = self._tokens[overload.name]
+                    raise error(f"redefinition of '{name.text}'", name)
                 raise self._does_something_else(overload)
             yield overload.start, overload.end, list
 

@@ -32,7 +32,8 @@ from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_state import ConvolutionWeightsAndBiasesState
 from mpsgrad.kernels.neuron import NeuronGradient, NeuronReLU
 from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
-from mpsgrad.kernels.pooling import PoolingMax, PoolingMaxGradient
+from mpsgrad.kernels.pooling import PoolingMax
+from mpsgrad.kernels.pooling_gradient import PoolingMaxGradient
 from mpsgrad.vector import Vector
 
 RUNNING_AVERAGE_RATE = 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import gpu_forms
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.devices import Dispatch
 from mpsgrad.kernels.batch_normalization_dispatch import plan_at_once, plan_tiles
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 from mpsgrad.testing import (
@@ -1103,6 +1105,9 @@ class TestTheShadersOfGPUs:
             case.statistics_gradient().encode_batch(commands, gradient.batch_representation(), images, state)
             case.gradient().encode(commands, gradient, source, state)
             (forward, backward) = (each.function.name for each in with_neighbours_joined(commands._dispatches))
+            statistics, stream, *_ = commands._dispatches
+            foreign = Dispatch(SimpleNamespace(name=stream.function.name), 1, statistics.buffers[:1])
+            assert with_neighbours_joined([statistics, foreign]) == [statistics, foreign]
         assert forward.startswith("normalize_at_once_by") and backward.startswith("normalization_gradient_at_once_by")
 
     @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1024, 4096), (1025, 4), (4495, 37), (7, 1)])

@@ -118,6 +118,7 @@ VARIANTS = [
     ("depthwise_below", ((3, 3), 5, 5, (3, 3)), {"groups": 5, "padding": (1, 1)}, *["depthwise"] * 3),
     ("fully_connected", ((2, 3), 20, 37, (2, 3)), {"images": 9}, "point", "point", "dense"),
     ("fully_connected_long", ((7, 6), 26, 261, (7, 6)), {"images": 10}, "rows", "point_unpacked", "dense"),
+    ("fully_connected_of_one", ((7, 6), 26, 37, (7, 6)), {"images": 1}, "rows", "point_unpacked", "dense"),
     ("fully_connected_512", ((1, 1), 512, 3, SINGLE), {"images": 4}, "rows", "point_unpacked", "dense"),
     ("replicated", ((6, 7), 18, 33, (3, 3)), {"padding": (2, 3), "edge": "clamp"}, "dense", "replicated", "dense"),
     (
@@ -158,7 +159,8 @@ def names(layer: Layer) -> tuple[str, str, str]:
         ran = [dispatch.function.name for dispatch in commands._dispatches]
         (chosen,) = (name for name in ran if name.startswith("convolution"))
         prefix = {1: "convolution_gradient_data_", 2: "convolution_gradient_weights_"}.get(int(option), "convolution_")
-        found.append(chosen.removesuffix("_of_eights").removeprefix(prefix).removeprefix("convolution_"))
+        chosen = chosen.removesuffix("_of_eights").removesuffix("_of_few")
+        found.append(chosen.removeprefix(prefix).removeprefix("convolution_"))
     return found[0], found[1], found[2]
 
 

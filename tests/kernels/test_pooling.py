@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels.pooling import BLOCKS, SEARCHED_BLOCKS, PoolingGradientState
+from mpsgrad.kernels.pooling import PoolingGradientState
+from mpsgrad.kernels.pooling_dispatch import BLOCKS, SEARCHED_BLOCKS
 from mpsgrad.testing import (
     FencedImage,
     WindowGeometry,

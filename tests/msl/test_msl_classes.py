@@ -155,6 +155,12 @@ def test_overloads_that_nothing_tells_apart_are_refused(second: str) -> None:
         translate(source, "cuda", filename="s.metal")
 
 
+def test_a_function_defined_twice_is_named() -> None:
+    source = "void put(device float* p) { *p = 1; }\nvoid put(device float* p) { *p = 2; }"
+    with pytest.raises(ShaderError, match="2:6: redefinition of 'put'"):
+        translate(source, "opencl", filename="s.metal")
+
+
 def test_matrices_at_program_scope() -> None:
     """CUDA takes only constants there, so that a matrix has to be one however it is made."""
     source = """

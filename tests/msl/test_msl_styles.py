@@ -122,7 +122,7 @@ kernel void values(device float* out, device const array<float, 2>* pairs) {
   uint i = k - 5;
   uint2 braced{i, i + 2}, zero = uint2{0u};
   packed_float3 packed{0};
-  out[k++] = (none + also).z + braced.y + two(i).y + zero.x + packed.y;
+  out[k++] = (none + also).z + braced.y + two(i).y + zero.x + packed.y + 10 * (3 > 2 > 0);
 }
 """
 
@@ -130,7 +130,7 @@ kernel void values(device float* out, device const array<float, 2>* pairs) {
 def test_values_of_classes_and_vectors() -> None:
     pairs = np.array([[1, 2], [3, 4]], np.float32)
     out = run(LIBRARY + VALUES, "values", np.zeros(6, np.float32), pairs, threads=1, of_user=True)[0]
-    assert out.tolist() == [500 + 10, 60 + 1, 15 + 3 + 7, 1 + 40 + 200 + 41000 + 100000, 3, 2 + 7]
+    assert out.tolist() == [500 + 10, 60 + 1, 15 + 3 + 7, 1 + 40 + 200 + 41000 + 100000, 3, 2 + 7 + 10]
     compile_for_cuda(translate(LIBRARY + VALUES, "cuda", launch="box").source, "values.metal")
 
 

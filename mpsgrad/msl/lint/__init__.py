@@ -23,6 +23,7 @@ from mpsgrad.msl.lint import (
     language,
     library,
     metalcompute,
+    returns,
     values,
 )
 from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
@@ -33,7 +34,9 @@ from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 __all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint"]
 
 # Importing a module enters its rules into the table.
-_SUBJECTS = (address_spaces, atomics_and_simd, attributes, behaviour, kernels, language, library, metalcompute, values)
+_SUBJECTS = (
+    address_spaces, atomics_and_simd, attributes, behaviour, kernels, language, library, metalcompute, returns, values,
+)  # fmt: skip
 
 RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))
 

@@ -1,0 +1,173 @@
+"""How the kernels of pooling and of its gradients are dispatched: their families, parameters and shares of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device, Function
+from mpsgrad.errors import GeometryError
+from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS_WITH_EIGHTS, threads_of, walk_of
+from mpsgrad.shader import ParameterStruct, ShaderFamily, family_of
+
+LARGEST_RECORDED_WINDOW = 254
+"""Taps of the largest window whose maxima are recorded in one byte each."""
+LARGEST_POSITION = 2**29
+"""Of the first pixel of a window, so that sums with it are 32-bit integers."""
+
+PARAMETERS = ParameterStruct(
+    "PoolingParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    windows=IMAGE_LAYOUT,
+    window=WINDOW,
+    clamp_edge="int",
+    zero_pad_x="int",
+    zero_pad_y="int",
+    blocks_x="int",
+    blocks_y="int",
+)
+"""``windows`` is a second image with one element for each window: the taps to record, or the gradient."""
+
+GRADIENT_PARAMETERS = ParameterStruct(
+    "PoolingGradientParameters",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    windows=IMAGE_LAYOUT,
+    window=WINDOW,
+    first_x="int",
+    first_y="int",
+    first_block_x="int",
+    first_block_y="int",
+    blocks_x="int",
+    blocks_y="int",
+    clamp_edge="int",
+    replicates="int",
+    zero_pad_x="int",
+    zero_pad_y="int",
+)
+"""Window 0 is pixel 0 of ``gradient`` and of ``windows``; ``first`` is the source pixel of destination pixel 0.
+
+Block ``i`` of an axis is the ``stride`` source pixels from the first tap of window ``i`` on.
+"""
+
+BLOCKS = ((2, 2), (3, 2), (3, 1))
+"""Window size and stride of the common windows, whose gradients are computed block by block."""
+COLUMN_ROWS = 7
+"""On GPUs a block of windows of 3 x 3 and stride 1 is a column of so many pixels: threads share nothing but what they
+load."""
+
+MOST_IN_TILE = 2048
+"""Of each kind, where CPUs go through tiles of columns: the nearest cache holds as many."""
+FEWEST_CHANNELS_OF_TILE = 16
+THREADS_BY_TILES_PER_UNIT = 8
+MOST_CHANNELS_BY_TILES = 63
+"""With more channels, reading each pixel of a window is as fast, except for gradients of average pooling."""
+COLUMNS_OF_TAPS = 2, 3
+"""Gradients of max pooling go through tiles for windows of so many taps at stride 1."""
+SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
+"""Window size and stride of those that search for winners of few channels and take them in one kernel."""
+MOST_IN_SEARCHED_TILE = 1024
+"""It keeps more kinds of numbers, of which the nearest cache holds fewer."""
+
+_CONSTANTS: dict[str, Any] = {
+    "blocks": BLOCKS,
+    "column_rows": COLUMN_ROWS,
+    "largest_recorded_window": LARGEST_RECORDED_WINDOW,
+    "most_in_tile": MOST_IN_TILE,
+    "columns_of_taps": COLUMNS_OF_TAPS,
+    **CONSTANTS,
+}
+_CPU_CONSTANTS: dict[str, Any] = {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}
+_STRUCTS = (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS)
+
+FAMILIES = tuple(
+    ShaderFamily(name, _STRUCTS, _CONSTANTS, {"cpu": _CPU_CONSTANTS}, ahead_of_time=name == "pooling_max")
+    for name in ("pooling_max", "pooling_average", "pooling_l2_norm")
+)
+"""The names of their functions begin with their own."""
+WINDOWS_FAMILY = ShaderFamily(
+    "pooling_max_windows",
+    _STRUCTS,
+    _CONSTANTS,
+    {"cpu": _CPU_CONSTANTS},
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+SEARCH_FAMILY = ShaderFamily(
+    "pooling_max_search",
+    _STRUCTS,
+    {**_CONSTANTS, "most_in_tile": MOST_IN_SEARCHED_TILE, "searched_blocks": SEARCHED_BLOCKS},
+    {"cpu": _CPU_CONSTANTS},
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+_LAYOUTS = ("source", "gradient", "destination", "windows")
+
+
+def add_dispatch(
+    device: Device,
+    command_buffer: CommandBuffer,
+    name: str,
+    metal_type: str,
+    *buffers: Buffer,
+    blocks: bool = False,
+    **parameters: Any,
+) -> None:
+    """Adds one run of the kernel function ``name`` over the pixels, or the blocks, of the destination."""
+    struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
+    layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
+    has_vectors = blocks or "gradient" not in name
+    has_eights = has_vectors or name.startswith("pooling_average")
+    walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_eights)
+    function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
+    size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
+    threads = threads_of(walk, parameters["destination"], *size)
+    command_buffer.add_dispatch(
+        function,
+        -(-threads // function.threadgroup_size),
+        *buffers,
+        device.constant_buffer(struct.pack(**parameters)),
+    )
+
+
+def dense_layout(width: int, height: int, channels: int, images: int) -> tuple[int, ...]:
+    """The layout of a scratch buffer with one element for each window."""
+    return (0, channels, channels * width, channels * width * height, width, height, channels, images)
+
+
+def require_positions(owner: str, window: tuple[int, ...], width: int, height: int) -> None:
+    """Raises ``GeometryError`` if the windows lie so far out that their pixels have no 32-bit coordinates."""
+    tap_width, tap_height, stride_x, stride_y, _, _, origin_x, origin_y = window
+    for axis, origin, stride, count in (("x", origin_x, stride_x, width), ("y", origin_y, stride_y, height)):
+        last = origin + stride * max(count - 1, 0)
+        if origin < -LARGEST_POSITION or last > LARGEST_POSITION:
+            raise GeometryError(
+                f"{owner}: the windows along {axis} begin at pixels {origin} to {last}; they have to lie between "
+                f"{-LARGEST_POSITION} and {LARGEST_POSITION}"
+            )
+
+
+def shares_of_rows(device: Device, shares: int, most: int) -> int:
+    """Into how many shares, ``most`` at most, rows are cut where there are ``shares``: so that all cores have work."""
+    return max(1, min(-(-THREADS_BY_TILES_PER_UNIT * max(1, device.compute_units) // shares), most))
+
+
+def add_dispatch_of_shares(
+    command_buffer: CommandBuffer,
+    function: Function,
+    buffers: Sequence[Buffer],
+    struct: ParameterStruct,
+    parameters: dict[str, Any],
+    shares_of_channels: int,
+    shares_of_rows: int,
+) -> None:
+    """Adds a kernel of whose threads each has a share of the channels and of the rows of an image."""
+    packed = struct.pack(**parameters | {"blocks_x": shares_of_channels, "blocks_y": shares_of_rows})
+    threads = parameters["destination"][7] * shares_of_channels * shares_of_rows
+    command_buffer.add_dispatch(function, threads, *buffers, command_buffer.device.constant_buffer(packed))

@@ -1,0 +1,544 @@
+"""The gradients of pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.errors import GeometryError
+from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset, Size
+from mpsgrad.image import Image
+from mpsgrad.kernel import GradientKernel, IntegerProperty, Regions, SizeProperty
+from mpsgrad.kernels.pooling import PoolingGradientState
+from mpsgrad.kernels.pooling_dispatch import (
+    BLOCKS,
+    COLUMN_ROWS,
+    COLUMNS_OF_TAPS,
+    FAMILIES,
+    FEWEST_CHANNELS_OF_TILE,
+    GRADIENT_PARAMETERS,
+    LARGEST_POSITION,
+    LARGEST_RECORDED_WINDOW,
+    MOST_CHANNELS_BY_TILES,
+    MOST_IN_TILE,
+    SEARCH_FAMILY,
+    SEARCHED_BLOCKS,
+    WINDOWS_FAMILY,
+    add_dispatch,
+    add_dispatch_of_shares,
+    dense_layout,
+    require_positions,
+    shares_of_rows,
+)
+from mpsgrad.kernels.walk import works_by_rows
+from mpsgrad.shader import family_of
+from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.window_properties import WindowProperties
+
+LEAST_CHANNELS_BY_BLOCKS = 8
+"""Gradients of max pooling with fewer channels visit each window once on CPUs, rather than each pixel or block."""
+LEAST_CHANNELS_BY_WINDOWS = 16
+"""Where they do, a thread has so many at least: a cache line."""
+THREADS_BY_WINDOWS_PER_UNIT = 4
+CHANNELS_OF_TILE = 64
+"""Up to so many channels have tiles of columns, and less of them where windows are wide."""
+CHANNELS_WITHOUT_HALO = 512
+"""Up to so many where tiles share no windows: then pixels are written in long pieces."""
+MOST_CHANNELS_OF_COLUMNS = 23
+"""With more, rows of blocks are faster than these tiles where there are blocks."""
+
+
+class PoolingGradient(WindowProperties, GradientKernel):
+    """The base of the pooling gradients. Source: ``MPSCNNPoolingGradient``.
+
+    ``dx[y] = sum of g[x] * d out(x - primary_offset) / d in(y)`` over the gradient pixels ``x`` from
+    ``primary_offset`` on, ``source_size`` of them along each axis. The window of ``x`` is centred at
+    ``secondary_offset + stride * (x - primary_offset)`` in the source image. Pixels that no window covers get 0.
+
+    The state sets all of this, and pixel ``p`` of the result is ``dx[p]``. If a ``clip_rect`` that leaves out columns
+    or rows is set by hand, the rule of MPS holds: its first pixel is ``dx`` of the first source pixel of the first
+    window that lies inside the image, ``max(0, secondary_offset - floor(extent / 2))`` along each axis.
+    """
+
+    remembers_encodes = True
+    _operation: ClassVar[str]
+
+    source_size = SizeProperty(
+        Size(), "How many gradient pixels have windows, from primary_offset on; depth is not used.", configures=True
+    )
+
+    def __init__(
+        self,
+        *,
+        kernel_width: int,
+        kernel_height: int,
+        stride_in_pixels_x: int = 1,
+        stride_in_pixels_y: int = 1,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(device=device, label=label)
+        self._set_window(kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y, 1, 1)
+
+    def _forward_geometry(self, snapshot: ForwardSnapshot) -> dict[str, Any]:
+        origin, offset = snapshot.clip_rect.origin, snapshot.offset
+        return {
+            "primary_offset": Offset(*origin),
+            "secondary_offset": offset,
+            "source_size": snapshot.clip_rect.size,
+        }
+
+    def _configure_geometry(self, snapshot: ForwardSnapshot) -> None:
+        self._configure(**self._forward_geometry(snapshot))
+
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        snapshot = state.snapshot
+        forward = (
+            snapshot.kernel_width,
+            snapshot.kernel_height,
+            snapshot.stride_in_pixels_x,
+            snapshot.stride_in_pixels_y,
+            snapshot.dilation_rate_x,
+            snapshot.dilation_rate_y,
+        )
+        if forward != self._window:
+            raise GeometryError(
+                f"{type(self).__name__}: the kernel has {_window_text(self._window)} but {snapshot.kernel}, which made "
+                f"gradient_state, has {_window_text(forward)}"
+            )
+
+    @property
+    def _zero_pad_size(self) -> tuple[int, int]:
+        return 0, 0
+
+    @property
+    def _clamps(self) -> bool:
+        return self.secondary_edge_mode is EdgeMode.CLAMP
+
+    def _parameters(self, regions: Regions) -> dict[str, Any]:
+        """The fields of ``GRADIENT_PARAMETERS``; ``windows`` is the layout of a dense scratch buffer."""
+        start, pixel, row, step, width, height, channels, images = regions.sources[0]
+        (x, y, _), size = self.primary_offset, self.source_size
+        skipped_x, skipped_y = max(0, -x), max(0, -y)
+        width = max(0, min(size.width, width - x) - skipped_x)
+        height = max(0, min(size.height, height - y) - skipped_y)
+        start += (y + skipped_y) * row + (x + skipped_x) * pixel if width and height else 0
+        window = self._window_layout(
+            self.secondary_offset.x + skipped_x * self.stride_in_pixels_x,
+            self.secondary_offset.y + skipped_y * self.stride_in_pixels_y,
+        )
+        require_positions(type(self).__name__, window, width, height)
+        (clip_x, clip_y, _), clip = self.clip_rect
+        first_x = first_y = 0
+        if (clip_x, clip_y, clip.width, clip.height) != (0, 0, MAXIMUM, MAXIMUM):
+            first_x = max(0, self.secondary_offset.x - self._dilated_width // 2)
+            first_y = max(0, self.secondary_offset.y - self._dilated_height // 2)
+        zero_pad_x, zero_pad_y = self._zero_pad_size
+        return {
+            "gradient": (start, pixel, row, step, width, height, channels, images),
+            "source": regions.sources[1],
+            "destination": regions.destination,
+            "windows": dense_layout(width, height, channels, images),
+            "window": window,
+            "first_x": first_x,
+            "first_y": first_y,
+            **self._blocks(regions, window[-2] - first_x, window[-1] - first_y),
+            "clamp_edge": self._clamps,
+            "replicates": False,
+            "zero_pad_x": zero_pad_x,
+            "zero_pad_y": zero_pad_y,
+        }
+
+    def _blocks(self, regions: Regions, origin_x: int, origin_y: int) -> dict[str, int]:
+        """The blocks that cover the destination; ``origin`` is the destination pixel where block 0 begins."""
+        width, height = self.stride_in_pixels_x, self.stride_in_pixels_y
+        if (self.kernel_width, width) == (3, 1) and not works_by_rows(self.device):
+            height = COLUMN_ROWS
+        first_x, first_y = -origin_x // width, -origin_y // height
+        return {
+            "first_block_x": first_x,
+            "first_block_y": first_y,
+            "blocks_x": (regions.width - 1 - origin_x) // width - first_x + 1,
+            "blocks_y": (regions.height - 1 - origin_y) // height - first_y + 1,
+        }
+
+    def _has_blocks(self, parameters: dict[str, Any]) -> bool:
+        """Whether the window is one of those whose gradients are computed block by block."""
+        width, height, stride_x, stride_y, *dilation = self._window
+        *_, windows_x, windows_y, _, _ = parameters["windows"]
+        *_, source_width, source_height, _, _ = parameters["source"]
+        *_, to_width, to_height, _, _ = parameters["destination"]
+        return (
+            (width, stride_x) in BLOCKS
+            and (width, stride_x) == (height, stride_y)
+            and dilation == [1, 1]
+            and not parameters["replicates"]
+            and windows_x * windows_y > 0
+            and parameters["first_x"] + to_width <= source_width
+            and parameters["first_y"] + to_height <= source_height
+        )
+
+    def _add_gradient_dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        name: str,
+        general_suffix: str,
+        metal_type: str,
+        buffers: Sequence[Buffer],
+        parameters: dict[str, Any],
+    ) -> None:
+        """Adds the kernel function ``name`` for the window if there is one, else the general one."""
+        blocks = self._has_blocks(parameters)
+        size, stride = self.kernel_width, self.stride_in_pixels_x
+        suffix = f"_{size}x{size}_stride_{stride}" if blocks else general_suffix
+        add_dispatch(self.device, command_buffer, name + suffix, metal_type, *buffers, blocks=blocks, **parameters)
+
+    def _pass_over_windows(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """The fields of ``PARAMETERS`` for a pass that writes one element for each window."""
+        return {
+            "source": parameters["source"],
+            "destination": parameters["windows"],
+            "windows": parameters["gradient"],
+            "window": parameters["window"],
+            "clamp_edge": parameters["clamp_edge"],
+            "zero_pad_x": 0,
+            "zero_pad_y": 0,
+            "blocks_x": 0,
+            "blocks_y": 0,
+        }
+
+
+def _window_text(window: Sequence[int]) -> str:
+    width, height, stride_x, stride_y, dilation_x, dilation_y = window
+    stride = f"{stride_x}" if stride_x == stride_y else f"{stride_x}x{stride_y}"
+    dilation = f" and dilation {dilation_x}x{dilation_y}" if (dilation_x, dilation_y) != (1, 1) else ""
+    return f"a {width}x{height} window with stride {stride}{dilation}"
+
+
+class PoolingMaxGradient(PoolingGradient):
+    """The gradient of ``PoolingMax``: each window gives all of its gradient to its maximum.
+
+    Of equal maxima the first in row-major order takes it; a zero outside the source that wins strictly takes it
+    nowhere. If the state recorded the maxima and the kernel has the forward geometry, the record is used; else each
+    window is searched once. Source: ``MPSCNNPoolingMaxGradient``.
+    """
+
+    forward_kernels = ("PoolingMax",)
+    _operation = "max"
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        parameters = self._parameters(regions)
+        metal_type = source_gradient.channel_format.metal_type
+        parameters["replicates"] = self._clamps and self._has_windows_outside(parameters)
+        if self._is_recorded(source_gradient, regions, state):
+            tap_type, taps = "uchar", state.resource(0)
+            first, pixel, row, image, *_ = state._record_layout()
+            x, y, z = self.primary_offset
+            first += z * image + y * row + x * pixel + self.primary_source_feature_channel_offset
+            parameters["windows"] = (first, pixel, row, image, *parameters["windows"][4:])
+        elif metal_type == "float" and self._can_search_few_channels(parameters):
+            self._add_dispatch_with_search(
+                command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), parameters
+            )
+            return
+        else:
+            tap_type = "uchar" if self.kernel_width * self.kernel_height <= LARGEST_RECORDED_WINDOW else "uint"
+            *_, width, height, channels, images = parameters["windows"]
+            elements = width * height * channels * images
+            taps = command_buffer.scratch(max(1, elements) * (1 if tap_type == "uchar" else 4))
+            if elements:
+                add_dispatch(
+                    self.device,
+                    command_buffer,
+                    f"pooling_max_search_{tap_type}",
+                    metal_type,
+                    source_image.buffer,
+                    taps,
+                    **self._pass_over_windows(parameters),
+                )
+        buffers = (source_gradient.buffer, taps, destination.buffer)
+        if metal_type == "float" and tap_type == "uchar" and self._can_visit_windows(parameters):
+            if self._add_dispatch_by_columns(command_buffer, buffers, parameters):
+                return
+            if parameters["destination"][6] < LEAST_CHANNELS_BY_BLOCKS or not self._has_blocks(parameters):
+                self._add_dispatch_by_windows(command_buffer, buffers, parameters)
+                return
+        self._add_gradient_dispatch(
+            command_buffer, "pooling_max_gradient", f"_{tap_type}", metal_type, buffers, parameters
+        )
+
+    def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:
+        """Whether each window may be visited once: on CPUs, if all taps inside the source lie in the destination."""
+        return works_by_rows(self.device) and not parameters["replicates"] and _covers_source(parameters)
+
+    def _can_search_few_channels(self, parameters: dict[str, Any]) -> bool:
+        """Whether the kernel suits that searches for the winners of a few channels and takes them at once."""
+        width, height, stride_x, stride_y, *dilation = self._window
+        images = [parameters[name] for name in ("destination", "gradient", "source")]
+        *_, windows_x, windows_y, channels, _ = parameters["gradient"]
+        return (
+            channels < 8
+            and self._can_visit_windows(parameters)
+            and (width, stride_x) in SEARCHED_BLOCKS
+            and (width, stride_x) == (height, stride_y)
+            and dilation == [1, 1]
+            and windows_x * windows_y > 0
+            and all(pixel == channels for _, pixel, *_ in images)
+        )
+
+    def _add_dispatch_with_search(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> None:
+        *_, height, _, images = parameters["destination"]
+        size, stride = self.kernel_width, self.stride_in_pixels_x
+        # The windows at the edge of a share of the rows are searched for both shares.
+        rows = shares_of_rows(self.device, images, height // (4 * size))
+        name = f"pooling_max_gradient_{size}x{size}_stride_{stride}_and_search"
+        function = SEARCH_FAMILY.function(self.device, name, "float")
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, 1, rows)
+
+    def _add_dispatch_by_columns(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel that compares tiles of columns with the winners of windows; False if it does not suit."""
+        taps_x, taps_y, stride_x, _, *dilation, _, _ = parameters["window"]
+        _, pixel, *_, height, channels, images = parameters["destination"]
+        shares = _shares_of_channels(channels, taps_x, 1)
+        if (
+            shares is None
+            or taps_x not in COLUMNS_OF_TAPS
+            or taps_y > taps_x
+            or stride_x != 1
+            or dilation != [1, 1]
+            or channels > MOST_CHANNELS_BY_TILES
+            or (channels > MOST_CHANNELS_OF_COLUMNS and self._has_blocks(parameters))
+            or (channels < 8 and not pixel == parameters["gradient"][1] == parameters["windows"][1] == channels)
+        ):
+            return False
+        function = WINDOWS_FAMILY.function(self.device, f"pooling_max_gradient_of_{taps_x}_columns", "float")
+        rows = shares_of_rows(self.device, images * shares, height // taps_y)
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
+        return True
+
+    def _add_dispatch_by_windows(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> None:
+        *_, height, channels, images = parameters["destination"]
+        wanted = -(-THREADS_BY_WINDOWS_PER_UNIT * max(1, self.device.compute_units) // images)
+        shares = max(1, min(wanted, channels // LEAST_CHANNELS_BY_WINDOWS))
+        # The windows at the edge of a share of the rows are visited for both shares.
+        rows = max(1, min(-(-wanted // shares), height // (2 * self._dilated_height)))
+        function = WINDOWS_FAMILY.function(self.device, "pooling_max_gradient_by_windows", "float")
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        if state.records_maxima:
+            writers = state._recorded.writers(state._images(self.primary_offset.z, regions.images))
+            command_buffer._reads_from(type(self).__name__, "gradient_state", writers or ())
+
+    def _has_windows_outside(self, parameters: dict[str, Any]) -> bool:
+        """Whether some window has no tap inside the source."""
+        *_, width, height, _, _ = parameters["gradient"]
+        *_, source_width, source_height, _, _ = parameters["source"]
+        taps_x, taps_y, stride_x, stride_y, dilation_x, dilation_y, origin_x, origin_y = parameters["window"]
+        return _misses(origin_x, stride_x, width, taps_x, dilation_x, source_width) or _misses(
+            origin_y, stride_y, height, taps_y, dilation_y, source_height
+        )
+
+    def _is_recorded(self, source_gradient: Image, regions: Regions, state: Any) -> bool:
+        """Whether the state's record holds the maxima of exactly the windows that this encode needs."""
+        snapshot = state.snapshot
+        forward = self._forward_geometry(snapshot) | {
+            "secondary_edge_mode": snapshot.edge_mode,
+            "primary_source_feature_channel_offset": snapshot.destination_feature_channel_offset,
+            "secondary_source_feature_channel_offset": snapshot.source_feature_channel_offset,
+        }
+        return (
+            state.records_maxima
+            and all(getattr(self, name) == value for name, value in forward.items())
+            and regions.sources[0][6] <= snapshot.source_channels
+            and source_gradient.shape[1:] == snapshot.destination.shape[1:]
+            and state._recorded.writers(state._images(self.primary_offset.z, regions.images)) is not None
+        )
+
+
+def _shares_of_channels(channels: int, strides: int, stride: int) -> int | None:
+    """Into how many shares channels are cut, so that tiles have some columns; None if windows are too wide for that.
+
+    ``strides`` of pixels cover a window.
+    """
+    halo = (strides - 1) * stride
+    most = max(
+        FEWEST_CHANNELS_OF_TILE,
+        min(CHANNELS_OF_TILE if halo else CHANNELS_WITHOUT_HALO, MOST_IN_TILE // (2 * halo + 1)),
+    )
+    shares = -(-channels // most)
+    return None if MOST_IN_TILE // -(-channels // shares) <= halo else shares
+
+
+def _covers_source(parameters: dict[str, Any]) -> bool:
+    """Whether the pixels of the destination are those of the source."""
+    first, extents = (parameters["first_x"], parameters["first_y"]), parameters["destination"][4:6]
+    return first == (0, 0) and extents == parameters["source"][4:6]
+
+
+@lru_cache(1024)
+def _misses(origin: int, stride: int, count: int, taps: int, dilation: int, size: int) -> bool:
+    """Whether one of ``count`` windows has no tap at 0 .. size - 1 of one axis."""
+    for index in range(count):
+        first = origin + index * stride
+        inside = range(first, first + taps * dilation, dilation)
+        below = -(-max(0, -first) // dilation)
+        if below >= taps or inside[below] >= size:
+            return True
+    return False
+
+
+class DilatedPoolingMaxGradient(PoolingMaxGradient):
+    """The gradient of ``DilatedPoolingMax``, by the rules of ``PoolingMaxGradient``.
+
+    Source: ``MPSCNNDilatedPoolingMaxGradient``.
+    """
+
+    forward_kernels = ("DilatedPoolingMax",)
+
+    def __init__(
+        self,
+        *,
+        kernel_width: int,
+        kernel_height: int,
+        dilation_rate_x: int = 1,
+        dilation_rate_y: int = 1,
+        stride_in_pixels_x: int = 1,
+        stride_in_pixels_y: int = 1,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(kernel_width=kernel_width, kernel_height=kernel_height, device=device, label=label)
+        self._set_window(
+            kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y, dilation_rate_x, dilation_rate_y
+        )
+
+
+class PoolingAverageGradient(PoolingGradient):
+    """The gradient of ``PoolingAverage``: each pixel of a window gets ``1 / N`` of its gradient.
+
+    Of the source image only the size matters. Source: ``MPSCNNPoolingAverageGradient``.
+    """
+
+    forward_kernels = ("PoolingAverage",)
+    _operation = "average"
+
+    zero_pad_size_x = IntegerProperty(0, "That of the forward kernel.", configures=True)
+    zero_pad_size_y = IntegerProperty(0, "That of the forward kernel.", configures=True)
+
+    @property
+    def _zero_pad_size(self) -> tuple[int, int]:
+        return min(self.zero_pad_size_x, LARGEST_POSITION), min(self.zero_pad_size_y, LARGEST_POSITION)
+
+    def _configure_from(self, state: GradientState) -> None:
+        super()._configure_from(state)
+        if isinstance(state, PoolingGradientState):
+            x, y = state.zero_pad_size
+            self._configure(zero_pad_size_x=x, zero_pad_size_y=y)
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        parameters = self._parameters(regions)
+        metal_type, buffers = source_gradient.channel_format.metal_type, (source_gradient.buffer, destination.buffer)
+        if metal_type == "float" and self._add_dispatch_by_sums(command_buffer, buffers, parameters):
+            return
+        self._add_gradient_dispatch(command_buffer, "pooling_average_gradient", "", metal_type, buffers, parameters)
+
+    def _add_dispatch_by_sums(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel of CPUs that adds up windows along one axis after the other.
+
+        False if it does not suit: blocks that share few windows are faster with some channels.
+        """
+        _, pixel, *_, width, height, channels, images = parameters["destination"]
+        _, gradient_pixel, *_, windows_x, windows_y, _, _ = parameters["gradient"]
+        taps_x, taps_y, stride_x, stride_y, *rest = parameters["window"]
+        # A stride does not matter where there is one window only.
+        stride_x, stride_y = taps_x if windows_x == 1 else stride_x, taps_y if windows_y == 1 else stride_y
+        shares = _shares_of_channels(channels, -(-taps_x // stride_x), stride_x)
+        if (
+            shares is None
+            or not works_by_rows(self.device)
+            or not _covers_source(parameters)
+            or (channels < 8 and not pixel == gradient_pixel == channels)
+            or (channels >= 8 and stride_x > 1 and self._has_blocks(parameters))
+        ):
+            return False
+        function = family_of(FAMILIES, "pooling_average").function(
+            self.device, "pooling_average_gradient_by_sums", "float"
+        )
+        parameters["window"] = (taps_x, taps_y, stride_x, stride_y, *rest)
+        rows = shares_of_rows(self.device, images * shares, height)
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
+        return True
+
+
+class PoolingL2NormGradient(PoolingGradient):
+    """The gradient of ``PoolingL2Norm``: ``g * in / out`` for every tap, 0 where ``out`` is 0 (MPS does not say).
+
+    With edge mode CLAMP an edge pixel gathers the share of each tap that replicates it. The norms are recomputed from
+    the source image. Source: ``MPSCNNPoolingL2NormGradient``.
+    """
+
+    forward_kernels = ("PoolingL2Norm",)
+    _operation = "l2_norm"
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        parameters = self._parameters(regions)
+        parameters["replicates"] = self._clamps
+        metal_type = source_gradient.channel_format.metal_type
+        *_, width, height, channels, images = parameters["windows"]
+        elements = width * height * channels * images
+        ratios = command_buffer.scratch(4 * max(1, elements))
+        if elements:
+            add_dispatch(
+                self.device,
+                command_buffer,
+                "pooling_l2_norm_ratio",
+                metal_type,
+                source_image.buffer,
+                source_gradient.buffer,
+                ratios,
+                **self._pass_over_windows(parameters),
+            )
+        self._add_gradient_dispatch(
+            command_buffer,
+            "pooling_l2_norm_gradient",
+            "",
+            metal_type,
+            (source_image.buffer, ratios, destination.buffer),
+            parameters,
+        )
