@@ -38,9 +38,9 @@ SINGLE_EIGHT, SINGLE_EIGHTS_PIXELS = 8, 8
 """Of a tile where 16 channels would leave many lanes without one."""
 SINGLE_EIGHTS_COST = 1.15
 """A product takes so much longer there, because a value of the source is loaded for half as many. Measured."""
-EIGHTS_COST, FOLD_COST = 1.15, 1.5
+EIGHTS_COST, FOLD_COST, GROUP_FOLD_COST = 1.15, 1.5, 3.0
 """A product of a thread with 16 channels takes so much longer than one of a simdgroup, where a CPU has both, and so
-much again where several pixels are joined, whose results a thread stores one by one. Measured."""
+much again where several pixels are joined, whose results a thread stores one by one, or those of a group. Measured."""
 
 UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
@@ -502,7 +502,8 @@ def plan(
     family, width, gathered = FAMILY, LANES, gather(*geometry, packs_all=packs_all)
     if numbers.convolution_by_eights and metal_type == "float":
         eights_width, of_eights, products = _gather_by_eights(*geometry, packs_all=packs_all)
-        products *= FOLD_COST if of_eights.kernel == "convolution_fold" else 1.0
+        if of_eights.kernel == "convolution_fold":
+            products *= FOLD_COST if groups == 1 else GROUP_FOLD_COST
         if is_by_eights(numbers, products, gathered):
             family, width, gathered = EIGHTS_FAMILY, eights_width, of_eights
     axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group

@@ -20,8 +20,9 @@ from mpsgrad.kernels.convolution_gather import (
     gather,
     is_by_eights,
 )
+from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import NEVER, Tunables
+from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
 PIXELS_OF_EIGHTS = {1: 8, 2: 6, 3: 4}
 """Of a tile that has so many eights of channels."""
@@ -157,8 +158,10 @@ def plan_gather(
         return None
     products, eights, gathered = best
     x, y = gathered.x, gathered.y
-    is_dilated = x.divisor == 1 < x.step
-    if x.stride < x.taps and taps * source[6] // groups <= FEW_VALUES:
+    is_dilated, is_fold = x.divisor == 1 < x.step, gathered.kernel == "convolution_fold"
+    if is_fold and groups > 1 and numbers.convolution_by_eights == WHERE_FEWER:
+        return None
+    if x.stride < x.taps and taps * source[6] // groups <= FEW_VALUES and not is_fold:
         products *= FEW_VALUES_COST
     if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES or not is_by_eights(numbers, products, gather(*geometry)):
         return None
@@ -226,6 +229,8 @@ def plan_weights(
     if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups or not joins_taps:
         return None
     if (channels > MOST_CHANNELS and groups == 1) or values > SUM_ROWS or width * height == 1 < groups:
+        return None
+    if channels % LANES == 0 and numbers.convolution_by_eights == WHERE_FEWER:
         return None
     columns = min(_most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, gradient[4])
     if columns == 0:

@@ -192,9 +192,9 @@ def _is_by_eights(numbers: Tunables, gradient: Layout, source: Layout, window: L
     channels, outputs = source[6], gradient[6]
     if numbers.convolution_by_eights == NEVER or channels < EIGHTS_CHANNELS:
         return False
-    if numbers.convolution_by_eights == ALWAYS or groups > 1:
+    if numbers.convolution_by_eights == ALWAYS or (groups > 1 and channels // groups % LANES != 0):
         return True
-    if outputs < SINGLE_OUTPUTS:
+    if groups > 1 or outputs < SINGLE_OUTPUTS:
         return False
     if source[1] * window[2] % EVICTING_STRIDE == 0:
         return True
