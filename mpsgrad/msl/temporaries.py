@@ -8,6 +8,7 @@ space, and one that writes to none of its arguments takes the values of constant
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
@@ -51,8 +52,12 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
             if is_copy or is_writer or not is_alone or not all(map(_is_read_only, parameters)):
                 continue
         for reference in references:
+            # From a reference without an address space the compiler would deduce a type with one.
+            is_deduced = _names_parameter(tokens[start:opening], reference)
+            if is_deduced and tokens[opening - 1].text in overloaded:
+                continue
             unnamed |= {id(token) for token in reference if token.text == "thread"}
-            if not only_computes:
+            if not only_computes or is_deduced:
                 next(token for token in reference if token.text == "&").text = ""
     return frozenset(unnamed)
 
@@ -125,6 +130,13 @@ def _is_constant_reference(parameter: Sequence[Token]) -> bool:
         and texts.count("&") == 1
         and len(texts) - texts.index("&") <= 2
     )
+
+
+def _names_parameter(head: Sequence[Token], reference: Sequence[Token]) -> bool:
+    """Whether the type that ``reference`` refers to is a type parameter of the template that ``head`` begins."""
+    named = {b.text for a, b in pairwise(head) if a.text in ("typename", "class")}
+    words = [token.text for token in reference if token.text not in ("const", "thread", "&")]
+    return 0 < len(words) <= 2 and words[0] in named
 
 
 def _only_computes(program: Program, start: int, end: int) -> bool:

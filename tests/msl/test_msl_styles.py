@@ -96,6 +96,7 @@ float nested(const array<array<float, 2>, 2> a) { return a[1][0]; }
 template <typename T> struct kind { static constexpr constant int value = 0; };
 template <> struct kind<float> { static constexpr constant int value = 1; };
 template <typename T, int N> struct kind<vec<T, N>> { static constexpr constant int value = 10 * N; };
+template <typename T> int kind_of_referred(const thread T& x) { return kind<T>::value; }
 template <typename T> int kind_of(T x) { return kind<decltype(x)>::value + is_same_v<decltype(x), T>; }
 struct Turn {
   float2 v;
@@ -116,6 +117,7 @@ kernel void values(device float* out, device const array<float, 2>* pairs) {
   const float y = 1;
   float4 v = 1;
   out[k++] = kind<decltype(x)>::value + kind<decltype(v)>::value + kind_of(x) * 100 + kind_of(v) * 1000 + is_same_v<decltype(y), const float> * 100000;
+  out[k - 1] += kind_of_referred(x) + kind_of_referred(v + 1);
   Turn turn(float2(0, 1));
   out[k++] = (turn * turn * turn * Turn(float2(2, 3))).v.x;
   float3 none{0}, also = {0.0f};
@@ -130,7 +132,7 @@ kernel void values(device float* out, device const array<float, 2>* pairs) {
 def test_values_of_classes_and_vectors() -> None:
     pairs = np.array([[1, 2], [3, 4]], np.float32)
     out = run(LIBRARY + VALUES, "values", np.zeros(6, np.float32), pairs, threads=1, of_user=True)[0]
-    assert out.tolist() == [500 + 10, 60 + 1, 15 + 3 + 7, 1 + 40 + 200 + 41000 + 100000, 3, 2 + 7 + 10]
+    assert out.tolist() == [500 + 10, 60 + 1, 15 + 3 + 7, 1 + 40 + 200 + 41000 + 100000 + 41, 3, 2 + 7 + 10]
     compile_for_cuda(translate(LIBRARY + VALUES, "cuda", launch="box").source, "values.metal")
 
 
