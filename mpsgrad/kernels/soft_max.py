@@ -81,13 +81,17 @@ def _family(operation: str) -> ShaderFamily:
 FAMILIES = tuple(_family(operation) for operation in ("soft_max", "log_soft_max"))
 """The names of their functions begin with their own."""
 
-FEW_CHANNELS_FAMILY = ShaderFamily(
-    "soft_max_of_few_channels",
-    (IMAGE_LAYOUT, PARAMETERS),
-    {"few_channels": tuple(Orders.of(channels) for channels in FEW_CHANNELS_OF_EIGHTS)},
-    dtypes=("float",),
-    ahead_of_time=False,
-    device_families=("cpu",),
+FEW_CHANNELS_FAMILIES = tuple(
+    ShaderFamily(
+        f"{operation}_of_few_channels",
+        (IMAGE_LAYOUT, PARAMETERS),
+        {"operation": operation, "few_channels": tuple(Orders.of(channels) for channels in FEW_CHANNELS_OF_EIGHTS)},
+        dtypes=("float",),
+        template="soft_max_of_few_channels",
+        ahead_of_time=False,
+        device_families=("cpu",),
+    )
+    for operation in ("soft_max", "log_soft_max")
 )
 
 TEAM_VECTORS, SPREAD_VECTORS, ROWS_AT_ONCE = (1, 4), {"float": 4, "half": 2}, {1: 4, 4: 1}
@@ -236,7 +240,8 @@ def _add_dispatches(
             by_eights and channels in FEW_CHANNELS_OF_EIGHTS and rows >= ROWS_TOGETHER and _is_run(merged)
         )
         if takes_rows_together:
-            family, variant = FEW_CHANNELS_FAMILY, f"_of_{channels}_channels"
+            family = FEW_CHANNELS_FAMILIES[function_name.startswith("log")]
+            variant = f"_of_{channels}_channels"
         else:
             family = family_of(FAMILIES, function_name)
             variant = "_of_eights" if by_eights and channels >= 8 else _variant(device, channels)
