@@ -28,7 +28,7 @@ from bench.kernels import all_kernels, compile_kernels
 from bench.peaks import arithmetic_peaks, copy_bandwidth
 from bench.row import Row
 from bench.screen import print_report
-from bench.selection import DTYPES, hardware, selected
+from bench.selection import DTYPES, described, hardware, selected
 from bench.timing import Timer, WallTimer
 
 DEFAULT_OUTPUT = Path("bench/output/results.json")
@@ -78,7 +78,7 @@ class Run:
         self._compiler = compiler
         self.hardware = hardware(device)
         self.report: dict[str, Any] = {
-            "device": device.name,
+            "device": described(device),
             "hardware": self.hardware,
             "driver": device.driver_version,
             "date": datetime.date.today().isoformat(),

@@ -14,12 +14,21 @@ DTYPES = ("float32", "float16")
 LONGEST_SECONDS = 0.025
 """An op on a CPU that would take longer is left out, unless it is one of ``design``: a run ends within minutes."""
 
+INSTRUCTION_SETS = {"cpu": "AVX-512", "cpu-avx2": "AVX2"}
+"""Of x86-64 CPUs, by ``Device.tuning``: kernels differ, and so do their figures."""
+
 _CPU_BYTES_PER_SECOND, _CPU_OPERATIONS_PER_SECOND = 15e9, 150e9
 
 
 def hardware(device: mg.Device) -> str:
     """Which shapes suit ``device``: those for a "cpu" or for a "gpu"."""
     return "cpu" if device.family == "cpu" else "gpu"
+
+
+def described(device: mg.Device) -> str:
+    """The name of ``device``, and of a CPU what its kernels are made for."""
+    instructions = INSTRUCTION_SETS.get(device.tuning)
+    return f"{device.name}, {instructions}" if instructions else device.name
 
 
 def modules() -> list[str]:

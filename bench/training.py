@@ -25,7 +25,7 @@ import mpsgrad as mg
 from bench import markdown, pytorch
 from bench.__main__ import versions
 from bench.gpu_timing import GPUTimer
-from bench.selection import hardware
+from bench.selection import described, hardware
 from bench.training_networks import NETWORKS
 from mpsgrad.graph import Profile
 from mpsgrad.training import models
@@ -361,7 +361,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.network in (None, case.network) and options.precision in (None, case.precision)
     ]
     report: dict[str, Any] = {
-        "device": device.name,
+        "device": described(device),
         "hardware": hardware(device),
         "driver": device.driver_version,
         "date": datetime.date.today().isoformat(),

@@ -30,7 +30,8 @@ MENU = {
     "docs/porting.md": "Porting from Objective-C and Swift",
     "COVERAGE.md": "Coverage of Apple's names",
     "docs/metal-stdlib.md": "Metal's standard library",
-    "bench/results/cpu.md": "Speed on a CPU",
+    "bench/results/cpu-avx512.md": "Speed on a CPU with AVX-512",
+    "bench/results/cpu-avx2.md": "Speed on a CPU with AVX2",
     "bench/results/nvidia-h200.md": "Speed on an H200",
 }
 """The pages that every page links to, and what they are called there."""

@@ -12,7 +12,7 @@ import mpsgrad as mg
 from bench import __main__ as command_line
 from bench import gpu_timing, pytorch, timing
 from bench.host_cost import host_costs
-from bench.selection import hardware, selected
+from bench.selection import described, hardware, selected
 from mpsgrad import reference
 from mpsgrad.kernel import BaseKernel
 
@@ -97,7 +97,7 @@ def test_a_whole_run_writes_a_row_for_each_case_and_the_host_cost(
     _assert_schema(report)
     expected = _names(selected(hardware(device), None, None, quick=True))
     assert [(row["op"], row["shape"], row["dtype"]) for row in report["rows"]] == expected
-    assert (report["device"], report["hardware"]) == (device.name, hardware(device))
+    assert (report["device"], report["hardware"]) == (described(device), hardware(device))
     assert report["failures"] == report["left_out"] == []
     assert gc.get_freeze_count() == 0
     assert report["peak_tflops"]["float32"] > 0

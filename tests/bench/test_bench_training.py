@@ -11,6 +11,7 @@ import pytest
 import mpsgrad as mg
 from bench import training
 from bench.markdown import training as as_markdown
+from bench.selection import described
 
 # What PyTorch warns of in its own code, such as plans of cuDNN that fail when it tries them all.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch")
@@ -38,7 +39,7 @@ def test_all_ways_to_train_are_compared_and_timed(
     found = report(tmp_path)
     printed = capsys.readouterr().out
     names = ["encoded", "replayed", "PyTorch eager, NCHW", "PyTorch eager, NHWC"]
-    assert found["device"] == default_device.name
+    assert found["device"] == described(default_device)
     assert [case["precision"] for case in found["cases"]] == ["float32", "mixed"]
     on_gpu = default_device.identifier.startswith("cuda")
     for case in found["cases"]:
