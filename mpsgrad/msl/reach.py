@@ -44,9 +44,9 @@ class Reach:
     def _long_vectors(self) -> set[str]:
         """The names of such types, as in ``typedef float Eight __attribute__((ext_vector_type(8)))``."""
         names = set()
-        for index, token in enumerate(self._tokens):
-            if token.text == "ext_vector_type" and self._tokens[index + 2].text in _LONG:
-                *_, alias, equals, name = (each.text for each in self._tokens[index - 6 : index - 3])
+        for index in range(6, len(self._tokens) - 2):
+            if self._tokens[index].text == "ext_vector_type" and self._tokens[index + 2].text in _LONG:
+                alias, equals, name = (each.text for each in self._tokens[index - 6 : index - 3])
                 names.add(alias if equals == "=" else name)
         return names
 

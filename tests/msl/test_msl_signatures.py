@@ -299,3 +299,8 @@ def test_threads_whose_vectors_fill_registers_are_not_joined(declared, type_name
     kernel void f(device const float* from [[buffer(0)]], device {type_name}* to [[buffer(1)]],
         uint i [[thread_position_in_grid]]) {{ copy(to + i, from + i); }}"""
     assert ("intel_vec_len_hint(1)" in translate(source, "opencl").source) == keeps_threads_apart
+
+
+def test_a_program_that_begins_with_a_vector_type() -> None:
+    source = "float __attribute__((ext_vector_type(8))) eight();\nkernel void f(device float* x [[buffer(0)]]) { x[0] = 1; }"
+    assert "intel_vec_len_hint" not in translate(source, "opencl").source
