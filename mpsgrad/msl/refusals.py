@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 from mpsgrad.msl.analysis.recursion import recursive_calls
 from mpsgrad.msl.analysis.source import Source
@@ -44,6 +45,9 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
         before = tokens[index - 1].text if index else ""
         following = tokens[index + 1].text if index + 1 < len(tokens) else ""
         if before in (".", "->"):
+            if token.text == "operator" and not _declares_operators(tokens):
+                # Intel's compiler would end the process for an object that is of no class.
+                raise error("'operator' is called by name, but the program declares none", token)
             continue
         if _TEXTURES.match(token.text) and following in ("<", "::"):
             raise error(f"'{token.text}' is not supported: {_BUFFERS_ONLY}", token)
@@ -56,6 +60,13 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
             own = _declared(tokens) if own is None else own
             if token.text not in own:
                 raise error(f"'{token.text}' is not supported: {reason}", token)
+
+
+def _declares_operators(tokens: Sequence[Token]) -> bool:
+    return any(
+        token.text == "operator" and token.kind == IDENTIFIER and before.text not in (".", "->")
+        for before, token in pairwise(tokens)
+    )
 
 
 def refuse_function_pointers(tokens: Sequence[Token]) -> None:
