@@ -81,8 +81,8 @@ def _family(operation: str) -> ShaderFamily:
 FAMILIES = tuple(_family(operation) for operation in ("soft_max", "log_soft_max"))
 """The names of their functions begin with their own."""
 
-FEW_CHANNELS_FAMILIES = tuple(
-    ShaderFamily(
+FEW_CHANNELS_FAMILIES = {
+    operation: ShaderFamily(
         f"{operation}_of_few_channels",
         (IMAGE_LAYOUT, PARAMETERS),
         {"operation": operation, "few_channels": tuple(Orders.of(channels) for channels in FEW_CHANNELS_OF_EIGHTS)},
@@ -92,7 +92,7 @@ FEW_CHANNELS_FAMILIES = tuple(
         device_families=("cpu",),
     )
     for operation in ("soft_max", "log_soft_max")
-)
+}
 
 TEAM_VECTORS, SPREAD_VECTORS, ROWS_AT_ONCE = (1, 4), {"float": 4, "half": 2}, {1: 4, 4: 1}
 """Of the kernels for whole vectors: how many of these a lane has of a row, and how many short rows at once."""
@@ -240,7 +240,7 @@ def _add_dispatches(
             by_eights and channels in FEW_CHANNELS_OF_EIGHTS and rows >= ROWS_TOGETHER and _is_run(merged)
         )
         if takes_rows_together:
-            family = FEW_CHANNELS_FAMILIES[function_name.startswith("log")]
+            family = FEW_CHANNELS_FAMILIES[function_name.removesuffix("_gradient")]
             variant = f"_of_{channels}_channels"
         else:
             family = family_of(FAMILIES, function_name)

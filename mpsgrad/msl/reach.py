@@ -20,10 +20,10 @@ Range = tuple[int, int]
 class Reach:
     """What the kernel functions of one program use. ``functions_passed`` are functions that are template arguments."""
 
-    def __init__(self, program: Program) -> None:
-        self.functions_passed: set[str] = set()
+    def __init__(self, program: Program, functions_passed: set[str]) -> None:
         self._program = program
         self._tokens = program.tokens
+        self._functions_passed = functions_passed
         self._of_bodies: dict[int, tuple[set[str], list[Range]]] = {}
 
     def simd_names(self, kernel: Kernel) -> set[str]:
@@ -88,7 +88,7 @@ class Reach:
         if found is None:
             parts = [(kernel.body_open, kernel.body_close)]
             if any(parameter.is_function for parameter in kernel.template or ()):
-                parts += [body for name in self.functions_passed for body in self._program.functions.get(name, ())]
+                parts += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
             found = self._of_bodies[kernel.start] = self._named(parts, {})
         return found
 

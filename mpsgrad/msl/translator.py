@@ -136,8 +136,7 @@ class _Translator:
         self._launch = launch
         _refuse_misplaced_constants(program)
         self._names = LibraryNames(program, backend, version, fast_math, needs)
-        reach = Reach(program)
-        if checked is None and version < RECURSION and reach.may_recurse():
+        if checked is None and version < RECURSION and Reach(program, set()).may_recurse():
             refuse_recursion(program, self._names.known, version, filename)
         types = VectorTypes(program.tokens, self._names.users)
         self._passed = replace_functions_as_template_arguments(program)
@@ -158,7 +157,7 @@ class _Translator:
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
-        reach.functions_passed = self._passed.functions
+        reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None
         self._entry_points = EntryPoints(
             program,
