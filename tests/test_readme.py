@@ -1,9 +1,10 @@
-"""The README's examples are run as they stand."""
+"""The README's examples are run as they stand, and what it says to install can be installed."""
 
 from __future__ import annotations
 
 import doctest
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import mpsgrad as mg
 from mpsgrad import cli
 
 README = Path(__file__).parent.parent / "README.md"
+CODE = "mpsgrad", "bench", "examples"
 
 
 def test_the_examples_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +27,22 @@ def test_the_examples_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
         for example in checked:
             example.options[doctest.SKIP] = True
     assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(parsed).failed == 0
+
+
+def test_the_block_with_apples_names_runs() -> None:
+    (block,) = re.findall(r"### Apple's names\n.*?```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert "commandBuffer.commit()" in block
+    exec(compile(block, str(README), "exec"), {})
+
+
+def test_every_extra_that_is_named_can_be_installed() -> None:
+    root = README.parent
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named: dict[str, str] = {}
+    for path in (README, root / "Makefile", *(path for folder in CODE for path in (root / folder).rglob("*.py"))):
+        named |= {extra: path.name for extra in re.findall(r"'(?:mpsgrad|\.)\[(\w+)\]'", path.read_text())}
+    assert {"bench", "cuda", "tensorboard", "test", "train"} <= set(named)
+    assert {extra: file for extra, file in named.items() if extra not in extras} == {}
 
 
 def test_the_metal_source_of_the_readme_is_the_example() -> None:
