@@ -1,4 +1,4 @@
-"""Reports as Markdown: a table of every row, and the summary that the README shows."""
+"""Reports as Markdown: what was measured where, tables of every op and of every row, and of training steps."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def conditions(report: Report) -> str:
     limits = [f"a copy moved {report['copy_gbps']:,.0f} GB/s"]
     limits += [f"{dtype} products ran at {rate:.3g} TFLOP/s" for dtype, rate in report["peak_tflops"].items()]
     return f"Measured on {report['date']} beside {torch}; in the same run {', '.join(limits)}."
+
+
+def _milliseconds(value: float) -> str:
+    """With three digits that count, and none in powers of ten: 0.182, 4.26, 1,620."""
+    return f"{float(f'{value:.3g}'):,g}"
 
 
 def _table(header: Sequence[str], numbers_from: int, rows: Iterable[Sequence[str]]) -> list[str]:
@@ -80,11 +85,11 @@ def training(report: Report) -> str:
                 str(case["batch_size"]),
                 case["precision"],
                 f"{replayed['images_per_second']:,.0f}",
-                f"{replayed['step_ms']:.3g}",
+                _milliseconds(replayed["step_ms"]),
                 f"{replayed['host_ms']:.2g}",
                 number(replayed["gpu_idle_share"], ".0%"),
-                f"{encoded['step_ms']:.3g}",
-                *("" if row is None else f"{row['step_ms']:.3g}" for row in beside),
+                _milliseconds(encoded["step_ms"]),
+                *("" if row is None else _milliseconds(row["step_ms"]) for row in beside),
                 ratio(case["ratio"]),
             ]
         )
@@ -106,8 +111,8 @@ def training(report: Report) -> str:
     return "\n".join(parts)
 
 
-def full(report: Report, plots: Sequence[str]) -> str:
-    """A page with every row, what failed and what was left out."""
+def full(report: Report, plots: Mapping[str, str]) -> str:
+    """A page with the ``plots`` and their captions, every op, every row, what failed and what was left out."""
     rows = report["rows"]
     has_cold = any(row["cold_ms"] is not None for row in rows)
     header = ["op", "shape", "dtype", "ms", "p20-p80", "of copy", "GFLOP/s", "of peak", "PyTorch ms", "layout"]
@@ -137,9 +142,11 @@ def full(report: Report, plots: Sequence[str]) -> str:
             cells += [number(row["alone_ms"], ".4g"), ratio(row["alone_ratio"])]
         cells += [number(row["error"], ".1e"), number(row["torch_error"], ".1e")]
         lines.append(cells)
-    page = [f"# Benchmark: {report['device']}", "", conditions(report), ""]
-    page += [f"![{plot}]({plot})" for plot in plots]
-    page += ["", *_table(header, 3, lines), ""]
+    page = [f"# Benchmark: {report['device']}", "", f"{conditions(report)} {score(report)}", ""]
+    for plot, caption in plots.items():
+        page += [f"![{caption}]({plot})", "", caption, ""]
+    page += ["## Every op", "", "Geometric means over the shapes that the first picture shows; the largest errors.", ""]
+    page += [summary(report), "", "## Every row", "", *_table(header, 3, lines), ""]
     for row in rows:
         for layout, reason in row["torch_disagrees"].items():
             page.append(f"* `{row['op']}` {row['shape']} {row['dtype']}: PyTorch's {layout} is left out: {reason}")

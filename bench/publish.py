@@ -1,7 +1,7 @@
 """Makes what is shown of the committed results: ``python -m bench.publish``.
 
-For each ``bench/results/NAME.json`` its plots and ``NAME.md`` with every row, and in the README a summary of each with
-that of ``bench/results/training/NAME.json``.
+For each ``bench/results/NAME.json`` its plots and ``NAME.md`` with every op and every row, and in the README a picture
+of each with the training steps of ``bench/results/training/NAME.json``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ README = ROOT / "README.md"
 BEGIN, END = "<!-- made by python -m bench.publish -->\n", "<!-- end -->\n"
 TRAINING = "training"
 """The folder of the reports of ``bench.training``, which have the same names."""
-KINDS = ("ratios", "roofline", "scan")
+CAPTIONS = {
+    "ratios": "PyTorch's time over ours, op by op: above 1 is faster, each dot is a shape.",
+    "roofline": "The rate of each row over the operations that it does for a byte; the lines are what memory and "
+    "multiply-adds allow.",
+    "scan": "How fast sizes are moved: ours, and dotted PyTorch's.",
+}
+"""What the plots show, by the end of their names."""
 
 
 def reports(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
@@ -35,8 +41,8 @@ def readme_section(folder: Path = RESULTS) -> str:
     for name, report in reports(folder).items():
         path = f"bench/results/{name}"
         parts += [f"### {report['device']}", "", f"{markdown.conditions(report)} {markdown.score(report)}", ""]
-        parts += [f"![PyTorch's time over ours]({path}-ratios.svg)", "", f"[Every row]({path}.md)", ""]
-        parts += ["<details><summary>Every op</summary>", "", markdown.summary(report), "", "</details>", ""]
+        parts += [f"![{CAPTIONS['ratios']}]({path}-ratios.svg)", ""]
+        parts += [f"{CAPTIONS['ratios']} [Every op and every row]({path}.md).", ""]
         trained = folder / TRAINING / f"{name}.json"
         if trained.is_file():
             parts += [markdown.training(json.loads(trained.read_text())), ""]
@@ -54,8 +60,8 @@ def with_section(readme: str, section: str) -> str:
 
 def page(name: str, report: dict[str, Any], folder: Path = RESULTS) -> str:
     """``NAME.md``, with the plots that lie beside it."""
-    plots = [f"{name}-{kind}.svg" for kind in KINDS if (folder / f"{name}-{kind}.svg").is_file()]
-    return markdown.full(report, plots)
+    plots = {f"{name}-{kind}.svg": caption for kind, caption in CAPTIONS.items()}
+    return markdown.full(report, {plot: caption for plot, caption in plots.items() if (folder / plot).is_file()})
 
 
 def main() -> int:

@@ -96,25 +96,27 @@ def test_the_score_counts_rows_of_the_same_precision() -> None:
     assert markdown.score(report) == "Faster than PyTorch: 1 of 2 rows."
 
 
-def test_a_page_has_every_row_and_what_went_wrong() -> None:
+def test_a_page_has_every_op_every_row_and_what_went_wrong() -> None:
     report = _report({}, {"group": "scan", "torch_disagrees": {"NHWC": "off by 7"}}, {"ratio": None, "torch_ms": None})
     report["failures"] = [{"row": "soft_max 1x1", "reason": "wrong"}]
     report["left_out"] = ["a row", "another"]
-    text = markdown.full(report, ["x-ratios.svg"])
-    assert text.count("| `pooling_max` |") == 3
+    text = markdown.full(report, {"x-ratios.svg": "The ratios."})
+    summary, rows = text.split("## Every row")
+    assert summary.count("| `pooling_max` |") == 1
+    assert rows.count("| `pooling_max` |") == 3
     assert "a copy moved 200 GB/s, float32 products ran at 2 TFLOP/s" in text
     assert "PyTorch's NHWC is left out: off by 7" in text
     assert "failed: soft_max 1x1: wrong" in text
     assert "The time was over before 2 rows: a row; another." in text
-    assert "![x-ratios.svg](x-ratios.svg)" in text
+    assert "![The ratios.](x-ratios.svg)\n\nThe ratios.\n" in text
     assert "cold" not in text
-    cold = markdown.full(_report({"cold_ms": 3.0, "cold_ratio": 0.9, "alone_ms": 5.0, "alone_ratio": 1.5}), [])
+    cold = markdown.full(_report({"cold_ms": 3.0, "cold_ratio": 0.9, "alone_ms": 5.0, "alone_ratio": 1.5}), {})
     assert "| 3 | 🔴 0.90 | 5 | **1.50** |" in cold
 
 
 def test_every_table_has_as_many_cells_in_each_line(tmp_path: Path) -> None:
     for report in (_report({}), _report({"cold_ms": 1.0, "compiled_ratio": 2.0})):
-        for text in (markdown.summary(report), markdown.full(report, [])):
+        for text in markdown.full(report, {}).split("## Every row"):
             table = [line for line in text.splitlines() if line.startswith("|")]
             assert len({line.count("|") for line in table}) == 1
 
@@ -125,7 +127,7 @@ def test_plots_are_svg_and_the_same_at_each_run(tmp_path: Path) -> None:
     report = _report({}, {"op": "soft_max", "ratio": 0.5}, {"dtype": "float16"}, *scan)
     report["peak_tflops"]["float16"] = 8.0
     paths = write_plots(report, tmp_path, "x")
-    assert [path.name for path in paths] == [f"x-{kind}.svg" for kind in publish.KINDS]
+    assert [path.name for path in paths] == [f"x-{kind}.svg" for kind in publish.CAPTIONS]
     first = [path.read_bytes() for path in paths]
     assert [path.read_bytes() for path in write_plots(report, tmp_path, "x")] == first
     for path in paths:
