@@ -29,7 +29,7 @@ MOST_COLUMNS = 512
 """On CPUs: so many have their totals in the nearest cache while a thread reads rows in the order of memory."""
 FEWEST_OF_LONG_ROW = 256
 """On CPUs: rows that are reduced have so many elements if each is taken on its own."""
-SHORT_RUN, MEDIUM_RUN = 8, 64
+SHORT_RUN, MEDIUM_RUN = 8, 128
 """On CPUs: several runs are taken at once that are short, or medium, without whole eights, and follow each other."""
 THREADS_OF_EIGHTS_PER_UNIT = 4
 """Of a CPU that makes element by element: every core is to have work."""
@@ -108,7 +108,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "most_columns": MOST_COLUMNS,
             "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "rows_at_once": ROWS_AT_ONCE,
-            "most_eights_of_pixels": MEDIUM_RUN - 1,
+            "most_eights_of_pixels": MEDIUM_RUN,
             **constants,
         },
         {"cpu": {"walks": ("eights", "pixels"), "by_vectors": False, "by_eights": True}},
@@ -212,15 +212,15 @@ def elementwise(
     run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
     rows = x.extent * y.extent * z.extent
     parts, length = (1, run.extent, 1, 0), run.extent
-    if device_family == "cpu" and _is_short(run, x):
+    has_whole_lines = rows == 1 or run.extent % ELEMENTS_OF_LINE == 0
+    exceeds_caches = has_whole_lines and _count(axes, len(views)) * 4 > numbers.cached_bytes
+    if device_family == "cpu" and _is_short(run, x) and not exceeds_caches:
         walk, parts, threads = _of_pixels(axes, compute_units, numbers)
     elif device_family == "cpu":
         share = _share(run.extent * rows, compute_units, numbers)
         run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
         chunks = -(-run.extent // run_of_thread)
-        has_whole_lines = rows == 1 or run.extent % ELEMENTS_OF_LINE == 0
-        parts = (chunks, run_of_thread, rows_of_thread,
-                 int(has_whole_lines and _count(axes, len(views)) * 4 > numbers.cached_bytes))
+        parts = (chunks, run_of_thread, rows_of_thread, int(exceeds_caches))
         walk, threads = "eights", chunks * -(-rows // rows_of_thread)
     else:
         fitting = [count for count in (vector, 4) if _is_even(axes, views, count)]
@@ -243,7 +243,7 @@ def _is_short(run: Axis, x: Axis) -> bool:
     if run.extent < SHORT_RUN:
         return True
     follow = all(step == 1 and far in (0, run.extent) for step, far in zip(run.strides, x.strides, strict=True))
-    return follow and run.extent < MEDIUM_RUN and (run.extent % 8 != 0 or 0 in x.strides) and x.extent >= 8
+    return follow and run.extent <= MEDIUM_RUN and (run.extent % 8 != 0 or 0 in x.strides) and x.extent >= 8
 
 
 def _of_pixels(

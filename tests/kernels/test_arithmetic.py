@@ -119,6 +119,17 @@ def test_forward_and_gradients_match_the_reference(name, data):
     check_gradients(found, exact, magnitude, int(np.prod(shape[1:])))
 
 
+@pytest.mark.parametrize("channels", [64, 127, 128, 129])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_medium_runs_that_are_spread_over_pixels(channels, dtype):
+    rng = np.random.default_rng(channels)
+    x, y = (rng.standard_normal(shape).astype(dtype) for shape in ((2, 3, 19, channels), (2, 1, 1, channels)))
+    _, _, result, _ = encode(kernel_for(mg.Add, (x.shape, y.shape), **SCALES), x, y)
+    expected = reference.arithmetic("add", x, y, **SCALES)
+    sizes = reference.arithmetic("add", np.abs(x), np.abs(y), primary_scale=1.5, secondary_scale=0.75, bias=0.25)
+    assert_within(result, expected, error_bound(np.dtype(dtype), 4, sizes, expected), name="result")
+
+
 @each_kind
 @given(data=st.data())
 def test_a_recorded_clamp_has_no_gradient_beyond_the_limits(name, data):
