@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, Dispatch, Function, RecordedWork, Submission, require_device
-from mpsgrad.errors import DeviceError, MPSGradError, StateError
+from mpsgrad.errors import DeviceError, FormatError, MPSGradError, StateError
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 
 
@@ -119,9 +119,12 @@ class CommandBuffer(DeviceBound):
     def add_completed_handler(self, handler: Callable[[CommandBuffer], Any]) -> None:
         """Has ``handler`` called with this command buffer once it has completed, in ``wait_until_completed``.
 
-        Raises ``StateError`` after ``commit``.
+        Handlers are called in the order of their addition, all of them even if one raises. Raises ``StateError`` after
+        ``commit``.
         """
         self._require_open("add_completed_handler")
+        if not callable(handler):
+            raise FormatError(f"CommandBuffer: handler is {handler!r}; it has to be callable with the command buffer")
         self._handlers.append(handler)
 
     def commit(self) -> None:
@@ -191,8 +194,9 @@ class CommandBuffer(DeviceBound):
             handlers = self._handlers
             if not self._recorded:
                 self._handlers = []
-            for handler in handlers:
-                handler(self)
+            with ExitStack() as calls:
+                for handler in reversed(handlers):
+                    calls.callback(handler, self)
 
     @property
     def status(self) -> CommandBufferStatus:

@@ -289,6 +289,11 @@ def test_dtype_rank_and_memory_order(seed: int, dtype: Any) -> None:
         (lambda: functional.loss(X, X.astype(int), "huber"), mg.FormatError, "labels: .* not dtype.'int64'"),
         (lambda: functional.add(X, 1.0), mg.GeometryError, r"secondary: .* shape \(\)"),
         (lambda: functional.concatenation(X, X[0, 0]), mg.GeometryError, r"sources\[1\]: .* shape \(9, 6\)"),
+        (lambda: functional.soft_max([[1.0], [1.0, 2.0]]), mg.FormatError, "source: list cannot be read .*shape"),
+        (lambda: functional.convolution(X, [WEIGHTS, 1]), mg.FormatError, "weights: list cannot be read"),
+        (lambda: functional.batch_normalization(X, [1, [2]]), mg.FormatError, "gamma: list cannot be read"),
+        (lambda: functional.reshape_gradient(X[0, 0], X), mg.GeometryError, r"source_gradient has shape \(9, 6\)"),
+        (lambda: functional.crop_and_resize_gradient(X[0, 0], X, [(0, 0, 1, 1)]), mg.GeometryError, "source_gradient"),
     ],
 )
 def test_bad_input(call: Any, error: type[Exception], words: str) -> None:

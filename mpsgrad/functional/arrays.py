@@ -54,22 +54,36 @@ def edge_mode_of(value: str | EdgeMode) -> EdgeMode:
     return value
 
 
+def array_of(name: str, value: Any) -> np.ndarray:
+    """``value``, the argument ``name``, as a C-contiguous array."""
+    try:
+        return np.asarray(value, order="C")
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise FormatError(f"{name}: {type(value).__name__} cannot be read as a NumPy array: {error}") from error
+
+
 def image_of(name: str, array: Any) -> Image:
     """An image or a batch with the values of ``array``, the argument ``name``."""
+    values = array_of(name, array)
     try:
-        return Image.from_array(np.asarray(array, order="C"))
+        return Image.from_array(values)
     except (FormatError, GeometryError) as error:
         raise type(error)(f"{name}: {error}") from None
 
 
-def channels_of(name: str, array: Any) -> int:
-    """The feature channels of ``array``, the argument ``name``."""
-    shape = np.shape(array)
+def shape_of(name: str, array: Any) -> tuple[int, ...]:
+    """The shape of ``array``, the argument ``name``, which has to be that of an image or a batch."""
+    shape = array_of(name, array).shape
     if len(shape) not in (3, 4):
         raise GeometryError(
             f"{name} has shape {shape}; it has to be (images, height, width, channels) or (height, width, channels)"
         )
-    return shape[-1]
+    return shape
+
+
+def channels_of(name: str, array: Any) -> int:
+    """The feature channels of ``array``, the argument ``name``."""
+    return shape_of(name, array)[-1]
 
 
 def array_like(image: Image, array: Any) -> np.ndarray:

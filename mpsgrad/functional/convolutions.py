@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.errors import GeometryError
-from mpsgrad.functional.arrays import Pair, channels_of, padding_of, pair_of, run_forward, run_gradient, with_edges
+from mpsgrad.functional.arrays import (
+    Pair,
+    array_of,
+    channels_of,
+    padding_of,
+    pair_of,
+    run_forward,
+    run_gradient,
+    with_edges,
+)
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.convolution_data_source import ArrayConvolutionDataSource, ConvolutionDataSource
@@ -19,7 +28,8 @@ from mpsgrad.padding import Padding
 def _convolution_data_source(
     source: Any, weights: Any, biases: Any, stride: Pair, dilation: Pair, groups: int
 ) -> ConvolutionDataSource:
-    channels, shape = channels_of("source", source), np.shape(weights)
+    weights = array_of("weights", weights)
+    channels, shape = channels_of("source", source), weights.shape
     # Without the last axis they are those of a depthwise convolution.
     taken = {3: shape[:1], 4: shape[3:]}.get(len(shape), ())
     if taken and channels != taken[0] * groups:
@@ -28,8 +38,8 @@ def _convolution_data_source(
             f"{taken[0] * groups}"
         )
     return ConvolutionDataSource.from_arrays(
-        np.ascontiguousarray(weights),
-        None if biases is None else np.ascontiguousarray(biases),
+        weights,
+        None if biases is None else array_of("biases", biases),
         stride=pair_of("stride", stride),
         dilation=pair_of("dilation", dilation),
         groups=groups,

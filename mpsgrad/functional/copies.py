@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError
-from mpsgrad.functional.arrays import Pair, array_like, image_of, pair_of, run_forward, run_gradient
+from mpsgrad.functional.arrays import Pair, array_like, image_of, pair_of, run_forward, run_gradient, shape_of
 from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import Image
 from mpsgrad.kernels.copies import Concatenation, ConcatenationGradient, Reshape, ReshapeGradient, Slice, SliceGradient
@@ -59,9 +59,8 @@ def reshape(source: Any, height: int, width: int, channels: int) -> np.ndarray:
 def reshape_gradient(source_gradient: Any, source: Any) -> np.ndarray:
     """The gradient in the shape of the source (``ReshapeGradient``)."""
     kernel = Reshape()
-    names = ("reshaped_height", "reshaped_width", "reshaped_feature_channels")
-    for name, extent in zip(names, np.shape(source_gradient)[-3:], strict=True):
-        setattr(kernel, name, extent)
+    *_, height, width, channels = shape_of("source_gradient", source_gradient)
+    kernel.reshaped_height, kernel.reshaped_width, kernel.reshaped_feature_channels = height, width, channels
     return run_gradient(kernel, ReshapeGradient(), source_gradient, source)[0]
 
 

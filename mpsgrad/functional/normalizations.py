@@ -11,6 +11,7 @@ from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import (
     Pair,
     array_like,
+    array_of,
     channels_of,
     image_of,
     pair_of,
@@ -48,7 +49,7 @@ from mpsgrad.kernels.response_normalization import (
 
 def _parameters(source: Any, **arrays: Any) -> dict[str, Any]:
     """``arrays`` as data sources take them, and the number of channels, which they all have to have."""
-    given = {name: None if array is None else np.ascontiguousarray(array) for name, array in arrays.items()}
+    given = {name: None if array is None else array_of(name, array) for name, array in arrays.items()}
     return given | {"number_of_feature_channels": channels_of("source", source)}
 
 

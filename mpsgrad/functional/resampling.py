@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsgrad.functional.arrays import Pair, pair_of, run_forward, run_gradient
+from mpsgrad.functional.arrays import Pair, pair_of, run_forward, run_gradient, shape_of
 from mpsgrad.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeBilinearGradient
 from mpsgrad.kernels.upsampling import (
     ResizeBilinear,
@@ -79,5 +79,5 @@ def crop_and_resize(source: Any, regions: Any, *, size: Pair) -> np.ndarray:
 
 def crop_and_resize_gradient(source_gradient: Any, source: Any, regions: Any) -> np.ndarray:
     """Each pixel adds up what read it (``CropAndResizeBilinearGradient``)."""
-    forward = _crops(np.shape(source_gradient)[-3:-1], regions)
-    return run_gradient(forward, CropAndResizeBilinearGradient(), source_gradient, source)[0]
+    *_, height, width, _ = shape_of("source_gradient", source_gradient)
+    return run_gradient(_crops((height, width), regions), CropAndResizeBilinearGradient(), source_gradient, source)[0]

@@ -119,6 +119,20 @@ def test_handlers_are_called_once_and_after_the_work():
     assert seen == [(commands, (2, 3, 4, 5)), CommandBufferStatus.COMPLETED]
 
 
+def test_a_handler_that_raises_does_not_keep_others_from_being_called():
+    seen = []
+    commands = mg.CommandBuffer()
+    with pytest.raises(mg.FormatError, match="handler is None; it has to be callable"):
+        commands.add_completed_handler(None)
+    for number in range(3):
+        commands.add_completed_handler(lambda _, number=number: seen.append(1 // (number - 1)))
+    commands.commit()
+    with pytest.raises(ZeroDivisionError):
+        commands.wait_until_completed()
+    commands.wait_until_completed()
+    assert seen == [-1, 1]
+
+
 def test_an_empty_command_buffer_completes():
     with mg.CommandBuffer() as commands:
         pass
