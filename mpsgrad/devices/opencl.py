@@ -18,7 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock, RLock
@@ -33,7 +33,15 @@ from mpsgrad.devices.contract import (
     Device,
     Dispatch,
 )
-from mpsgrad.devices.opencl_launch import OpenCLLibrary, OpenCLRecording, OpenCLSubmission, launches_of, refusal
+from mpsgrad.devices.opencl_compiler import CompilerFault, CompilerRefusal, OpenCLCompiler
+from mpsgrad.devices.opencl_launch import (
+    OpenCLLibrary,
+    OpenCLRecording,
+    OpenCLSubmission,
+    c_library,
+    launches_of,
+    refusal,
+)
 from mpsgrad.devices.pool import pooled_size
 from mpsgrad.errors import DeviceError, ShaderError
 from mpsgrad.msl import (
@@ -433,19 +441,22 @@ class OpenCLDevice(Device):
         build_options = _build_options(options)
         program = self._from_binary(cache.load(kept.program)) if kept is not None and kept.program else None
         if kept is None or not (program or kept.source):
+            if options is not None:
+                self._compiler.start()
             includes = translations.Includes(options.resolve if options is not None else None)
             translation = translations.translated(source, "opencl", name, options, launch, includes)
             if any(signature.part for signature in translation.kernels.values()):
                 self._require_no_errors(translation, source, name, build_options)
                 kept = translations.KeptTranslation("", translation.kernels, translation.source)
             else:
-                program, stored = self._program(translation, source, name, build_options)
+                program, stored = self._program(translation, source, name, build_options, options is not None)
                 kept = translations.KeptTranslation(stored, translation.kernels)
             translations.store(kept_name, kept, includes)
         divided = Translation(kept.source, kept.kernels)
 
         def program_of(part: int) -> pyopencl.Program:
-            return program or self._program(divided, source, name, (*build_options, f"-D{PART_MACRO}={part}"))[0]
+            part_options = (*build_options, f"-D{PART_MACRO}={part}")
+            return program or self._program(divided, source, name, part_options, options is not None)[0]
 
         sizes = self._pointee_sizes if options is not None else None
         box = partial(self._compile, source, name, options, "box") if options is not None else None
@@ -460,6 +471,7 @@ class OpenCLDevice(Device):
         """
         from mpsgrad.devices.opencl_checks import ABREAST_OPTIONS, SCALAR_OPTIONS
 
+        self._compiler.start()
         translation = translations.translated(source, "opencl", name, options, launch, options.resolve, kernel)
         if kernel not in translation.kernels:
             known = translations.translated(source, "opencl", name, options, launch, options.resolve).kernels
@@ -469,16 +481,21 @@ class OpenCLDevice(Device):
         # What is not optimized has its constants' constructors left over, at which Intel's compiler ends the process.
         is_abreast = translation.kernels[kernel].uses_simdgroups or checks.has_constructors
         build_options = ABREAST_OPTIONS if is_abreast else SCALAR_OPTIONS
-        return self._program(translation, source, name, build_options)[0], translation
+        return self._program(translation, source, name, build_options, True)[0], translation
+
+    @cached_property
+    def _compiler(self) -> OpenCLCompiler:
+        """The compiler of users' sources."""
+        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name)
 
     def _program(
-        self, translation: Translation, source: str, name: str, build_options: Sequence[str]
+        self, translation: Translation, source: str, name: str, build_options: Sequence[str], is_users: bool
     ) -> tuple[pyopencl.Program, str]:
-        """The compiled program, and its name in the cache on disk."""
+        """The compiled program, and its name in the cache on disk; ``is_users`` says that anything may be in it."""
         stored = self._cache_name(translation.source, build_options)
         program = self._from_binary(cache.load(stored))
         if program is None:
-            program = self._build(translation, source, name, build_options)
+            program = self._build(translation, source, name, build_options, is_users)
             import pyopencl as cl
 
             cache.store(stored, program.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
@@ -488,15 +505,9 @@ class OpenCLDevice(Device):
         self, translation: Translation, source: str, name: str, build_options: Sequence[str]
     ) -> None:
         """Raises what is wrong with all of a translation whose parts are compiled later."""
-        import pyopencl as cl
-
-        program = cl.Program(self._context, translation.source)
-        try:
-            with _without_compiler_warnings:
-                program.compile(options=list(build_options))
-        except cl.Error as error:
-            log = program.get_build_info(self._handle, cl.program_build_info.LOG)
-            raise _shader_error(f"{error}\n{log}", translation, source, name) from error
+        # Where no process can be started, what is wrong is found when the parts are compiled, in this one.
+        with contextlib.suppress(OSError), _shader_errors(translation, source, name):
+            self._compiler.find_errors(translation.source, build_options)
 
     def _pointee_sizes(self, program: pyopencl.Program, signature: KernelSignature) -> tuple[int, ...]:
         """What the entry point says that stores the sizes of the types of a kernel's arguments."""
@@ -523,6 +534,18 @@ class OpenCLDevice(Device):
             return None
 
     def _build(
+        self, translation: Translation, source: str, name: str, build_options: Sequence[str], is_users: bool
+    ) -> pyopencl.Program:
+        if is_users:
+            is_bound_to_lanes = any(kernel.uses_simdgroups for kernel in translation.kernels.values())
+            # Where no process can be started, this one compiles.
+            with contextlib.suppress(OSError), _shader_errors(translation, source, name):
+                return self._compiler.build(
+                    translation.source, build_options, self._from_binary, is_bound_to_lanes=is_bound_to_lanes
+                )
+        return self._built_here(translation, source, name, build_options)
+
+    def _built_here(
         self, translation: Translation, source: str, name: str, build_options: Sequence[str]
     ) -> pyopencl.Program:
         import pyopencl as cl
@@ -604,6 +627,17 @@ def _build_options(options: CompileOptions | None) -> Sequence[str]:
     if options is None:
         return BUILD_OPTIONS
     return FAST_MATH_OPTIONS if options.fast_math else STRICT_MATH_OPTIONS
+
+
+@contextlib.contextmanager
+def _shader_errors(translation: Translation, source: str, name: str) -> Iterator[None]:
+    """Turns what a compiler in a process of its own says into errors of the source."""
+    try:
+        yield
+    except CompilerRefusal as refusal:
+        raise _shader_error(str(refusal), translation, source, name) from refusal
+    except CompilerFault as fault:
+        raise ShaderError(str(fault), file=name) from fault
 
 
 def _shader_error(log: str, translation: Translation, source: str, name: str) -> ShaderError:

@@ -226,15 +226,19 @@ class OpenCLRecording(RecordedWork):
         return cl.enqueue_nd_range_kernel(self._device.queue, kernel, size, local, offset, wait_for=after)
 
 
-@once
-def _entry_point() -> Callable[..., int] | None:
-    """``clEnqueueNDRangeKernel`` without what pyopencl does for each call, an eighth of it; None if it is not found."""
+def c_library() -> str:
+    """The shared library with OpenCL's C interface that pyopencl uses."""
     import pyopencl as cl
 
     # The loader is a library of its own on Windows only.
-    library = "OpenCL.dll" if sys.platform == "win32" else cl._cl.__file__
+    return "OpenCL.dll" if sys.platform == "win32" else cl._cl.__file__
+
+
+@once
+def _entry_point() -> Callable[..., int] | None:
+    """``clEnqueueNDRangeKernel`` without what pyopencl does for each call, an eighth of it; None if it is not found."""
     try:
-        return ctypes.PyDLL(library).clEnqueueNDRangeKernel
+        return ctypes.PyDLL(c_library()).clEnqueueNDRangeKernel
     except (OSError, AttributeError):
         return None
 

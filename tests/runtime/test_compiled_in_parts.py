@@ -40,9 +40,9 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     build = OpenCLDevice._build
     options: list[str] = []
 
-    def noted(self: OpenCLDevice, translation: Any, source: str, name: str, build_options: Any) -> Any:
+    def noted(self: OpenCLDevice, translation: Any, source: str, name: str, build_options: Any, is_users: bool) -> Any:
         options.append(build_options[-1])
-        return build(self, translation, source, name, build_options)
+        return build(self, translation, source, name, build_options, is_users)
 
     monkeypatch.setattr(OpenCLDevice, "_build", noted)
     return options

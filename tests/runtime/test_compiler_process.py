@@ -1,0 +1,109 @@
+"""Compilers that end their process or do not end: what becomes of the source, and of the next one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mpsgrad as mg
+from mpsgrad.devices import opencl_compiler, opencl_compiler_process
+from mpsgrad.devices.opencl import OpenCLDevice
+
+SOURCE = "kernel void {}(device float* x, uint i [[thread_position_in_grid]]) {{ x[i] *= 2; }}"
+WITH_SIMDGROUPS = "kernel void {}(device float* x, uint i [[thread_index_in_simdgroup]]) {{ x[i] *= 2; }}"
+PROCESS = """
+import os, sys, time
+sys.path.insert(0, {folder!r})
+import opencl_compiler_process as process
+compile = process.Compiler.compile
+def stand_in(self, source, options, is_built):
+    if b"sleeps" in source:
+        time.sleep(60)
+    spared = b"survived_without_optimization" in source and b"-cl-opt-disable" in options
+    spared |= b"survived_by_few" in source and "CL_CONFIG_CPU_VECTORIZER_MODE" in os.environ
+    if b"survived" in source and is_built and not spared:
+        print("0. Running pass 'Chosen' on function '@f'", file=sys.stderr, flush=True)
+        os.abort()
+    return compile(self, source, options, is_built)
+process.Compiler.compile = stand_in
+process.main()
+"""
+
+
+@pytest.fixture
+def device(opencl_device: mg.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenCLDevice:
+    """A device whose compiler's process ends, or sleeps, at some names; its cache is empty."""
+    monkeypatch.setenv("MPSGRAD_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "process.py"
+    path.write_text(PROCESS.format(folder=str(Path(opencl_compiler_process.__file__).parent)))
+    monkeypatch.setattr(opencl_compiler_process, "__file__", str(path))
+    assert isinstance(opencl_device, OpenCLDevice)
+    return OpenCLDevice(opencl_device._handle, 0)
+
+
+def doubles(name: str, device: mg.Device, source: str = SOURCE) -> bool:
+    x = np.arange(32, dtype=np.float32)
+    mg.compile(source.format(name), device=device).function(name)(32, x, threadgroup=32)
+    return bool((x == 2 * np.arange(32)).all())
+
+
+def test_a_source_that_ends_the_compiler_is_refused_and_the_next_is_compiled(device: OpenCLDevice) -> None:
+    words = r"compiler ended \(SIGABRT; 0. Running pass 'Chosen' on function '@f'\): a fault of the compiler"
+    with pytest.raises(mg.ShaderError, match=words) as caught:
+        doubles("survived_by_nobody", device)
+    assert caught.value.file == "<metal>"
+    assert doubles("harmless", device)
+
+
+def test_what_ends_the_compiler_is_compiled_in_other_ways(device: OpenCLDevice) -> None:
+    assert doubles("survived_by_few", device)
+    assert doubles("survived_without_optimization", device)
+    assert doubles("harmless", device)
+    with pytest.raises(mg.ShaderError, match="compiler ended"):
+        doubles("survived_by_few_with_lanes", device, WITH_SIMDGROUPS)
+
+
+def test_a_compiler_that_does_not_end_is_stopped(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doubles("first", device)
+    monkeypatch.setattr(opencl_compiler, "MOST_SECONDS", 0.2)
+    with pytest.raises(mg.ShaderError, match=r"was not done after 0\.2 s"):
+        doubles("sleeps", device)
+    monkeypatch.undo()
+    assert doubles("next", device)
+
+
+def test_a_process_that_ended_after_a_pause_is_replaced(device: OpenCLDevice) -> None:
+    assert doubles("first", device)
+    process = device._compiler._process
+    assert process is not None and process._process.stdin is not None
+    process._process.stdin.close()
+    process._process.wait()
+    assert doubles("second", device)
+
+
+def test_without_a_process_this_one_compiles(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", os.devnull)
+    assert doubles("here", device)
+    with pytest.raises(mg.ShaderError, match="unknown_here"):
+        doubles("here", device, SOURCE.replace("2;", "unknown_here;"))
+
+
+def test_a_select_that_ends_the_compiler_gives_the_right_numbers() -> None:
+    source = """#include <metal_stdlib>
+    using namespace metal;
+    kernel void f(device const float* a, device long* out, uint i [[thread_position_in_grid]]) {
+        char3 v = select(char3(0, 0, 7), char3(0, -116, 9), float3(6e18, 1, 1) != a[i] * a[i]);
+        v.xz ^= char2(127, -1) >> char2(31, 1);
+        out[i] = v.x;
+        out[64 + i] = v.y;
+        out[128 + i] = v.z;
+    }"""
+    a = np.where(np.arange(64) % 3, np.float32(1), np.linspace(-2, 2, 64, dtype=np.float32))
+    out = np.zeros((3, 64), np.int64)
+    mg.compile(source).function("f")(64, a, out)
+    np.testing.assert_array_equal(out[0], [0] * 64)
+    np.testing.assert_array_equal(out[1], np.where(a * a == 1, 0, -116))
+    np.testing.assert_array_equal(out[2], ~np.where(a * a == 1, 7, 9))
