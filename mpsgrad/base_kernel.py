@@ -562,6 +562,10 @@ def clip_layout(layout: tuple[int, ...], clip_rect: Region) -> tuple[int, ...]:
 
 
 def require_batch(owner: str, argument: str, images: Any, count: int | None = None) -> ImageBatch:
+    """``images`` as a batch; raises ``FormatError`` if they are none and ``GeometryError`` unless there are ``count``.
+
+    Results, whose ``argument`` begins with ``destination``, have to be different images.
+    """
     if isinstance(images, Image) or not isinstance(images, Sequence):
         raise FormatError(
             f"{owner}: {argument} is {type(images).__name__}; it has to be an ImageBatch or a list of images"
@@ -575,6 +579,7 @@ def require_batch(owner: str, argument: str, images: Any, count: int | None = No
 
 
 def require_state_batch(owner: str, argument: str, states: Any, count: int) -> StateBatch:
+    """``states`` as a batch; raises ``FormatError`` if they are none, ``GeometryError`` unless there are ``count``."""
     if isinstance(states, State) or not isinstance(states, Sequence):
         raise FormatError(
             f"{owner}: {argument} is {type(states).__name__}; it has to be a StateBatch or a list of states"

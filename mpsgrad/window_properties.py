@@ -20,16 +20,20 @@ class WindowProperties:
 
     @property
     def stride_in_pixels_x(self) -> int:
+        """Source pixels from one window to the next along x."""
         return self._window[2]
 
     @property
     def stride_in_pixels_y(self) -> int:
+        """Source pixels from one window to the next along y."""
         return self._window[3]
 
     @property
     def dilation_rate_x(self) -> int:
+        """Pixels from one column of taps to the next; 1 leaves none out."""
         return self._window[4]
 
     @property
     def dilation_rate_y(self) -> int:
+        """Pixels from one row of taps to the next; 1 leaves none out."""
         return self._window[5]

@@ -430,6 +430,7 @@ class _NormalizationGradientKernel(GradientKernel):
 
     @property
     def fused_neuron_descriptor(self) -> NeuronDescriptor | None:
+        """The neuron behind the normalization, or None; that of the forward kernel."""
         return self._fused_neuron_descriptor
 
     def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:

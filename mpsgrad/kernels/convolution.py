@@ -139,6 +139,7 @@ class _WeightedKernel(BaseKernel):
 
     @property
     def groups(self) -> int:
+        """Into how many independent convolutions the channels are divided."""
         return self._descriptor.groups
 
     @property

@@ -38,6 +38,7 @@ class LossReductionType(enum.IntEnum):
 
 
 def member_of(owner: str, argument: str, kind: type[enum.IntEnum], value: Any) -> Any:
+    """``value``, a member of ``kind`` or its name in any case, as a member; raises ``FormatError`` if it is none."""
     if isinstance(value, str):
         if value.upper() in kind.__members__:
             return kind[value.upper()]
@@ -105,38 +106,47 @@ class LossProperties:
 
     @property
     def loss_descriptor(self) -> LossDescriptor:
+        """The descriptor that the kernel computes."""
         return self._loss_descriptor
 
     @property
     def loss_type(self) -> LossType:
+        """Which function of prediction and label the loss is."""
         return cast(LossType, self._loss_descriptor.loss_type)
 
     @property
     def reduction_type(self) -> LossReductionType:
+        """How the losses of the elements become one."""
         return cast(LossReductionType, self._loss_descriptor.reduction_type)
 
     @property
     def weight(self) -> float:
+        """What every element is multiplied by where no weights image is given."""
         return self._loss_descriptor.weight
 
     @property
     def label_smoothing(self) -> float:
+        """How far, from 0 to 1, labels are moved toward a share for every class."""
         return self._loss_descriptor.label_smoothing
 
     @property
     def number_of_classes(self) -> int:
+        """The classes that label smoothing divides among."""
         return self._loss_descriptor.number_of_classes
 
     @property
     def epsilon(self) -> float:
+        """What is added to the argument of a logarithm."""
         return self._loss_descriptor.epsilon
 
     @property
     def delta(self) -> float:
+        """The difference from which on ``huber`` is a straight line."""
         return self._loss_descriptor.delta
 
     @property
     def reduce_across_batch(self) -> bool:
+        """Whether the losses of all images become one."""
         return self._loss_descriptor.reduce_across_batch
 
 
@@ -148,6 +158,7 @@ class SettableLossProperties(LossProperties):
 
     @property
     def weight(self) -> float:
+        """What every element is multiplied by where no weights image is given."""
         return self._loss_descriptor.weight
 
     @weight.setter
@@ -156,6 +167,7 @@ class SettableLossProperties(LossProperties):
 
     @property
     def label_smoothing(self) -> float:
+        """How far, from 0 to 1, labels are moved toward a share for every class."""
         return self._loss_descriptor.label_smoothing
 
     @label_smoothing.setter
@@ -164,6 +176,7 @@ class SettableLossProperties(LossProperties):
 
     @property
     def epsilon(self) -> float:
+        """What is added to the argument of a logarithm."""
         return self._loss_descriptor.epsilon
 
     @epsilon.setter
@@ -172,6 +185,7 @@ class SettableLossProperties(LossProperties):
 
     @property
     def delta(self) -> float:
+        """The difference from which on ``huber`` is a straight line."""
         return self._loss_descriptor.delta
 
     @delta.setter

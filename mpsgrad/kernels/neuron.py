@@ -110,22 +110,27 @@ class _NeuronProperties:
 
     @property
     def neuron_descriptor(self) -> NeuronDescriptor:
+        """The type and the parameters of the neuron."""
         return self._neuron_descriptor
 
     @property
     def neuron_type(self) -> NeuronType:
+        """Which function it is."""
         return self._neuron_descriptor.neuron_type
 
     @property
     def a(self) -> float:
+        """The parameter a of the function."""
         return self._neuron_descriptor.a
 
     @property
     def b(self) -> float:
+        """The parameter b of the function."""
         return self._neuron_descriptor.b
 
     @property
     def c(self) -> float:
+        """The parameter c of the function."""
         return self._neuron_descriptor.c
 
     @property

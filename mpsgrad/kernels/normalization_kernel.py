@@ -65,10 +65,12 @@ class NormalizationKernel(Kernel):
 
     @property
     def data_source(self) -> Any:
+        """What the parameters are loaded from."""
         return self._data_source
 
     @property
     def number_of_feature_channels(self) -> int:
+        """How many channels the data source has parameters for."""
         return self._count
 
     @property

@@ -95,6 +95,7 @@ class Optimizer(BaseKernel):
 
     @property
     def optimizer_descriptor(self) -> OptimizerDescriptor:
+        """The descriptor, with ``apply_gradient_clipping`` as it is now."""
         return self._optimizer_descriptor
 
     @property
@@ -158,10 +159,12 @@ class Optimizer(BaseKernel):
 
     @property
     def regularization_type(self) -> RegularizationType:
+        """Whether the value's sign (L1), the value (L2) or nothing is added to the gradient."""
         return self._optimizer_descriptor.regularization_type
 
     @property
     def regularization_scale(self) -> float:
+        """What is added is multiplied by this."""
         return self._optimizer_descriptor.regularization_scale
 
     def _archived_properties(self) -> dict[str, Any]:

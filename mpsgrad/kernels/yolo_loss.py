@@ -261,10 +261,12 @@ class YOLOLoss(LossKernel):
 
     @property
     def reduction_type(self) -> LossReductionType:
+        """How the losses of the elements become one."""
         return cast(LossReductionType, self._loss_descriptor.reduction_type)
 
     @property
     def reduce_across_batch(self) -> bool:
+        """Whether the losses of all images become one."""
         return self._loss_descriptor.reduce_across_batch
 
     @property
