@@ -13,6 +13,7 @@ from mpsgrad.kernels import convolution_depthwise_of_eights as depthwise
 from mpsgrad.kernels import convolution_gather as gather
 from mpsgrad.kernels import convolution_packing as packing
 from mpsgrad.kernels import convolution_patches as patches
+from mpsgrad.kernels import convolution_small_groups as small_groups
 from mpsgrad.kernels import convolution_sums
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
@@ -152,7 +153,11 @@ def _add_gather(
         plan = tiles.plan_gather(*geometry, *where, rounds=numbers.rounds)
     else:
         of_cpu = numbers.metal_type, tunables(device.tuning)
-        plan = patches.plan_gather(*geometry, *of_cpu) or depthwise.plan_gather(*geometry, *of_cpu)
+        plan = (
+            small_groups.plan_gather(*geometry, *of_cpu)
+            or patches.plan_gather(*geometry, *of_cpu)
+            or depthwise.plan_gather(*geometry, *of_cpu)
+        )
     if plan is None:
         packs_all = is_gradient and numbers.packs_all
         plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)
@@ -265,7 +270,8 @@ def add_gradient_weights(
             return
         plan = tiles.plan_weights(*geometry, *where)
     else:
-        plan = patches.plan_weights(*geometry, numbers.metal_type, tunables(device.tuning))
+        of_cpu = numbers.metal_type, tunables(device.tuning)
+        plan = small_groups.plan_weights(*geometry, *of_cpu) or patches.plan_weights(*geometry, *of_cpu)
     if plan is None:
         plan = weights_gradient.plan(*geometry, numbers.metal_type, tunables(device.tuning))
     partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)

@@ -187,6 +187,22 @@ class Axis(NamedTuple):
         )
 
 
+def most_windows(span: int, stride: int, pixels: int) -> int:
+    """How many windows along one axis can be computed from so many pixels."""
+    return max(0, (pixels - span) // stride + 1)
+
+
+def reach(axis: Axis) -> tuple[int, int]:
+    """The lowest pixel that taps of a destination pixel read in any phase, and how many there are to the highest."""
+    reads = [
+        (axis.origin + phase + axis.step * tap) // axis.divisor
+        for phase in range(axis.divisor)
+        for tap in range(axis.taps)
+        if (axis.origin + phase + axis.step * tap) % axis.divisor == 0
+    ]
+    return min(reads), max(reads) - min(reads) + 1
+
+
 def _steps_to_multiple(step: int, divisor: int) -> int:
     return next(count for count in range(1, divisor + 1) if count * step % divisor == 0)
 
@@ -437,6 +453,7 @@ def gather(
         "biases": biases,
         "joins_columns": 0,
         "rounds": 0,
+        "own_channels": 0,
     }
     packing = Packing(
         kernel="pack_joined" if is_joined else "pack_plain",

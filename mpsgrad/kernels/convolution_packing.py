@@ -51,6 +51,7 @@ PACK_PARAMETERS = ParameterStruct(
     groups="int",
     joins_columns="int",
     rounds="int",
+    own_channels="int",
 )
 SUM_PARAMETERS = ParameterStruct("SumParameters", weights="int", splits="int", split_stride="int", accumulates="int")
 COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int", source_offset="int")

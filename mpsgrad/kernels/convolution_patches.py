@@ -14,11 +14,12 @@ from mpsgrad.kernels.convolution_gather import (
     EIGHTS_CHANNELS,
     FILLED_LANES,
     FOLD_COST,
-    Axis,
     Gather,
     Layout,
     gather,
     is_by_eights,
+    most_windows,
+    reach,
 )
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -99,22 +100,6 @@ FAMILY = ShaderFamily(
 )
 
 
-def _most_windows(span: int, stride: int, pixels: int) -> int:
-    """How many windows along one axis can be computed from so many pixels."""
-    return max(0, (pixels - span) // stride + 1)
-
-
-def _range(axis: Axis) -> tuple[int, int]:
-    """The lowest pixel that taps of a destination pixel read in any phase, and how many there are to the highest."""
-    reads = [
-        (axis.origin + phase + axis.step * tap) // axis.divisor
-        for phase in range(axis.divisor)
-        for tap in range(axis.taps)
-        if (axis.origin + phase + axis.step * tap) % axis.divisor == 0
-    ]
-    return min(reads), max(reads) - min(reads) + 1
-
-
 def _has_phases(gathered: Gather) -> bool:
     """Whether a row of taps is not one run of values."""
     return not gathered.x.divisor == gathered.y.divisor == gathered.x.step == 1
@@ -166,15 +151,15 @@ def plan_gather(
     if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES or not is_by_eights(numbers, products, gather(*geometry)):
         return None
     channels, row_step = gathered.channels, y.step if y.divisor == 1 else 1
-    (lowest_x, span_x), (lowest_y, span_y) = _range(x), _range(y)
+    (lowest_x, span_x), (lowest_y, span_y) = reach(x), reach(y)
     span_y = (span_y - 1) // row_step + 1
-    width = min(_most_windows(span_x, x.stride, PATCH_VALUES // (span_y * channels)), x.size)
+    width = min(most_windows(span_x, x.stride, PATCH_VALUES // (span_y * channels)), x.size)
     if width == 0:
         return None
     height = 1
     if width == x.size and row_step == 1:
         columns = (width - 1) * x.stride + span_x
-        height = _most_windows(span_y, y.stride, PATCH_VALUES // (columns * channels))
+        height = most_windows(span_y, y.stride, PATCH_VALUES // (columns * channels))
         wanted = destination[7] * y.size * gathered.groups // THREADS_WANTED
         height = max(1, min(height, y.size, RESULT_PIXELS // width, wanted))
     parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
@@ -232,13 +217,13 @@ def plan_weights(
         return None
     if channels % LANES == 0 and numbers.convolution_by_eights == WHERE_FEWER:
         return None
-    columns = min(_most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, gradient[4])
+    columns = min(most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, gradient[4])
     if columns == 0:
         return None
     rows = 1
     if columns == gradient[4] and dilation_y == 1:
         patch_row = ((columns - 1) * stride_x + width) * channels
-        rows = min(_most_windows(height, stride_y, PATCH_VALUES // patch_row), PART_PIXELS // columns)
+        rows = min(most_windows(height, stride_y, PATCH_VALUES // patch_row), PART_PIXELS // columns)
     group_blocks, image_rows = ceiling_divide(group_outputs, EIGHTS_CHANNELS), gradient[5] * gradient[7]
     blocks = groups * group_blocks
     rows_per_split = ceiling_divide(image_rows, ceiling_divide(THREADS_WANTED, blocks))

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from test_convolution import EDGES, Layer, layers, run
 
 import mpsgrad as mg
-from mpsgrad.kernels import convolution, convolution_gather, convolution_patches, convolution_weights_gradient
+from mpsgrad.kernels import (
+    convolution,
+    convolution_gather,
+    convolution_patches,
+    convolution_small_groups,
+    convolution_weights_gradient,
+)
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
@@ -36,11 +42,12 @@ def always_by_eights() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def neither_tiles_nor_patches() -> Iterator[None]:
+def neither_tiles_nor_copies() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
-        patch.setattr(convolution_patches, "plan_gather", lambda *geometry: None)
-        patch.setattr(convolution_patches, "plan_weights", lambda *geometry: None)
+        for module in convolution_patches, convolution_small_groups:
+            patch.setattr(module, "plan_gather", lambda *geometry: None)
+            patch.setattr(module, "plan_weights", lambda *geometry: None)
         yield
 
 

@@ -1,0 +1,241 @@
+"""Convolution and its gradients for groups of few channels, on CPUs: threads that spread the source over lanes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
+from mpsgrad.kernels.convolution_gather import AXIS, Axis, Layout, WindowAxis, window_axes
+from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import ALWAYS, NEVER, Tunables
+
+CHANNELS = 16
+"""Lanes of a thread."""
+PIXELS = 6
+"""Of a tile."""
+VALUES, VALUES_OF_MANY_REGISTERS = 5, 9
+"""How many values of windows are multiplied with a gradient at a time, where there are 16 registers and where more."""
+SPREADS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1), (2, 2), (4, 4), (2, 4), (4, 2))
+"""Channels of the source and lanes in a group whose eights are shuffled. Others are copied one by one."""
+PATCH_VALUES = 8192
+PART_PIXELS = 256
+SUM_ROWS = 144
+"""What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 lanes."""
+MOST_INPUTS, MOST_LANES = 4, 4
+"""Of a group: with more, other kernels waste less."""
+MOST_LANES_OF_ONE = 16
+"""The same for the gradient for weights of groups that have one channel of the source, which others do not compute."""
+MOST_DIVISOR = 4
+"""Along one axis."""
+THREADS_WANTED = 64
+"""So many keep every core busy."""
+
+PARAMETERS = ParameterStruct(
+    "ConvolutionSmallGroupsParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    x=AXIS,
+    y=AXIS,
+    inputs="int",
+    group_lanes="int",
+    blocks="int",
+    part_pixels="int",
+    parts_x="int",
+    part_rows="int",
+    parts_y="int",
+    lowest_x="int",
+    span_x="int",
+    lowest_y="int",
+    span_y="int",
+    biases="int",
+)
+FAMILY = ShaderFamily(
+    "convolution_small_groups",
+    (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, convolution_weights_gradient.PARAMETERS),
+    {
+        "spreads": SPREADS,
+        "pixels": PIXELS,
+        "patch_values": PATCH_VALUES,
+        "part_pixels": PART_PIXELS,
+        "sum_rows": SUM_ROWS,
+        "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
+    },
+    measured=lambda numbers: {
+        "values": VALUES if numbers.convolution_by_eights == ALWAYS else VALUES_OF_MANY_REGISTERS,
+    },
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+
+
+def _axis(axis: WindowAxis, is_gradient: bool, size: int) -> Axis:
+    """The gather along one axis, with the taps in the order of the user."""
+    taps, stride, dilation, origin = axis
+    if not is_gradient:
+        return Axis(size, taps, stride, origin, dilation, 1, 1, 1, 0, 0)
+    return Axis(ceiling_divide(size, stride), taps, 1, -origin, -dilation, stride, 1, 1, 0, 0)
+
+
+def _part(x: tuple[int, int, int], y: tuple[int, int, int], pixels: int, most: int) -> tuple[int, int] | None:
+    """How many results along x and y to compute from ``pixels`` pixels, at most ``most``, so that few are read twice.
+
+    Each axis has a size, a stride, and the number of pixels that one result reads. None if the pixels are too few.
+    """
+    best, fewest = None, float("inf")
+    for rows in range(1, min(y[0], most) + 1):
+        read_rows = (rows - 1) * y[1] + y[2]
+        columns = min(convolution_gather.most_windows(x[2], x[1], pixels // read_rows), x[0], most // rows)
+        if columns == 0:
+            break
+        # Of equal size, as far as possible.
+        columns, rows_of_part = _even(x[0], columns), _even(y[0], rows)
+        read = ((columns - 1) * x[1] + x[2]) * ((rows_of_part - 1) * y[1] + y[2])
+        cost = read / (columns * rows_of_part)
+        if cost < fewest:
+            best, fewest = (columns, rows_of_part), cost
+    return best
+
+
+def _even(size: int, part: int) -> int:
+    return ceiling_divide(size, ceiling_divide(size, part))
+
+
+def _suits(groups: int, replicates: bool, metal_type: str, numbers: Tunables) -> bool:
+    return numbers.convolution_by_eights != NEVER and metal_type == "float" and groups > 1 and not replicates
+
+
+@lru_cache(maxsize=4096)
+def plan_gather(
+    is_gradient: bool,
+    source: Layout,
+    destination: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    metal_type: str,
+    numbers: Tunables,
+) -> convolution_gather.Plan | None:
+    """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
+    inputs, lanes, outputs = source[6] // groups, destination[6] // groups, destination[6]
+    is_small = inputs <= MOST_INPUTS and lanes <= MOST_LANES and inputs * lanes > 1
+    if not is_small or not _suits(groups, replicates, metal_type, numbers):
+        return None
+    user_x, user_y = window_axes(window)
+    x, y = _axis(user_x, is_gradient, destination[4]), _axis(user_y, is_gradient, destination[5])
+    if max(x.divisor, y.divisor) > MOST_DIVISOR:
+        return None
+    (lowest_x, span_x), (lowest_y, span_y) = convolution_gather.reach(x), convolution_gather.reach(y)
+    blocks = ceiling_divide(outputs, CHANNELS)
+    wanted = ceiling_divide(x.size * y.size * blocks * destination[7], THREADS_WANTED)
+    part = _part((x.size, x.stride, span_x), (y.size, y.stride, span_y), PATCH_VALUES // (CHANNELS * inputs), wanted)
+    if part is None:
+        return None
+    width, height = part
+    parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
+    taps, packed_blocks = x.taps * y.taps, ceiling_divide(outputs, LANES)
+    runs = packed_blocks * taps
+    count = (runs * inputs + packed_blocks) * LANES
+    require_packable(count)
+    user_inputs, user_outputs = (lanes, inputs) if is_gradient else (inputs, lanes)
+    is_joined = is_gradient and inputs * lanes > 1
+    packing = Packing(
+        kernel="pack_joined" if is_joined else "pack_plain",
+        threadgroups=runs * ceiling_divide(inputs, PACK_ROWS) + packed_blocks,
+        parameters=PACK_PARAMETERS.pack(
+            x=(x.taps, x.taps, user_x.dilation, 0, 0, user_x.dilation, 1),
+            y=(y.taps, y.taps, user_y.dilation, 0, 0, user_y.dilation, 1),
+            blocks_per_group=packed_blocks,
+            outputs=outputs,
+            channels=inputs,
+            user_outputs=user_outputs,
+            user_inputs=user_inputs,
+            transposed=int(is_joined),
+            fold_channels=outputs,
+            merged=groups,
+            runs=runs,
+            zero_rows=0,
+            blocks=packed_blocks,
+            biases=outputs,
+            groups=1,
+            joins_columns=0,
+            rounds=0,
+            own_channels=1,
+        ),
+        count=count,
+    )
+    parameters = PARAMETERS.pack(
+        source=source,
+        destination=destination,
+        x=x.packed(),
+        y=y.packed(),
+        inputs=inputs,
+        group_lanes=lanes,
+        blocks=blocks,
+        part_pixels=width,
+        parts_x=parts_x,
+        part_rows=height,
+        parts_y=parts_y,
+        lowest_x=lowest_x,
+        span_x=span_x,
+        lowest_y=lowest_y,
+        span_y=span_y,
+        biases=runs * inputs * LANES,
+    )
+    threads = blocks * parts_x * parts_y * destination[7]
+    return convolution_gather.Plan(FAMILY, FAMILY.name, threads, parameters, packing)
+
+
+@lru_cache(maxsize=4096)
+def plan_weights(
+    gradient: Layout,
+    source: Layout,
+    window: Layout,
+    groups: int,
+    replicates: bool,
+    accumulates: bool,
+    metal_type: str,
+    numbers: Tunables,
+) -> convolution_weights_gradient.Plan | None:
+    """The dispatch for the gradients of weights and biases, or None where another kernel is to compute them."""
+    channels, outputs = source[6] // groups, gradient[6]
+    group_outputs, taps = outputs // groups, window[0] * window[1]
+    values, most_outputs = taps * channels, MOST_LANES_OF_ONE if channels == 1 else MOST_LANES
+    is_small = channels <= MOST_INPUTS and group_outputs <= most_outputs and channels * group_outputs > 1
+    if not is_small or taps == 1 or values > SUM_ROWS or not _suits(groups, replicates, metal_type, numbers):
+        return None
+    x, y = window_axes(window)
+    spans = [axis.dilation * (axis.taps - 1) + 1 for axis in (x, y)]
+    part = _part(
+        (gradient[4], x.stride, spans[0]),
+        (gradient[5], y.stride, spans[1]),
+        PATCH_VALUES // (CHANNELS * channels),
+        PART_PIXELS,
+    )
+    if part is None:
+        return None
+    columns, rows = part
+    blocks, image_rows = ceiling_divide(outputs, CHANNELS), gradient[5] * gradient[7]
+    rows_per_split = ceiling_divide(image_rows, ceiling_divide(THREADS_WANTED, blocks))
+    # Partial sums are no more than the images.
+    row_values = gradient[4] * outputs + source[4] * source[6]
+    rows_per_split = max(rows_per_split, ceiling_divide(outputs * (values + 1), max(row_values, 1)), 1)
+    return convolution_weights_gradient.plan_of_rows(
+        FAMILY,
+        "convolution_gradient_weights_small_groups",
+        gradient,
+        source,
+        window,
+        channels=channels,
+        group_outputs=group_outputs,
+        row_tiles=columns,
+        lane_tiles=rows,
+        weight_tiles=blocks,
+        tiles=blocks,
+        rows_per_split=rows_per_split,
+        replicates=replicates,
+        accumulates=accumulates,
+    )

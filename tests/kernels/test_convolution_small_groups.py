@@ -1,0 +1,105 @@
+"""Convolutions with groups of few channels on CPUs whose threads spread the source over their lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_convolution import Layer
+from test_convolution_variants import (
+    SINGLE,
+    always_by_eights,
+    check_against_the_references,
+    check_in_a_part_of_larger_images,
+    make,
+    names,
+)
+
+import mpsgrad as mg
+from mpsgrad.kernels import convolution
+from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.kernels.convolution_small_groups import SPREADS
+from mpsgrad.testing import batch_sizes
+
+pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+
+# (name, layer's arguments, which of the forward kernel, the data gradient and the weight gradient spread the source)
+CASES = [
+    *(
+        (
+            f"{inputs}_to_{lanes}",
+            ((9, 11), 18 * inputs, 18 * lanes, (3, 3)),
+            {"padding": (1, 1), "groups": 18},
+            (lanes <= 4, lanes <= 4, True),
+        )
+        for inputs, lanes in SPREADS
+    ),
+    ("three_to_three", ((9, 7), 21, 21, (3, 3)), {"padding": (1, 1), "groups": 7}, (True, True, True)),
+    ("five_lanes", ((7, 8), 4, 20, (3, 2)), {"padding": (1, 1), "groups": 4}, (False, False, True)),
+    ("few_lanes", ((7, 8), 3, 6, (2, 3)), {"padding": (1, 2), "groups": 3}, (True, True, True)),
+    ("strides", ((13, 12), 34, 34, (3, 4)), {"stride": (2, 3), "padding": (1, 2), "groups": 17}, (True, True, True)),
+    ("dilated", ((12, 13), 16, 32, (3, 3)), {"dilation": (2, 3), "groups": 8}, (True, True, True)),
+    ("long_strides", ((12, 13), 16, 32, (2, 2)), {"stride": (5, 2), "groups": 8}, (True, False, True)),
+    ("pointwise", ((6, 5), 32, 32, SINGLE), {"groups": 8}, (True, True, False)),
+    ("window_above_image", ((2, 3), 20, 40, (5, 7)), {"padding": (3, 4), "groups": 20}, (True, True, True)),
+    ("wide_image", ((3, 300), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 6, "images": 1}, (True, True, True)),
+    ("many_images", ((5, 4), 8, 16, (3, 3)), {"padding": (1, 1), "groups": 8, "images": 70}, (True, True, True)),
+    ("too_many_values", ((9, 9), 16, 16, (7, 7)), {"padding": (3, 3), "groups": 4}, (True, True, False)),
+    ("depthwise", ((6, 7), 16, 16, (3, 3)), {"padding": (1, 1), "groups": 16}, (False, False, False)),
+    ("replicated", ((6, 7), 16, 32, (3, 3)), {"padding": (2, 1), "groups": 16, "edge": "clamp"}, (False,) * 3),
+]
+IDS = [case[0] for case in CASES]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_tiles() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
+        yield
+
+
+@pytest.mark.parametrize(("arguments", "options", "expected"), [case[1:] for case in CASES], ids=IDS)
+def test_each_case_against_the_references(arguments, options, expected):
+    layer = make(*arguments, **options)
+    with always_by_eights():
+        assert tuple(name == "small_groups" for name in names(layer)) == expected
+        check_against_the_references(layer, runs=3)
+    if mg.default_device().tuning == "cpu":
+        assert tuple(name == "small_groups" for name in names(layer)) == expected
+        check_against_the_references(layer)
+
+
+@pytest.mark.parametrize(("arguments", "options", "expected"), [case[1:] for case in CASES], ids=IDS)
+def test_only_the_clip_rectangle_is_written(arguments, options, expected):
+    check_in_a_part_of_larger_images(make(*arguments, **options), before=0, behind=0)
+
+
+@st.composite
+def layers_of_small_groups(draw: Any) -> Layer:
+    """Up to 4 channels in a group, up to 40 groups, any window."""
+    size = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    kernel = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    dilation = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    padding = tuple(draw(st.integers(max(0, (e - n + 1) // 2), e)) for e, n in zip(extents, size, strict=True))
+    groups, inputs, lanes = draw(st.integers(2, 40)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    return make(
+        size,
+        groups * inputs,
+        groups * lanes,
+        kernel,
+        groups=groups,
+        padding=padding,
+        dilation=dilation,
+        stride=(draw(st.integers(1, 3)), draw(st.integers(1, 3))),
+        images=draw(batch_sizes()),
+    )
+
+
+@given(layers_of_small_groups())
+@settings(max_examples=40)
+def test_random_layers_against_the_references(layer):
+    check_against_the_references(layer)
