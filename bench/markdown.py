@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.families import FAMILIES, OTHERS, family_of, pass_of
 from bench.screen import number
-from bench.summary import summaries
+from bench.summary import geometric_mean, summaries
 
 Report = Mapping[str, Any]
 
@@ -60,6 +61,30 @@ def summary(report: Report) -> str:
         cells += [number(each.error, ".0e"), number(each.torch_error, ".0e")]
         lines.append(cells)
     return "\n".join(_table(header, 2, lines))
+
+
+def by_family(reports: Sequence[Report]) -> str:
+    """A line for each family of ops and each pass, a column for each device and dtype.
+
+    A cell has the geometric mean of PyTorch's time over ours on the ``design`` shapes and behind it the lowest.
+    """
+    ratios: dict[tuple[str, str], dict[str, list[float]]] = {}
+    columns: list[str] = []
+    for report in reports:
+        rows = [row for row in report["rows"] if row["group"] == "design" and row["ratio"] is not None]
+        for row in rows:
+            if row["torch_precision"] != "tf32":
+                column = f"{report['device']}, {row['dtype']}"
+                columns += [] if column in columns else [column]
+                line = ratios.setdefault((family_of(row["op"]), pass_of(row["op"])), {})
+                line.setdefault(column, []).append(row["ratio"])
+    order = [*FAMILIES, OTHERS]
+    lines = []
+    for family, which in sorted(ratios, key=lambda key: (order.index(key[0]), key[1])):
+        found = [ratios[family, which].get(column) for column in columns]
+        cells = ["" if each is None else f"{ratio(geometric_mean(each))} ({min(each):.2f})" for each in found]
+        lines.append([f"{family}, {which}" if which else family, *cells])
+    return "\n".join(_table(["ops", *columns], 1, lines))
 
 
 SLOWEST = 8

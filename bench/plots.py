@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.families import FAMILIES, OTHERS, family_of
 from bench.summary import Row, summaries
 
 FASTER, SLOWER, THEIRS = "#2a7f3f", "#c62828", "#7a7a7a"
@@ -13,32 +14,6 @@ COLORS = (
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#7f7f7f", "#d62728"),
     *("#aec7e8", "#ffbb78", "#98df8a", "#c5b0d5", "#c49c94", "#f7b6d2"),
 )
-FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "batch normalization": ("batch_normalization",),
-    "convolution": ("convolution", "sub_pixel_convolution"),
-    "pooling": ("pooling",),
-    "neurons": ("neuron",),
-    "soft max": ("soft_max", "log_soft_max"),
-    "losses": ("loss", "forward_loss", "yolo_loss"),
-    "optimizers": ("optimizer",),
-    "groups and instances": ("group_normalization", "instance_normalization"),
-    "normalization by neighbours": (
-        "cross_channel_normalization",
-        "spatial_normalization",
-        "local_contrast_normalization",
-    ),
-    "dropout": ("dropout",),
-    "resampling": ("upsampling", "crop_and_resize"),
-    "arithmetic": ("arithmetic",),
-    "reductions": ("reduction", "weighted_reduction", "gram_matrix"),
-    "copies": ("copies", "pad"),
-}
-"""How the ops' names begin."""
-OTHERS = "others"
-
-
-def _family(op: str) -> str:
-    return next((family for family, beginnings in FAMILIES.items() if op.startswith(beginnings)), OTHERS)
 
 
 def write_plots(report: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
@@ -120,7 +95,7 @@ def _roofline(report: Mapping[str, Any]) -> Any:
             axes.plot(reach, np.minimum(reach * copy, peak), color="black", linewidth=1)
             axes.annotate(f"{dtype}: {peak:.3g} TFLOP/s", (reach[-1], peak), ha="right", va="bottom")
     for color, family in zip(COLORS, (*FAMILIES, OTHERS), strict=False):
-        members = [(x, row) for x, row in zip(intensities, rows, strict=True) if _family(row["op"]) == family]
+        members = [(x, row) for x, row in zip(intensities, rows, strict=True) if family_of(row["op"]) == family]
         for dtype, marker in (("float32", "o"), ("float16", "^")):
             points = [(x, row["tflops"]) for x, row in members if row["dtype"] == dtype]
             if points:

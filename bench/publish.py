@@ -1,7 +1,7 @@
 """Makes what is shown of the committed results: ``python -m bench.publish``.
 
-For each ``bench/results/NAME.json`` its plots and ``NAME.md`` with every op and every row, and in the README a picture
-of each with the training steps of ``bench/results/training/NAME.json``.
+For each ``bench/results/NAME.json`` its plots and ``NAME.md`` with every op and every row, and in the README a table of
+all by families of ops, and a picture of each with the training steps of ``bench/results/training/NAME.json``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,15 @@ def reports(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 def readme_section(folder: Path = RESULTS) -> str:
     """What stands between ``BEGIN`` and ``END`` in the README."""
-    parts = []
-    for name, report in reports(folder).items():
+    found = reports(folder)
+    dates = "; ".join(f"{each['device']}: {each['date']}" for each in found.values())
+    parts = [
+        f"PyTorch's time over ours: its geometric mean over the shapes of the pictures below, and the lowest. {dates}.",
+        "",
+        markdown.by_family(list(found.values())),
+        "",
+    ]
+    for name, report in found.items():
         path = f"bench/results/{name}"
         parts += [f"### {report['device']}", "", f"{markdown.conditions(report)} {markdown.score(report)}", ""]
         parts += [f"![{CAPTIONS['ratios']}]({path}-ratios.svg)", ""]

@@ -91,6 +91,26 @@ def test_the_summary_shows_design_rows_only_and_slower_ones_in_red() -> None:
     assert "| **4.00** |" in markdown.summary(_report({"compiled_ratio": 4.0}))
 
 
+def test_families_stand_beside_each_other_for_all_devices() -> None:
+    gpu = _report(
+        {"ratio": 4.0},
+        {"op": "pooling_average", "ratio": 0.5, "dtype": "float16"},
+        {"op": "pooling_max_recorded", "ratio": 0.25},
+        {"op": "pooling_max", "ratio": 9.0, "group": "scan"},
+        {"op": "convolution", "ratio": 9.0, "torch_precision": "tf32"},
+        {"op": "convolution_gradient_weights", "ratio": 3.0},
+        {"op": "loss_gradient_huber", "ratio": None},
+    )
+    cpu = {**_report({"ratio": 2.0}, {"op": "something_new_gradient", "ratio": 1.5}), "device": "A CPU"}
+    assert markdown.by_family([gpu, cpu]).splitlines() == [
+        "| ops | A device, float32 | A device, float16 | A CPU, float32 |",
+        "|---|---:|---:|---:|",
+        "| convolution, gradient for weights | **3.00** (3.00) |  |  |",
+        "| pooling | **1.00** (0.25) | 🔴 0.50 (0.50) | **2.00** (2.00) |",
+        "| others, gradient |  |  | **1.50** (1.50) |",
+    ]
+
+
 def test_the_score_counts_rows_of_the_same_precision() -> None:
     report = _report({}, {"ratio": 0.9}, {"ratio": None}, {"torch_precision": "tf32", "ratio": 0.1})
     assert markdown.score(report) == "Faster than PyTorch: 1 of 2 rows."
