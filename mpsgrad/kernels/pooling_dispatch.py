@@ -77,6 +77,7 @@ _CONSTANTS: dict[str, Any] = {
     "blocks": BLOCKS,
     "column_rows": COLUMN_ROWS,
     "largest_recorded_window": LARGEST_RECORDED_WINDOW,
+    "is_for_large_windows": False,
     "most_in_tile": MOST_IN_TILE,
     "columns_of_taps": COLUMNS_OF_TAPS,
     **CONSTANTS,
@@ -84,9 +85,20 @@ _CONSTANTS: dict[str, Any] = {
 _CPU_CONSTANTS: dict[str, Any] = {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}
 _STRUCTS = (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS)
 
-FAMILIES = tuple(
-    ShaderFamily(name, _STRUCTS, _CONSTANTS, {"cpu": _CPU_CONSTANTS}, ahead_of_time=name == "pooling_max")
-    for name in ("pooling_max", "pooling_average", "pooling_l2_norm")
+LARGE_WINDOWS_FAMILY = ShaderFamily(
+    "pooling_max_of_large_windows",
+    _STRUCTS,
+    {**_CONSTANTS, "is_for_large_windows": True},
+    {"cpu": _CPU_CONSTANTS},
+    template="pooling_max",
+    ahead_of_time=False,
+)
+FAMILIES = (
+    LARGE_WINDOWS_FAMILY,
+    *(
+        ShaderFamily(name, _STRUCTS, _CONSTANTS, {"cpu": _CPU_CONSTANTS}, ahead_of_time=name == "pooling_max")
+        for name in ("pooling_max", "pooling_average", "pooling_l2_norm")
+    ),
 )
 """The names of their functions begin with their own."""
 WINDOWS_FAMILY = ShaderFamily(

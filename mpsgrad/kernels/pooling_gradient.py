@@ -20,6 +20,7 @@ from mpsgrad.kernels.pooling_dispatch import (
     FAMILIES,
     FEWEST_CHANNELS_OF_TILE,
     GRADIENT_PARAMETERS,
+    LARGE_WINDOWS_FAMILY,
     LARGEST_POSITION,
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
@@ -185,7 +186,6 @@ class PoolingGradient(WindowProperties, GradientKernel):
         self,
         command_buffer: CommandBuffer,
         name: str,
-        general_suffix: str,
         metal_type: str,
         buffers: Sequence[Buffer],
         parameters: dict[str, Any],
@@ -193,7 +193,7 @@ class PoolingGradient(WindowProperties, GradientKernel):
         """Adds the kernel function ``name`` for the window if there is one, else the general one."""
         blocks = self._has_blocks(parameters)
         size, stride = self.kernel_width, self.stride_in_pixels_x
-        suffix = f"_{size}x{size}_stride_{stride}" if blocks else general_suffix
+        suffix = f"_{size}x{size}_stride_{stride}" if blocks else ""
         add_dispatch(self.device, command_buffer, name + suffix, metal_type, *buffers, blocks=blocks, **parameters)
 
     def _pass_over_windows(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -241,8 +241,10 @@ class PoolingMaxGradient(PoolingGradient):
         parameters = self._parameters(regions)
         metal_type = source_gradient.channel_format.metal_type
         parameters["replicates"] = self._clamps and self._has_windows_outside(parameters)
+        is_large = self.kernel_width * self.kernel_height > LARGEST_RECORDED_WINDOW
+        name = LARGE_WINDOWS_FAMILY.name if is_large else "pooling_max"
         if self._is_recorded(source_gradient, regions, state):
-            tap_type, taps = "uchar", state.resource(0)
+            taps = state.resource(0)
             first, pixel, row, image, *_ = state._record_layout()
             x, y, z = self.primary_offset
             first += z * image + y * row + x * pixel + self.primary_source_feature_channel_offset
@@ -253,30 +255,27 @@ class PoolingMaxGradient(PoolingGradient):
             )
             return
         else:
-            tap_type = "uchar" if self.kernel_width * self.kernel_height <= LARGEST_RECORDED_WINDOW else "uint"
             *_, width, height, channels, images = parameters["windows"]
             elements = width * height * channels * images
-            taps = command_buffer.scratch(max(1, elements) * (1 if tap_type == "uchar" else 4))
+            taps = command_buffer.scratch(max(1, elements) * (4 if is_large else 1))
             if elements:
                 add_dispatch(
                     self.device,
                     command_buffer,
-                    f"pooling_max_search_{tap_type}",
+                    f"{name}_search",
                     metal_type,
                     source_image.buffer,
                     taps,
                     **self._pass_over_windows(parameters),
                 )
         buffers = (source_gradient.buffer, taps, destination.buffer)
-        if metal_type == "float" and tap_type == "uchar" and self._can_visit_windows(parameters):
+        if metal_type == "float" and not is_large and self._can_visit_windows(parameters):
             if self._add_dispatch_by_columns(command_buffer, buffers, parameters):
                 return
             if parameters["destination"][6] < LEAST_CHANNELS_BY_BLOCKS or not self._has_blocks(parameters):
                 self._add_dispatch_by_windows(command_buffer, buffers, parameters)
                 return
-        self._add_gradient_dispatch(
-            command_buffer, "pooling_max_gradient", f"_{tap_type}", metal_type, buffers, parameters
-        )
+        self._add_gradient_dispatch(command_buffer, f"{name}_gradient", metal_type, buffers, parameters)
 
     def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:
         """Whether each window may be visited once: on CPUs, if all taps inside the source lie in the destination."""
@@ -466,7 +465,7 @@ class PoolingAverageGradient(PoolingGradient):
         metal_type, buffers = source_gradient.channel_format.metal_type, (source_gradient.buffer, destination.buffer)
         if metal_type == "float" and self._add_dispatch_by_sums(command_buffer, buffers, parameters):
             return
-        self._add_gradient_dispatch(command_buffer, "pooling_average_gradient", "", metal_type, buffers, parameters)
+        self._add_gradient_dispatch(command_buffer, "pooling_average_gradient", metal_type, buffers, parameters)
 
     def _add_dispatch_by_sums(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
@@ -537,7 +536,6 @@ class PoolingL2NormGradient(PoolingGradient):
         self._add_gradient_dispatch(
             command_buffer,
             "pooling_l2_norm_gradient",
-            "",
             metal_type,
             (source_image.buffer, ratios, destination.buffer),
             parameters,
