@@ -1,4 +1,4 @@
-"""Depthwise convolutions and their data gradients on CPUs whose registers hold eight floats."""
+"""Depthwise convolutions and their data gradients on CPUs that compute by eights."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.convolution_gather import AXIS, DEPTHWISE_BLOCKS, Axis, Layout, Plan, gather
+from mpsgrad.kernels.convolution_gather import AXIS, Axis, Layout, Plan, gather
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import WHERE_FEWER, Tunables
+from mpsgrad.tunables import Tunables
 
 PIXELS = 4
 ROWS_PER_THREAD = 8
@@ -58,10 +58,7 @@ def plan_gather(
     if not numbers.convolution_by_eights or metal_type != "float" or groups == 1:
         return None
     gathered = gather(is_gradient, source, destination, window, groups, replicates)
-    fills_simdgroups = gathered.lanes % (DEPTHWISE_BLOCKS * LANES) == 0
     if gathered.kernel != "convolution_depthwise":
-        return None
-    if fills_simdgroups and numbers.convolution_by_eights == WHERE_FEWER:
         return None
     x, y = gathered.x, gathered.y
     rows, blocks = y.size * destination[7], ceiling_divide(gathered.lanes, LANES)

@@ -18,7 +18,7 @@ PIXELS = 6
 """Of a tile."""
 VALUES, VALUES_OF_MANY_REGISTERS = 5, 9
 """How many values of windows are multiplied with a gradient at a time, where there are 16 registers and where more."""
-SPREADS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1), (2, 2), (4, 4), (2, 4), (4, 2))
+SPREADS = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (4, 1), (2, 2), (4, 4), (2, 4), (4, 2))
 """Channels of the source and lanes in a group whose eights are shuffled. Others are copied one by one."""
 PATCH_VALUES = 8192
 PART_PIXELS = 256
@@ -119,7 +119,10 @@ def plan_gather(
     metal_type: str,
     numbers: Tunables,
 ) -> convolution_gather.Plan | None:
-    """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
+    """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it.
+
+    Depthwise ones need no copy, because their lanes are the channels of the source.
+    """
     inputs, lanes, outputs = source[6] // groups, destination[6] // groups, destination[6]
     is_small = inputs <= MOST_INPUTS and lanes <= MOST_LANES and inputs * lanes > 1
     if not is_small or not _suits(groups, replicates, metal_type, numbers):
@@ -141,9 +144,8 @@ def plan_gather(
     count = (runs * inputs + packed_blocks) * LANES
     require_packable(count)
     user_inputs, user_outputs = (lanes, inputs) if is_gradient else (inputs, lanes)
-    is_joined = is_gradient and inputs * lanes > 1
     packing = Packing(
-        kernel="pack_joined" if is_joined else "pack_plain",
+        kernel="pack_joined" if is_gradient else "pack_plain",
         threadgroups=runs * ceiling_divide(inputs, PACK_ROWS) + packed_blocks,
         parameters=PACK_PARAMETERS.pack(
             x=(x.taps, x.taps, user_x.dilation, 0, 0, user_x.dilation, 1),
@@ -153,7 +155,7 @@ def plan_gather(
             channels=inputs,
             user_outputs=user_outputs,
             user_inputs=user_inputs,
-            transposed=int(is_joined),
+            transposed=int(is_gradient),
             fold_channels=outputs,
             merged=groups,
             runs=runs,
@@ -204,7 +206,7 @@ def plan_weights(
     channels, outputs = source[6] // groups, gradient[6]
     group_outputs, taps = outputs // groups, window[0] * window[1]
     values, most_outputs = taps * channels, MOST_LANES_OF_ONE if channels == 1 else MOST_LANES
-    is_small = channels <= MOST_INPUTS and group_outputs <= most_outputs and channels * group_outputs > 1
+    is_small = channels <= MOST_INPUTS and group_outputs <= most_outputs
     if not is_small or taps == 1 or values > SUM_ROWS or not _suits(groups, replicates, metal_type, numbers):
         return None
     x, y = window_axes(window)

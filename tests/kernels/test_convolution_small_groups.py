@@ -33,7 +33,7 @@ CASES = [
             f"{inputs}_to_{lanes}",
             ((9, 11), 18 * inputs, 18 * lanes, (3, 3)),
             {"padding": (1, 1), "groups": 18},
-            (lanes <= 4, lanes <= 4, True),
+            (1 < inputs * lanes and lanes <= 4,) * 2 + (True,),
         )
         for inputs, lanes in SPREADS
     ),
@@ -48,7 +48,7 @@ CASES = [
     ("wide_image", ((3, 300), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 6, "images": 1}, (True, True, True)),
     ("many_images", ((5, 4), 8, 16, (3, 3)), {"padding": (1, 1), "groups": 8, "images": 70}, (True, True, True)),
     ("too_many_values", ((9, 9), 16, 16, (7, 7)), {"padding": (3, 3), "groups": 4}, (True, True, False)),
-    ("depthwise", ((6, 7), 16, 16, (3, 3)), {"padding": (1, 1), "groups": 16}, (False, False, False)),
+    ("depthwise_strides", ((9, 8), 20, 20, (5, 4)), {"stride": (2, 3), "groups": 20}, (False, False, True)),
     ("replicated", ((6, 7), 16, 32, (3, 3)), {"padding": (2, 1), "groups": 16, "edge": "clamp"}, (False,) * 3),
 ]
 IDS = [case[0] for case in CASES]
