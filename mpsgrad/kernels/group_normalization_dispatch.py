@@ -80,8 +80,9 @@ FEWEST_TILES, FEW_ROWS_OF_A_THREAD = 4, 8
 COLUMNS_OF_THREAD, ROWS_OF_THREAD, FEWEST_ROWS_OF_THREADS = 64, 64, 256
 """On CPUs: so many are read twice from a core's nearest cache, unless there are few rows. How an image is cut does not
 depend on how many there are."""
-COLUMNS_AT_ONCE = 32
-"""On CPUs: whose coefficients fit 16 registers of eight floats."""
+COLUMNS_AT_ONCE, COLUMNS_PER_SUM = 32, 16
+"""On CPUs: so many are read at once whose sums fit 16 registers of eight floats; where there are more, so many for each
+sum that a lane of a simdgroup has. What is read in the order of memory comes in time."""
 EIGHTS_OF_TABLE = 5
 """On CPUs: what a thread that makes all passes keeps of eight columns."""
 ROWS_OF_TILE, COLUMNS_OF_TILE = 4, 1024
@@ -96,13 +97,15 @@ FAMILY = ShaderFamily(
         **FAMILIES[NeuronType.NONE].constants,
         "per_image": True,
         "columns_of_thread": COLUMNS_OF_THREAD,
-        "columns_at_once": COLUMNS_AT_ONCE,
         "eights_of_table": EIGHTS_OF_TABLE,
         "rows_of_tile": ROWS_OF_TILE,
         "columns_of_tile": COLUMNS_OF_TILE,
     },
     {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64}},
-    measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
+    measured=lambda numbers: {
+        "sums": numbers.normalization_sums_per_lane,
+        "columns_at_once": COLUMNS_PER_SUM * numbers.normalization_sums_per_lane,
+    },
     template="batch_normalization",
     ahead_of_time=False,
 )

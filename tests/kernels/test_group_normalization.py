@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,6 +191,20 @@ def test_images_that_caches_do_not_hold_give_the_same_bits(groups, shape):
     for held, not_held in zip(*found, strict=True):
         np.testing.assert_array_equal(held, not_held)
     check(case)
+
+
+MOVNTPS = re.compile(rb"(\xc5|\xc4.)[\x78\xf8]\x2b", re.DOTALL)
+"""The instruction of x86 that stores four floats past the caches, of registers that AVX2 has too."""
+
+
+def test_results_past_caches_are_written_by_instructions_for_that(opencl_device):
+    """Compilers may take it for the store on the other way: then memory that is overwritten is read first."""
+    import pyopencl as cl
+
+    function = group_normalization_dispatch.FAMILY.function(opencl_device, "normalize_images_in_one", "float")
+    program = function.kernel.get_info(cl.kernel_info.PROGRAM)
+    (binary,) = program.get_info(cl.program_info.BINARIES)
+    assert len(MOVNTPS.findall(binary)) > 20
 
 
 def test_a_mean_far_above_the_deviation_costs_no_accuracy():
