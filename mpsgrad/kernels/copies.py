@@ -14,10 +14,11 @@ from mpsgrad.geometry import MAXIMUM, Offset, Origin, integer
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, IntegerProperty, Kernel, Regions
 from mpsgrad.kernels.pad_dispatch import add_surrounded
-from mpsgrad.kernels.pointwise import Layout, Operand, pieces
+from mpsgrad.kernels.pointwise import Layout, Operand, exceeds_caches, pieces
 from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_elementwise, strided_family, zeros
 from mpsgrad.shader import ParameterStruct
 from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.tunables import tunables
 
 PARAMETERS = ParameterStruct("CopiesParameters", source=STRIDES, destination=STRIDES, extents=EXTENTS)
 FAMILY = strided_family("copies", (PARAMETERS,))
@@ -50,15 +51,17 @@ def add_pieces(
     command_buffer: CommandBuffer, destination: Image, layout: Layout, source: Image, part: Operand
 ) -> None:
     """Copies ``part`` of ``source`` to ``layout`` of ``destination``, and zeros to what lies outside it."""
-    found_pieces = pieces(layout, (part,))
-    if len(found_pieces) > 1 and command_buffer.device.family != "cpu":
+    found_pieces, device = pieces(layout, (part,)), command_buffer.device
+    # Copies write past the caches of CPUs what these do not hold.
+    goes_past_caches = device.family == "cpu" and exceeds_caches(layout, 2, tunables(device.tuning))
+    if len(found_pieces) > 1 and not goes_past_caches:
         add_surrounded(
             command_buffer, source, part.layout, destination, layout, first_pixel=(part.dx, part.dy)
         )
         return
     for piece in found_pieces:
         (found,) = piece.operands
-        read = zeros(command_buffer.device) if found is None else (source.buffer, View.of(found))
+        read = zeros(device) if found is None else (source.buffer, View.of(found))
         _, _, _, _, width, height, channels, images = piece.destination
         target = (destination.buffer, View.of(piece.destination))
         metal_type = destination.channel_format.metal_type

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.testing import FencedImage, batch_sizes, channel_counts, channel_formats, values
+from mpsgrad.tunables import set_tunables, tunables
 
 extents = st.tuples(batch_sizes(), st.integers(1, 6), st.integers(1, 6), channel_counts())
 
@@ -64,6 +65,24 @@ def test_a_slice_into_a_larger_image_keeps_the_rest_and_reads_zeros_outside():
     expected = np.zeros_like(x)
     expected[1, :, 2:4] = before[0, 3:6, 1:3, 4:12]
     np.testing.assert_array_equal(np.asarray(dx), expected)
+
+
+def test_the_gradient_of_a_slice_that_exceeds_the_caches():
+    device = mg.default_device()
+    before = tunables(device.tuning)
+    set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+    try:
+        x = np.zeros((2, 64, 65, 16), np.float32)
+        kernel = mg.Slice()
+        kernel.offset = mg.Offset(2, 1)
+        kernel.clip_rect = mg.Region(mg.Origin(), mg.Size(60, 59, 2))
+        g = np.random.default_rng(3).standard_normal((2, 59, 60, 16), dtype=np.float32)
+        with mg.CommandBuffer() as commands:
+            _, state = kernel.encode(commands, mg.Image.from_array(x), return_state=True)
+            dx = mg.SliceGradient().encode(commands, mg.Image.from_array(g), mg.Image.from_array(x), state)
+    finally:
+        set_tunables(device.tuning, before)
+    np.testing.assert_array_equal(np.asarray(dx), reference.slice_image_gradient(g, x.shape, (1, 2), 0))
 
 
 @given(data=st.data())
