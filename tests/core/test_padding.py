@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from window_kernels import WindowDifference, WindowSum
+from worked_cases import PADDING
 
 import mpsgrad as mg
 from mpsgrad import reference
@@ -29,27 +30,6 @@ REMAINDERS = {
 }
 """For each remainder, the side along x and the side along y."""
 
-TABLE = [
-    # n, stride, k, size, dest, offset with the remainder top left, the same bottom right
-    (5, 1, 3, "same", 5, 0, 0),
-    (5, 2, 3, "same", 3, 0, 0),
-    (6, 2, 3, "same", 3, 0, 1),
-    (5, 1, 2, "same", 5, 0, 1),
-    (6, 2, 2, "same", 3, 1, 1),
-    (7, 3, 2, "same", 3, 0, 1),
-    (4, 3, 1, "same", 2, 0, 0),
-    (5, 1, 3, "valid", 3, 1, 1),
-    (6, 2, 3, "valid", 2, 1, 1),
-    (4, 3, 2, "valid", 1, 1, 2),
-    (6, 4, 3, "valid", 1, 2, 2),
-    (6, 3, 1, "same", 2, 0, 1),
-    (6, 3, 2, "valid", 2, 1, 1),
-    (5, 1, 3, "full", 7, -1, -1),
-    (5, 2, 4, "full", 4, -1, 0),
-    (8, 2, 5, "same", 4, 0, 1),
-]
-
-
 def kernel_along(axis: str, taps: int, stride: int, dilation: int = 1) -> WindowSum:
     return WindowSum(
         **{"kernel_width": 1, "kernel_height": 1}
@@ -66,7 +46,7 @@ def applied(kernel: WindowSum, width: int, height: int) -> tuple[int, int, mg.Of
 
 
 @pytest.mark.parametrize("axis", ["x", "y"])
-@pytest.mark.parametrize(("n", "stride", "k", "size", "dest", "top_left", "bottom_right"), TABLE)
+@pytest.mark.parametrize(("n", "stride", "k", "size", "dest", "top_left", "bottom_right"), PADDING)
 def test_the_table_of_worked_cases(axis, n, stride, k, size, dest, top_left, bottom_right):
     for remainder, expected in (
         (Method.ADD_REMAINDER_TO_TOP_LEFT, top_left),

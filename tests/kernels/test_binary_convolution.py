@@ -1,3 +1,5 @@
+"""Binary convolutions, which are refused with the reason and what to use instead."""
+
 from __future__ import annotations
 
 import pytest

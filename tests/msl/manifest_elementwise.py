@@ -153,11 +153,6 @@ def _fits(t: IntegerType, value: int) -> bool:
     return not t.signed or t.low <= value <= t.high
 
 
-def _fits_24_bits(t: IntegerType, *values: int) -> bool:
-    low, high = (-(1 << 23), (1 << 23) - 1) if t.signed else (0, (1 << 24) - 1)
-    return all(low <= value <= high for value in values)
-
-
 def _24_bits(name: str, generator: np.random.Generator, count: int) -> np.ndarray:
     low = -(1 << 23) if name == "int" else 0
     return (generator.integers(low, low + (1 << 24), count) >> generator.integers(0, 24, count)).astype(DTYPES[name])

@@ -333,9 +333,18 @@ def test_safe_math_silences_the_warnings_about_fast_math() -> None:
 
 
 def test_rules_of_metalcompute_are_silent_without_it() -> None:
-    for rule, broken, _, _ in CASES + WARNINGS:
-        if rule in METALCOMPUTE:
-            assert [f for f in lint(LIBRARY + broken) if f.rule == rule and rule != 41] == []
+    silent = METALCOMPUTE - {41}
+    broken = [(rule, source) for rule, source, _, _ in CASES + WARNINGS if rule in silent]
+    assert {rule for rule, _ in broken} == silent
+    for rule, source in broken:
+        assert rule not in [finding.rule for finding in lint(LIBRARY + source)], source
+
+
+@pytest.mark.parametrize(("metalcompute", "severity"), [(False, "warning"), (True, "error")])
+def test_idle_lanes_are_an_error_to_metalcompute_only(metalcompute: bool, severity: str) -> None:
+    source = f"[[max_total_threads_per_threadgroup(48)]] {HEAD}) {{}}"
+    found = lint(LIBRARY + source, metalcompute=metalcompute)
+    assert [(finding.rule, finding.severity) for finding in found] == [(41, severity)]
 
 
 def test_an_unknown_version_is_refused() -> None:

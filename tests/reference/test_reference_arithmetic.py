@@ -1,3 +1,5 @@
+"""The reference of arithmetic: gradients against central differences, limits, and comparisons by hand."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The reference of batch normalization: channel by channel, central differences, and what leaves no gradient."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The reference of convolutions: the sums written out, adjoints, central differences, and transposed ones."""
+
 from __future__ import annotations
 
 import numpy as np

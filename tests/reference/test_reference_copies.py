@@ -1,3 +1,5 @@
+"""The references of what copies elements: where they go, and gradients against central differences."""
+
 from __future__ import annotations
 
 import numpy as np

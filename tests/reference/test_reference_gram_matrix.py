@@ -1,3 +1,5 @@
+"""The reference of Gram matrices: gradients against central differences, and a case by hand."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The reference of group normalization: group by group, central differences, and single channels."""
+
 from __future__ import annotations
 
 import numpy as np

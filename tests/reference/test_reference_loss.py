@@ -1,3 +1,5 @@
+"""The reference of losses: gradients against central differences, reductions by their definitions, and limits."""
+
 from __future__ import annotations
 
 import numpy as np

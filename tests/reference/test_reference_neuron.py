@@ -1,3 +1,5 @@
+"""The reference of neurons: gradients against central differences, kinks, defaults and large inputs."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The reference of optimizers: first steps written out, and the order of what is done to gradients."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The reference of padding images: NumPy's results, and gradients against central differences."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The reference of padding policies: what sizes and offsets along an axis mean."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The reference of pooling: a search of each window, central differences, and who wins among equals."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,3 +1,5 @@
+"""The reference of reductions: gradients against central differences, ties, and shapes by hand."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The reference of normalization by neighbours: value by value, and central differences."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The reference of softmax: central differences, transposed Jacobians, shifts and large inputs."""
+
 from __future__ import annotations
 
 import numpy as np

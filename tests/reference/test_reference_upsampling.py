@@ -1,3 +1,5 @@
+"""The reference of resampling: gradients against central differences, and crops by hand."""
+
 from __future__ import annotations
 
 from fractions import Fraction

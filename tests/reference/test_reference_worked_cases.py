@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from worked_cases import PADDING, POOLING
 
 from mpsgrad import reference
 
@@ -34,27 +35,6 @@ def line(request):
             }
 
     return Line()
-
-
-PADDING = [
-    # n, stride, window, size method, size, offset with the remainder top/left, bottom/right
-    (5, 1, 3, "same", 5, 0, 0),
-    (5, 2, 3, "same", 3, 0, 0),
-    (6, 2, 3, "same", 3, 0, 1),
-    (5, 1, 2, "same", 5, 0, 1),
-    (6, 2, 2, "same", 3, 1, 1),
-    (7, 3, 2, "same", 3, 0, 1),
-    (4, 3, 1, "same", 2, 0, 0),
-    (5, 1, 3, "valid", 3, 1, 1),
-    (6, 2, 3, "valid", 2, 1, 1),
-    (4, 3, 2, "valid", 1, 1, 2),
-    (6, 4, 3, "valid", 1, 2, 2),
-    (6, 3, 1, "same", 2, 0, 1),
-    (6, 3, 2, "valid", 2, 1, 1),
-    (5, 1, 3, "full", 7, -1, -1),
-    (5, 2, 4, "full", 4, -1, 0),
-    (8, 2, 5, "same", 4, 0, 1),
-]
 
 
 @pytest.mark.parametrize(("n", "stride", "window", "method", "size", "top_left", "bottom_right"), PADDING)
@@ -108,21 +88,6 @@ def test_convolution_in_two_dimensions():
         dw.ravel(), [108, 124, 140, 156, 204, 220, 236, 252, 128, 148, 168, 188, 248, 268, 288, 308]
     )
     np.testing.assert_allclose(reference.convolution_gradient_biases(g), [16, 20])
-
-
-POOLING = [
-    # kind, x, kernel, dilation, stride, offset, edge, zero pad, y, g, dx
-    ("max", [3, 1, 4, 1.5, 5, 9], 2, 1, 2, 1, "zero", 0, [3, 4, 9], [1, 10, 100], [1, 0, 10, 0, 0, 100]),
-    ("max", [-3, -1, -4, -1.5, -5], 3, 1, 2, 0, "zero", 0, [0, -1, 0], [1, 10, 100], [0, 10, 0, 0, 0]),
-    ("max", [-3, -1, -4, -1.5, -5], 3, 1, 2, 0, "clamp", 0, [-1, -1, -1.5], [1, 10, 100], [0, 11, 0, 100, 0]),
-    ("max", [1, 7, 3, 9, 2, 8], 3, 1, 1, 1, "zero", 0, [7, 9, 9, 9], [1, 10, 100, 1000], [0, 1, 0, 1110, 0, 0]),
-    ("max", [5, 1, 2, 8, 3, 4, 9], 2, 3, 2, 2, "clamp", 0, [8, 4], [1, 10], [0, 0, 0, 1, 0, 10, 0]),
-    ("average", [1, 2, 3, 4, 5], 3, 1, 1, 0, "zero", 0, [1, 2, 3, 4, 3], [3, 3, 3, 3, 3], [2, 3, 3, 3, 2]),
-    ("average", [1, 2, 3, 4, 5], 3, 1, 1, 0, "clamp", 0, [1.5, 2, 3, 4, 4.5], [6, 6, 6, 6, 6], [5, 7, 6, 7, 5]),
-    ("average", [1, 2, 3, 4, 5], 3, 1, 1, 0, "clamp", 1, [1, 2, 3, 4, 3], [6, 6, 6, 6, 6], [4, 6, 6, 6, 4]),
-    ("average", [1, 2, 3, 4, 5, 6], 2, 1, 2, 0, "clamp", 0, [1, 2.5, 4.5], [1, 2, 4], [1, 1, 1, 2, 2, 0]),
-    ("l2_norm", [3, 4, 0, 5, 12], 2, 1, 2, 1, "zero", 0, [5, 5], [1, 10], [0.6, 0.8, 0, 10, 0]),
-]
 
 
 @pytest.mark.parametrize(

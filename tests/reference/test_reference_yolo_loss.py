@@ -1,3 +1,5 @@
+"""The reference of the YOLO loss: central differences, overlaps, and who is responsible for an object."""
+
 from __future__ import annotations
 
 import numpy as np
