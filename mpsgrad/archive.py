@@ -5,7 +5,8 @@ The file is in the safetensors format. Its metadata holds ``mpsgrad.archive``, a
 * ``version``: that of this layout;
 * ``class``: the kernel's class name;
 * ``arguments``: the keyword arguments of its constructor;
-* ``properties``: the properties that were set after construction.
+* ``properties``: the properties that were set after construction;
+* ``configured_by_hand``: whether one of those is among them that a state sets for a gradient kernel otherwise.
 
 JSON values that are no plain JSON are objects with one key that starts with ``$``: ``{"$tuple": [...]}``,
 ``{"$array": name}`` for a tensor of the file, and ``{"$object": [class, fields]}`` for enums, data sources, descriptors
@@ -102,6 +103,7 @@ def to_bytes(kernel: BaseKernel) -> bytes:
             for name, value in (*kernel._values.items(), *kernel._archived_properties().items())
             if name != "destination_image_allocator"
         },
+        "configured_by_hand": kernel._configured_by_hand,
     }
     # One entry: safetensors writes several in no fixed order.
     return safetensors.numpy.save(arrays, {_ENTRY: json.dumps(header)})
@@ -135,6 +137,7 @@ def from_bytes(data: bytes, device: Device | None = None) -> Any:
             if name not in _settable(cls) and name not in kernel._archived_properties():
                 raise ArchiveError(f"{cls.__name__} has no property {name!r}")
             setattr(kernel, name, _decode(value, arrays))
+        kernel._configured_by_hand = bool(header.get("configured_by_hand", kernel._configured_by_hand))
     except (ArchiveError, DeviceError, DeviceNotFoundError):
         raise
     except _REFUSALS as error:

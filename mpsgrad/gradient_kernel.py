@@ -274,6 +274,14 @@ class GradientKernel(BinaryKernel):
                 f"{forward.shape_text}"
             )
 
+    def _require_whole_destination(self, regions: Regions, source_image: Image) -> None:
+        """Raises ``GeometryError`` unless as many pixels are written as the forward source has."""
+        if (regions.width, regions.height) != (source_image.width, source_image.height):
+            raise GeometryError(
+                f"{type(self).__name__}: the destination is {regions.width} wide and {regions.height} high but "
+                f"source_image is {source_image.width} x {source_image.height}"
+            )
+
     def _describe_window(self) -> str:
         width, height, stride_x, stride_y, dilation_x, dilation_y = self._window
         if (width, height, stride_x, stride_y) == (1, 1, 1, 1):

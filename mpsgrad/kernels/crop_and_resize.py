@@ -227,11 +227,7 @@ class CropAndResizeBilinearGradient(GradientKernel):
         state: Any,
     ) -> None:
         require_whole_images(self, "primary_offset")
-        if (regions.width, regions.height) != (source_image.width, source_image.height):
-            raise GeometryError(
-                f"{type(self).__name__}: the destination is {regions.width} wide and {regions.height} high but "
-                f"source_image is {source_image.width} x {source_image.height}"
-            )
+        self._require_whole_destination(regions, source_image)
         columns, column_readers = state.crops.axis(0, source_image.width)
         rows, row_readers = state.crops.axis(1, source_image.height)
         _add_dispatch(

@@ -127,6 +127,7 @@ class GramMatrixCalculationGradient(GradientKernel):
         regions: Regions,
         state: Any,
     ) -> None:
+        self._require_whole_destination(regions, source_image)
         gram_matrix_dispatch.add_gradient(
             command_buffer,
             self.alpha,

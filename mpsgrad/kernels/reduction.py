@@ -350,9 +350,11 @@ class ReduceGradient(GradientKernel):
                 start, pixel, row, *rest = regions.sources[1]
                 read = (start + y * row + x * pixel, pixel, row, *rest)
                 name = "pick"
+                # All that was reduced is searched, also where only a part of it is written.
+                searched = (extents[0], extents[1] if keeps_x else width, extents[2] if keeps_y else height, extents[3])
                 used = {
                     "gradient": used["gradient"],
-                    "winner": self._winners(command_buffer, source_image, read, extents, forward),
+                    "winner": self._winners(command_buffer, source_image, read, searched, forward),
                     "position": self._positions(extents, forward.kept),
                     "destination": target,
                 }

@@ -183,6 +183,14 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
         regions: Regions,
         state: Any,
     ) -> None:
+        first = self.secondary_offset
+        behind = first.x + regions.width, first.y + regions.height
+        if min(first.x, first.y) < 0 or behind[0] > source_image.width or behind[1] > source_image.height:
+            raise GeometryError(
+                f"{type(self).__name__}: the destination is {regions.width} wide and {regions.height} high and begins "
+                f"at pixel ({first.x}, {first.y}) of source_image but that is {source_image.width} x "
+                f"{source_image.height}"
+            )
         gradient, dx, dy = self._pointwise_gradient(regions.sources[0], state)
         *_, width, height, channels, images = gradient
         row = width * channels
@@ -207,7 +215,7 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
             (source_image.buffer, *scratch, destination.buffer),
             {"gradient": dense, "source": source, "destination": regions.destination},
             (dx, dy),
-            (self.secondary_offset.x, self.secondary_offset.y),
+            (first.x, first.y),
         )
 
 

@@ -187,13 +187,8 @@ class _ResamplingGradient(GradientKernel):
         regions: Regions,
         state: Any,
     ) -> None:
-        owner = type(self).__name__
         require_whole_images(self, "primary_offset")
-        if (regions.width, regions.height) != (source_image.width, source_image.height):
-            raise GeometryError(
-                f"{owner}: the destination is {regions.width} wide and {regions.height} high but source_image is "
-                f"{source_image.width} x {source_image.height}"
-            )
+        self._require_whole_destination(regions, source_image)
         _add_dispatch(
             command_buffer,
             f"{self._function}_gradient",

@@ -283,6 +283,20 @@ def test_a_restored_kernel_gives_the_same_bits(tmp_path):
     np.testing.assert_array_equal(*map(np.asarray, results))
 
 
+def test_what_a_state_configured_is_not_taken_for_set_by_hand():
+    convolution = mg.Convolution(weights(4, 3, 3, 4))
+    gradient = mg.ConvolutionGradient(convolution.data_source)
+    x, result = (mg.Image.from_array(array(1, 7, 7, 4)) for _ in range(2))
+    for padding in (mg.VALID_ONLY, mg.SAME):
+        restored = archive.from_bytes(archive.to_bytes(gradient))
+        convolution.padding = padding
+        with mg.CommandBuffer() as commands:
+            y, state = convolution.encode(commands, x, return_state=True)
+            wanted = gradient.encode(commands, y, x, state)
+            restored.encode(commands, y, x, state, destination_gradient=result)
+        np.testing.assert_array_equal(np.asarray(result), np.asarray(wanted))
+
+
 def test_the_allocator_is_not_kept():
     kernel = mg.SoftMax()
     kernel.destination_image_allocator = mg.TemporaryImage.default_allocator()

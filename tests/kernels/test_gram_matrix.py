@@ -125,10 +125,15 @@ def _forward(into: Any = None, **properties: Any) -> None:
     kernel.encode(mg.CommandBuffer(), _image(*X), destination_image=destination)
 
 
-def _gradient(g: Any = (1, 1, 4, 4), x: Any = X, forward: Any = mg.GramMatrixCalculation) -> None:
+def _gradient(
+    g: Any = (1, 1, 4, 4), x: Any = X, forward: Any = mg.GramMatrixCalculation, into: Any = None
+) -> None:
     commands = mg.CommandBuffer()
     _, state = forward().encode(commands, _image(*X), return_state=True)
-    mg.GramMatrixCalculationGradient().encode(commands, _image(*g), _image(*x), state)
+    destination = None if into is None else _image(*into)
+    mg.GramMatrixCalculationGradient().encode(
+        commands, _image(*g), _image(*x), state, destination_gradient=destination
+    )
 
 
 BAD_INPUT = {
@@ -143,6 +148,10 @@ BAD_INPUT = {
         lambda: _forward(clip_rect=mg.Region(mg.Origin(), mg.Size(1, 1, 1))), NotImplementedError, "clip_rect is"),
     "a clamped edge": (lambda: _forward(edge_mode=mg.EdgeMode.CLAMP), NotImplementedError, "edge_mode is CLAMP"),
     "a gradient of another size": (lambda: _gradient((1, 1, 4, 5)), mg.GeometryError, "source_gradient is 1x1x4x5 but"),
+    "a narrower gradient": (
+        lambda: _gradient(into=(1, 1, 3, 4)), mg.GeometryError, "the destination is 3 wide and 1 high"),
+    "a wider gradient": (
+        lambda: _gradient(into=(1, 2, 5, 4)), mg.GeometryError, "the destination is 5 wide and 2 high"),
     "another source": (lambda: _gradient(x=(1, 2, 3, 5)), mg.GeometryError, "source_image is 1x2x3x5 but"),
     "another state": (
         lambda: _gradient(forward=mg.SoftMax), mg.StateError, "was made by SoftMax; it has to be made by Gram"),

@@ -139,8 +139,11 @@ def test_clip_rectangles_and_channel_ranges(kind, data):
     np.testing.assert_array_equal(y, before)
 
     g = rng.standard_normal(before.shape).astype(np.float32)
+    corner = mg.Image.from_array(np.zeros((3, data.draw(st.integers(1, 6)), data.draw(st.integers(1, 7)), 16), "f4"))
     with mg.CommandBuffer() as commands:
         dx = mg.ReduceGradient().encode(commands, mg.Image.from_array(g), source, state)
+        mg.ReduceGradient().encode(commands, mg.Image.from_array(g), source, state, destination_gradient=corner)
+    np.testing.assert_array_equal(np.asarray(corner), np.asarray(dx)[:, : corner.height, : corner.width])
     expected = np.zeros(x.shape)
     expected[1:, top : top + height, left : left + width, first : first + channels] = reference.reduction_gradient(
         over, operation, g[where], part

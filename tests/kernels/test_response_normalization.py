@@ -245,11 +245,19 @@ def test_functional_calls(name):
 IMAGE = np.ones((1, 2, 3, 4), np.float32)
 
 
-def encoded(gradient: Any, forward: Any = None, g: np.ndarray = IMAGE, x: np.ndarray = IMAGE) -> None:
+def encoded(
+    gradient: Any, forward: Any = None, g: np.ndarray = IMAGE, x: np.ndarray = IMAGE, into: Any = None
+) -> None:
     kernel = forward or mg.SpatialNormalization(kernel_width=3, kernel_height=3)
     with mg.CommandBuffer() as commands:
         _, state = kernel.encode(commands, mg.Image.from_array(IMAGE), return_state=True)
-        gradient.encode(commands, mg.Image.from_array(g), mg.Image.from_array(x), state)
+        gradient.encode(
+            commands,
+            mg.Image.from_array(g),
+            mg.Image.from_array(x),
+            state,
+            destination_gradient=None if into is None else mg.Image.from_array(np.ones(into, np.float32)),
+        )
 
 
 def spatial(size: int = 3, **properties: float) -> Any:
@@ -299,6 +307,12 @@ BAD_INPUT = {
         lambda: encoded(spatial(), g=IMAGE[:, :1]), mg.GeometryError, "source_gradient is 1x1x3x4 but SpatialNormaliz"),
     "a source of another size": (
         lambda: encoded(spatial(), x=IMAGE[:, :1]), mg.GeometryError, "source_image is 1x1x3x4 but gradient_state was"),
+    "a destination larger than the source": (
+        lambda: encoded(spatial(), into=(1, 3, 3, 4)), mg.GeometryError,
+        "the destination is 3 wide and 3 high and begins at pixel (0, 0) of source_image but that is 3 x 2"),
+    "a destination that begins outside the source": (
+        lambda: encoded(spatial(secondary_offset=mg.Offset(-1)), into=(1, 2, 3, 4)), mg.GeometryError,
+        "begins at pixel (-1, 0) of source_image"),
     "a clamped edge": (
         lambda: with_edge(mg.EdgeMode.CLAMP), NotImplementedError,
         "LocalContrastNormalization: edge_mode is CLAMP; it supports ZERO"),
