@@ -68,6 +68,7 @@ class Backend(ABC):
     """Whether the library's functions on vectors are known only to calls with vectors as arguments."""
     has_wrapping_shifts: bool
     """Whether shift counts are taken modulo the width of what is shifted, as Metal does."""
+    has_increments_of_bools: bool
     has_case_ranges: bool
     has_bit_fields: bool
     regroups_sums: bool

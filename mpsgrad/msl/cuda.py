@@ -142,6 +142,7 @@ class CUDABackend(Backend):
     has_inner_threadgroup_variables = True
     finds_functions_by_arguments = True
     has_wrapping_shifts = False
+    has_increments_of_bools = False
     has_case_ranges = False
     has_bit_fields = True
     regroups_sums = False

@@ -124,6 +124,7 @@ class OpenCLBackend(Backend):
     has_inner_threadgroup_variables = False
     finds_functions_by_arguments = False
     has_wrapping_shifts = True
+    has_increments_of_bools = True
     has_case_ranges = True
     has_bit_fields = False
     regroups_sums = True

@@ -49,6 +49,8 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
                 # Intel's compiler would end the process for an object that is of no class.
                 raise error("'operator' is called by name, but the program declares none", token)
             continue
+        if token.text == "double":
+            raise error("'double' is not supported in Metal", token)
         if _TEXTURES.match(token.text) and following in ("<", "::"):
             raise error(f"'{token.text}' is not supported: {_BUFFERS_ONLY}", token)
         if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from mpsgrad.msl.backend import Backend
+from mpsgrad.msl.bool_increments import increments_a_bool, names_of_bools
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program, declares_variable
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import VectorTypes, are_values, begins_operand, declares_indirectly
@@ -17,6 +18,7 @@ from mpsgrad.msl.library_marks import (
     CONVERT_OPERAND,
     COUNT,
     DECLARED,
+    INCREMENT,
     UNPACK,
     VALUE,
     VECTOR,
@@ -77,6 +79,10 @@ class Rewriter:
                 found.add(id(tokens[index]))
                 index += 1
         return frozenset(found)
+
+    @cached_property
+    def names_of_bools(self) -> frozenset[str]:
+        return names_of_bools(self._program.tokens)
 
     def converted_left(self, token: Token) -> str | None:
         """What stands on the left of the compound assignment ``token`` if its right side is to convert to that."""
@@ -144,6 +150,11 @@ class _Pass:
             behind = self._cast(token, index)
             if behind is not None:
                 return behind
+        if token.text == "++" and not self._backend.has_increments_of_bools:
+            where = increments_a_bool(self._tokens, index, self._rewriter.names_of_bools)
+            if where:
+                self._names.used.add(INCREMENT)
+                return self._as(token, f"->*{INCREMENT}()" if where == "behind" else f"{INCREMENT}()->*", index)
         if token.text in _SHIFTS and not self._backend.has_wrapping_shifts:
             return self._as(token, self._wrapping_shift(index), index)
         if token.text == "[" and self._text(index + 1) == "[":

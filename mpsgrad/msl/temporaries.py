@@ -7,11 +7,12 @@ space, and one that writes to none of its arguments takes the values of constant
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
+from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, split_commas
 
 _SPACES = frozenset(ADDRESS_SPACES)
@@ -22,11 +23,7 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
     tokens = program.tokens
     unnamed = set(_spaces_of_auto(tokens))
     heads = [(None, *head) for head in program.function_heads] + list(program.member_heads)
-    overloaded = {
-        tokens[opening - 1].text
-        for _, _, opening, _ in heads
-        if {token.text for token in tokens[opening : matching(tokens, opening)]} & (_SPACES - {"thread"})
-    }
+    overloaded = _overloaded(tokens, (opening for _, _, opening, _ in heads))
     # Among conversions the one that is not opened would be the better match for any type.
     closed = {
         owner
@@ -60,6 +57,35 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
             if not only_computes or is_deduced:
                 next(token for token in reference if token.text == "&").text = ""
     return frozenset(unnamed)
+
+
+def closed_to_temporaries(program: Program) -> Iterator[tuple[int, str]]:
+    """The names of templates that other address spaces have too and that deduce the type of a ``thread`` object, and
+    where the last of that name in its namespace ends: only another template can take temporary objects for them."""
+    tokens = program.tokens
+    overloaded = _overloaded(tokens, (opening for _, opening, _ in program.function_heads))
+    namespaces = namespaces_of(tokens)
+    ends: dict[tuple[str, tuple[int, ...]], int] = {}
+    found = set()
+    for start, opening, end in program.function_heads:
+        name = tokens[opening - 1]
+        if name.text not in overloaded or name.kind != IDENTIFIER or tokens[opening - 2].text == "operator":
+            continue
+        scope = name.text, tuple(first for first, last, _ in namespaces if first < start < last)
+        ends[scope] = max(end, ends.get(scope, 0))
+        parameters = split_commas(tokens[opening + 1 : matching(tokens, opening)])
+        if any(_is_constant_reference(each) and _names_parameter(tokens[start:opening], each) for each in parameters):
+            found.add(scope)
+    return ((ends[scope], scope[0]) for scope in found)
+
+
+def _overloaded(tokens: Sequence[Token], openings: Iterable[int]) -> set[str]:
+    """The names of functions that take objects in other address spaces than ``thread``."""
+    return {
+        tokens[opening - 1].text
+        for opening in openings
+        if {token.text for token in tokens[opening : matching(tokens, opening)]} & (_SPACES - {"thread"})
+    }
 
 
 def _spaces_of_auto(tokens: Sequence[Token]) -> Iterator[int]:

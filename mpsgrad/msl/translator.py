@@ -22,6 +22,7 @@ from mpsgrad.msl.function_arguments import replace_functions_as_template_argumen
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.instrument import LIBRARY_NAMES as CHECKS_NEED
 from mpsgrad.msl.instrument import functions_with_barriers, instrument, member_template
+from mpsgrad.msl.library_marks import OF_TEMPORARIES
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.overloads import Overloads, Piece
@@ -38,6 +39,7 @@ from mpsgrad.msl.refusals import (
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.strings import move_strings
+from mpsgrad.msl.temporaries import closed_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, OPENING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
@@ -195,6 +197,11 @@ class _Translator:
         """What is to stand in the place of parts of the program; of those that overlap the first counts."""
         rewrite = self._rewriter.rewrite
         pieces: list[Piece] = [(index, index, partial(rewrite, made)) for index, made in self._passed.structs]
+        if not self._backend.has_native_constructors:
+            for end, name in closed_to_temporaries(self._program):
+                self._names.used.add(OF_TEMPORARIES)
+                text = f"{OF_TEMPORARIES}({self._names.spelling(name)})"
+                pieces.append((end, end, partial(list, [self._program.tokens[end - 1].replaced(text, IDENTIFIER)])))
         for kernel in self._program.kernels:
             pieces.append((kernel.start, kernel.body_close + 1, partial(self._entry_points.kernel, kernel)))
         for one in self._program.instantiations:

@@ -211,6 +211,42 @@ def test_an_argument_that_is_written_to_meanwhile_stays_a_reference() -> None:
     assert o[0] == 0
 
 
+def test_templates_take_temporaries_beside_those_of_another_address_space() -> None:
+    source = """
+    namespace n {
+    template <typename T> T square(const thread T& x) { return x * x; }
+    template <typename T> T square(const device T& x) { return x * x; }
+    template <typename T> T square(const constant T& x) { return x * x; }
+    }
+    template <typename T, typename U> T sum(const thread T& x, const thread U& y) { return x + y; }
+    template <typename T, typename U> T sum(const device T& x, const thread U& y) { return x - y; }
+    kernel void k(device float* o, constant int& c) {
+        float x = 3;
+        o[0] = n::square(x) + n::square(o[0]) + n::square(c) + n::square(x + 1) + n::square(5) + n::square(float2(6).x);
+        o[1] = sum(x, x) + sum(x + 1, 2) + sum(o[1], x);
+    }"""
+    o = np.array([2, 50], np.float32)
+    compiled(source).function("k")(1, o, 1)
+    np.testing.assert_array_equal(o, [9 + 4 + 1 + 16 + 25 + 36, 6 + 6 + 47])
+
+
+def test_increments_make_bools_true() -> None:
+    source = """
+    struct S { bool seen; };
+    kernel void k(device int* o) {
+        bool f = false, g = f;
+        S s{false};
+        thread S* p = &s;
+        o[0] = f++ + 2 * g++;
+        o[1] = (f ? 1 : 0) + 2 * (g ? 1 : 0) + s.seen++;
+        o[2] = p->seen + ++f;
+        { int f = 3; f++; ++f; o[3] = f; }
+    }"""
+    o = np.zeros(4, np.int32)
+    compiled(source).function("k")(1, o)
+    np.testing.assert_array_equal(o, [0, 3, 2, 5])
+
+
 def test_unions() -> None:
     x = np.linspace(-3, 3, 16).astype(np.float32)
     bits, quads, deeps = np.zeros(16, np.uint32), np.zeros((16, 4), np.float32), np.zeros((16, 2), np.float32)

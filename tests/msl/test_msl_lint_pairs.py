@@ -46,7 +46,7 @@ PAIRS = [
     (5, "void g(constant uint& n) { n = 3; }", "void g(constant uint& n) { uint m = n; m = 3; }"),
     (5, "void g(constant int* p) { *p = 3; }", "void g(constant int* p, device int* q) { *q = *p; }"),
     (5, "constant float a, b = 2;", "constant float a = 1, b = 2;"),
-    (5, "float h() { return 1; }\nconstant float c = h();", "constexpr float h() { return 1; }\nconstant float c = 1 + 2;"),
+    (5, "float h() { return 1; }\nconstant float c = h();", "constexpr float h() { return 1; }\nfloat d() { return 1; }\nnamespace n { constant float d = 1 + 2, c = d; }"),
     (5, "void g(const device float4* v) { v[0].x = 1; }", "void g(const device float4* v, device float4* w) { w[0].x = v[0].x; }"),
     (5, "void g() { const int n = 1; n = 2; }", "void g() { const int n = 1; int m = n; m = 2; }"),
     (5, "kernel void f(constant float* c, device float* x, " + GRID + ") { c[i] += x[i]; }", "kernel void f(constant float* c, device float* x, constant uint& n, " + GRID + ") { if (i < n) x[i] += c[i]; }"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import chain, pairwise, zip_longest
 
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
@@ -292,8 +292,8 @@ def constants_are_initialised_and_never_written(source: Source) -> Iterator[Foun
                 names = [token for token in part if token.kind == IDENTIFIER]
                 if names and not {"=", "{", "(", "<", ">"} & words:
                     yield names[-1], "variable in constant address space must be initialized"
-            for token in tokens:
-                functions = source.functions_by_name.get(token.text, [])
+            for token, following in pairwise(tokens):
+                functions = source.functions_by_name.get(token.text, []) if following.text == "(" else []
                 if len(functions) == 1 and functions[0].owner is None and not functions[0].is_template:
                     head = source.texts[functions[0].start : functions[0].opening]
                     if "constexpr" not in head and token is not tokens[0]:

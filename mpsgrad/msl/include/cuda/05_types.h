@@ -172,3 +172,11 @@ inline constexpr half operator-(half a) { return half(-(float)a); }
 //@ infinity_mtl
 #define INFINITY_MTL __builtin_bit_cast(float, 0x7f800000)
 #define NAN_MTL __builtin_bit_cast(float, 0x7fc00000)
+
+//@ increment_mtl
+// x ->*increment_mtl() is x++, and increment_mtl()->* x is ++x: a bool becomes true.
+struct increment_mtl {};
+template <typename T> inline constexpr decltype(auto) operator->*(T &x, increment_mtl) { return x++; }
+template <typename T> inline constexpr decltype(auto) operator->*(increment_mtl, T &x) { return ++x; }
+inline constexpr bool operator->*(bool &x, increment_mtl) { bool before = x; x = true; return before; }
+inline constexpr bool &operator->*(increment_mtl, bool &x) { return x = true; }

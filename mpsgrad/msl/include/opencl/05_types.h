@@ -50,6 +50,13 @@ SCALAR_MTL(half)
 SCALAR_MTL(float)
 #define SCALARS_ONLY_MTL(A) typename require_mtl<is_scalar_mtl<A>::value>::type = 0
 
+//@ of_temporaries_mtl : scalar_mtl
+// Calls f, which takes named objects of a thread, with such objects that have the values of temporary ones.
+#define of_temporaries_mtl(f) \
+  template <typename... A> inline constexpr auto f##_of_named_mtl(A... a) { return f(a...); } \
+  template <typename... A, typename require_mtl<!(__is_lvalue_reference(A) && ...)>::type = 0> \
+  inline constexpr auto f(A &&...a) { return f##_of_named_mtl<A...>(a...); }
+
 //@ swizzle_mtl : scalar_mtl lift_mtl
 struct lift_mtl {};
 // v.xz and its like of a vector that is a class: a view of some components, which reads as a vector and can be assigned.
