@@ -13,7 +13,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables
+from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
 Layout = tuple[int, ...]
 
@@ -27,6 +27,8 @@ FEW_IMAGES, LONE_EIGHTS, ROWS_AHEAD = 3, 8, 8
 """Up to so many images, how many eights of channels of one of them a thread takes, and how far ahead it fetches."""
 IMAGES_OF_SIMDGROUPS = 16
 """For more images than few, and up to so many, simdgroups take less time than copies of weights do."""
+FEW_CHANNELS, ROW_PIXELS = 4, 16
+"""With so few channels of the source, what windows of one pixel give is written pixel by pixel, so many of a tile."""
 TILES_PER_SIMDGROUP = 8
 SIMDGROUPS_WANTED = 64
 """So many simdgroups keep every core busy; only above that one goes on to a second tile."""
@@ -118,6 +120,7 @@ EIGHTS_FAMILY = ShaderFamily(
         "gradient_row_channels": GRADIENT_ROW_CHANNELS,
         "lone_eights": LONE_EIGHTS,
         "rows_ahead": ROWS_AHEAD,
+        "row_pixels": ROW_PIXELS,
     },
     dtypes=("float",),
     device_families=("cpu",),
@@ -404,7 +407,7 @@ def gather(
         else:
             merged = max(m for m in range(1, groups + 1) if groups % m == 0 and m * outputs <= lanes)
     packed_groups, channels, fold_channels = groups // merged, inputs * merged, outputs * merged
-    if kernel == "convolution_dense" and groups == 1 and window == (1, 1, 1, 1, 1, 1, 0, 0):
+    if kernel == "convolution_dense" and window == (1, 1, 1, 1, 1, 1, 0, 0):
         row_of_sources, row_of_results = in_one_row(source), in_one_row(destination)
         same_size = source[4:6] == destination[4:6]
         if same_size and row_of_sources is not None and row_of_results is not None:
@@ -525,7 +528,10 @@ def plan(
             family, width, gathered = EIGHTS_FAMILY, eights_width, of_eights
     axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
     kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
-    if width < LANES and kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
+    is_by_rows = kernel == "convolution_point" and groups == 1 and gathered.channels <= FEW_CHANNELS <= gathered.lanes
+    if is_by_rows and numbers.convolution_by_eights != NEVER and metal_type == "float":
+        family, kernel, pixels, blocks_per_group = EIGHTS_FAMILY, f"{kernel}_of_few", ROW_PIXELS, 1
+    elif width < LANES and kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
         kernel, pixels = f"{kernel}_of_few", 1
         blocks_per_group = ceiling_divide(gathered.lanes, 8 * LONE_EIGHTS)
     elif width < LANES and kernel in KERNELS_OF_EIGHTS:
