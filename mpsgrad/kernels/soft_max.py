@@ -38,6 +38,8 @@ FEW_CHANNELS = (2, 3, 4, 8)
 ROW_THREADS = 128
 ROWS_TOGETHER = 8
 """Rows of few channels are taken together by a thread of a CPU: a multiple of so many."""
+MOST_CHANNELS_TOGETHER = 48
+"""Shorter rows are taken by eights of rows by a thread of a CPU."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
 
 PARAMETERS = ParameterStruct(
@@ -67,6 +69,7 @@ def _family(operation: str) -> ShaderFamily:
             "by_eights": False,
             "spread": SPREAD,
             "row_threads": ROW_THREADS,
+            "most_channels_together": MOST_CHANNELS_TOGETHER,
             "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
         },
         {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
