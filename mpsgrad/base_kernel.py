@@ -11,7 +11,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, integer
+from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, ceiling_divide, integer
 from mpsgrad.image import (
     HandedImageAllocator,
     Image,
@@ -27,7 +27,8 @@ from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
 
 FILL_PARAMETERS = ParameterStruct("FillParameters", count="int")
-FILL = ShaderFamily("fill", (FILL_PARAMETERS,), {"threads": 256, "elements": 16})
+FILL_THREADS, ELEMENTS_OF_FILL_THREAD = 256, 16
+FILL = ShaderFamily("fill", (FILL_PARAMETERS,), {"threads": FILL_THREADS, "elements": ELEMENTS_OF_FILL_THREAD})
 
 WINDOW = ParameterStruct(
     "Window",
@@ -513,7 +514,8 @@ def fill_buffer_with_zeros(
     """Writes 0 to the first ``count`` elements of ``metal_type`` in ``buffer``."""
     function = FILL.function(command_buffer.device, "fill_with_zeros", metal_type)
     parameters = command_buffer.device.constant_buffer(FILL_PARAMETERS.pack(count=count))
-    command_buffer.add_dispatch(function, -(-count // (256 * 16)), buffer, parameters)
+    threadgroups = ceiling_divide(count, FILL_THREADS * ELEMENTS_OF_FILL_THREAD)
+    command_buffer.add_dispatch(function, threadgroups, buffer, parameters)
 
 
 def require_reach(kernel: BaseKernel, offset: str, window: tuple[int, ...], width: int, height: int) -> None:

@@ -89,6 +89,17 @@ class ForwardKernel(BaseKernel):
                 )
         return descriptor
 
+    def _require_one_way_of_states(
+        self, destination: Any, state: Any, return_state: bool, *, of_batch: bool = False
+    ) -> None:
+        """Raises ``FormatError`` for a state to be made beside a given destination, or a given one without."""
+        owner = type(self).__name__
+        s, maker = ("s", "result_state_batch()") if of_batch else ("", "result_state()")
+        if destination is not None and return_state:
+            raise FormatError(f"{owner}: return_state with destination_image{s}; pass {maker} as destination_state{s}")
+        if destination is None and state is not None:
+            raise FormatError(f"{owner}: destination_state{s} without destination_image{s}; use return_state=True")
+
     def _encode(
         self,
         command_buffer: CommandBuffer,
@@ -98,7 +109,6 @@ class ForwardKernel(BaseKernel):
         return_state: bool,
         state_is_temporary: bool,
     ) -> Any:
-        owner = type(self).__name__
         options = (destination_state is None, return_state)
         key = self._encode_key(command_buffer, sources, destination_image, destination_state, options)
         remembered = self._recall(key)
@@ -115,12 +125,8 @@ class ForwardKernel(BaseKernel):
         self._require_images(command_buffer, dict(zip(self.source_names, sources, strict=True)), None)
         start = command_buffer._position()
         self._validate(*sources)
+        self._require_one_way_of_states(destination_image, destination_state, return_state)
         if destination_image is not None:
-            if return_state:
-                raise FormatError(
-                    f"{owner}: return_state with a destination_image; make the state with result_state and pass it as "
-                    "destination_state"
-                )
             if destination_state is not None:
                 self._require_instances(destination_image=destination_image)
                 self._require_state(destination_state, *sources, destination_image)
@@ -130,8 +136,6 @@ class ForwardKernel(BaseKernel):
             descriptor = destination_image.descriptor
             self._remember(key, command_buffer, start, images, destination_state, descriptor, regions)
             return None
-        if destination_state is not None:
-            raise FormatError(f"{owner}: destination_state without destination_image; use return_state=True")
         descriptor = self.destination_image_descriptor(sources)
         destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
         state = None
@@ -184,9 +188,8 @@ class ForwardKernel(BaseKernel):
             images |= {f"{name}s[{index}]": image for index, image in enumerate(batch)}
             batches.append(batch)
         self._require_images(command_buffer, images, None)
+        self._require_one_way_of_states(destination_images, destination_states, return_state, of_batch=True)
         if destination_images is not None:
-            if return_state:
-                raise FormatError(f"{owner}: return_state with destination_images; pass destination_states")
             destinations = require_batch(owner, "destination_images", destination_images, len(batches[0]))
             states = None
             if destination_states is not None:
@@ -196,8 +199,6 @@ class ForwardKernel(BaseKernel):
                     self._require_usable(command_buffer, "destination_state", state)
             self._run_batch(command_buffer, batches, destinations, states)
             return None
-        if destination_states is not None:
-            raise FormatError(f"{owner}: destination_states without destination_images; use return_state=True")
         for name, batch in zip(self.source_names, batches, strict=True):
             for index, image in enumerate(batch):
                 if image.shape != batch[0].shape:

@@ -19,6 +19,7 @@ import numpy as np
 from mpsgrad.devices.contract import LARGEST_THREADGROUP, CompileOptions, Extents, require_constants
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import DeviceError
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.msl import KernelSignature
 from mpsgrad.msl.instrument import Instrumentation
 
@@ -137,7 +138,7 @@ class CheckedKernel:
 
         arena = _Arena([region.data for region in regions])
         memory = np.zeros((), _CONTEXT)
-        granules = [np.zeros(-(-region.data.nbytes // checks.granule) + 1, _GRANULE) for region in regions]
+        granules = [np.zeros(ceiling_divide(region.data.nbytes, checks.granule) + 1, _GRANULE) for region in regions]
         local_granules = np.zeros(_LOCAL_BYTES // checks.granule, _GRANULE)
         findings = np.zeros((KINDS, max(len(checks.sites), 1)), FINDING)
         lanes = np.zeros((max(checks.lane_sites, 1), LARGEST_THREADGROUP), np.uint32)
@@ -184,7 +185,7 @@ class CheckedKernel:
             raise DeviceError(f"{signature.name}: the device failed to run the checked kernel: {error}") from error
         unwritten: list[np.ndarray | None] = []
         for granule, region in zip(granules, regions, strict=True):
-            written = granule["initialised"][: -(-region.data.nbytes // checks.granule)]
+            written = granule["initialised"][: ceiling_divide(region.data.nbytes, checks.granule)]
             unwritten.append(np.equal(written, 0) if region.undefined else None)
         contents = tuple(arena.bytes_of(k)[: region.data.nbytes].copy() for k, region in enumerate(regions))
         return Outcome(findings, contents, tuple(unwritten), bool(memory["stopped"] == 2))
@@ -199,7 +200,7 @@ class _Arena:
         position = _GAP
         for size in self._sizes:
             self._offsets.append(position)
-            position += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE + _GAP
+            position += ceiling_divide(size, mmap.PAGESIZE) * mmap.PAGESIZE + _GAP
         self._memory = np.frombuffer(mmap.mmap(-1, position), np.uint8)
         for offset, each in zip(self._offsets, data, strict=True):
             self._memory[offset : offset + each.nbytes] = each
@@ -219,7 +220,7 @@ def _address(array: np.ndarray) -> int:
 
 def _threadgroups(grid: Extents, threadgroup: Extents) -> Iterator[tuple[Extents, Extents, np.ndarray]]:
     """Position, extents and launch description of each threadgroup, in the order of their numbers."""
-    counts = tuple(-(-size // group) for size, group in zip(grid, threadgroup, strict=True))
+    counts = tuple(ceiling_divide(size, group) for size, group in zip(grid, threadgroup, strict=True))
     for z, y, x in itertools.product(*(range(count) for count in reversed(counts))):
         position = (x, y, z)
         extents = tuple(min(t, g - i * t) for i, t, g in zip(position, threadgroup, grid, strict=True))

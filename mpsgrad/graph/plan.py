@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpsgrad.devices import Device
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.graph.fusion import Fusion
 from mpsgrad.graph.memory import Lifetime, MemoryPlan, plan_memory
 from mpsgrad.graph.nodes import FilterNode, ImageNode
@@ -64,7 +65,7 @@ def make_plan(structure: Structure, shapes: Shapes, fusion: Fusion, passes_image
         if image in same_as or _has_an_image_of_its_own(structure, image) or not writes_result(structure, node):
             continue
         planned[image] = len(lifetimes)
-        nbytes = -(-shapes.of[image].nbytes // (alignment or 1)) * (alignment or 1)
+        nbytes = ceiling_divide(shapes.of[image].nbytes, alignment or 1) * (alignment or 1)
         lifetimes.append(Lifetime(structure.names[node], nbytes, step, max(last_read.get(image, step), step)))
     memory = plan_memory(lifetimes, divides_buffers=alignment is not None, largest_buffer=device.largest_buffer)
     steps = []

@@ -196,7 +196,6 @@ class ForwardLoss(_HalfOfALoss, Kernel):
         is returned. Raises ``GeometryError``, ``FormatError`` or ``StateError`` if labels, weights or destination do
         not fit the source.
         """
-        owner = type(self).__name__
         sources = _given(source_image, labels, weights)
         options = (weights is None, destination_state is None, return_state)
         key = self._encode_key(command_buffer, sources, destination_image, destination_state, options)
@@ -213,20 +212,14 @@ class ForwardLoss(_HalfOfALoss, Kernel):
             )
         terms = self._terms(command_buffer, self._loss_descriptor, source_image, labels, weights)
         start = command_buffer._position()
+        self._require_one_way_of_states(destination_image, destination_state, return_state)
         state = destination_state
         if destination_image is None:
-            if destination_state is not None:
-                raise FormatError(f"{owner}: destination_state without destination_image; use return_state=True")
             descriptor = self.destination_image_descriptor([source_image])
             destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
             if return_state:
                 state = self._make_state(source_image, destination, command_buffer if state_is_temporary else None)
         else:
-            if return_state:
-                raise FormatError(
-                    f"{owner}: return_state with a destination_image; make the state with result_state and pass it as "
-                    "destination_state"
-                )
             destination = destination_image
             shape = self._loss_shape(source_image)
             self._require_float_image(command_buffer, "destination_image", destination, shape, source_image)

@@ -11,6 +11,7 @@ from mpsgrad.devices import opencl_checks as checks
 from mpsgrad.devices.contract import Buffer, Extents, Function
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import Image
 from mpsgrad.msl import Argument
 from mpsgrad.msl.instrument import CONSTANT_NAMES, THREADGROUP_NAMES, Instrumentation, Site
@@ -66,7 +67,7 @@ def check_kernel(
     counts = extents(name, "grid", grid)
     shape = threadgroup_extents(name, function, counts, threadgroup, whole=grid_of_threadgroups or rounded_up)
     asked = tuple(c * s for c, s in zip(counts, shape, strict=True)) if grid_of_threadgroups else counts
-    threads = tuple(-(-c // s) * s for c, s in zip(asked, shape, strict=True)) if rounded_up else asked
+    threads = tuple(ceiling_divide(c, s) * s for c, s in zip(asked, shape, strict=True)) if rounded_up else asked
     outcome = compiled.run(threads, shape, regions, numbers, threadgroup_memory)  # type: ignore[arg-type]
     words = _Words(function, arguments, sizes, numbers, compiled.instrumentation, asked, threads, shape)  # type: ignore[arg-type]
     return words.findings(outcome, [number for number in range(len(regions))])
@@ -165,7 +166,7 @@ class _Words:
 
     def _position(self, group: int, thread: int) -> tuple[Extents, Extents]:
         """The positions in the grid of a thread and of its threadgroup, from their numbers."""
-        counts = [-(-size // group_size) for size, group_size in zip(self._threads, self._threadgroup, strict=True)]
+        counts = [ceiling_divide(size, side) for size, side in zip(self._threads, self._threadgroup, strict=True)]
         number = group - 1
         at = (number % counts[0], number // counts[0] % counts[1], number // (counts[0] * counts[1]))
         first = [i * size for i, size in zip(at, self._threadgroup, strict=True)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from mpsgrad.devices.contract import LARGEST_THREADGROUP, THREADGROUP_MEMORY_BYTES, Dispatch, Extents, Function
 from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.geometry import ceiling_divide
 
 LARGEST_GRID = 2**31 - 1
 """Threads along an axis: positions are computed in 32 bits."""
@@ -104,7 +105,7 @@ def dispatch(
         raise GeometryError(
             f"{owner}: grid {grid!r} has {max(threads)} threads along an axis; the device's limit is {LARGEST_GRID}"
         )
-    groups = tuple(-(-count // size) for count, size in zip(threads, shape, strict=True))
+    groups = tuple(ceiling_divide(count, size) for count, size in zip(threads, shape, strict=True))
     if function.pointee_sizes is None and groups[1:] == (1, 1) == shape[1:]:
         # A driver that dispatches whole threadgroups in a row and nothing else.
         size = function.threadgroup_size

@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from mpsgrad.devices import Device
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent
 from mpsgrad.training import digits
 from mpsgrad.training.network import Network, TrainingStep
@@ -48,7 +49,7 @@ def train_digits(
     console.print(f"device: {device.name} ({device.identifier}, {device.driver})")
     count = len(data.train_images)
     console.print(f"{count} pictures to train with, {len(data.test_images)} to test with, seed {seed}")
-    batches = -(-count // batch_size)
+    batches = ceiling_divide(count, batch_size)
     history: list[Epoch] = []
     step: TrainingStep | None = None
     with progress_bar(console) as progress:

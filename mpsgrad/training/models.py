@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.errors import ModelError
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.graph import (
     AdditionNode,
     BatchNormalizationNode,
@@ -44,7 +45,7 @@ def lenet(
         )
         pooling = PoolingMaxNode(NeuronReLUNode(convolution.result_image).result_image, 2)
         image, channels = pooling.result_image, outputs
-        height, width = -(-height // 2), -(-width // 2)
+        height, width = ceiling_divide(height, 2), ceiling_divide(width, 2)
     size = height, width
     for number, outputs in enumerate((120, 84), 1):
         node = FullyConnectedNode(

@@ -255,6 +255,12 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: kernel().encode_batch(
             commands(), [image()] * 2, destination_images=[image(), image()], destination_states=[state_of(image())]),
         Geometry, "destination_states has 1 states but the batch has 2 images"),
+    "states of a batch without destinations": (
+        lambda: kernel().encode_batch(commands(), [image()], destination_states=[state_of(image())]), Format,
+        "destination_states without destination_images; use return_state=True"),
+    "returned states of a batch with destinations": (
+        lambda: kernel().encode_batch(commands(), [image()], destination_images=[image()], return_state=True), Format,
+        r"return_state with destination_images; pass result_state_batch\(\) as destination_states"),
     "images of several sizes": (
         lambda: kernel().encode_batch(commands(), [image(1, 4, 5, 8), image(1, 4, 6, 8)]), Geometry,
         r"source_images\[1\] is 1x4x6x8 but source_images\[0\] is 1x4x5x8"),
@@ -299,7 +305,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "destination_state without destination_image; use return_state=True"),
     "a returned state with a destination": (
         lambda: encode(kernel(), image(), destination_image=image(), return_state=True), Format,
-        "return_state with a destination_image"),
+        "return_state with destination_image; pass result_state"),
     "a temporary state elsewhere": (
         lambda: encode(
             kernel(), image(), destination_image=image(),

@@ -355,7 +355,7 @@ BAD_INPUT = {
         "destination_state is object"),
     "a returned state with a destination": (
         lambda: forward(destination_image=zeros(2, 1, 1, 1), return_state=True), mg.FormatError,
-        "return_state with a destination_image"),
+        "return_state with destination_image; pass result_state"),
     "a gradient of the source's size": (
         lambda: backward(zeros()), mg.GeometryError, "source_gradient is 2x3x4x5 but has to be 2x1x1x1"),
     "a gradient in float16": (
