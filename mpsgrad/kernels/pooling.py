@@ -13,7 +13,6 @@ from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, IntegerProperty, Kernel, Regions
 from mpsgrad.kernels.pooling_dispatch import (
     FAMILIES,
-    FEWEST_CHANNELS_OF_TILE,
     LARGEST_POSITION,
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
@@ -24,6 +23,7 @@ from mpsgrad.kernels.pooling_dispatch import (
     add_dispatch_of_shares,
     dense_layout,
     require_positions,
+    shares_of_channels,
     shares_of_rows,
 )
 from mpsgrad.kernels.walk import works_by_rows
@@ -213,8 +213,10 @@ class PoolingMax(_MaximumPooling):
     NaNs. PyTorch passes them on.
 
     ``record_maxima`` (not in MPS) makes states record which tap won each window, one byte for each result element;
-    the gradient then reads no value of the source image. Raises ``GeometryError`` with it if the window has more than
-    254 taps, and for a window or stride below 1.
+    the gradient then reads no value of the source image, and takes a CPU half of the time or less. Nodes of graphs and
+    layers for training record where a window has no more than 254 taps. A kernel by itself does so on demand only: by
+    MPS's rules its gradient is that of the source image which it is given, also where that is another. Raises
+    ``GeometryError`` with it if the window has more than 254 taps, and for a window or stride below 1.
     """
 
     def __init__(
@@ -332,13 +334,12 @@ class PoolingAverage(Pooling):
         """Adds the kernel of CPUs that adds up pixels along one axis after the other, unless windows are small."""
         taps_x, taps_y, stride_x, *_ = parameters["window"]
         _, pixel, *_, height, channels, images = parameters["destination"]
-        most = max(FEWEST_CHANNELS_OF_TILE, MOST_IN_TILE // (2 * taps_x))
-        shares = -(-channels // most)
+        shares = shares_of_channels(channels, taps_x, 1)
         if (
-            channels > MOST_CHANNELS_BY_TILES
+            shares is None
+            or channels > MOST_CHANNELS_BY_TILES
             or taps_x * taps_y < (LEAST_TAPS_OF_SUMS if stride_x == 1 else LEAST_TAPS_OF_STRIDED_SUMS)
             or (channels < 8 and not pixel == parameters["source"][1] == channels)
-            or MOST_IN_TILE // -(-channels // shares) < taps_x
         ):
             return False
         function = family_of(FAMILIES, "pooling_average").function(self.device, "pooling_average_by_sums", "float")

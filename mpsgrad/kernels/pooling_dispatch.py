@@ -62,7 +62,10 @@ load."""
 
 MOST_IN_TILE = 2048
 """Of each kind, where CPUs go through tiles of columns: the nearest cache holds as many."""
-FEWEST_CHANNELS_OF_TILE = 16
+CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 64, 16
+"""Up to so many channels have tiles of columns, and fewer where windows are wide: the second number at least."""
+CHANNELS_WITHOUT_HALO = 512
+"""Up to so many where tiles share no windows: then pixels are written in long pieces."""
 THREADS_BY_TILES_PER_UNIT = 8
 MOST_CHANNELS_BY_TILES = 63
 """With more channels, reading each pixel of a window is as fast, except for gradients of average pooling."""
@@ -163,6 +166,20 @@ def require_positions(owner: str, window: tuple[int, ...], width: int, height: i
                 f"{owner}: the windows along {axis} begin at pixels {origin} to {last}; they have to lie between "
                 f"{-LARGEST_POSITION} and {LARGEST_POSITION}"
             )
+
+
+def shares_of_channels(channels: int, strides: int, stride: int) -> int | None:
+    """Into how many shares channels are cut, so that tiles have some columns; None if windows are too wide for that.
+
+    ``strides`` of pixels cover a window.
+    """
+    halo = (strides - 1) * stride
+    most = max(
+        FEWEST_CHANNELS_OF_TILE,
+        min(CHANNELS_OF_TILE if halo else CHANNELS_WITHOUT_HALO, MOST_IN_TILE // (2 * halo + 1)),
+    )
+    shares = -(-channels // most)
+    return None if MOST_IN_TILE // -(-channels // shares) <= halo else shares
 
 
 def shares_of_rows(device: Device, shares: int, most: int) -> int:

@@ -18,13 +18,11 @@ from mpsgrad.kernels.pooling_dispatch import (
     COLUMN_ROWS,
     COLUMNS_OF_TAPS,
     FAMILIES,
-    FEWEST_CHANNELS_OF_TILE,
     GRADIENT_PARAMETERS,
     LARGE_WINDOWS_FAMILY,
     LARGEST_POSITION,
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
-    MOST_IN_TILE,
     SEARCH_FAMILY,
     SEARCHED_BLOCKS,
     WINDOWS_FAMILY,
@@ -32,6 +30,7 @@ from mpsgrad.kernels.pooling_dispatch import (
     add_dispatch_of_shares,
     dense_layout,
     require_positions,
+    shares_of_channels,
     shares_of_rows,
 )
 from mpsgrad.kernels.walk import works_by_rows
@@ -44,10 +43,6 @@ LEAST_CHANNELS_BY_BLOCKS = 8
 LEAST_CHANNELS_BY_WINDOWS = 16
 """Where they do, a thread has so many at least: a cache line."""
 THREADS_BY_WINDOWS_PER_UNIT = 4
-CHANNELS_OF_TILE = 64
-"""Up to so many channels have tiles of columns, and less of them where windows are wide."""
-CHANNELS_WITHOUT_HALO = 512
-"""Up to so many where tiles share no windows: then pixels are written in long pieces."""
 MOST_CHANNELS_OF_COLUMNS = 23
 """With more, rows of blocks are faster than these tiles where there are blocks."""
 
@@ -313,7 +308,7 @@ class PoolingMaxGradient(PoolingGradient):
         """Adds the kernel that compares tiles of columns with the winners of windows; False if it does not suit."""
         taps_x, taps_y, stride_x, _, *dilation, _, _ = parameters["window"]
         _, pixel, *_, height, channels, images = parameters["destination"]
-        shares = _shares_of_channels(channels, taps_x, 1)
+        shares = shares_of_channels(channels, taps_x, 1)
         if (
             shares is None
             or taps_x not in COLUMNS_OF_TAPS
@@ -370,20 +365,6 @@ class PoolingMaxGradient(PoolingGradient):
             and source_gradient.shape[1:] == snapshot.destination.shape[1:]
             and state._recorded.writers(state._images(self.primary_offset.z, regions.images)) is not None
         )
-
-
-def _shares_of_channels(channels: int, strides: int, stride: int) -> int | None:
-    """Into how many shares channels are cut, so that tiles have some columns; None if windows are too wide for that.
-
-    ``strides`` of pixels cover a window.
-    """
-    halo = (strides - 1) * stride
-    most = max(
-        FEWEST_CHANNELS_OF_TILE,
-        min(CHANNELS_OF_TILE if halo else CHANNELS_WITHOUT_HALO, MOST_IN_TILE // (2 * halo + 1)),
-    )
-    shares = -(-channels // most)
-    return None if MOST_IN_TILE // -(-channels // shares) <= halo else shares
 
 
 def _covers_source(parameters: dict[str, Any]) -> bool:
@@ -479,7 +460,7 @@ class PoolingAverageGradient(PoolingGradient):
         taps_x, taps_y, stride_x, stride_y, *rest = parameters["window"]
         # A stride does not matter where there is one window only.
         stride_x, stride_y = taps_x if windows_x == 1 else stride_x, taps_y if windows_y == 1 else stride_y
-        shares = _shares_of_channels(channels, -(-taps_x // stride_x), stride_x)
+        shares = shares_of_channels(channels, -(-taps_x // stride_x), stride_x)
         if (
             shares is None
             or not works_by_rows(self.device)
