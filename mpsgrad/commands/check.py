@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mpsgrad.commands import checked_run
@@ -63,6 +64,28 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     return parser
 
 
+@dataclass(frozen=True)
+class _MetalFile:
+    """A source to check, with what its directives refer to. ``resolve`` finds the files that it includes."""
+
+    name: str
+    source: str
+    resolve: Callable[[str, bool], tuple[str, str] | None]
+    definitions: dict[str, str]
+
+    @classmethod
+    def read(cls, file: str, folders: Sequence[str], definitions: dict[str, str]) -> _MetalFile:
+        """Raises ``OSError`` or ``UnicodeDecodeError`` if ``file`` cannot be read."""
+        if file == STANDARD_INPUT:
+            return cls("<stdin>", _read(file), _resolver(Path(), folders), definitions)
+        return cls(file, _read(file), _resolver(Path(file).parent, folders), definitions)
+
+    def complete(self) -> str:
+        """The source with its macros and all that it includes, for a compiler that has no files."""
+        macros = "".join(f"#define {macro} {value}\n" for macro, value in self.definitions.items())
+        return f'{macros}#line 1 "{self.name}"\n{_inlined(self.source, self.name, self.resolve, set(), 0)}'
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints the findings and gives the exit status."""
     if arguments.explain is not None:
@@ -70,52 +93,26 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.files:
         print("mpsgrad check: no FILE given; - reads standard input", file=sys.stderr)
         return 2
-    wrong = checked_run.usage_error(arguments) if arguments.run_kernel else None
-    if wrong is not None:
-        print(f"mpsgrad check: {wrong}", file=sys.stderr)
-        return 2
-    definitions = {}
-    for macro in arguments.macros:
-        name, equals, value = macro.partition("=")
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            print(f"mpsgrad check: -D {macro}: '{name}' cannot name a macro", file=sys.stderr)
-            return 2
-        definitions[name] = value if equals else "1"
     unreadable = False
     findings: list[tuple[Finding | KernelFinding, str]] = []
-    for file in arguments.files[:1] if arguments.run_kernel else arguments.files:
-        name = "<stdin>" if file == STANDARD_INPUT else file
-        try:
-            source = _read(file)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text: {error.reason}"
-            print(f"mpsgrad check: {name}: {reason}", file=sys.stderr)
-            unreadable = True
-            continue
-        resolve = _resolver(Path(file).parent if file != STANDARD_INPUT else Path(), arguments.folders)
-        found: list[Finding | KernelFinding] = []
-        found += lint(
-            source,
-            filename=name,
-            language_version=arguments.language_version,
-            metalcompute=arguments.metalcompute,
-            resolve=resolve,
-            definitions=definitions,
-        )
-        if arguments.compile and not any(finding.severity == "error" for finding in found):
+    try:
+        if arguments.run_kernel:
+            checked_run.require_usage(arguments)
+        definitions = _definitions(arguments.macros)
+        for name in arguments.files[:1] if arguments.run_kernel else arguments.files:
             try:
-                found += _compile(source, name, resolve, definitions)
-            except _NoCompilerError as error:
-                print(f"mpsgrad check: --compile: {error}", file=sys.stderr)
-                return 2
-        if arguments.run_kernel and not any(finding.severity == "error" for finding in found):
-            try:
-                found += _run(arguments, _complete(source, name, resolve, definitions))
-            except checked_run.UsageError as error:
-                print(f"mpsgrad check: {error}", file=sys.stderr)
-                return 2
-        texts = {name: source.splitlines()}
-        findings += [(finding, _line(texts, finding)) for finding in found]
+                file = _MetalFile.read(name, arguments.folders, definitions)
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text: {error.reason}"
+                shown = "<stdin>" if name == STANDARD_INPUT else name
+                print(f"mpsgrad check: {shown}: {reason}", file=sys.stderr)
+                unreadable = True
+                continue
+            texts = {file.name: file.source.splitlines()}
+            findings += [(finding, _line(texts, finding)) for finding in _findings(arguments, file)]
+    except checked_run.UsageError as error:
+        print(f"mpsgrad check: {error}", file=sys.stderr)
+        return 2
     if arguments.json:
         print(json.dumps([_as_object(finding) for finding, _ in findings], indent=2))
     else:
@@ -125,6 +122,35 @@ def run(arguments: argparse.Namespace) -> int:
     if unreadable:
         return 2
     return int(any(finding.severity == "error" for finding, _ in findings))
+
+
+def _definitions(macros: Sequence[str]) -> dict[str, str]:
+    """What ``-D`` gave for each macro; raises ``UsageError`` for a name that is none."""
+    definitions = {}
+    for macro in macros:
+        name, equals, value = macro.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise checked_run.UsageError(f"-D {macro}: '{name}' cannot name a macro")
+        definitions[name] = value if equals else "1"
+    return definitions
+
+
+def _findings(arguments: argparse.Namespace, file: _MetalFile) -> list[Finding | KernelFinding]:
+    """What the lint finds, and without errors what the compiler says and then what a run shows, as far as wanted."""
+    found: list[Finding | KernelFinding] = []
+    found += lint(
+        file.source,
+        filename=file.name,
+        language_version=arguments.language_version,
+        metalcompute=arguments.metalcompute,
+        resolve=file.resolve,
+        definitions=file.definitions,
+    )
+    if arguments.compile and not any(finding.severity == "error" for finding in found):
+        found += _compile(file)
+    if arguments.run_kernel and not any(finding.severity == "error" for finding in found):
+        found += _run(arguments, file)
+    return found
 
 
 def _read(file: str) -> str:
@@ -226,30 +252,22 @@ def _explain(name: str) -> int:
     return 0
 
 
-class _NoCompilerError(Exception):
-    """There is no device to compile for; the text says what to install."""
-
-
-def _compile(
-    source: str,
-    name: str,
-    resolve: Callable[[str, bool], tuple[str, str] | None],
-    definitions: dict[str, str],
-) -> list[Finding]:
-    """The errors of the OpenCL compiler, at the places of the Metal source."""
+def _compile(file: _MetalFile) -> list[Finding]:
+    """The errors of the OpenCL compiler, at the places of the Metal source; raises ``UsageError`` without one."""
     from mpsgrad.devices import opencl
     from mpsgrad.msl import parse_compiler_log, translate
 
     devices = opencl.devices()
     if not devices:
-        raise _NoCompilerError(opencl.unavailable_reason() or "no OpenCL device was found")
-    complete = _complete(source, name, resolve, definitions)
+        reason = opencl.unavailable_reason() or "no OpenCL device was found"
+        raise checked_run.UsageError(f"--compile: {reason}")
+    complete = file.complete()
     try:
-        devices[0].compile(complete, name=name)
+        devices[0].compile(complete, name=file.name)
     except ShaderError as error:
         entries = []
         if error.__cause__ is not None:
-            translation = translate(complete, "opencl", filename=name)
+            translation = translate(complete, "opencl", filename=file.name)
             entries = parse_compiler_log(str(error.__cause__), "opencl", translation)
         errors = [Finding(e.file, e.line, e.column, "error", e.message) for e in entries if e.severity == "error"]
         return list(dict.fromkeys(errors)) or [_refused(error)]
@@ -261,23 +279,12 @@ def _refused(error: ShaderError) -> Finding:
     return Finding(error.file, error.line or 1, error.column, severity, error.message)  # type: ignore[arg-type]
 
 
-def _run(arguments: argparse.Namespace, source: str) -> Sequence[Finding | KernelFinding]:
+def _run(arguments: argparse.Namespace, file: _MetalFile) -> Sequence[Finding | KernelFinding]:
     """What the kernel does wrong, or why the source does not compile."""
     try:
-        return checked_run.run_kernel(arguments, source)
+        return checked_run.run_kernel(arguments, file.complete())
     except ShaderError as error:
         return [_refused(error)]
-
-
-def _complete(
-    source: str,
-    name: str,
-    resolve: Callable[[str, bool], tuple[str, str] | None],
-    definitions: dict[str, str],
-) -> str:
-    """``source`` with its macros and all that it includes, for a compiler that has no files."""
-    macros = "".join(f"#define {macro} {value}\n" for macro, value in definitions.items())
-    return f'{macros}#line 1 "{name}"\n{_inlined(source, name, resolve, set(), 0)}'
 
 
 def _inlined(

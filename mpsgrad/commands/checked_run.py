@@ -19,15 +19,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_launch_options(group, ARGUMENT_HELP, needs_grid=False)
 
 
-def usage_error(arguments: argparse.Namespace) -> str | None:
-    """What is wrong with the command line, if anything."""
-    if len(arguments.files) != 2:
-        return f"--run takes FILE and KERNEL, but {len(arguments.files)} were given"
-    return "--run needs --grid" if arguments.grid is None else None
-
-
 class UsageError(Exception):
-    """The command line means nothing for this kernel."""
+    """The command line asks for what cannot be done; the message says what and why."""
+
+
+def require_usage(arguments: argparse.Namespace) -> None:
+    """Raises ``UsageError`` unless ``arguments`` name a file, a kernel and a grid."""
+    if len(arguments.files) != 2:
+        raise UsageError(f"--run takes FILE and KERNEL, but {len(arguments.files)} were given")
+    if arguments.grid is None:
+        raise UsageError("--run needs --grid")
 
 
 def run_kernel(arguments: argparse.Namespace, source: str) -> list[KernelFinding]:
