@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as once
 from typing import Any
@@ -33,8 +33,11 @@ NOWHERE = 0xFFFFFFFF
 MOST_STEPS = 10_000_000
 
 _GAP = 1 << 20
+"""Bytes between regions: an access that leaves one is not in the next."""
 _FENCE = 256
+"""Bytes behind threadgroup memory that is an argument."""
 _LOCAL_BYTES = 1 << 20
+"""Bytes of threadgroup memory that have a shadow."""
 _DEVICE_SPACE = 1
 _MOST_BARRIERS = 4096
 _SPARE_BYTES = 256
@@ -136,31 +139,12 @@ class CheckedKernel:
         device = self._device
         context, queue = device._context, device.queue
 
-        arena = _Arena([region.data for region in regions])
-        memory = np.zeros((), _CONTEXT)
-        granules = [np.zeros(ceiling_divide(region.data.nbytes, checks.granule) + 1, _GRANULE) for region in regions]
-        local_granules = np.zeros(_LOCAL_BYTES // checks.granule, _GRANULE)
-        findings = np.zeros((KINDS, max(len(checks.sites), 1)), FINDING)
-        lanes = np.zeros((max(checks.lane_sites, 1), LARGEST_THREADGROUP), np.uint32)
-        memory["low"], memory["high"] = arena.low, arena.high
-        memory["granule"], memory["local_granules"] = checks.granule, len(local_granules)
-        memory["local_shadow"], memory["findings"], memory["lanes"] = map(_address, (local_granules, findings, lanes))
-        memory["sites"], memory["lane_sites"] = findings.shape[1], checks.lane_sites
-        memory["most_steps"], memory["device_regions"] = MOST_STEPS, len(regions)
         shared_arguments = [each.name for each in signature.arguments if each.address_space == "threadgroup"]
-        lengths = dict(zip(shared_arguments, threadgroup_memory, strict=True))
-        for number, name in enumerate(checks.threadgroup_arguments[:_MOST_LENGTHS]):
-            memory["argument_bytes"][number] = lengths.get(name, 0)
-        for position, region in enumerate(regions):
-            start = arena.address(position)
-            memory["region"][position] = (
-                start, start + region.data.nbytes, _address(granules[position]), position, _DEVICE_SPACE,
-                region.undefined, 0,
-            )  # fmt: skip
+        memory = _CheckMemory(checks, regions, dict(zip(shared_arguments, threadgroup_memory, strict=True)))
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         try:
-            shared = cl.Buffer(context, flags, hostbuf=memory)
-            buffers = [cl.Buffer(context, flags, hostbuf=arena.bytes_of(position)) for position in range(len(regions))]
+            shared = cl.Buffer(context, flags, hostbuf=memory.context)
+            buffers = [cl.Buffer(context, flags, hostbuf=memory.arena.bytes_of(k)) for k in range(len(regions))]
             begin = cl.Kernel(program, "begin_checks_mtl")
             begin.set_args(shared)
             cl.enqueue_nd_range_kernel(queue, begin, (1,), (1,))
@@ -177,18 +161,63 @@ class CheckedKernel:
                 cl.enqueue_nd_range_kernel(queue, kernel, local, local, offset)
                 if number % 256 == 0:
                     queue.finish()
-                    if memory["stopped"] == 2:
+                    if memory.has_stopped:
                         break
             next_group.set_args(np.uint32(0), np.uint32(0))
             cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,)).wait()
         except cl.Error as error:
             raise DeviceError(f"{signature.name}: the device failed to run the checked kernel: {error}") from error
+        return memory.outcome()
+
+
+class _CheckMemory:
+    """What the checks of one run read and write: copies of the regions, shadows of all memory, and the findings.
+
+    ``lengths`` are the bytes of the threadgroup memory that is an argument, by its name.
+    """
+
+    def __init__(self, checks: Instrumentation, regions: Sequence[Region], lengths: Mapping[str, int]) -> None:
+        self._regions = regions
+        self._granule = checks.granule
+        self.arena = _Arena([region.data for region in regions])
+        self._granules = [np.zeros(self._granules_of(region) + 1, _GRANULE) for region in regions]
+        self._local_granules = np.zeros(_LOCAL_BYTES // checks.granule, _GRANULE)
+        self._findings = np.zeros((KINDS, max(len(checks.sites), 1)), FINDING)
+        self._lanes = np.zeros((max(checks.lane_sites, 1), LARGEST_THREADGROUP), np.uint32)
+        self.context = context = np.zeros((), _CONTEXT)
+        context["low"], context["high"] = self.arena.low, self.arena.high
+        context["granule"], context["local_granules"] = checks.granule, len(self._local_granules)
+        context["local_shadow"] = _address(self._local_granules)
+        context["findings"], context["lanes"] = _address(self._findings), _address(self._lanes)
+        context["sites"], context["lane_sites"] = self._findings.shape[1], checks.lane_sites
+        context["most_steps"], context["device_regions"] = MOST_STEPS, len(regions)
+        for number, name in enumerate(checks.threadgroup_arguments[:_MOST_LENGTHS]):
+            context["argument_bytes"][number] = lengths.get(name, 0)
+        for position, region in enumerate(regions):
+            start = self.arena.address(position)
+            context["region"][position] = (
+                start, start + region.data.nbytes, _address(self._granules[position]), position, _DEVICE_SPACE,
+                region.undefined, 0,
+            )  # fmt: skip
+
+    def _granules_of(self, region: Region) -> int:
+        return ceiling_divide(region.data.nbytes, self._granule)
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether a loop did not end, so that the threads were made to."""
+        return bool(self.context["stopped"] == 2)
+
+    def outcome(self) -> Outcome:
+        """What the run found, with copies of the regions."""
         unwritten: list[np.ndarray | None] = []
-        for granule, region in zip(granules, regions, strict=True):
-            written = granule["initialised"][: ceiling_divide(region.data.nbytes, checks.granule)]
+        for granules, region in zip(self._granules, self._regions, strict=True):
+            written = granules["initialised"][: self._granules_of(region)]
             unwritten.append(np.equal(written, 0) if region.undefined else None)
-        contents = tuple(arena.bytes_of(k)[: region.data.nbytes].copy() for k, region in enumerate(regions))
-        return Outcome(findings, contents, tuple(unwritten), bool(memory["stopped"] == 2))
+        contents = tuple(
+            self.arena.bytes_of(position)[: region.data.nbytes].copy() for position, region in enumerate(self._regions)
+        )
+        return Outcome(self._findings, contents, tuple(unwritten), self.has_stopped)
 
 
 class _Arena:
