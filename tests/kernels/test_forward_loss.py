@@ -148,6 +148,12 @@ def test_images_of_many_shares_and_views_of_channels(kind):
         assert_within(np.asarray(gradient), exact, bound(np.float32, 12, of_source, exact))
 
 
+def test_squares_without_weights():
+    """They have a loop of their own on CPUs."""
+    options = {"weight": 0.5, "label_smoothing": 0.0, "number_of_classes": 5, "epsilon": 0.125, "delta": 0.5}
+    check(("mean_squared_error", np.float32, (2, 3, 3, 5), "mean", False, options | {"weights": None}), 8)
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestAsOnAGPU:
     @pytest.mark.parametrize("kind", ["huber", "softmax_cross_entropy"])
