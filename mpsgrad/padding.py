@@ -42,6 +42,9 @@ class PaddingMethod(enum.IntFlag):
 
 _REMAINDER_RIGHT = 1 << 2
 _REMAINDER_BOTTOM = 2 << 2
+_ALIGNMENTS = (PaddingMethod.ALIGN_CENTERED, PaddingMethod.ALIGN_TOP_LEFT, PaddingMethod.ALIGN_BOTTOM_RIGHT)
+_STYLES = {PaddingMethod.SIZE_VALID_ONLY: -1, PaddingMethod.SIZE_SAME: 0, PaddingMethod.SIZE_FULL: 1}
+"""How many times a window without its first pixel a result is larger than its source, at a stride of 1."""
 
 
 @runtime_checkable
@@ -76,12 +79,11 @@ class DefaultPadding:
     def __init__(self, method: PaddingMethod | int, *, label: str | None = None) -> None:
         self._method = PaddingMethod(integer(type(self).__name__, "method", method, 0))
         self.label = label
-        for mask, name in ((PaddingMethod.ALIGN_MASK, "alignment"), (PaddingMethod.SIZE_MASK, "size")):
-            allowed = {
-                "alignment": (0, PaddingMethod.ALIGN_TOP_LEFT, PaddingMethod.ALIGN_BOTTOM_RIGHT),
-                "size": (0, PaddingMethod.SIZE_SAME, PaddingMethod.SIZE_FULL),
-            }[name]
-            if self._method & mask not in allowed:
+        for name, mask, known in (
+            ("alignment", PaddingMethod.ALIGN_MASK, _ALIGNMENTS),
+            ("size", PaddingMethod.SIZE_MASK, _STYLES),
+        ):
+            if self._method & mask not in known:
                 raise FormatError(f"DefaultPadding: method {int(method):#x} has an unknown {name}")
 
     @property
@@ -188,8 +190,7 @@ def forward_size_and_offset(
 
     ``window`` is the dilated extent; ``axis`` is ``"x"`` or ``"y"``. Raises ``GeometryError`` if nothing is left.
     """
-    size_bits = method & PaddingMethod.SIZE_MASK
-    style = {PaddingMethod.SIZE_VALID_ONLY: -1, PaddingMethod.SIZE_SAME: 0}.get(size_bits, 1)
+    style = _STYLES.get(method & PaddingMethod.SIZE_MASK, 1)
     total = source_size + style * (window - 1) + stride - 1
     size = int(total / stride)
     if size <= 0:
@@ -219,8 +220,7 @@ def transposed_size_and_offset(
     The source has ``(source_size - 1) * stride + 1`` pixels then; the rule is that of ``DefaultPadding``, or, with
     ``pixels``, that of PyTorch for so much padding. Raises ``GeometryError`` if nothing is left.
     """
-    size_bits = method & PaddingMethod.SIZE_MASK
-    style = {PaddingMethod.SIZE_VALID_ONLY: -1, PaddingMethod.SIZE_SAME: 0}.get(size_bits, 1)
+    style = _STYLES.get(method & PaddingMethod.SIZE_MASK, 1)
     between = (source_size - 1) * stride + 1
     size = between + style * (window - 1) if pixels is None else between + window - 1 - 2 * pixels
     if size <= 0:
