@@ -140,7 +140,10 @@ def parse_value(text: str) -> Any:
             raise argparse.ArgumentTypeError(f"{text!r} has to be like {kind}:float:1024 or {kind}:half:64x32")
         return np.zeros(tuple(map(int, shape.split("x"))), _dtype(type_name, text))
     if text.endswith(".npy"):
-        return np.ascontiguousarray(np.load(text, allow_pickle=False))
+        try:
+            return np.ascontiguousarray(np.load(text, allow_pickle=False))
+        except (EOFError, ValueError) as error:
+            raise ValueError(f"{text!r} is no .npy file of numbers, or is damaged") from error
     if separator:
         numbers = [_number(each, text) for each in rest.split(",")]
         dtype = _dtype(kind, text)

@@ -217,6 +217,9 @@ class CropAndResizeBilinearGradient(GradientKernel):
         channels = self._channels_of(source_image, "secondary")
         return channels, len(state.crops.regions) * state.channels_per_region, channels
 
+    def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
+        self._require_gradient_size(source_gradient, state)
+
     def _dispatch(
         self,
         command_buffer: CommandBuffer,

@@ -228,7 +228,10 @@ def compile(
     directory = None
     if isinstance(source_or_path, Path) or not re.search(r"[\n{};]", source_or_path):
         path = Path(source_or_path)
-        source, name, directory = path.read_text(encoding="utf-8"), str(path), path.parent
+        try:
+            source, name, directory = path.read_text(encoding="utf-8"), str(path), path.parent
+        except UnicodeDecodeError as error:
+            raise FormatError(f"compile: {path} is not UTF-8 text: {error.reason}") from error
     else:
         source, name = source_or_path, SOURCE_NAME
     options = CompileOptions(fast_math, language_version, dict(function_constants or {}), directory)

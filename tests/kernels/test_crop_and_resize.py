@@ -179,6 +179,8 @@ BAD_INPUT = {
         f"{NAME}: the destination has 6 feature channels but 12 are written from channel 0 on"),
     "a gradient of another size": (
         lambda: _gradient((2, 3, 3, 6)), mg.GeometryError, f"{NAME}Gradient: source_gradient is 2x3x3x6 but"),
+    "a gradient of another size for a kernel that is configured by hand": (
+        lambda: _gradient((2, 1, 2, 6), kernel_offset_x=1), mg.GeometryError, f"{NAME}Gradient: source_gradient is 2x"),
     "a part of the gradient": (
         lambda: _gradient((2, 3, 2, 6), primary_offset=mg.Offset(1, 0)), NotImplementedError,
         f"{NAME}Gradient: clip_rect is"),

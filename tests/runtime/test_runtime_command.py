@@ -34,6 +34,7 @@ kernel void first(device float* y, constant float4& v, threadgroup float* t [[th
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "k.metal").write_text(SOURCE)
+    (tmp_path / "text.npy").write_text("1 2 3")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -83,6 +84,7 @@ def test_typed_values_and_threadgroup_memory(folder: Path, capsys: pytest.Captur
     [
         (("missing", "--grid", "1"), 2, "no kernel function 'missing'; there are constants, first, places, saxpy"),
         (("saxpy", "--grid", "1", "--arg", "nothing.npy"), 1, "No such file or directory: 'nothing.npy'"),
+        (("saxpy", "--grid", "1", "--arg", "text.npy"), 1, "'text.npy' is no .npy file of numbers"),
         (("saxpy", "--grid", "1", "--arg", "1"), 1, "saxpy: takes 3 arguments"),
         (("saxpy", "--grid", "0", "--arg", "1", "--arg", "float:1", "--arg", "float:1"), 1, "grid is (0,)"),
         (("saxpy", "--grid", "1", "--arg", "one"), 2, "'one' is no argument; it has to be a .npy file"),

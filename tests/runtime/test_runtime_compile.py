@@ -61,6 +61,12 @@ def test_broken_kernels_point_at_their_source(tmp_path: Path) -> None:
     assert error.source_line == "    x[0] = unknown(1);"
 
 
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "bytes.metal").write_bytes(b"\xff\xfe")
+    with pytest.raises(mg.FormatError, match=r"bytes\.metal is not UTF-8 text"):
+        mg.compile(tmp_path / "bytes.metal")
+
+
 def test_names_that_do_not_exist() -> None:
     with pytest.raises(KeyError, match="no kernel function 'thrice'; there are fill_half, twice"):
         mg.compile(TWICE).function("thrice")
