@@ -10,7 +10,7 @@ from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
 from mpsgrad.kernels.convolution_gather import AXIS, Axis, Layout, WindowAxis, window_axes
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import ALWAYS, NEVER, Tunables
+from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
 CHANNELS = 16
 """Lanes of a thread."""
@@ -28,6 +28,8 @@ MOST_INPUTS, MOST_LANES = 4, 4
 """Of a group: with more, other kernels waste less."""
 MOST_LANES_OF_ONE = 16
 """The same for the gradient for weights of groups that have one channel of the source, which others do not compute."""
+APART = 256
+"""Depthwise layers need no copy unless pixels of the source lie so many floats apart: simdgroups wait for each."""
 MOST_DIVISOR = 4
 """Along one axis."""
 THREADS_WANTED = 64
@@ -208,6 +210,9 @@ def plan_weights(
     values, most_outputs = taps * channels, MOST_LANES_OF_ONE if channels == 1 else MOST_LANES
     is_small = channels <= MOST_INPUTS and group_outputs <= most_outputs
     if not is_small or taps == 1 or values > SUM_ROWS or not _suits(groups, replicates, metal_type, numbers):
+        return None
+    is_depthwise, is_apart = channels * group_outputs == 1, source[1] >= APART
+    if is_depthwise and not (is_apart and numbers.convolution_by_eights == WHERE_FEWER):
         return None
     x, y = window_axes(window)
     spans = [axis.dilation * (axis.taps - 1) + 1 for axis in (x, y)]

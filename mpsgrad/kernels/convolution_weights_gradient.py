@@ -137,9 +137,12 @@ def plan(
         )
     threads_wanted, result_channels = None, LANES
     if groups == outputs == source[6] > 1 and not replicates:
-        kernel = "depthwise"
-        row_tiles, lane_tiles = ceiling_divide(width, DEPTHWISE_TAPS), ceiling_divide(outputs, LANES)
-        weight_tiles = height * row_tiles * lane_tiles
+        kernel, tap_rows = "depthwise", height
+        if numbers.convolution_by_eights == ALWAYS and metal_type == "float" and outputs >= EIGHTS_CHANNELS:
+            kernel, threads_wanted, result_channels = "depthwise_of_eights", EIGHTS_THREADS_WANTED, EIGHTS_CHANNELS
+            tap_rows = ceiling_divide(height, DEPTHWISE_TAPS)
+        row_tiles, lane_tiles = ceiling_divide(width, DEPTHWISE_TAPS), ceiling_divide(outputs, result_channels)
+        weight_tiles = tap_rows * row_tiles * lane_tiles
     elif (
         groups == dilation_x == 1 and width > 1 and channels < FEW_CHANNELS and source[1] == channels and not replicates
     ):

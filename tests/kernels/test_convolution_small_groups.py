@@ -33,9 +33,10 @@ CASES = [
             f"{inputs}_to_{lanes}",
             ((9, 11), 18 * inputs, 18 * lanes, (3, 3)),
             {"padding": (1, 1), "groups": 18},
-            (1 < inputs * lanes and lanes <= 4,) * 2 + (True,),
+            (lanes <= 4, lanes <= 4, True),
         )
         for inputs, lanes in SPREADS
+        if inputs * lanes > 1
     ),
     ("three_to_three", ((9, 7), 21, 21, (3, 3)), {"padding": (1, 1), "groups": 7}, (True, True, True)),
     ("five_lanes", ((7, 8), 4, 20, (3, 2)), {"padding": (1, 1), "groups": 4}, (False, False, True)),
@@ -48,7 +49,7 @@ CASES = [
     ("wide_image", ((3, 300), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 6, "images": 1}, (True, True, True)),
     ("many_images", ((5, 4), 8, 16, (3, 3)), {"padding": (1, 1), "groups": 8, "images": 70}, (True, True, True)),
     ("too_many_values", ((9, 9), 16, 16, (7, 7)), {"padding": (3, 3), "groups": 4}, (True, True, False)),
-    ("depthwise_strides", ((9, 8), 20, 20, (5, 4)), {"stride": (2, 3), "groups": 20}, (False, False, True)),
+    ("depthwise", ((9, 8), 20, 20, (5, 4)), {"stride": (2, 3), "groups": 20}, (False, False, False)),
     ("replicated", ((6, 7), 16, 32, (3, 3)), {"padding": (2, 1), "groups": 16, "edge": "clamp"}, (False,) * 3),
 ]
 IDS = [case[0] for case in CASES]
@@ -70,6 +71,14 @@ def test_each_case_against_the_references(arguments, options, expected):
     if mg.default_device().tuning == "cpu":
         assert tuple(name == "small_groups" for name in names(layer)) == expected
         check_against_the_references(layer)
+
+
+@pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for simdgroups of two registers")
+@pytest.mark.parametrize(("channels", "spreads"), [(255, False), (260, True)])
+def test_weights_of_depthwise_layers_whose_pixels_lie_far_apart(channels, spreads):
+    layer = make((9, 8), channels, channels, (5, 4), stride=(2, 3), padding=(2, 2), groups=channels)
+    assert (names(layer)[2] == "small_groups") == spreads
+    check_against_the_references(layer)
 
 
 @pytest.mark.parametrize(("arguments", "options", "expected"), [case[1:] for case in CASES], ids=IDS)
