@@ -240,7 +240,9 @@ class _Pass:
             self._append(matching(self._tokens, index + 1), ">")
             return self._as(token, f"{DECLARED}<decltype", index)
         if self._builds_vectors:
-            behind = self._vector_by_another_name(token, index, following)
+            behind = self._qualified_construction(index)
+            if behind is None:
+                behind = self._vector_by_another_name(token, index, following)
             if behind is not None:
                 return behind
         if self._names.has(text) and text not in self._names.users:
@@ -280,6 +282,30 @@ class _Pass:
             self._names.used.add("make:" + text)
             return self._as(token, f"make_{text}{RENAMED_SUFFIX}", index)
         return self._as(token, text, index)
+
+    def _qualified_construction(self, index: int) -> int | None:
+        """Writes ``of<T>::type(x)``, where ``type`` may be a vector, if that begins at ``index``."""
+        tokens = self._tokens
+        last = index
+        while True:
+            angle = matching_angle(tokens, last + 1) if self._text(last + 1) == "<" else None
+            behind = last if angle is None else angle
+            if self._text(behind + 1) != "::":
+                break
+            last = behind + 2
+        is_alias = last > index and self._text(last) in self._types.aliases and self._text(last + 1) == "("
+        if not is_alias or self._text(index - 1) == "::":
+            return None
+        closing = matching(tokens, last + 1)
+        arguments = split_commas(tokens[last + 2 : closing])
+        making = _maker(arguments)
+        if making is None or declares_indirectly(arguments[0], tokens, closing):
+            return None
+        self._names.used.add(making)
+        dependent = [self._output.pop()] if self._text(index - 1) == "typename" else []
+        self._output.append(tokens[index].replaced(f"{making}<"))
+        self._output += [*dependent, *self._rewriter.rewrite(tokens[index : last + 1]), tokens[last].replaced(">")]
+        return last + 1
 
     def _vector_by_another_name(self, token: Token, index: int, following: str) -> int | None:
         """Writes what may construct a vector or name one otherwise than by its own name, if ``token`` does."""

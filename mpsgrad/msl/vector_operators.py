@@ -96,10 +96,10 @@ class VectorOperators:
                 self.texts[index] = f"{text} lift_mtl() {text}"
 
     def _is_binary(self, index: int) -> bool:
-        """Whether the operator at ``index`` has a left operand, and is no part of a type."""
+        """Whether the operator at ``index`` has two operands, and is no part of a type; that of a fold has one."""
         source = self._source
         before = source.tokens[index - 1] if index else None
-        if before is None or index in self._brackets:
+        if before is None or index in self._brackets or source.text(index + 1) == "...":
             return False
         if before.kind == NUMBER:
             return True

@@ -84,6 +84,10 @@ def test_vectors_matrices_and_statements(body: str, expected: float) -> None:
         ("template <typename V> V shift(V v) { return V(v.x + 1); }", "shift(float4(1)).z + shift(half2(4)).y", 7),
         ("template <typename T, int N> T total(thread const T* p) { T s = 0; for (int k = 0; k < N; k++) s += p[k]; return s; }"
          "float three() { float v[3] = {1, 2, 3}; return total<float, 3>(v); }", "three()", 6),
+        ("template <typename T, typename... A> float total(vec<T, 2> v, A... a) { return v.x + (float(a) + ...); }", "total(float2(4), 1, 2.5f)", 7.5),
+        ("template <bool B, typename T = float, typename F = half> struct choose { typedef T type; };", "choose<true>::type(7) + choose<true, float4>::type(2).w", 9),
+        ("template <typename T> struct of { typedef T type; };\ntemplate <typename T> T made(float x) { auto y = typename of<T>::type(x); return y; }", "made<float>(3) + made<float4>(4).w", 7),
+        ("namespace n { using v = float3; }", "n::v(5).y + n::v(1, 2, 3).z", 8),
         ("template <typename... A> float number(A... a) { return sizeof...(a); }", "number(1, 2.0, 3u)", 3),
         ("template <typename T> struct Sum { T operator()(T a, T b) const { return a + b; } };"
          "template <typename O, typename T> T apply(O o, T a, T b) { return o(a, b); }", "apply(Sum<float>(), 1.0, 2.0)", 3),
