@@ -16,7 +16,7 @@ README = Path(__file__).parent.parent / "README.md"
 CODE = "mpsgrad", "bench", "examples"
 
 
-def test_the_examples_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(README.parent)
     parsed = doctest.DocTestParser().get_doctest(README.read_text(), {}, "README.md", str(README), 0)
     assert len(parsed.examples) > 15
@@ -26,7 +26,9 @@ def test_the_examples_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
         assert checked
         for example in checked:
             example.options[doctest.SKIP] = True
-    assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(parsed).failed == 0
+    assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(parsed, clear_globs=False).failed == 0
+    drawn = parsed.globs["training"].draw(tmp_path / "training.svg")
+    assert drawn == (README.parent / "docs" / "training-graph.svg").read_text(), "docs/training-graph.svg is stale"
 
 
 def test_the_block_with_apples_names_runs() -> None:
