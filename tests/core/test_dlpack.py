@@ -98,6 +98,14 @@ def test_both_types(library: Any, dtype: Any) -> None:
     np.testing.assert_array_equal(numbers(library.from_dlpack(image)), values[:1])
 
 
+def test_numbers_may_begin_behind_the_address() -> None:
+    values = np.arange(12, dtype=np.float32)
+    capsule = dlpack.capsule_of(values, values.ctypes.data, (dlpack.CPU, 0), values.dtype, (8,), (1,))
+    managed = dlpack._ManagedTensor.from_address(dlpack._pointer_in(id(capsule), b"dltensor"))
+    managed.tensor.byte_offset = 16
+    assert dlpack.BorrowedTensor(capsule).address == values.ctypes.data + 16
+
+
 def test_memory_lives_as_long_as_somebody_uses_it(library: Any) -> None:
     image = mg.Image.from_array(X)
     array = library.from_dlpack(image)
