@@ -21,6 +21,9 @@ class Tile(NamedTuple):
     which are made while one is multiplied, without registers, and only of aligned images; 0 is without. Simdgroups that
     own 16 rows and all columns multiply them in place, four of them together, where values outside the source are 0;
     the products of the last ``overlap`` tiles go on while the next tile is waited for.
+
+    With ``weight_stages``, which are ``stages`` or more, a threadgroup has one tile after the other, and copies are
+    made while results are stored; weights of no more steps are copied once. Without splits only.
     """
 
     rows: int
@@ -32,6 +35,7 @@ class Tile(NamedTuple):
     resident: int
     stages: int = 0
     overlap: int = 0
+    weight_stages: int = 0
 
     @property
     def in_place(self) -> bool:
@@ -41,7 +45,9 @@ class Tile(NamedTuple):
     @property
     def name(self) -> str:
         name = f"{self.rows}x{self.columns}x{self.depth}" + (f"x{self.stages}" if self.stages else "")
-        return f"{name}_in_place" + (f"_{self.overlap}" if self.overlap else "") if self.in_place else name
+        if self.in_place:
+            name += "_in_place" + (f"_{self.overlap}" if self.overlap else "")
+        return name + (f"_{self.weight_stages}_of_weights" if self.weight_stages else "")
 
     @property
     def threads(self) -> int:
@@ -62,6 +68,7 @@ class Tile(NamedTuple):
             "in_place": self.in_place,
             "overlap": self.overlap,
             "ahead": self.stages - 1 - self.overlap,
+            "weight_stages": self.weight_stages,
             "rows": self.rows,
             "columns": self.columns,
             "depth": self.depth,
@@ -153,13 +160,22 @@ class Tiling:
         ]
 
         def time(tile: Tile, splits: int) -> float:
-            steps = costs.steps_at_ends + math.ceil(runs * math.ceil(run_length / tile.depth) / splits)
+            steps: float = math.ceil(runs * math.ceil(run_length / tile.depth) / splits)
             threadgroups = math.ceil(tile_count(tile) * splits / units)
+            if tile.weight_stages:
+                if steps > tile.weight_stages:
+                    return math.inf
+                # It begins once, and takes as long as a step to store a tile.
+                steps += 1 + costs.steps_at_ends / math.ceil(threadgroups / tile.resident)
+            else:
+                steps += costs.steps_at_ends
             step_time = self.step_time(kind, tile, metal_type, threadgroups, is_aligned=is_aligned)
             of_splits = costs.sum_time + splits * (costs.split_time + values * costs.value_time)
             return steps * step_time + (of_splits if splits > 1 else 0)
 
         def choices(tile: Tile) -> set[int]:
+            if tile.weight_stages:
+                return {1}
             most = max(runs * math.ceil(run_length / tile.depth) // costs.fewest_steps, 1)
             # The threadgroups of a weight gradient, which has many more pixels than sums, can all be there at once.
             step = tile.resident if kind == "weights" else 1
@@ -232,8 +248,10 @@ _NVIDIA = replace(
 have."""
 
 
-def _in_place(rows: int, columns: int, stages: int, speed: float, resident: int, overlap: int = 0) -> Tile:
-    return Tile(rows, columns, 64, 16, columns, speed, resident, stages, overlap)
+def _in_place(
+    rows: int, columns: int, stages: int, speed: float, resident: int, overlap: int = 0, weight_stages: int = 0
+) -> Tile:
+    return Tile(rows, columns, 64, 16, columns, speed, resident, stages, overlap, weight_stages)
 
 
 _NVIDIA_9_0 = replace(
@@ -248,6 +266,8 @@ _NVIDIA_9_0 = replace(
             _in_place(128, 64, 3, 2.5, 3),
             _in_place(64, 128, 3, 2.9, 3),
             _in_place(64, 64, 4, 2.0, 3),
+            _in_place(128, 128, 3, 3.6, 2, weight_stages=3),
+            _in_place(128, 64, 3, 2.5, 2, weight_stages=8),
             *_NVIDIA.tiles["gather", "half"],
         ),
         ("weights", "half"): (

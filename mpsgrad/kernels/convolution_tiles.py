@@ -115,6 +115,11 @@ SUMS_FAMILY = ShaderFamily(
 )
 
 
+def _threadgroups_of_rows(row_tiles: int, resident: int) -> int:
+    """How many threadgroups share ``row_tiles`` evenly if ``resident`` run at a time."""
+    return ceiling_divide(row_tiles, ceiling_divide(row_tiles, resident)) if 0 < resident < row_tiles else row_tiles
+
+
 def _is_aligned(layout: Layout, channels: int, values: int) -> bool:
     """Whether ``values`` channels of an image, from a multiple of that on, are always one aligned vector."""
     return all(n % values == 0 for n in (channels, *layout[:4]))
@@ -201,6 +206,9 @@ def _plan_of_gather(
         has_zeros_outside=not gathered.replicates,
     )
     row_tiles, column_tiles = counts(tile)
+    if tile.weight_stages:
+        units = compute_units or of_device.units_unless_known
+        row_tiles = _threadgroups_of_rows(row_tiles, units * tile.resident // (column_tiles * matrices))
     packing, biases = gathered.packing, gathered.biases
     if metal_type == "half":
         packing, biases = half_packing(gathered.pack_fields, joins_columns, rounds)

@@ -296,7 +296,9 @@ def test_threads_divide_each_tile(kind, metal_type, tile):
     if tile.in_place:
         # Four simdgroups have 64 rows, and rows of 64 halves make up what is multiplied, which so much memory aligns.
         assert constants["threads"] == 2 * tile.rows and tile.rows % 64 == tile.columns % 64 == 0 and tile.depth == 64
-        assert 49152 < tile.stages * (tile.rows + tile.columns) * tile.depth * 2 < 232448
+        weight_stages = tile.weight_stages or tile.stages
+        assert weight_stages >= tile.stages
+        assert 49152 < (tile.stages * tile.rows + weight_stages * tile.columns) * tile.depth * 2 < 232448
         assert constants["ahead"] > 0
         assert kind == "gather" or constants["threads"] % (tile.columns // 8) == 0
     elif kind == "weights":
@@ -400,6 +402,23 @@ def test_tiles_are_multiplied_in_place_where_the_gpu_can_and_values_outside_are_
     weights = convolution_tiles.plan_weights(result, source, *arguments, False, "half", tiling_name, UNITS)
     for plan in (gather, weights):
         assert plan is not None and ("in_place" in plan.kernel) == is_in_place
+
+
+@pytest.mark.parametrize(
+    ("images", "kernel", "goes_on"),
+    [(64, 1, True), (1, 1, False), (64, 3, False)],
+    ids=["many tiles of one step", "few tiles", "many steps"],
+)
+def test_threadgroups_go_from_tile_to_tile_where_tiles_are_many_and_short(images, kernel, goes_on):
+    window = (kernel, kernel, 1, 1, 1, 1, -(kernel // 2), -(kernel // 2))
+    source, result = layout(images, 56, 64), layout(images, 56, 256)
+    plan = convolution_tiles.plan_gather(False, source, result, window, 1, False, "half", "nvidia-9.0", UNITS)
+    assert plan is not None and plan.sums is None
+    (tile,) = (key[2] for key, family in convolution_tiles.FAMILIES.items() if family is plan.family)
+    tiles = -(-images * 56 * 56 // tile.rows) * (256 // tile.columns)
+    assert bool(tile.weight_stages) == goes_on
+    assert plan.threadgroups < tiles if goes_on else plan.threadgroups == tiles
+    assert plan.threadgroups >= 0.9 * min(tiles, tile.resident * UNITS)
 
 
 def test_weights_that_are_too_many_to_pack_are_read_as_they_are():

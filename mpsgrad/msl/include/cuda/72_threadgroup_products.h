@@ -10,13 +10,13 @@ MATRIX_FUNCTION_MTL void simdgroup_scale_columns(simdgroup_float8x8 &upper, simd
   upper.set_rows_mtl(pair_mtl<float>(fmaf(above.x, two.x, two.y), fmaf(above.y, two.z, two.w)));
   lower.set_rows_mtl(pair_mtl<float>(fmaf(below.x, two.x, two.y), fmaf(below.y, two.z, two.w)));
 }
-MATRIX_FUNCTION_MTL void simdgroup_store_halves(const simdgroup_float8x8 &m, half *to, int stride, int lane) {
+inline int threadgroup_tile_part(int row, int part) { return row * 8 + (part ^ (row & 7)); }
+MATRIX_FUNCTION_MTL void simdgroup_store_halves(const simdgroup_float8x8 &m, vec_mtl<uint, 4> *tile, int part, int lane) {
   pair_mtl<float> pair = m.in_rows_mtl();
   uint halves;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(pair.y), "f"(pair.x));
-  *(uint *)(to + lane / 4 * stride + lane % 4 * 2) = halves;
+  ((uint *)(tile + threadgroup_tile_part(lane / 4, part)))[lane % 4] = halves;
 }
-inline int threadgroup_tile_part(int row, int part) { return row * 8 + (part ^ (row & 7)); }
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define SUM_8_MTL(j) "+f"(upper[j].rows_mtl.x), "+f"(upper[j].rows_mtl.y), "+f"(lower[j].rows_mtl.x), "+f"(lower[j].rows_mtl.y)
 #define SUM_32_MTL(j) SUM_8_MTL(j), SUM_8_MTL(j + 1), SUM_8_MTL(j + 2), SUM_8_MTL(j + 3)
