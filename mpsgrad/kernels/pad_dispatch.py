@@ -9,7 +9,7 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of, works_by_rows
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, lines_per_thread, threads_of, walk_of, works_by_rows
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 AXIS = ParameterStruct("PadAxis", start="int", size="int", first="int")
@@ -33,9 +33,6 @@ FAMILY = ShaderFamily(
     ahead_of_time=False,
 )
 
-THREADS_PER_UNIT = 8
-"""Of a CPU, whose threads have some lines each: every core is to have work."""
-
 
 def add_dispatch(
     command_buffer: CommandBuffer,
@@ -56,7 +53,7 @@ def add_dispatch(
     follow = all(pixel == channels for _, pixel, _, _, _, _, channels, _ in (source, destination))
     if works_by_rows(device) and follow and not pads_channels:
         walk, lines = "runs", destination[5] * destination[7]
-        lines_of_thread = -(-lines // (THREADS_PER_UNIT * max(1, device.compute_units)))
+        lines_of_thread = lines_per_thread(device, lines)
         threads = -(-lines // lines_of_thread)
     middle = "_channels" if pads_channels else ""
     function = FAMILY.function(device, f"pad{middle}{name}_by_{walk}", metal_type)

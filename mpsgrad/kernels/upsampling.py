@@ -13,7 +13,7 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, Offset, integer, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, lines_per_thread, threads_of, walk_of, works_by_rows
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 
@@ -25,9 +25,16 @@ PARAMETERS = ParameterStruct(
     steps_x="int",
     step_y="int",
     steps_y="int",
+    lines_of_thread="int",
 )
 """Output ``o`` reads the source at ``o * step / steps``. A gradient's ``source`` is the incoming gradient."""
-FAMILY = ShaderFamily("upsampling", (IMAGE_LAYOUT, PARAMETERS), CONSTANTS, {"cpu": CPU_CONSTANTS}, ahead_of_time=False)
+FAMILY = ShaderFamily(
+    "upsampling",
+    (IMAGE_LAYOUT, PARAMETERS),
+    {**CONSTANTS, "by_runs": False},
+    {"cpu": {**CPU_CONSTANTS, "by_runs": True}},
+    ahead_of_time=False,
+)
 
 LARGEST_DENOMINATOR = 1024
 """Scale factors are taken as the nearest fraction with a denominator of at most so many."""
@@ -77,14 +84,26 @@ def _add_dispatch(
 ) -> None:
     device = command_buffer.device
     walk = walk_of(device, (destination, source))
+    threads, lines_of_thread = threads_of(walk, destination), 1
+    follow = all(pixel == channels for _, pixel, _, _, _, _, channels, _ in (source, destination))
+    if function_name == "upsampling_nearest" and works_by_rows(device) and follow:
+        walk, lines = "runs", destination[5] * destination[7]
+        lines_of_thread = lines_per_thread(device, lines)
+        threads = -(-lines // lines_of_thread)
     function = FAMILY.function(device, f"{function_name}_by_{walk}", metal_type)
     x, y = axes
     parameters = PARAMETERS.pack(
-        source=source, destination=destination, step_x=x.step, steps_x=x.steps, step_y=y.step, steps_y=y.steps
+        source=source,
+        destination=destination,
+        step_x=x.step,
+        steps_x=x.steps,
+        step_y=y.step,
+        steps_y=y.steps,
+        lines_of_thread=lines_of_thread,
     )
     command_buffer.add_dispatch(
         function,
-        -(-threads_of(walk, destination) // function.threadgroup_size),
+        -(-threads // function.threadgroup_size),
         *buffers,
         device.constant_buffer(parameters),
     )

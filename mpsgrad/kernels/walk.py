@@ -47,3 +47,12 @@ def threads_of(walk: str, layout: Layout, width: int | None = None, height: int 
     if "element" not in walk:
         return (32 if walk in ("row", "short_pixels") else 1) * lines * images
     return columns * lines * images * (channels // 4 if walk == "element4" else channels)
+
+
+THREADS_OF_LINES_PER_UNIT = 8
+"""Of a CPU, whose threads own some lines of pixels that follow each other: every core is to have work."""
+
+
+def lines_per_thread(device: Device, lines: int) -> int:
+    """How many of ``lines`` a thread owns where pixels follow each other, the walk ``runs``."""
+    return -(-lines // (THREADS_OF_LINES_PER_UNIT * max(1, device.compute_units)))

@@ -108,6 +108,16 @@ def test_results_and_gradients_match_the_reference(data):
     check(data.draw(cases()), data.draw(values(shape, dtype)))
 
 
+@each_dtype
+@pytest.mark.parametrize("shape", [(20, 1, 3, 4), (3, 9, 5, 3), (2, 9, 5, 11)])
+def test_rows_that_are_copies_of_the_row_above(shape, dtype):
+    """A thread of a CPU has several rows, also of several images."""
+    case, x = Case("nearest", factors=(2.5, 2.0)), np.random.default_rng(5).standard_normal(shape).astype(dtype)
+    with mg.CommandBuffer() as commands:
+        result = case.kernels()[0].encode(commands, mg.Image.from_array(x))
+    np.testing.assert_array_equal(np.asarray(result), case.result(x).astype(dtype))
+
+
 def test_the_worked_cases():
     x = np.float32([1, 3]).reshape(1, 1, 2, 1)
     for case, expected in (
