@@ -19,6 +19,7 @@ from mpsgrad.image import (
     ImageDescriptor,
     RegularImageAllocator,
     TemporaryImageAllocator,
+    allocated,
 )
 from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingProperty, RegionProperty
 from mpsgrad.padding import SAME, PaddingMethod
@@ -304,6 +305,10 @@ class BaseKernel(DeviceBound):
             self._values = {**now, **values}
             self._values_token = 0
 
+    def _new_image(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor) -> Image:
+        """A result that the kernel's allocator makes."""
+        return allocated(self.destination_image_allocator, command_buffer, descriptor, self)
+
     def _encode_aspects(self, state: Any) -> Hashable:
         """What the outcome of an encode depends on besides the checked properties, the images, and the state's key."""
         return None
@@ -440,7 +445,7 @@ class BaseKernel(DeviceBound):
             if source is not written:
                 command_buffer._reads(type(self).__name__, "a source image", source._root._writer)
         if destination is None:
-            destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
+            destination = self._new_image(command_buffer, remembered.descriptor)
         self._begin_encode(command_buffer, state)
         remembered.work.add_to(command_buffer, (*sources, destination), self, state)
         self._note_encode(command_buffer, state, remembered.regions)

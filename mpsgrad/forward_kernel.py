@@ -137,7 +137,7 @@ class ForwardKernel(BaseKernel):
             self._remember(key, command_buffer, start, images, destination_state, descriptor, regions)
             return None
         descriptor = self.destination_image_descriptor(sources)
-        destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+        destination = self._new_image(command_buffer, descriptor)
         state = None
         if return_state:
             state = self._make_state(*sources, destination, command_buffer if state_is_temporary else None)
@@ -160,7 +160,7 @@ class ForwardKernel(BaseKernel):
         destination = destination_image
         if return_state:
             assert remembered.descriptor is not None
-            destination = self.destination_image_allocator.image(command_buffer, remembered.descriptor, self)
+            destination = self._new_image(command_buffer, remembered.descriptor)
             state = self._make_state(*sources, destination, command_buffer if state_is_temporary else None)
         destination = self._encode_again(remembered, command_buffer, sources, destination, state)
         if state is not None:
@@ -209,7 +209,7 @@ class ForwardKernel(BaseKernel):
         self._validate(*(batch[0] for batch in batches))
         one = self.destination_image_descriptor([batch[0] for batch in batches])
         descriptor = replace(one, number_of_images=len(batches[0]))
-        joined = self.destination_image_allocator.image(command_buffer, descriptor, self)
+        joined = self._new_image(command_buffer, descriptor)
         made = joined.batch_representation()
         if len(made) > 1:
             joined._read_once()

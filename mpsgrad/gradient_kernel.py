@@ -171,7 +171,7 @@ class GradientKernel(BinaryKernel):
         descriptor = self.destination_image_descriptor([source_gradient, source_image], [gradient_state])
         self._validate(source_gradient, source_image, gradient_state)
         self._require_gradient_size(source_gradient, gradient_state)
-        destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+        destination = self._new_image(command_buffer, descriptor)
         snapshot = self._snapshot_of(gradient_state)
         with command_buffer._all_or_nothing():
             if snapshot.source_channels < descriptor.feature_channels or snapshot.images < descriptor.number_of_images:

@@ -640,6 +640,19 @@ class HandedImageAllocator:
         return image
 
 
+def allocated(
+    allocator: ImageAllocator, command_buffer: CommandBuffer, descriptor: ImageDescriptor, kernel: Any
+) -> Image:
+    """The image for a result of ``kernel`` from ``allocator``; raises ``FormatError`` if that gives anything else."""
+    made = allocator.image(command_buffer, descriptor, kernel)
+    if not isinstance(made, Image) or (made.descriptor is not descriptor and made.descriptor != descriptor):
+        raise FormatError(
+            f"{type(kernel).__name__}: the allocator of the result, {allocator!r}, gave {made!r}; it has to give an "
+            f"image of {descriptor.shape_text} {descriptor.channel_format.name}"
+        )
+    return made
+
+
 class ImageBatch(Sequence[Image]):
     """A list of images of one image each; a batch made of all views of one image is encoded in one dispatch.
 

@@ -12,7 +12,7 @@ from mpsgrad.errors import FormatError
 from mpsgrad.graph.nodes import ImageNode, StateNode
 from mpsgrad.graph.plan import Plan, Step
 from mpsgrad.graph.shapes import ENCODE_ERRORS, in_terms_of_nodes
-from mpsgrad.image import FeatureChannelFormat, Image, RegularImageAllocator, TemporaryImage
+from mpsgrad.image import FeatureChannelFormat, Image, RegularImageAllocator, TemporaryImage, allocated
 from mpsgrad.kernels.format_conversion import convert_format
 from mpsgrad.state import State
 
@@ -138,12 +138,7 @@ class Run:
         descriptor = self.plan.shapes.of[image]
         if not callable(getattr(allocator, "image", None)):
             raise FormatError(f"the allocator of the result is {allocator!r}, which has no method image")
-        made = allocator.image(self.command_buffer, descriptor, kernel)
-        if not isinstance(made, Image) or made.descriptor != descriptor:
-            raise FormatError(
-                f"the allocator of the result, {allocator!r}, gave {made!r}; it has to give an image of "
-                f"{descriptor.shape_text} {descriptor.channel_format.name}"
-            )
+        made = allocated(allocator, self.command_buffer, descriptor, kernel)
         if isinstance(made, TemporaryImage):
             self._keep_readable(made, 1 if is_handed_out else 0)
         return made

@@ -215,7 +215,7 @@ class BatchNormalization(NormalizationKernel):
         with command_buffer._all_or_nothing():
             if destination is None:
                 descriptor = self.destination_image_descriptor([source_image])
-                destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+                destination = self._new_image(command_buffer, descriptor)
                 self._fill_what_is_clipped(command_buffer, destination)
             regions = self._run(command_buffer, source_image, destination, state)
         self._remember(key, command_buffer, start, (source_image, destination), state, destination.descriptor, regions)
@@ -250,7 +250,7 @@ class BatchNormalization(NormalizationKernel):
         with command_buffer._all_or_nothing():
             if destination_images is None:
                 descriptor = replace(self.destination_image_descriptor([sources[0]]), number_of_images=len(sources))
-                made = self.destination_image_allocator.image(command_buffer, descriptor, self)
+                made = self._new_image(command_buffer, descriptor)
                 self._fill_what_is_clipped(command_buffer, made)
                 destinations = made.batch_representation()
                 if len(destinations) > 1:

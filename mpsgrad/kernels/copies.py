@@ -397,7 +397,7 @@ class Concatenation(BaseKernel):
         before = command_buffer._position()
         destination = destination_image
         if destination is None:
-            destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+            destination = self._new_image(command_buffer, descriptor)
         self._require_images(command_buffer, {**named, "destination_image": destination}, destination)
         if destination.shape != descriptor.shape:
             raise GeometryError(

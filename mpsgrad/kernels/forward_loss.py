@@ -216,7 +216,7 @@ class ForwardLoss(_HalfOfALoss, Kernel):
         state = destination_state
         if destination_image is None:
             descriptor = self.destination_image_descriptor([source_image])
-            destination = self.destination_image_allocator.image(command_buffer, descriptor, self)
+            destination = self._new_image(command_buffer, descriptor)
             if return_state:
                 state = self._make_state(source_image, destination, command_buffer if state_is_temporary else None)
         else:
@@ -400,7 +400,7 @@ class LossGradient(_HalfOfALoss, BinaryKernel):
         self._require_float_image(command_buffer, "source_gradient", source_gradient, shape, source_image)
         result = self.destination_image_descriptor([source_gradient, source_image])
         if destination_gradient is None:
-            destination = self.destination_image_allocator.image(command_buffer, result, self)
+            destination = self._new_image(command_buffer, result)
         else:
             destination = destination_gradient
             self._require_images(command_buffer, {"destination_gradient": destination}, None)

@@ -85,7 +85,7 @@ class LossKernel(Kernel):
                 )
             destination = destination_image
         else:
-            destination = self.destination_image_allocator.image(command_buffer, source_image.descriptor, self)
+            destination = self._new_image(command_buffer, source_image.descriptor)
         regions = self._run(command_buffer, source_image, destination, labels)
         self._remember(
             key, command_buffer, start, (*sources, destination), labels, destination.descriptor, regions

@@ -218,6 +218,28 @@ def test_an_allocator_of_ones_own_makes_the_results():
     assert command_buffer is commands and descriptor == y.descriptor and caller is kernel
 
 
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [(None, "gave None"), (mg.ImageDescriptor(width=2, height=3, feature_channels=5), "gave <Image 1x3x2x5 float32")],
+)
+def test_an_allocator_that_makes_another_image_is_named(made, words):
+    class Allocator:
+        def image(self, command_buffer, descriptor, kernel):
+            return made and mg.Image(made)
+
+    kernel, x = mg.SoftMax(), mg.Image.from_array(array(1, 3, 4, 5))
+    gradient = mg.SoftMaxGradient()
+    y, state = kernel.encode(mg.CommandBuffer(), x, return_state=True)
+    kernel.destination_image_allocator = gradient.destination_image_allocator = Allocator()
+    for encode in (
+        lambda: kernel.encode(mg.CommandBuffer(), x),
+        lambda: kernel.encode_batch(mg.CommandBuffer(), [x, x]),
+        lambda: gradient.encode(mg.CommandBuffer(), x, x, state),
+    ):
+        with pytest.raises(mg.FormatError, match=f"SoftMax.*allocator of the result.*{words}.*has to give an image of"):
+            encode()
+
+
 def test_a_temporary_image_is_read_once_and_then_gone():
     x = array(2, 3, 4, 5)
     first, second = mg.LogSoftMax(), mg.SoftMax()
