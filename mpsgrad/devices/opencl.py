@@ -75,6 +75,9 @@ _LOCAL_EXECUTION = 1 << 31
 """The property of queues of ``cl_intel_exec_by_local_thread``."""
 BRIEF_BYTES = 32 << 10
 """Work on no more memory takes one thread about as long as it takes to wake others: 10 us."""
+BRIEF_BYTES_OF_A_THREADGROUP = 128 << 10
+"""A threadgroup has one thread anyway, which need not be another one. More memory would put out of a core's cache what
+the caller has there."""
 
 
 def _runtime_library() -> Path | None:
@@ -614,11 +617,13 @@ class OpenCLDevice(Device):
 
 
 def _is_brief(dispatches: Sequence[Dispatch]) -> bool:
-    """Whether the work is on so little memory that one thread does it best. What kernels of users do is not known."""
-    nbytes = 0
+    """Whether one thread does the work best: it is on little memory. What kernels of users do is not known."""
+    nbytes, most = 0, BRIEF_BYTES_OF_A_THREADGROUP
     for dispatch in dispatches:
+        if dispatch.threadgroups != 1:
+            most = BRIEF_BYTES
         nbytes += sum([buffer.nbytes for buffer in (*dispatch.buffers, *dispatch.held)])
-        if nbytes > BRIEF_BYTES or dispatch.function.box is not None:  # type: ignore[attr-defined]
+        if nbytes > most or dispatch.function.box is not None:  # type: ignore[attr-defined]
             return False
     return True
 

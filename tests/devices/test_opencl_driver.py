@@ -158,6 +158,17 @@ def test_brief_work_is_done_at_once_to_the_same_bits(opencl_device: Any, monkeyp
         np.testing.assert_array_equal(at_once, queued)
 
 
+def test_work_of_one_threadgroup_is_done_at_once_though_it_is_on_more_memory(opencl_device: Any) -> None:
+    source = mg.Image.from_array(np.ones((8, 1, 1, 1000), np.float32), opencl_device)
+    for _ in range(3):
+        commands = mg.CommandBuffer(opencl_device)
+        result = mg.SoftMax(device=opencl_device).encode(commands, source)
+        assert [dispatch.threadgroups for dispatch in commands._dispatches] == [1]
+        commands.commit()
+        assert opencl_device._is_idle()
+        np.testing.assert_allclose(np.asarray(result), 1e-3, rtol=1e-5)
+
+
 def test_brief_work_comes_after_what_is_on_the_queue(opencl_device: mg.Device) -> None:
     large = mg.Image.from_array(np.ones(SHAPE, np.float32), opencl_device)
     mean = mg.ReductionSpatialMean(device=opencl_device)
