@@ -386,3 +386,20 @@ def test_memory_is_allocated_at_the_first_use():
     view = image.sub_image(0, 4) if image.feature_channels > 3 else image
     assert device.allocated == []
     assert view.buffer.nbytes == 40 and device.allocated == [40]
+
+
+@pytest.mark.parametrize(("read", "written"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize("by", ["channels", "images"])
+def test_a_kernel_may_write_to_another_part_of_the_image_that_it_reads(by, read, written):
+    x = array(2, 3, 4, 8)
+    image, expected = mg.Image.from_array(x), x.copy()
+    if by == "channels":
+        views = [image.sub_image(0, 4), image.sub_image(4, 4)]
+        parts, sources = (np.split(values, 2, axis=3) for values in (expected, x))
+    else:
+        views = [*image.batch_representation()]
+        parts, sources = (np.split(values, 2) for values in (expected, x))
+    parts[written][...] = 2 * sources[read]
+    with mg.CommandBuffer() as commands:
+        mg.NeuronLinear(a=2, b=0).encode(commands, views[read], destination_image=views[written])
+    np.testing.assert_array_equal(np.asarray(image), expected)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad.joined_dispatch import JoinableKernel
 
 LENGTHS = (1, 31, 70_000, 5, 2048, 3, 257)
 Encode = Callable[[mg.CommandBuffer, int], None]
@@ -110,6 +111,40 @@ def test_steps_that_depend_on_each_other_stay_in_order() -> None:
 
     for got, wanted in zip(run([0, 1, 2, 3]), run([0], [1], [2], [3]), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("second", "dispatches"),
+    [("abd", 1), ("cbd", 2), ("dba", 2), ("abc", 2)],
+    ids=["depends on nothing", "reads what was written", "overwrites what was read", "overwrites what was written"],
+)
+def test_a_step_does_not_join_one_that_has_to_precede_it(second: str, dispatches: int) -> None:
+    """Runs of one dispatch happen in any order, whatever order this device happens to have."""
+    named = dict(zip("abcd", vectors(0, (40, 40, 40, 40)), strict=True))
+    (descent,) = descents(1)
+    with mg.CommandBuffer() as commands:
+        for gradient, values, result in ("abc", second):
+            descent.encode(
+                commands,
+                input_gradient_vector=named[gradient],
+                input_values_vector=named[values],
+                result_values_vector=named[result],
+            )
+        assert len(commands._dispatches) == dispatches
+
+
+def test_a_dispatch_has_no_more_steps_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JoinableKernel, "most_on", lambda kernel, device: 3)
+    (encode, got), (alone, wanted) = momentum_steps(), momentum_steps()
+    with mg.CommandBuffer() as commands:
+        for k in range(7):
+            encode(commands, k)
+        assert [len(dispatch.runs) for dispatch in commands._dispatches] == [3, 3, 1]
+    for k in range(7):
+        with mg.CommandBuffer() as commands:
+            alone(commands, k)
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_step_that_is_taken_back_leaves_the_ones_it_had_joined() -> None:

@@ -120,6 +120,21 @@ def test_replays_do_not_count_what_was_taken_back():
         assert kernel.drawn_images == images
 
 
+def test_shared_numbers_of_what_was_taken_back_still_vary():
+    numbers = np.ones(4, np.float32)
+    commands = mg.CommandBuffer()
+    with pytest.raises(ZeroDivisionError), commands._all_or_nothing():
+        commands.varying(numbers.tobytes, shared_by="numbers")
+        raise ZeroDivisionError
+    buffer = commands.varying(numbers.tobytes, shared_by="numbers")
+    mg.NeuronReLU().encode(commands, mg.Image.from_array(X))
+    recording = commands.record()
+    for value in (1, 2, 3):
+        numbers[:] = value
+        recording.replay().wait_until_completed()
+        assert buffer.read(0, 16).view(np.float32).tolist() == [value] * 4
+
+
 def test_temporary_images_are_kept_for_the_replays():
     source = mg.Image.from_array(X)
     kernel = mg.NeuronLinear(a=2, b=0)
