@@ -123,11 +123,11 @@ def plan_gather(
 ) -> convolution_gather.Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it.
 
-    Depthwise ones need no copy, because their lanes are the channels of the source.
+    Depthwise ones need no copy, because their lanes are the channels of the source, and with one tap none would pay.
     """
     inputs, lanes, outputs = source[6] // groups, destination[6] // groups, destination[6]
     is_small = inputs <= MOST_INPUTS and lanes <= MOST_LANES and inputs * lanes > 1
-    if not is_small or not _suits(groups, replicates, metal_type, numbers):
+    if not is_small or window[:2] == (1, 1) or not _suits(groups, replicates, metal_type, numbers):
         return None
     user_x, user_y = window_axes(window)
     x, y = _axis(user_x, is_gradient, destination[4]), _axis(user_y, is_gradient, destination[5])
