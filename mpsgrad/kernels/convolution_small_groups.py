@@ -26,6 +26,9 @@ SUM_ROWS = 144
 """What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 lanes."""
 MOST_INPUTS, MOST_LANES = 4, 4
 """Of a group: with more, other kernels waste less."""
+EIGHT, MOST_INPUTS_OF_EIGHT = 8, 16
+"""The lanes of groups that a thread takes two of, and the most channels of the source that these have. Only data
+gradients of strides, which have few products for each pixel that is written, gain by that."""
 MOST_LANES_OF_ONE = 16
 """The same for the gradient for weights of groups that have one channel of the source, which others do not compute."""
 APART = 256
@@ -127,7 +130,9 @@ def plan_gather(
     """
     inputs, lanes, outputs = source[6] // groups, destination[6] // groups, destination[6]
     is_small = inputs <= MOST_INPUTS and lanes <= MOST_LANES and inputs * lanes > 1
-    if not is_small or window[:2] == (1, 1) or not _suits(groups, replicates, metal_type, numbers):
+    has_phases = is_gradient and max(window[2:4]) > 1
+    is_of_eight = has_phases and lanes == EIGHT and EIGHT <= inputs <= MOST_INPUTS_OF_EIGHT
+    if not (is_small or is_of_eight) or window[:2] == (1, 1) or not _suits(groups, replicates, metal_type, numbers):
         return None
     user_x, user_y = window_axes(window)
     x, y = _axis(user_x, is_gradient, destination[4]), _axis(user_y, is_gradient, destination[5])
@@ -136,7 +141,8 @@ def plan_gather(
     (lowest_x, span_x), (lowest_y, span_y) = convolution_gather.reach(x), convolution_gather.reach(y)
     blocks = ceiling_divide(outputs, CHANNELS)
     wanted = ceiling_divide(x.size * y.size * blocks * destination[7], THREADS_WANTED)
-    part = _part((x.size, x.stride, span_x), (y.size, y.stride, span_y), PATCH_VALUES // (CHANNELS * inputs), wanted)
+    pixels = PATCH_VALUES // ((2 if is_of_eight else CHANNELS) * inputs)
+    part = _part((x.size, x.stride, span_x), (y.size, y.stride, span_y), pixels, wanted)
     if part is None:
         return None
     width, height = part
@@ -190,7 +196,8 @@ def plan_gather(
         biases=runs * inputs * LANES,
     )
     threads = blocks * parts_x * parts_y * destination[7]
-    return convolution_gather.Plan(FAMILY, FAMILY.name, threads, parameters, packing)
+    kernel = "convolution_groups_of_eight" if is_of_eight else "convolution_small_groups"
+    return convolution_gather.Plan(FAMILY, kernel, threads, parameters, packing)
 
 
 @lru_cache(maxsize=4096)
