@@ -13,7 +13,16 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, Offset, integer, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, lines_per_thread, threads_of, walk_of, works_by_rows
+from mpsgrad.kernels.walk import (
+    CONSTANTS,
+    CPU_CONSTANTS,
+    CPU_CONSTANTS_WITH_EIGHTS,
+    Layout,
+    lines_per_thread,
+    threads_of,
+    walk_of,
+    works_by_rows,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 
@@ -31,8 +40,8 @@ PARAMETERS = ParameterStruct(
 FAMILY = ShaderFamily(
     "upsampling",
     (IMAGE_LAYOUT, PARAMETERS),
-    {**CONSTANTS, "by_runs": False},
-    {"cpu": {**CPU_CONSTANTS, "by_runs": True}},
+    {**CONSTANTS, "by_runs": False, "bilinear_walks": CONSTANTS["walks"]},
+    {"cpu": {**CPU_CONSTANTS, "by_runs": True, "bilinear_walks": CPU_CONSTANTS_WITH_EIGHTS["walks"]}},
     ahead_of_time=False,
 )
 
@@ -83,7 +92,8 @@ def _add_dispatch(
     axes: tuple[Axis, Axis],
 ) -> None:
     device = command_buffer.device
-    walk = walk_of(device, (destination, source))
+    has_eights = True if function_name == "upsampling_bilinear" else None
+    walk = walk_of(device, (destination, source), has_eights=has_eights)
     threads, lines_of_thread = threads_of(walk, destination), 1
     follow = all(pixel == channels for _, pixel, _, _, _, _, channels, _ in (source, destination))
     if function_name == "upsampling_nearest" and works_by_rows(device) and follow:
