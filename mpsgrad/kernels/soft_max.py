@@ -38,8 +38,8 @@ FEW_CHANNELS = (2, 3, 4, 8)
 ROW_THREADS = 128
 ROWS_TOGETHER = 8
 """Rows of few channels are taken together by a thread of a CPU: a multiple of so many."""
-MOST_CHANNELS_TOGETHER = 48
-"""Shorter rows are taken by eights of rows by a thread of a CPU."""
+MOST_CHANNELS_TOGETHER = {"soft_max": 24, "log_soft_max": 48}
+"""No longer rows of a forward kernel are taken by eights of rows by a thread of a CPU: that saves logarithms, too."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
 
 PARAMETERS = ParameterStruct(
@@ -69,7 +69,7 @@ def _family(operation: str) -> ShaderFamily:
             "by_eights": False,
             "spread": SPREAD,
             "row_threads": ROW_THREADS,
-            "most_channels_together": MOST_CHANNELS_TOGETHER,
+            "most_channels_together": MOST_CHANNELS_TOGETHER[operation],
             "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
         },
         {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
@@ -248,13 +248,15 @@ def _add_dispatches(
         else:
             family = family_of(FAMILIES, function_name)
             variant = "_of_eights" if by_eights and channels >= 8 else _variant(device, channels)
+            if variant == "_of_eights" and channels <= MOST_CHANNELS_TOGETHER.get(function_name, 0):
+                variant = "_of_short_rows"
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         numbers = tunables(device.tuning)
         rows_of_thread = rows_per_thread(rows, channels, device.compute_units, numbers)
         if takes_rows_together:
             rows_per_threadgroup = rows_of_thread = -(-rows_of_thread // ROWS_TOGETHER) * ROWS_TOGETHER
-        elif variant == "_of_eights":
+        elif variant in ("_of_eights", "_of_short_rows"):
             rows_per_threadgroup = rows_of_thread
         elif "_of_" in variant:
             values = _vectors(channels, metal_type) * values_of_vector(metal_type)
