@@ -152,6 +152,8 @@ def nodes(wraps: str) -> mg.LossNode:
         normalization.result_image.stop_gradient = True
     elif wraps == "neuron of its own":
         normalization.fused_neuron_descriptor = mg.NeuronDescriptor(mg.NeuronType.TANH)
+    elif wraps == "padding of its own":
+        neuron.padding_policy = mg.ExplicitPadding(0, 0)
     return mg.LossNode(last, descriptor=DESCRIPTOR)
 
 
@@ -165,10 +167,21 @@ def nodes(wraps: str) -> mg.LossNode:
         ("exported state", 0),
         ("stopped gradient", 1),
         ("neuron of its own", 0),
+        ("padding of its own", 0),
+        ("exported gradient", 0),
+        ("gradient read twice", 0),
     ],
 )
 def test_what_somebody_else_needs_is_not_fused(wraps: str, expected: int) -> None:
-    graph = mg.Graph(nodes(wraps).training_graph(), results_are_needed=False)
+    made: list[mg.FilterNode] = []
+    results = nodes(wraps).training_graph(node_handler=lambda gradient, *others: made.append(gradient))
+    needed = [False] * len(results)
+    if wraps in ("exported gradient", "gradient read twice"):
+        (between,) = (each.result_image for each in made if isinstance(each, mg.NeuronGradientNode))
+        between.export_from_graph = wraps == "exported gradient"
+        if wraps == "gradient read twice":
+            results, needed = [*results, mg.NeuronAbsoluteNode(between)], [*needed, True]
+    graph = mg.Graph(results, results_are_needed=needed)
     plan = graph.plan([mg.ImageDescriptor(width=3, height=3, feature_channels=CHANNELS)])
     assert sum(len(step.fused) for step in plan.steps) == expected
     assert len(plan.steps) + expected == len(graph.filters)

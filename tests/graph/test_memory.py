@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from residual_network import residual_network
 
 import mpsgrad as mg
-from mpsgrad.graph.memory import Lifetime, MemoryPlan, plan_memory
+from mpsgrad.graph.memory import Lifetime, MemoryPlan, _narrowest_gap, plan_memory
 
 
 def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> MemoryPlan:
@@ -120,6 +120,20 @@ def test_images_lie_next_to_each_other_where_another_one_was() -> None:
     assert plan.buffer_sizes == (12,) and plan.planned_bytes == plan.largest_live_bytes
     whole = plan_memory(lifetimes, divides_buffers=False, largest_buffer=100)
     assert sorted(whole.buffer_sizes) == [4, 4, 8] and plan.bytes_without_reuse == sum(sizes)
+
+
+def test_an_image_takes_the_smallest_place_that_fits() -> None:
+    at_first = Lifetime("large", 8, 0, 0), Lifetime("small", 4, 0, 0)
+    plan = plan_memory([*at_first, Lifetime("later", 4, 1, 1)], divides_buffers=False, largest_buffer=100)
+    assert plan.places[2] == plan.places[1]
+    assert _narrowest_gap([(4, 6), (8, 10)], 2) == 6
+    assert _narrowest_gap([(4, 6), (8, 10)], 3) == 0
+    assert _narrowest_gap([(4, 6), (8, 10)], 5) == 10
+
+
+def test_a_buffer_for_an_image_above_the_limit_serves_later_ones_too() -> None:
+    lifetimes = Lifetime("large", 9, 0, 0), Lifetime("later", 6, 1, 1)
+    assert plan_memory(lifetimes, divides_buffers=True, largest_buffer=4).buffer_sizes == (9,)
 
 
 def test_a_residual_network_needs_less_than_half_the_memory() -> None:
