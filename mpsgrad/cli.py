@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mpsgrad import __version__
 from mpsgrad.commands import check, devices, render, report, run, train
 from mpsgrad.errors import MPSGradError
 
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="mpsgrad", description="The gradient kernels of Metal Performance Shaders, on Apple GPUs and on any CPU."
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(subparsers).set_defaults(run=command.run)

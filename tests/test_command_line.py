@@ -45,6 +45,13 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(word in text for word in ("devices", "render"))
 
 
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"mpsgrad {mg.__version__}\n"
+
+
 # mpsgrad devices
 
 
@@ -226,7 +233,7 @@ def test_report_lists_the_kernels_of_a_family(capsys: pytest.CaptureFixture[str]
 @needs_compiler
 def test_report_refuses_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "softmax"]) == 2
-    said = "mpsgrad report: there is no family 'softmax' for NVIDIA GPUs; there are fill, "
+    said = "mpsgrad report: there is no family 'softmax' for NVIDIA GPUs; there are arithmetic, "
     assert capsys.readouterr().err.startswith(said)
     assert cli.main(["report", "fill", "--architecture", "sm_12"]) == 2
     assert "--architecture is 'sm_12'; it has to be one of sm_" in capsys.readouterr().err

@@ -65,8 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     for_gpus = {name: family for name, family in families().items() if DEVICE_FAMILY in family.device_families}
     unknown = [name for name in arguments.names if name not in for_gpus]
     if unknown:
+        known_names = ", ".join(sorted(for_gpus))
         print(
-            f"mpsgrad report: there is no family {unknown[0]!r} for NVIDIA GPUs; there are {', '.join(for_gpus)}",
+            f"mpsgrad report: there is no family {unknown[0]!r} for NVIDIA GPUs; there are {known_names}",
             file=sys.stderr,
         )
         return 2

@@ -49,7 +49,12 @@ def key(*parts: str) -> str:
 
 @once
 def processor() -> str:
-    """The instruction sets of this machine, which compiled programs for its CPU depend on."""
+    """What compiled programs for this machine's CPU depend on: its instruction sets, and Intel's settings for it."""
+    settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("CL_CONFIG_CPU_"))
+    return "\n".join([_instruction_sets(), *settings])
+
+
+def _instruction_sets() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next((line for line in lines if line.startswith("flags")), "") or platform.processor()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -84,6 +84,11 @@ class Library(ABC):
         Raises ``KeyError`` with the names that exist, ``FormatError`` if it uses function constants without value, and
         ``ShaderError`` for what the last steps of a compiler refuse, where functions are compiled at their first use.
         """
+
+
+def unknown_kernel(name: str, known: Iterable[str]) -> KeyError:
+    """The error of asking a library for a kernel function that it has not; ``known`` are those that it has."""
+    return KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(known)) or 'none'}")
 
 
 def require_constants(signature: KernelSignature) -> None:

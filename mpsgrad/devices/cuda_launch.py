@@ -11,7 +11,16 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from mpsgrad.devices.contract import Buffer, Dispatch, Function, Library, RecordedWork, Submission, require_constants
+from mpsgrad.devices.contract import (
+    Buffer,
+    Dispatch,
+    Function,
+    Library,
+    RecordedWork,
+    Submission,
+    require_constants,
+    unknown_kernel,
+)
 from mpsgrad.devices.cuda_api import NOT_READY, CUDAError, api, checked
 from mpsgrad.devices.cuda_memory import CUDAConstant
 from mpsgrad.errors import DeviceError, GeometryError
@@ -207,7 +216,7 @@ class CUDALibrary(Library):
         function = self._functions.get(name)
         if function is None:
             if name not in self._signatures:
-                raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
+                raise unknown_kernel(name, self._signatures)
             signature = self._signatures[name]
             require_constants(signature)
             try:

@@ -33,6 +33,7 @@ from mpsgrad.devices.contract import (
     Function,
     Library,
     Submission,
+    unknown_kernel,
 )
 from mpsgrad.errors import DeviceError, ShaderError
 from mpsgrad.msl import KernelSignature, parse_compiler_log
@@ -166,7 +167,7 @@ class MetalLibrary(Library):
         function = self._functions.get(name)
         if function is None:
             if name not in self._signatures:
-                raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
+                raise unknown_kernel(name, self._signatures)
             try:
                 handle = self._kernel.function(name)
             except self._metalcompute.error as error:

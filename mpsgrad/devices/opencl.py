@@ -32,6 +32,7 @@ from mpsgrad.devices.contract import (
     CompileOptions,
     Device,
     Dispatch,
+    unknown_kernel,
 )
 from mpsgrad.devices.opencl_compiler import CompilerFault, CompilerRefusal, OpenCLCompiler
 from mpsgrad.devices.opencl_launch import (
@@ -478,7 +479,7 @@ class OpenCLDevice(Device):
         translation = translations.translated(source, "opencl", name, options, launch, options.resolve, kernel)
         if kernel not in translation.kernels:
             known = translations.translated(source, "opencl", name, options, launch, options.resolve).kernels
-            raise KeyError(f"no kernel function {kernel!r}; there are {', '.join(sorted(known))}")
+            raise unknown_kernel(kernel, known)
         checks = translation.instrumentation
         assert checks is not None
         # What is not optimized has its constants' constructors left over, at which Intel's compiler ends the process.

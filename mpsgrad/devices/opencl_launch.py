@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpsgrad.devices.contract import Buffer, Dispatch, Function, Library, RecordedWork, Submission, require_constants
+from mpsgrad.devices.contract import (
+    Buffer,
+    Dispatch,
+    Function,
+    Library,
+    RecordedWork,
+    Submission,
+    require_constants,
+    unknown_kernel,
+)
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import KernelSignature, Launch
 from mpsgrad.msl.signature import is_passed_as_number
@@ -105,7 +114,7 @@ class OpenCLLibrary(Library):
 
     def function(self, name: str) -> OpenCLFunction:
         if name not in self._signatures:
-            raise KeyError(f"no kernel function {name!r}; there are {', '.join(sorted(self._signatures))}")
+            raise unknown_kernel(name, self._signatures)
         with self._lock:
             function = self._functions.get(name)
             if function is None:

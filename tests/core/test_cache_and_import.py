@@ -77,6 +77,13 @@ def test_keys_depend_on_the_parts_and_where_they_end():
     assert len(keys) == 6 and cache.key("a", "b") == cache.key("a", "b")
 
 
+def test_settings_of_the_compiler_for_cpus_are_part_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor = cache.processor.__wrapped__
+    without = processor()
+    monkeypatch.setenv("CL_CONFIG_CPU_TARGET_ARCH", "core-avx2")
+    assert processor() != without
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "short", "append", "directory"])
 def test_damaged_files_count_as_absent(folder, damage):
     cache.store("a", b"payload" * 100)

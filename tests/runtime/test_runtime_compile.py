@@ -70,6 +70,8 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 def test_names_that_do_not_exist() -> None:
     with pytest.raises(KeyError, match="no kernel function 'thrice'; there are fill_half, twice"):
         mg.compile(TWICE).function("thrice")
+    with pytest.raises(KeyError, match="no kernel function 'k'; there are none"):
+        mg.compile("int one() { return 1; }").function("k")
     with pytest.raises(FileNotFoundError):
         mg.compile("nowhere.metal")
     with pytest.raises(mg.FormatError, match="source_or_path is a int"):
