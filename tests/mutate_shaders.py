@@ -61,6 +61,7 @@ TESTS = {
     ),
     "convolution_tile_sums": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_tiles": ("tests/kernels/test_convolution_tiles.py",),
+    "convolution_to_few": ("tests/kernels/test_convolution_to_few.py",),
     "convolution_transpose": ("tests/kernels/test_convolution_transpose.py",),
     "convolution_weights_matrices": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_weights_matrices_in_place": ("tests/kernels/test_convolution_tiles.py",),

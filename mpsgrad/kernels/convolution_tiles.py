@@ -8,7 +8,7 @@ from functools import lru_cache
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels import convolution_depthwise
+from mpsgrad.kernels import convolution_depthwise, convolution_to_few
 from mpsgrad.kernels.convolution_gather import AXIS, Gather, Layout, as_long_pixels, gather, is_fully_connected
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
@@ -148,6 +148,11 @@ def plan_gather(
         # As pairs of half numbers.
         if 2 * math.prod(source_image[4:7]) * result[6] > LARGEST_ELEMENT_COUNT:
             return None
+    if is_gradient:
+        units = compute_units or tiling(tiling_name).units_unless_known
+        to_few = convolution_to_few.plan_gradient(source, destination, window, groups, metal_type, units)
+        if to_few is not None:
+            return to_few
     gathered = gather(is_gradient, source, destination, window, groups, replicates, packs_all=True)
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)

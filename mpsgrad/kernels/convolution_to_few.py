@@ -1,0 +1,137 @@
+"""Data gradients of convolutions whose source has few channels, on GPUs: which kernel, with which parameters."""
+
+from __future__ import annotations
+
+from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels.convolution_gather import AXIS, Axis, Layout, WindowAxis, window_axes
+from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
+from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, PLAIN, Packing
+from mpsgrad.kernels.divisor import DIVISOR, divisor
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+THREADS = 128
+TEAM = 8
+"""So many lanes own so many neighbouring pixels."""
+TEAM_COLUMNS = 2
+"""Teams of a threadgroup side by side; the others lie below them, so that most reads of a row find it in a cache."""
+TEAM_ROWS = THREADS // TEAM // TEAM_COLUMNS
+MOST_CHANNELS = 4
+TAPS = (2, 3, 4)
+"""How many neighbouring taps a thread may multiply at a time."""
+FEW_STEPS = 6
+"""Rows of taps times 32 channels of the gradient that a thread takes, one after another. With more, a GPU that is not
+full takes longer than for tiles whose products several threadgroups share. Measured on an H200, like the next one."""
+MOST_LANES = 2.5
+"""For each one with a pixel and a channel of its own: with more, tiles waste less."""
+
+PARAMETERS = ParameterStruct(
+    "ConvolutionToFewParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    x=AXIS,
+    y=AXIS,
+    rows="int",
+    tile_columns="int",
+    block_size="int",
+    biases="int",
+    by_height=DIVISOR,
+    by_phases=DIVISOR,
+    by_tile_columns=DIVISOR,
+    by_divisor=DIVISOR,
+)
+FAMILIES = {
+    channels: ShaderFamily(
+        f"convolution_to_few_{channels}",
+        (IMAGE_LAYOUT, AXIS, DIVISOR, PARAMETERS),
+        {
+            "channels": channels,
+            "threads": THREADS,
+            "team_columns": TEAM_COLUMNS,
+            "most_taps": TAPS,
+            "unroll": "#pragma unroll",
+        },
+        {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
+        dtypes=("float",),
+        template="convolution_to_few",
+        ahead_of_time=False,
+    )
+    for channels in range(1, MOST_CHANNELS + 1)
+}
+
+
+def _axis(axis: WindowAxis, size: int) -> Axis:
+    """The gather along one axis, with the taps in the order of the user."""
+    taps, stride, dilation, origin = axis
+    return Axis(ceiling_divide(size, stride), taps, 1, -origin, -dilation, stride, 1, 1, 0, 0)
+
+
+def plan_gradient(
+    gradient: Layout, destination: Layout, window: Layout, groups: int, metal_type: str, compute_units: int
+) -> GatherPlan | None:
+    """What computes the data gradient ``destination``, or None where tiles are to do it.
+
+    A thread loads vectors of the gradient, and neighbouring taps read neighbouring pixels.
+    """
+    outputs, channels = gradient[6], destination[6]
+    has_lanes = channels <= MOST_CHANNELS and outputs >= LANES and all(n % 4 == 0 for n in (outputs, *gradient[:4]))
+    if groups > 1 or metal_type != "float" or not has_lanes:
+        return None
+    user_x, user_y = window_axes(window)
+    x, y = _axis(user_x, destination[4]), _axis(user_y, destination[5])
+    slides = x.step * x.tap_step == -x.divisor
+    if not slides or x.phase_taps < min(TAPS):
+        return None
+    rows, phases = y.size * destination[7], x.divisor * y.divisor
+    blocks, tile_columns = ceiling_divide(outputs, LANES), ceiling_divide(x.size, TEAM * TEAM_COLUMNS)
+    threadgroups = tile_columns * ceiling_divide(rows, TEAM_ROWS) * phases
+    chunks = ceiling_divide(x.phase_taps, max(TAPS))
+    is_short = blocks * y.phase_taps * chunks <= FEW_STEPS
+    is_full = tile_columns * TEAM * TEAM_COLUMNS * blocks * LANES <= MOST_LANES * x.size * outputs
+    if not (is_full and (is_short or threadgroups >= compute_units)):
+        return None
+    block_size = x.taps * y.taps * channels * LANES
+    pack_axes = [(axis.taps, axis.taps, axis.dilation, 0, 0, axis.dilation, 1) for axis in (user_x, user_y)]
+    runs = blocks * x.taps * y.taps
+    packing = Packing(
+        kernel=PLAIN,
+        threadgroups=runs * ceiling_divide(channels, PACK_ROWS) + blocks,
+        parameters=PACK_PARAMETERS.pack(
+            x=pack_axes[0],
+            y=pack_axes[1],
+            blocks_per_group=blocks,
+            outputs=outputs,
+            channels=channels,
+            user_outputs=outputs,
+            user_inputs=channels,
+            transposed=0,
+            fold_channels=outputs,
+            merged=1,
+            runs=runs,
+            zero_rows=0,
+            blocks=blocks,
+            biases=channels,
+            groups=1,
+            joins_columns=0,
+            rounds=0,
+            own_channels=0,
+        ),
+        count=blocks * (block_size + LANES),
+    )
+    parameters = PARAMETERS.pack(
+        source=gradient,
+        destination=destination,
+        x=x.packed(),
+        y=y.packed(),
+        rows=rows,
+        tile_columns=tile_columns,
+        block_size=block_size,
+        biases=blocks * block_size,
+        by_height=divisor(y.size),
+        by_phases=divisor(phases),
+        by_tile_columns=divisor(tile_columns),
+        by_divisor=divisor(x.divisor),
+    )
+    taps = ceiling_divide(x.phase_taps, chunks)
+    kernel = f"convolution_to_few_{channels}_by_{taps}"
+    return GatherPlan(FAMILIES[channels], kernel, threadgroups, parameters, packing)
