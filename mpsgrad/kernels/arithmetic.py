@@ -243,7 +243,7 @@ class Arithmetic(BinaryKernel):
         clamps = getattr(self, f"{which}_edge_mode") is EdgeMode.CLAMP
         return _spread_operand(layout, getattr(self, f"{which}_offset"), strides, clamps, width, height)
 
-    def _parameters(self) -> dict[str, float]:
+    def _parameters(self) -> dict[str, Any]:
         return {
             "primary_scale": self.primary_scale,
             "secondary_scale": self.secondary_scale,
@@ -350,7 +350,7 @@ class Compare(Arithmetic):
     def _make_state(self, *arguments: Any, **_: Any) -> None:
         return None
 
-    def _parameters(self) -> dict[str, float]:
+    def _parameters(self) -> dict[str, Any]:
         names = ("of_equal", "of_less", "of_greater", "otherwise")
         return {
             "threshold": self.threshold,

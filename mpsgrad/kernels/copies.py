@@ -30,9 +30,12 @@ def _add_copy(
     source: tuple[Buffer, View],
     destination: tuple[Buffer, View],
     extents: tuple[int, int, int, int],
+    elements_beside: int = 0,
 ) -> None:
     operands = {"source": source, "destination": destination}
-    add_elementwise(command_buffer, FAMILY, PARAMETERS, "copy", metal_type, operands, extents)
+    add_elementwise(
+        command_buffer, FAMILY, PARAMETERS, "copy", metal_type, operands, extents, elements_beside=elements_beside
+    )
 
 
 def add_copy_of_image(
@@ -412,7 +415,8 @@ class Concatenation(BaseKernel):
             target = View(start + first[index], (1, pixel, row, step))
             read = (image.buffer, View.of(image.layout))
             extents = (channels, width, height, images)
-            _add_copy(command_buffer, metal_type, read, (destination.buffer, target), extents)
+            beside = 2 * (first[-1] - channels) * width * height * images
+            _add_copy(command_buffer, metal_type, read, (destination.buffer, target), extents, beside)
             gap = end - first[index] - channels
             if gap:
                 target = View(start + end - gap, target.strides)

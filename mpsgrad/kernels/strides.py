@@ -204,16 +204,23 @@ def elementwise(
     vector: int,
     compute_units: int,
     numbers: Tunables,
+    elements_beside: int = 0,
 ) -> Work:
     """The work of a kernel that makes each element of the last ``results`` operands, whose channels follow each other.
 
-    ``extents`` are channels, width, height and images; ``vector`` is how many elements a thread of a GPU takes at most.
+    ``extents`` are channels, width, height and images; ``vector`` is how many elements a thread of a GPU takes at most;
+    ``elements_beside`` is how many are read and written by what makes the rest of the same images.
     """
     run, x, y, z, *_ = axes = _filled(_joined(_axes(extents, views), results), 6, len(views))
     rows = x.extent * y.extent * z.extent
     parts, length = (1, run.extent, 1, 0), run.extent
-    has_whole_lines = rows == 1 or run.extent % ELEMENTS_OF_LINE == 0
-    exceeds_caches = has_whole_lines and _count(axes, len(views)) * 4 > numbers.cached_bytes
+    starts = [
+        start
+        for operand, view in enumerate(views[-results:], len(views) - results)
+        for start in (view.offset, *(axis.strides[operand] for axis in (x, y, z) if axis.extent > 1))
+    ]
+    has_whole_lines = rows == 1 or not any(number % ELEMENTS_OF_LINE for number in (run.extent, *starts))
+    exceeds_caches = has_whole_lines and (_count(axes, len(views)) + elements_beside) * 4 > numbers.cached_bytes
     if device_family == "cpu" and _is_short(run, x) and not exceeds_caches:
         walk, parts, threads = _of_pixels(axes, compute_units, numbers)
     elif device_family == "cpu":
@@ -296,11 +303,13 @@ def add_elementwise(
     operands: Mapping[str, tuple[Buffer, View]],
     extents: tuple[int, int, int, int],
     results: int = 1,
+    elements_beside: int = 0,
     **parameters: Any,
 ) -> None:
     """Adds one run of the kernel ``name``; the last ``results`` operands are what it makes.
 
-    ``parameters`` are those of ``struct`` that do not follow from the strides.
+    ``elements_beside`` is as for ``elementwise``; ``parameters`` are those of ``struct`` that do not follow from the
+    strides.
     """
     views = tuple(view for _, view in operands.values())
     vector = values_of_vector(metal_type)
@@ -314,6 +323,7 @@ def add_elementwise(
         vector,
         device.compute_units,
         tunables(device.tuning),
+        elements_beside,
     )
     buffers = [buffer for buffer, _ in operands.values()]
     _add(command_buffer, family, struct, f"{name}_by_{work.walk}", metal_type, buffers, work, parameters)

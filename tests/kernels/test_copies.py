@@ -85,6 +85,22 @@ def test_the_gradient_of_a_slice_that_exceeds_the_caches():
     np.testing.assert_array_equal(np.asarray(dx), reference.slice_image_gradient(g, x.shape, (1, 2), 0))
 
 
+@pytest.mark.parametrize("channels", [(16, 32), (13, 32), (32, 16, 5)])
+def test_a_concatenation_that_exceeds_the_caches_only_as_a_whole(channels):
+    device = mg.default_device()
+    before = tunables(device.tuning)
+    rng = np.random.default_rng(5)
+    sources = [rng.standard_normal((2, 43, 45, count), dtype=np.float32) for count in channels]
+    assert all(2 * source.nbytes < 1 << 20 < 2 * sum(each.nbytes for each in sources) for source in sources)
+    set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+    try:
+        with mg.CommandBuffer() as commands:
+            result = mg.Concatenation().encode(commands, [mg.Image.from_array(source) for source in sources])
+    finally:
+        set_tunables(device.tuning, before)
+    np.testing.assert_array_equal(np.asarray(result), np.concatenate(sources, 3))
+
+
 @given(data=st.data())
 def test_reshaped_images_and_their_gradients(data):
     n, h, w, c = data.draw(extents)
