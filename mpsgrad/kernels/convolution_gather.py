@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
+from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, PLAIN, Packing, require_packable
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
@@ -193,6 +193,61 @@ class Axis(NamedTuple):
 def most_windows(span: int, stride: int, pixels: int) -> int:
     """How many windows along one axis can be computed from so many pixels."""
     return max(0, (pixels - span) // stride + 1)
+
+
+def axis_in_order(axis: WindowAxis, is_gradient: bool, size: int) -> Axis:
+    """The gather of ``size`` destination pixels along one axis, with the taps in the order of the user."""
+    taps, stride, dilation, origin = axis
+    if not is_gradient:
+        return Axis(size, taps, stride, origin, dilation, 1, 1, 1, 0, 0)
+    return Axis(ceiling_divide(size, stride), taps, 1, -origin, -dilation, stride, 1, 1, 0, 0)
+
+
+def packing_in_order(
+    x: WindowAxis,
+    y: WindowAxis,
+    *,
+    transposed: bool,
+    outputs: int,
+    channels: int,
+    user_outputs: int,
+    user_inputs: int,
+    biases: int,
+    merged: int = 1,
+    own_channels: int = 0,
+) -> tuple[Packing, int]:
+    """Weights packed for the lanes of ``outputs``, with the taps in the order of the user, and where the biases begin.
+
+    ``transposed`` says that the lanes are the input channels of the user's weights, which then are joined over groups.
+    """
+    blocks = ceiling_divide(outputs, LANES)
+    runs = blocks * x.taps * y.taps
+    first_bias = runs * channels * LANES
+    count = first_bias + blocks * LANES
+    require_packable(count)
+    pack_x, pack_y = ((axis.taps, axis.taps, axis.dilation, 0, 0, axis.dilation, 1) for axis in (x, y))
+    parameters = PACK_PARAMETERS.pack(
+        x=pack_x,
+        y=pack_y,
+        blocks_per_group=blocks,
+        outputs=outputs,
+        channels=channels,
+        user_outputs=user_outputs,
+        user_inputs=user_inputs,
+        transposed=int(transposed),
+        fold_channels=outputs,
+        merged=merged,
+        runs=runs,
+        zero_rows=0,
+        blocks=blocks,
+        biases=biases,
+        groups=1,
+        joins_columns=0,
+        rounds=0,
+        own_channels=own_channels,
+    )
+    kernel, threadgroups = "pack_joined" if transposed else PLAIN, runs * ceiling_divide(channels, PACK_ROWS) + blocks
+    return Packing(kernel, threadgroups, parameters, count), first_bias
 
 
 def reach(axis: Axis) -> tuple[int, int]:
@@ -459,7 +514,7 @@ def gather(
         "own_channels": 0,
     }
     packing = Packing(
-        kernel="pack_joined" if is_joined else "pack_plain",
+        kernel="pack_joined" if is_joined else PLAIN,
         threadgroups=runs * ceiling_divide(channels, PACK_ROWS) + zero_rows + blocks,
         parameters=PACK_PARAMETERS.pack(**pack_fields),
         count=count,

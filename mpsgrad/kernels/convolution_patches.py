@@ -224,12 +224,11 @@ def plan_weights(
     if columns == gradient[4] and dilation_y == 1:
         patch_row = ((columns - 1) * stride_x + width) * channels
         rows = min(most_windows(height, stride_y, PATCH_VALUES // patch_row), PART_PIXELS // columns)
-    group_blocks, image_rows = ceiling_divide(group_outputs, EIGHTS_CHANNELS), gradient[5] * gradient[7]
+    group_blocks = ceiling_divide(group_outputs, EIGHTS_CHANNELS)
     blocks = groups * group_blocks
-    rows_per_split = ceiling_divide(image_rows, ceiling_divide(THREADS_WANTED, blocks))
-    # Partial sums are no more than the images.
-    row_values = gradient[4] * outputs + source[4] * source[6]
-    rows_per_split = max(rows_per_split, ceiling_divide(outputs * (values + 1), max(row_values, 1)), 1)
+    rows_per_split = convolution_weights_gradient.rows_for_threads(
+        gradient, source, tiles=blocks, sums=outputs * (values + 1), threads_wanted=THREADS_WANTED
+    )
     return convolution_weights_gradient.plan_of_rows(
         FAMILY,
         "convolution_gradient_weights_patches",

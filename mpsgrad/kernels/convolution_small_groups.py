@@ -7,8 +7,7 @@ from functools import lru_cache
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
-from mpsgrad.kernels.convolution_gather import AXIS, Axis, Layout, WindowAxis, window_axes
-from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, Packing, require_packable
+from mpsgrad.kernels.convolution_gather import AXIS, Layout, window_axes
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
@@ -77,14 +76,6 @@ FAMILY = ShaderFamily(
 )
 
 
-def _axis(axis: WindowAxis, is_gradient: bool, size: int) -> Axis:
-    """The gather along one axis, with the taps in the order of the user."""
-    taps, stride, dilation, origin = axis
-    if not is_gradient:
-        return Axis(size, taps, stride, origin, dilation, 1, 1, 1, 0, 0)
-    return Axis(ceiling_divide(size, stride), taps, 1, -origin, -dilation, stride, 1, 1, 0, 0)
-
-
 def _part(x: tuple[int, int, int], y: tuple[int, int, int], pixels: int, most: int) -> tuple[int, int] | None:
     """How many results along x and y to compute from ``pixels`` pixels, at most ``most``, so that few are read twice.
 
@@ -135,7 +126,8 @@ def plan_gather(
     if not (is_small or is_of_eight) or window[:2] == (1, 1) or not _suits(groups, replicates, metal_type, numbers):
         return None
     user_x, user_y = window_axes(window)
-    x, y = _axis(user_x, is_gradient, destination[4]), _axis(user_y, is_gradient, destination[5])
+    x = convolution_gather.axis_in_order(user_x, is_gradient, destination[4])
+    y = convolution_gather.axis_in_order(user_y, is_gradient, destination[5])
     if max(x.divisor, y.divisor) > MOST_DIVISOR:
         return None
     (lowest_x, span_x), (lowest_y, span_y) = convolution_gather.reach(x), convolution_gather.reach(y)
@@ -147,35 +139,18 @@ def plan_gather(
         return None
     width, height = part
     parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
-    taps, packed_blocks = x.taps * y.taps, ceiling_divide(outputs, LANES)
-    runs = packed_blocks * taps
-    count = (runs * inputs + packed_blocks) * LANES
-    require_packable(count)
     user_inputs, user_outputs = (lanes, inputs) if is_gradient else (inputs, lanes)
-    packing = Packing(
-        kernel="pack_joined" if is_gradient else "pack_plain",
-        threadgroups=runs * ceiling_divide(inputs, PACK_ROWS) + packed_blocks,
-        parameters=PACK_PARAMETERS.pack(
-            x=(x.taps, x.taps, user_x.dilation, 0, 0, user_x.dilation, 1),
-            y=(y.taps, y.taps, user_y.dilation, 0, 0, user_y.dilation, 1),
-            blocks_per_group=packed_blocks,
-            outputs=outputs,
-            channels=inputs,
-            user_outputs=user_outputs,
-            user_inputs=user_inputs,
-            transposed=int(is_gradient),
-            fold_channels=outputs,
-            merged=groups,
-            runs=runs,
-            zero_rows=0,
-            blocks=packed_blocks,
-            biases=outputs,
-            groups=1,
-            joins_columns=0,
-            rounds=0,
-            own_channels=1,
-        ),
-        count=count,
+    packing, biases = convolution_gather.packing_in_order(
+        user_x,
+        user_y,
+        transposed=is_gradient,
+        outputs=outputs,
+        channels=inputs,
+        user_outputs=user_outputs,
+        user_inputs=user_inputs,
+        biases=outputs,
+        merged=groups,
+        own_channels=1,
     )
     parameters = PARAMETERS.pack(
         source=source,
@@ -193,7 +168,7 @@ def plan_gather(
         span_x=span_x,
         lowest_y=lowest_y,
         span_y=span_y,
-        biases=runs * inputs * LANES,
+        biases=biases,
     )
     threads = blocks * parts_x * parts_y * destination[7]
     kernel = "convolution_groups_of_eight" if is_of_eight else "convolution_small_groups"
@@ -232,11 +207,10 @@ def plan_weights(
     if part is None:
         return None
     columns, rows = part
-    blocks, image_rows = ceiling_divide(outputs, CHANNELS), gradient[5] * gradient[7]
-    rows_per_split = ceiling_divide(image_rows, ceiling_divide(THREADS_WANTED, blocks))
-    # Partial sums are no more than the images.
-    row_values = gradient[4] * outputs + source[4] * source[6]
-    rows_per_split = max(rows_per_split, ceiling_divide(outputs * (values + 1), max(row_values, 1)), 1)
+    blocks = ceiling_divide(outputs, CHANNELS)
+    rows_per_split = convolution_weights_gradient.rows_for_threads(
+        gradient, source, tiles=blocks, sums=outputs * (values + 1), threads_wanted=THREADS_WANTED
+    )
     return convolution_weights_gradient.plan_of_rows(
         FAMILY,
         "convolution_gradient_weights_small_groups",

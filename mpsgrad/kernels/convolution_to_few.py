@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.convolution_gather import AXIS, Axis, Layout, WindowAxis, window_axes
+from mpsgrad.kernels.convolution_gather import AXIS, Layout, axis_in_order, packing_in_order, window_axes
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
-from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, PLAIN, Packing
+from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
@@ -60,12 +60,6 @@ FAMILIES = {
 }
 
 
-def _axis(axis: WindowAxis, size: int) -> Axis:
-    """The gather along one axis, with the taps in the order of the user."""
-    taps, stride, dilation, origin = axis
-    return Axis(ceiling_divide(size, stride), taps, 1, -origin, -dilation, stride, 1, 1, 0, 0)
-
-
 def plan_gradient(
     gradient: Layout, destination: Layout, window: Layout, groups: int, metal_type: str, compute_units: int
 ) -> GatherPlan | None:
@@ -78,7 +72,7 @@ def plan_gradient(
     if groups > 1 or metal_type != "float" or not has_lanes:
         return None
     user_x, user_y = window_axes(window)
-    x, y = _axis(user_x, destination[4]), _axis(user_y, destination[5])
+    x, y = axis_in_order(user_x, True, destination[4]), axis_in_order(user_y, True, destination[5])
     slides = x.step * x.tap_step == -x.divisor
     if not slides or x.phase_taps < min(TAPS):
         return None
@@ -90,33 +84,15 @@ def plan_gradient(
     is_full = tile_columns * TEAM * TEAM_COLUMNS * blocks * LANES <= MOST_LANES * x.size * outputs
     if not (is_full and (is_short or threadgroups >= compute_units)):
         return None
-    block_size = x.taps * y.taps * channels * LANES
-    pack_axes = [(axis.taps, axis.taps, axis.dilation, 0, 0, axis.dilation, 1) for axis in (user_x, user_y)]
-    runs = blocks * x.taps * y.taps
-    packing = Packing(
-        kernel=PLAIN,
-        threadgroups=runs * ceiling_divide(channels, PACK_ROWS) + blocks,
-        parameters=PACK_PARAMETERS.pack(
-            x=pack_axes[0],
-            y=pack_axes[1],
-            blocks_per_group=blocks,
-            outputs=outputs,
-            channels=channels,
-            user_outputs=outputs,
-            user_inputs=channels,
-            transposed=0,
-            fold_channels=outputs,
-            merged=1,
-            runs=runs,
-            zero_rows=0,
-            blocks=blocks,
-            biases=channels,
-            groups=1,
-            joins_columns=0,
-            rounds=0,
-            own_channels=0,
-        ),
-        count=blocks * (block_size + LANES),
+    packing, biases = packing_in_order(
+        user_x,
+        user_y,
+        transposed=False,
+        outputs=outputs,
+        channels=channels,
+        user_outputs=outputs,
+        user_inputs=channels,
+        biases=channels,
     )
     parameters = PARAMETERS.pack(
         source=gradient,
@@ -125,8 +101,8 @@ def plan_gradient(
         y=y.packed(),
         rows=rows,
         tile_columns=tile_columns,
-        block_size=block_size,
-        biases=blocks * block_size,
+        block_size=x.taps * y.taps * channels * LANES,
+        biases=biases,
         by_height=divisor(y.size),
         by_phases=divisor(phases),
         by_tile_columns=divisor(tile_columns),

@@ -93,6 +93,14 @@ class Plan:
     sum_parameters: bytes
 
 
+def rows_for_threads(gradient: Layout, source: Layout, *, tiles: int, sums: int, threads_wanted: int) -> int:
+    """The rows of a split for ``threads_wanted`` threads, but partial ``sums`` of no more values than the images."""
+    splits_wanted = ceiling_divide(threads_wanted, tiles)
+    row_values = gradient[4] * gradient[6] + source[4] * source[6]
+    rows = ceiling_divide(gradient[5] * gradient[7], splits_wanted)
+    return max(rows, ceiling_divide(sums, max(row_values, 1)), 1)
+
+
 @lru_cache(maxsize=4096)
 def plan(
     gradient: Layout,

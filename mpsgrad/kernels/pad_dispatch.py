@@ -9,7 +9,7 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, lines_per_thread, threads_of, walk_of, works_by_rows
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, runs_of, threads_of, walk_of
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 AXIS = ParameterStruct("PadAxis", start="int", size="int", first="int")
@@ -50,11 +50,9 @@ def add_dispatch(
     pads_channels = start != 0 or size != max(source[6], destination[6])
     walk = walk_of(device, (destination, source), has_element4=not pads_channels)
     threads, lines_of_thread = threads_of(walk, destination), 1
-    follow = all(pixel == channels for _, pixel, _, _, _, _, channels, _ in (source, destination))
-    if works_by_rows(device) and follow and not pads_channels:
-        walk, lines = "runs", destination[5] * destination[7]
-        lines_of_thread = lines_per_thread(device, lines)
-        threads = -(-lines // lines_of_thread)
+    runs = None if pads_channels else runs_of(device, source, destination)
+    if runs is not None:
+        walk, (threads, lines_of_thread) = "runs", runs
     middle = "_channels" if pads_channels else ""
     function = FAMILY.function(device, f"pad{middle}{name}_by_{walk}", metal_type)
     parameters = PARAMETERS.pack(

@@ -18,10 +18,9 @@ from mpsgrad.kernels.walk import (
     CPU_CONSTANTS,
     CPU_CONSTANTS_WITH_EIGHTS,
     Layout,
-    lines_per_thread,
+    runs_of,
     threads_of,
     walk_of,
-    works_by_rows,
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -95,11 +94,9 @@ def _add_dispatch(
     has_eights = True if function_name == "upsampling_bilinear" else None
     walk = walk_of(device, (destination, source), has_eights=has_eights)
     threads, lines_of_thread = threads_of(walk, destination), 1
-    follow = all(pixel == channels for _, pixel, _, _, _, _, channels, _ in (source, destination))
-    if function_name == "upsampling_nearest" and works_by_rows(device) and follow:
-        walk, lines = "runs", destination[5] * destination[7]
-        lines_of_thread = lines_per_thread(device, lines)
-        threads = -(-lines // lines_of_thread)
+    runs = runs_of(device, source, destination) if function_name == "upsampling_nearest" else None
+    if runs is not None:
+        walk, (threads, lines_of_thread) = "runs", runs
     function = FAMILY.function(device, f"{function_name}_by_{walk}", metal_type)
     x, y = axes
     parameters = PARAMETERS.pack(

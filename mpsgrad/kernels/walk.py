@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpsgrad.devices import Device
+from mpsgrad.geometry import ceiling_divide
 
 Layout = tuple[int, ...]
 
@@ -53,6 +54,14 @@ THREADS_OF_LINES_PER_UNIT = 8
 """Of a CPU, whose threads own some lines of pixels that follow each other: every core is to have work."""
 
 
-def lines_per_thread(device: Device, lines: int) -> int:
-    """How many of ``lines`` a thread owns where pixels follow each other, the walk ``runs``."""
-    return -(-lines // (THREADS_OF_LINES_PER_UNIT * max(1, device.compute_units)))
+def runs_of(device: Device, source: Layout, destination: Layout) -> tuple[int, int] | None:
+    """The threads of the walk ``runs`` over ``destination``, and how many lines each owns.
+
+    None unless ``device`` works by rows and pixels follow each other.
+    """
+    follow = all(pixel == channels for _, pixel, _, _, _, _, channels, _ in (source, destination))
+    if not (works_by_rows(device) and follow):
+        return None
+    lines = destination[5] * destination[7]
+    lines_of_thread = ceiling_divide(lines, THREADS_OF_LINES_PER_UNIT * max(1, device.compute_units))
+    return ceiling_divide(lines, lines_of_thread), lines_of_thread
