@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels.strides import EXTENTS, View, elementwise
 from mpsgrad.testing import FencedImage, batch_sizes, channel_counts, channel_formats, values
 from mpsgrad.tunables import set_tunables, tunables
 
@@ -99,6 +100,21 @@ def test_a_concatenation_that_exceeds_the_caches_only_as_a_whole(channels):
     finally:
         set_tunables(device.tuning, before)
     np.testing.assert_array_equal(np.asarray(result), np.concatenate(sources, 3))
+
+
+def test_what_goes_past_the_caches_counts_what_is_beside_it_and_is_whole_lines():
+    numbers = tunables("cpu")
+    elements = 64 * 56 * 56
+
+    def goes_past(stride: int, beside: int) -> bool:
+        views = View(0, (1, 64, 64 * 56, elements)), View(0, (1, stride, stride * 56, stride * 56 * 56))
+        names = "source", "destination"
+        work = elementwise(names, views, (64, 56, 56, 1), 1, "cpu", 4, 2, numbers, beside)
+        return bool(work.parameters["extents"][list(EXTENTS.fields).index("exceeds_caches")])
+
+    most = numbers.cached_bytes // 4 - 2 * elements
+    assert not goes_past(128, most) and goes_past(128, most + 1)
+    assert not goes_past(127, most + 1)
 
 
 @given(data=st.data())
