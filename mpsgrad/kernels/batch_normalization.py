@@ -286,16 +286,15 @@ class BatchNormalization(NormalizationKernel):
         indices = (0, 1)
         if state is not None:
             statistics, indices = state, (2, 3)
+        mean, variance = map(statistics.resource, indices)
+        gamma, beta = map(self._gamma_and_beta.resource, (0, 1))
         encoder = encoder_of(
             command_buffer,
-            self._neuron,
             source.channel_format.metal_type,
             self._count,
-            mean=statistics.resource(indices[0]),
-            variance=statistics.resource(indices[1]),
-            gamma=self._gamma_and_beta.resource(0),
-            beta=self._gamma_and_beta.resource(1),
-            epsilon=self._epsilon,
+            (mean, variance, gamma, beta),
+            self._epsilon,
+            neuron=self._neuron,
         )
         operand = Operand(regions.sources[0], self.offset.x, self.offset.y, self.edge_mode is EdgeMode.CLAMP)
         encoder.stream("normalize", ("source",), [source], (operand,), destination, regions.destination)
@@ -645,7 +644,7 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
         source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
         sums = state.resource(4), state.resource(5)
         if state.statistics_are_given:
-            sums = (self.device.constant_buffer(bytes(4 * encoder.channels)),) * 2
+            sums = (encoder.zeros(),) * 2
         encoder.stream(
             "normalization_gradient",
             ("gradient", "source"),
@@ -654,7 +653,6 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
             destination,
             regions.destination,
             sums,
-            state.batch_pixels,
         )
 
 
@@ -667,16 +665,15 @@ def _fused(owner: str, descriptor: NeuronDescriptor | None) -> NeuronDescriptor:
 def _state_encoder(
     command_buffer: CommandBuffer, state: BatchNormalizationState, neuron: NeuronDescriptor, image: Image
 ) -> Encoder:
+    gamma, beta, mean, variance = map(state.resource, range(4))
     return encoder_of(
         command_buffer,
-        neuron,
         image.channel_format.metal_type,
         state.batch_normalization.number_of_feature_channels,
-        mean=state.resource(2),
-        variance=state.resource(3),
-        gamma=state.resource(0),
-        beta=state.resource(1),
-        epsilon=state.epsilon,
+        (mean, variance, gamma, beta),
+        state.epsilon,
+        neuron=neuron,
+        batch_pixels=state.batch_pixels,
     )
 
 

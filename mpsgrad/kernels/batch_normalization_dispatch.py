@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,30 +24,34 @@ from mpsgrad.kernels.batch_normalization_families import (
     STATISTICS_ROWS,
     STREAM_ROWS,
     SUMS_ROWS,
-    THREADS,
     TILE_PARAMETERS,
-    VECTORS,
     WITHOUT_NEURON,
     families_at_once,
 )
 from mpsgrad.kernels.batch_normalization_joins import join_normalization
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from mpsgrad.kernels.normalization_encoder import NormalizationEncoder, NumbersOfChannels, Streaming
+from mpsgrad.kernels.normalization_tiles import (
+    NARROWEST_TILE,
+    WIDEST_TILE,
+    Tiles,
+    rows_of,
+    tile_of,
+    tile_parameters,
+    variant,
+    vector_of,
+)
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
     ChunkedRows,
     Layout,
-    Operand,
     chunked_rows,
     exceeds_caches,
     merge_pixels,
-    pieces,
     summing_pixels_per_row,
-    values_of_vector,
 )
 from mpsgrad.tunables import tunables
 
-NARROWEST_TILE, WIDEST_TILE = 32, 256
-"""Bytes of a row that a threadgroup reads, where there are so many: what memory delivers at once, and what is ample."""
 MOST_ROWS_OF_A_THREAD = 32
 """Above, rows are split over several threadgroups, whose sums have to be merged."""
 THREADGROUPS_PER_UNIT = 2
@@ -75,45 +78,28 @@ def pixels_of_whole_eights(channels: int, columns: int) -> int:
     return fewest * max(1, columns // (channels * fewest))
 
 
-class Encoder(ABC):
-    """Adds the dispatches of one encode: what all its kernels share."""
+class Encoder(NormalizationEncoder):
+    """Adds the dispatches of one encode; its data gradient is that of a batch of ``batch_pixels``."""
 
     def __init__(
         self,
         command_buffer: CommandBuffer,
-        neuron: NeuronDescriptor,
         metal_type: str,
         channels: int,
-        *,
-        mean: Buffer,
-        variance: Buffer,
-        gamma: Buffer,
-        beta: Buffer,
+        numbers_of_channels: NumbersOfChannels,
         epsilon: float,
+        *,
+        neuron: NeuronDescriptor,
+        batch_pixels: int = 0,
     ) -> None:
-        self.command_buffer = command_buffer
-        self.device = command_buffer.device
-        self.neuron = neuron
-        self.metal_type = metal_type
-        self.channels = channels
-        self.mean, self.variance = mean, variance
-        self.numbers_of_channels = mean, variance, gamma, beta
-        self.epsilon = epsilon
+        super().__init__(command_buffer, metal_type, channels, numbers_of_channels, epsilon)
+        self.neuron, self.batch_pixels = neuron, batch_pixels
         self.slopes = () if neuron.data is None else (neuron.slope_table(self.device, channels),)
 
     def function(self, name: str) -> Function:
-        """The kernel function of this name."""
         kind = NeuronType.NONE if name.startswith(WITHOUT_NEURON) else self.neuron.neuron_type
         families = families_at_once(name) or FAMILIES
         return families[kind].function(self.device, name, self.metal_type)
-
-    def add(self, function_name: str, threadgroups: int, *buffers: Buffer) -> None:
-        """Adds one run of ``function_name``."""
-        self.command_buffer.add_dispatch(self.function(function_name), threadgroups, *buffers)
-
-    def scratch(self, count: int) -> Buffer:
-        """Memory for ``count`` floats."""
-        return self.command_buffer.scratch(4 * count)
 
     @abstractmethod
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
@@ -128,44 +114,6 @@ class Encoder(ABC):
         previous: int,
     ) -> None:
         """Adds the sums over a gradient and its source to ``gradients``, for gamma and beta, of ``previous`` pixels."""
-
-    def stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        images: Sequence[Image],
-        operands: tuple[Operand, ...],
-        destination: Image,
-        layout: Layout,
-        gradients: tuple[Buffer, ...] = (),
-        pixels: int = 0,
-    ) -> None:
-        """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros.
-
-        The data gradient takes the ``gradients`` for gamma and beta of a batch of ``pixels``.
-        """
-        for piece in pieces(layout, operands):
-            zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
-            layouts = (*(part or zeros for part in piece.operands), piece.destination)
-            buffers = [
-                image.buffer if part is not None else self.device.constant_buffer(bytes(4 * self.channels))
-                for image, part in zip(images, piece.operands, strict=True)
-            ]
-            self._add_stream(
-                function_name, (*names, "destination"), layouts, (*buffers, destination.buffer), gradients, pixels
-            )
-
-    @abstractmethod
-    def _add_stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        layouts: tuple[Layout, ...],
-        buffers: tuple[Buffer, ...],
-        gradients: tuple[Buffer, ...],
-        pixels: int,
-    ) -> None:
-        """Adds ``function_name`` over images of equal extents; the last of them is the destination."""
 
 
 class _SimdgroupEncoder(Encoder):
@@ -215,8 +163,11 @@ class _SimdgroupEncoder(Encoder):
         count = work.chunks * work.columns
         return [self.scratch(count), self.scratch((1 + max(rows, work.columns != self.channels)) * count)]
 
+    def _threadgroups(self, function_name: str, threads: int) -> int:
+        return -(-threads // self.function(function_name).threadgroup_size)
+
     def _add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
-        self.add(function_name, -(-threads // self.function(function_name).threadgroup_size), *buffers)
+        self.add(function_name, self._threadgroups(function_name, threads), *buffers)
 
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
         work = self._work(("source",), (layout,))
@@ -265,23 +216,18 @@ class _SimdgroupEncoder(Encoder):
         )
         return table
 
-    def _add_stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        layouts: tuple[Layout, ...],
-        buffers: tuple[Buffer, ...],
-        gradients: tuple[Buffer, ...],
-        pixels: int,
-    ) -> None:
+    def _streaming(
+        self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], gradients: tuple[Buffer, ...]
+    ) -> Streaming:
         work = self._work(names, layouts, adds_up=False)
-        exceeds = exceeds_caches(layouts[-1], len(buffers), tunables(self.device.tuning))
-        parameters = self._parameters(work, pixels=pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds)
+        exceeds = exceeds_caches(layouts[-1], len(layouts), tunables(self.device.tuning))
+        parameters = self._parameters(
+            work, pixels=self.batch_pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds
+        )
         table = self._coefficients(work, parameters, gradients)
-        *sources, destination = buffers
         if self._by_eights(work):
             function_name += "_of_eights"
-        self._add(function_name, work.threads, *sources, table, destination, parameters)
+        return function_name, self._threadgroups(function_name, work.threads), (table,), parameters
 
 
 def _has_whole_eights(work: ChunkedRows) -> bool:
@@ -291,18 +237,6 @@ def _has_whole_eights(work: ChunkedRows) -> bool:
 
 join_normalization()
 join_at_once()
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """How threadgroups share the rows and channels of images: ``tiles`` of ``across`` vectors of ``width`` channels
-    next to each other, ``row_lanes`` rows at once, and ``splits`` of the rows."""
-
-    width: int
-    across: int
-    row_lanes: int
-    tiles: int
-    splits: int
 
 
 @lru_cache(maxsize=512)
@@ -333,42 +267,6 @@ def plan_at_once(rows: int, channels: int, width: int, compute_units: int) -> Ti
         if rows <= row_lanes * ROWS_AT_ONCE:
             return Tiles(width, across, row_lanes, -(-vectors // across), 1)
     return None
-
-
-def tile_of(nbytes: int, channels: int, width: int, element_bytes: int) -> tuple[int, int, int]:
-    """``across``, ``row_lanes`` and ``tiles`` of tiles of about ``nbytes`` of a row."""
-    vectors = channels // width
-    tiles = -(-vectors // max(1, nbytes // (width * element_bytes)))
-    across = -(-vectors // tiles)
-    return across, THREADS // across, tiles
-
-
-def vector_of(layouts: Sequence[Layout], channels: int, metal_type: str) -> tuple[int, int]:
-    """How many channels a thread loads at once, one if the layouts do not allow more, and the bytes of each."""
-    width = values_of_vector(metal_type)
-    if any(number % width for layout in layouts for number in (channels, *layout[:4])):
-        width = 1
-    return width, 2 if metal_type == "half" else 4
-
-
-def rows_of(layout: Layout) -> int:
-    """How many pixels there are."""
-    _, _, _, _, width, height, _, images = layout
-    return width * height * images
-
-
-def tile_parameters(
-    tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout]
-) -> tuple[dict[str, Any], int]:
-    """The values of ``TILES`` that follow from the images, and the number of blocks of rows."""
-    block_rows = tiles.row_lanes * rows_of_a_thread
-    blocks = -(-rows // block_rows)
-    values: dict[str, Any] = {
-        name: layouts.get(name, layouts["source"]) for name in ("gradient", "source", "destination")
-    }
-    values |= {"rows": rows, "across": tiles.across, "row_lanes": tiles.row_lanes, "tiles": tiles.tiles}
-    values |= {"splits": tiles.splits, "block_rows": block_rows, "blocks": blocks}
-    return values, blocks
 
 
 class _TileEncoder(Encoder):
@@ -459,39 +357,19 @@ class _TileEncoder(Encoder):
             merge = "merge_normalization_gradient_sums"
             self.add(merge, self.channels, *partial, self.variance, *gradients, parameters)
 
-    def _add_stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        layouts: tuple[Layout, ...],
-        buffers: tuple[Buffer, ...],
-        gradients: tuple[Buffer, ...],
-        pixels: int,
-    ) -> None:
+    def _streaming(
+        self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], gradients: tuple[Buffer, ...]
+    ) -> Streaming:
         merged = merge_pixels(layouts)
         tiles, rows = self._tiles(merged)
         rows_of_a_thread = GRADIENT_ROWS if gradients else STREAM_ROWS
         named = dict(zip(names, merged, strict=True))
-        parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named, pixels=pixels)
-        *sources, destination = buffers
-        self.add(
-            variant(function_name, tiles),
-            tiles.tiles * blocks,
-            *sources,
-            *self.numbers_of_channels,
-            *gradients,
-            *self.slopes,
-            destination,
-            parameters,
-        )
+        parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named, pixels=self.batch_pixels)
+        tables = *self.numbers_of_channels, *gradients, *self.slopes
+        return variant(function_name, tiles), tiles.tiles * blocks, tables, parameters
 
 
-def variant(function_name: str, tiles: Tiles) -> str:
-    """The name of the function for vectors, or for single channels."""
-    return function_name + (VECTORS if tiles.width > 1 else "")
-
-
-def encoder_of(command_buffer: CommandBuffer, *arguments: Any, **buffers: Any) -> Encoder:
+def encoder_of(command_buffer: CommandBuffer, *arguments: Any, **numbers: Any) -> Encoder:
     """The encoder for the device of ``command_buffer``; the other arguments are those of ``Encoder``."""
     kind = _SimdgroupEncoder if command_buffer.device.family == "cpu" else _TileEncoder
-    return kind(command_buffer, *arguments, **buffers)
+    return kind(command_buffer, *arguments, **numbers)

@@ -23,8 +23,9 @@ from mpsgrad.kernels.group_normalization_state import (
     _ImageNormalizationGradientState,
 )
 from mpsgrad.kernels.neuron import require_no_clamped_reads
+from mpsgrad.kernels.normalization_encoder import NumbersOfChannels
 from mpsgrad.kernels.normalization_kernel import NormalizationKernel
-from mpsgrad.kernels.pointwise import Operand
+from mpsgrad.kernels.pointwise import Layout, Operand
 
 
 class _ImageNormalization(NormalizationKernel):
@@ -46,17 +47,26 @@ class _ImageNormalization(NormalizationKernel):
         raise NotImplementedError
 
     def _passes(
-        self, command_buffer: CommandBuffer, source: Image, epsilon: float, images: int, pixels: int
+        self,
+        command_buffer: CommandBuffer,
+        source: Image,
+        layout: Layout,
+        numbers_of_channels: NumbersOfChannels,
+        epsilon: float,
+        first_image: int,
     ) -> ImagePasses:
-        """The passes over ``images`` of ``pixels`` each."""
+        """The passes over ``layout`` of ``source``."""
+        _, _, _, _, width, height, _, images = layout
         return passes_of(
             command_buffer,
             source.channel_format.metal_type,
-            channels=self._count,
+            self._count,
+            numbers_of_channels,
+            epsilon,
             channels_per_group=self.channels_per_group,
-            epsilon=epsilon,
             images=images,
-            pixels=pixels,
+            pixels=width * height,
+            first_image=first_image,
         )
 
     def _make_state(
@@ -86,16 +96,18 @@ class _ImageNormalization(NormalizationKernel):
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
-        *_, width, height, channels, images = layout = regions.sources[0]
-        passes = self._passes(command_buffer, source, self._epsilon, images, width * height)
+        layout = regions.sources[0]
         if state is None:
-            means, variances, row = passes.scratch(channels * images), passes.scratch(channels * images), 0
+            *_, channels, images = layout
+            means, variances = (command_buffer.scratch(4 * channels * images) for _ in range(2))
+            row = 0
         else:
             means, variances, row = state.resource(MEANS), state.resource(VARIANCES), state._images[0]
-        gamma, beta = (self._gamma_and_beta.resource(index) for index in (0, 1))
+        gamma, beta = map(self._gamma_and_beta.resource, (0, 1))
+        numbers = (means, variances, gamma, beta)
+        passes = self._passes(command_buffer, source, layout, numbers, self._epsilon, row)
         operand = Operand(layout, self.offset.x, self.offset.y, self.edge_mode is EdgeMode.CLAMP)
-        tables = (means, variances, gamma, beta)
-        passes.normalize(source, operand, destination, regions.destination, tables, row)
+        passes.normalize(source, operand, destination, regions.destination)
 
 
 class InstanceNormalization(_ImageNormalization):
@@ -190,7 +202,8 @@ class _ImageNormalizationGradient(GradientKernel):
         state: Any,
     ) -> None:
         owner = type(self).__name__
-        *_, width, height, channels, images = source = regions.sources[1]
+        source = regions.sources[1]
+        images = source[7]
         row = state._index + self.secondary_offset.z
         if not {row, row + images - 1} <= {*state._images}:
             raise GeometryError(
@@ -199,9 +212,10 @@ class _ImageNormalizationGradient(GradientKernel):
                 f"{state.snapshot.offset.z + state.snapshot.images}"
             )
         encode = state._forward_encode(owner, range(row, row + images))
-        passes = state._kernel._passes(command_buffer, source_image, encode.epsilon, images, width * height)
         means, variances, for_gamma, for_beta = map(state.resource, range(4))
         gamma = encode.gamma_and_beta.resource(0)
+        numbers = (means, variances, gamma, gamma)
+        passes = state._kernel._passes(command_buffer, source_image, source, numbers, encode.epsilon, row)
         passes.differentiate(
             (source_gradient, source_image),
             (
@@ -210,9 +224,7 @@ class _ImageNormalizationGradient(GradientKernel):
             ),
             destination,
             regions.destination,
-            (means, variances, gamma, gamma),
             (for_gamma, for_beta),
-            row,
         )
 
 

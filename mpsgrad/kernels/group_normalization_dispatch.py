@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer
+from mpsgrad.devices import Buffer, Function
 from mpsgrad.image import Image
-from mpsgrad.kernels.batch_normalization_dispatch import (
-    NARROWEST_TILE,
-    WIDEST_TILE,
-    Tiles,
-    rows_of,
-    streaming_pixels_per_row,
-    tile_of,
-    tile_parameters,
-    variant,
-    vector_of,
-)
+from mpsgrad.kernels.batch_normalization_dispatch import streaming_pixels_per_row
 from mpsgrad.kernels.batch_normalization_families import (
     FAMILIES,
     GRADIENT_ROWS,
@@ -31,6 +21,17 @@ from mpsgrad.kernels.batch_normalization_families import (
     TILES,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronType
+from mpsgrad.kernels.normalization_encoder import NormalizationEncoder, NumbersOfChannels, Streaming
+from mpsgrad.kernels.normalization_tiles import (
+    NARROWEST_TILE,
+    WIDEST_TILE,
+    Tiles,
+    rows_of,
+    tile_of,
+    tile_parameters,
+    variant,
+    vector_of,
+)
 from mpsgrad.kernels.pointwise import (
     CHUNKED_ROWS,
     ELEMENTS_OF_LINE,
@@ -112,74 +113,64 @@ FAMILY = ShaderFamily(
 """The kernels of batch normalization for each image on its own."""
 
 
-Tables = tuple[Buffer, Buffer, Buffer, Buffer]
-"""Mean, variance, gamma and beta."""
+class ImagePasses(NormalizationEncoder):
+    """Adds the dispatches of one encode over ``images`` images, image by image on its own.
 
-
-class ImagePasses(ABC):
-    """Adds the dispatches of one encode over ``images`` images, image by image on its own."""
+    Image 0 has row ``first_image`` of mean and variance, and of the gradients for gamma and beta.
+    """
 
     def __init__(
         self,
         command_buffer: CommandBuffer,
         metal_type: str,
-        *,
         channels: int,
-        channels_per_group: int,
+        numbers_of_channels: NumbersOfChannels,
         epsilon: float,
+        *,
+        channels_per_group: int,
         images: int,
         pixels: int,
+        first_image: int,
     ) -> None:
-        self.command_buffer, self.device = command_buffer, command_buffer.device
-        self.channels, self.channels_per_group = channels, channels_per_group
-        self.groups = self.channels // self.channels_per_group
-        self.epsilon, self.metal_type, self.images, self.pixels = epsilon, metal_type, images, pixels
+        super().__init__(command_buffer, metal_type, channels, numbers_of_channels, epsilon)
+        self.channels_per_group, self.groups = channels_per_group, channels // channels_per_group
+        self.images, self.pixels, self.first_image = images, pixels, first_image
 
-    def scratch(self, count: int) -> Buffer:
-        return self.command_buffer.scratch(4 * count)
+    def function(self, name: str) -> Function:
+        return FAMILY.function(self.device, name, self.metal_type)
 
-    def add(self, function_name: str, threadgroups: int, *buffers: Buffer) -> None:
-        function = FAMILY.function(self.device, function_name, self.metal_type)
-        self.command_buffer.add_dispatch(function, threadgroups, *buffers)
+    def scratch_for_channels(self, rows: int = 1) -> tuple[Buffer, Buffer]:
+        """Memory for two numbers for each channel of ``rows`` of each image."""
+        count = self.images * rows * self.channels
+        return self.scratch(count), self.scratch(count)
 
     def add_for_groups(self, function_name: str, *buffers: Buffer) -> None:
         """Adds a kernel of which each simdgroup has a group of an image."""
-        size = FAMILY.function(self.device, function_name, self.metal_type).threadgroup_size
+        size = self.function(function_name).threadgroup_size
         self.add(function_name, -(-32 * self.images * self.groups // size), *buffers)
 
-    def group_parameters(self, first_image: int) -> dict[str, Any]:
+    def group_parameters(self) -> dict[str, Any]:
         """The values of ``GROUPS`` and those that both structs have besides."""
         return {
             "groups": self.groups,
             "channels_per_group": self.channels_per_group,
             "images": self.images,
-            "first_image": first_image,
+            "first_image": self.first_image,
             "channels": self.channels,
             "pixels": self.pixels,
             "epsilon": self.epsilon,
         }
 
-    def normalize(
-        self, source: Image, operand: Operand, destination: Image, layout: Layout, tables: Tables, first_image: int
-    ) -> None:
-        """Fills mean and variance, image 0 in row ``first_image``, and ``layout``, from ``operand`` of ``source``."""
-        means, variances, *_ = tables
-        self.statistics(source, operand.layout, means, variances, first_image)
-        self.stream(
-            "normalize_images", ("source",), [source], (operand,), destination, layout, tables, first_image
-        )
-
-    def statistics(self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int) -> None:
-        """Fills ``means`` and ``variances`` with those of ``layout``, image 0 in row ``first_image``."""
-        parameters = self._add_statistics(source, layout, means, variances, first_image)
+    def normalize(self, source: Image, operand: Operand, destination: Image, layout: Layout) -> None:
+        """Fills mean and variance, and ``layout`` of ``destination``, from ``operand`` of ``source``."""
+        parameters = self._add_statistics(source, operand.layout)
         if self.channels_per_group > 1:
-            self.add_for_groups("group_statistics", means, variances, parameters)
+            self.add_for_groups("group_statistics", self.mean, self.variance, parameters)
+        self.stream("normalize_images", ("source",), [source], (operand,), destination, layout)
 
     @abstractmethod
-    def _add_statistics(
-        self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
-    ) -> Buffer:
-        """Adds those of the channels; returns the parameters."""
+    def _add_statistics(self, source: Image, layout: Layout) -> Buffer:
+        """Adds mean and variance of the channels of ``layout``; returns the parameters."""
 
     def differentiate(
         self,
@@ -187,109 +178,33 @@ class ImagePasses(ABC):
         operands: tuple[Operand, Operand],
         destination: Image,
         layout: Layout,
-        tables: Tables,
         gradients: tuple[Buffer, Buffer],
-        first_image: int,
     ) -> None:
         """Fills ``gradients``, for gamma and beta, and ``layout``, from a gradient and the forward source."""
         (incoming, image), (gradient, operand) = images, operands
         # Pixels without an incoming gradient add nothing.
         layouts: tuple[Layout, Layout] = ((0, 0, 0, 0, *operand.layout[4:]), operand.layout)
-        buffer = self.device.constant_buffer(bytes(4 * self.channels))
+        buffer = self.zeros()
         for piece in pieces(operand.layout, (gradient,)):
             if piece.operands[0] is not None:
                 layouts, buffer = (piece.operands[0], piece.destination), incoming.buffer
-        means, variances, gamma, _ = tables
-        sums = self.gradient_sums(
-            (buffer, image.buffer), layouts, (means, variances), gamma, gradients, first_image
-        )
-        self.stream(
-            "image_normalization_gradient",
-            ("gradient", "source"),
-            images,
-            operands,
-            destination,
-            layout,
-            tables,
-            first_image,
-            sums,
-        )
-
-    def gradient_sums(
-        self,
-        buffers: tuple[Buffer, Buffer],
-        layouts: tuple[Layout, Layout],
-        statistics: tuple[Buffer, Buffer],
-        gamma: Buffer,
-        gradients: tuple[Buffer, Buffer],
-        first_image: int,
-    ) -> tuple[Buffer, Buffer]:
-        """Fills ``gradients``, for gamma and beta, with the sums over a gradient and its source, which are ``buffers``.
-
-        Returns what the data gradient takes of them.
-        """
-        parameters = self._add_sums(buffers, layouts, statistics, gamma, gradients, first_image)
-        if self.channels_per_group == 1 and not self.needs_means_of_channels:
-            return gradients
-        means = self.scratch(self.channels * self.images), self.scratch(self.channels * self.images)
-        self.add_for_groups("group_gradient_means", gamma, *gradients, *means, parameters)
-        return means
+        parameters = self._add_sums((buffer, image.buffer), layouts, gradients)
+        subtracted = gradients
+        if self.channels_per_group > 1 or self.needs_means_of_channels:
+            _, _, gamma, _ = self.numbers_of_channels
+            subtracted = self.scratch_for_channels()
+            self.add_for_groups("group_gradient_means", gamma, *gradients, *subtracted, parameters)
+        names = ("gradient", "source")
+        self.stream("image_normalization_gradient", names, images, operands, destination, layout, subtracted)
 
     needs_means_of_channels = False
     """Whether the data gradient takes means of groups even if these are single channels."""
 
     @abstractmethod
     def _add_sums(
-        self,
-        buffers: tuple[Buffer, Buffer],
-        layouts: tuple[Layout, Layout],
-        statistics: tuple[Buffer, Buffer],
-        gamma: Buffer,
-        gradients: tuple[Buffer, Buffer],
-        first_image: int,
+        self, buffers: tuple[Buffer, Buffer], layouts: tuple[Layout, Layout], gradients: tuple[Buffer, Buffer]
     ) -> Buffer:
-        """Adds the sums; returns the parameters."""
-
-    def stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        images: Sequence[Image],
-        operands: tuple[Operand, ...],
-        destination: Image,
-        layout: Layout,
-        tables: Sequence[Buffer],
-        first_image: int,
-        gradients: tuple[Buffer, ...] = (),
-    ) -> None:
-        """Adds a kernel that writes ``layout`` of ``destination`` from ``images``; outside of them it reads zeros.
-
-        ``tables`` are mean, variance, gamma and beta; the data gradient takes ``gradients`` too.
-        """
-        for piece in pieces(layout, operands):
-            zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
-            layouts = (*(part or zeros for part in piece.operands), piece.destination)
-            buffers = [
-                image.buffer if part is not None else self.device.constant_buffer(bytes(4 * self.channels))
-                for image, part in zip(images, piece.operands, strict=True)
-            ]
-            self._add_stream(
-                function_name, (*names, "destination"), layouts, buffers, destination, tables, first_image, gradients
-            )
-
-    @abstractmethod
-    def _add_stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        layouts: tuple[Layout, ...],
-        buffers: Sequence[Buffer],
-        destination: Image,
-        tables: Sequence[Buffer],
-        first_image: int,
-        gradients: tuple[Buffer, ...],
-    ) -> None:
-        """Adds ``function_name`` over images of equal extents."""
+        """Adds the sums over a gradient and its source, which are ``buffers``; returns the parameters."""
 
 
 class _SimdgroupPasses(ImagePasses):
@@ -305,7 +220,6 @@ class _SimdgroupPasses(ImagePasses):
     def _parameters(
         self,
         work: ChunkedRows,
-        first_image: int,
         needs_gradients: bool = False,
         exceeds: bool = False,
         **numbers: int,
@@ -313,86 +227,65 @@ class _SimdgroupPasses(ImagePasses):
         return self.device.constant_buffer(
             PARAMETERS.pack(
                 **work.parameters,
-                **self.group_parameters(first_image),
+                **self.group_parameters(),
                 **{"columns": work.columns, "blocks": 0, "eights_of_block": 0, **numbers},
                 needs_gradients=int(needs_gradients),
                 exceeds_caches=int(exceeds),
             )
         )
 
-    def _add_for_chunks(self, function_name: str, work: ChunkedRows, *buffers: Buffer) -> None:
-        """Adds a kernel of which each simdgroup has a chunk of an image."""
-        size = FAMILY.function(self.device, function_name, self.metal_type).threadgroup_size
-        self.add(function_name, -(-work.threads * self.images // size), *buffers)
+    def _for_chunks(self, function_name: str, work: ChunkedRows) -> tuple[str, int]:
+        """The name of a kernel of which each simdgroup has a chunk of an image, and its threadgroups."""
+        size = self.function(function_name).threadgroup_size
+        return function_name, -(-work.threads * self.images // size)
 
     def _add_for_columns(self, function_name: str, columns: int, *buffers: Buffer) -> None:
         """Adds a kernel of which each threadgroup has 32 columns of an image."""
         self.add(function_name, -(-columns // 32) * self.images, *buffers)
 
-    def _add_statistics(
-        self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
-    ) -> Buffer:
+    def _add_statistics(self, source: Image, layout: Layout) -> Buffer:
         work = self._work(("source",), (layout,))
         partial = [self.scratch(self.images * work.chunks * work.columns) for _ in range(2)]
-        parameters = self._parameters(work, first_image)
-        self._add_for_chunks("image_statistics", work, source.buffer, *partial, parameters)
-        totals = means, variances
+        parameters = self._parameters(work)
+        self.add(*self._for_chunks("image_statistics", work), source.buffer, *partial, parameters)
+        totals = self.mean, self.variance
         self._add_for_columns("merge_image_statistics", self.channels, source.buffer, *partial, *totals, parameters)
         return parameters
 
     def _add_sums(
-        self,
-        buffers: tuple[Buffer, Buffer],
-        layouts: tuple[Layout, Layout],
-        statistics: tuple[Buffer, Buffer],
-        gamma: Buffer,
-        gradients: tuple[Buffer, Buffer],
-        first_image: int,
+        self, buffers: tuple[Buffer, Buffer], layouts: tuple[Layout, Layout], gradients: tuple[Buffer, Buffer]
     ) -> Buffer:
         work = self._work(("gradient", "source"), layouts)
         partial = [self.scratch(self.images * work.chunks * work.columns) for _ in range(2)]
-        parameters = self._parameters(work, first_image)
-        self._add_for_chunks("image_gradient_sums", work, *buffers, *statistics, gamma, gamma, *partial, parameters)
-        _, variances = statistics
-        self._add_for_columns("merge_image_gradient_sums", self.channels, *partial, variances, *gradients, parameters)
+        parameters = self._parameters(work)
+        numbers = self.numbers_of_channels
+        self.add(*self._for_chunks("image_gradient_sums", work), *buffers, *numbers, *partial, parameters)
+        totals = self.variance, *gradients
+        self._add_for_columns("merge_image_gradient_sums", self.channels, *partial, *totals, parameters)
         return parameters
 
-    def _add_stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        layouts: tuple[Layout, ...],
-        buffers: Sequence[Buffer],
-        destination: Image,
-        tables: Sequence[Buffer],
-        first_image: int,
-        gradients: tuple[Buffer, ...],
-    ) -> None:
-        """Before it the table of coefficients for the columns is made."""
+    def _streaming(
+        self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], gradients: tuple[Buffer, ...]
+    ) -> Streaming:
         work = self._work(names, layouts, adds_up=False)
-        parameters = self._parameters(work, first_image, bool(gradients))
+        parameters = self._parameters(work, bool(gradients))
         coefficients = self.scratch(5 * work.columns * self.images)
-        means, variances, *_ = tables
-        self._add_for_columns(
-            "image_coefficients", work.columns, *tables, *(gradients or (means, variances)), coefficients, parameters
-        )
-        self._add_for_chunks(function_name, work, *buffers, coefficients, destination.buffer, parameters)
+        numbers = *self.numbers_of_channels, *(gradients or (self.mean, self.variance))
+        self._add_for_columns("image_coefficients", work.columns, *numbers, coefficients, parameters)
+        return *self._for_chunks(function_name, work), (coefficients,), parameters
 
 
 class _WholePasses(_SimdgroupPasses):
     """For CPUs: a thread makes all passes over groups of an image, where that is possible."""
 
-    def normalize(
-        self, source: Image, operand: Operand, destination: Image, layout: Layout, tables: Tables, first_image: int
-    ) -> None:
+    def normalize(self, source: Image, operand: Operand, destination: Image, layout: Layout) -> None:
         blocks = self._blocks((operand,), layout)
         if not blocks:
-            super().normalize(source, operand, destination, layout, tables, first_image)
+            super().normalize(source, operand, destination, layout)
             return
         layouts = (operand.layout, layout)
-        buffers = source.buffer, *tables
-        names = ("source", "destination")
-        self._add_for_blocks("normalize_images", blocks, names, layouts, buffers, destination, first_image)
+        buffers = source.buffer, *self.numbers_of_channels
+        self._add_for_blocks("normalize_images", blocks, ("source", "destination"), layouts, buffers, destination)
 
     def differentiate(
         self,
@@ -400,23 +293,18 @@ class _WholePasses(_SimdgroupPasses):
         operands: tuple[Operand, Operand],
         destination: Image,
         layout: Layout,
-        tables: Tables,
         gradients: tuple[Buffer, Buffer],
-        first_image: int,
     ) -> None:
         blocks = self._blocks(operands, layout)
         if not blocks:
-            super().differentiate(images, operands, destination, layout, tables, gradients, first_image)
+            super().differentiate(images, operands, destination, layout, gradients)
             return
-        means, count = gradients, self.channels * self.images
-        if self.channels_per_group > 1:
-            means = self.scratch(count), self.scratch(count)
+        means = self.scratch_for_channels() if self.channels_per_group > 1 else gradients
         sources = (image.buffer for image in images)
-        buffers = *sources, *tables[:3], *gradients, *means
+        buffers = *sources, *self.numbers_of_channels[:3], *gradients, *means
         layouts = (*(operand.layout for operand in operands), layout)
         names = ("gradient", "source", "destination")
-        function = "image_normalization_gradient"
-        self._add_for_blocks(function, blocks, names, layouts, buffers, destination, first_image)
+        self._add_for_blocks("image_normalization_gradient", blocks, names, layouts, buffers, destination)
 
     def _blocks(self, operands: Sequence[Operand], layout: Layout) -> int:
         """How many threads share the groups of an image and make all passes over them; 0 if caches do not hold it from
@@ -439,7 +327,6 @@ class _WholePasses(_SimdgroupPasses):
         layouts: tuple[Layout, ...],
         buffers: Sequence[Buffer],
         destination: Image,
-        first_image: int,
     ) -> None:
         exceeds, most_columns = self._exceeds(layouts), -(-self.groups // blocks) * self.channels_per_group
         pixels_of_row = self._pixels_of_row(layouts)
@@ -448,7 +335,7 @@ class _WholePasses(_SimdgroupPasses):
             eights = work.columns // 8
         else:
             work, eights = self._work(names, layouts), -(-most_columns // 8)
-        parameters = self._parameters(work, first_image, exceeds=exceeds, blocks=blocks, eights_of_block=eights)
+        parameters = self._parameters(work, exceeds=exceeds, blocks=blocks, eights_of_block=eights)
         table = self.scratch(EIGHTS_OF_TABLE * 8 * eights * blocks * self.images)
         buffers = *buffers, table, destination.buffer
         self.add(f"{function_name}_in_one", self.images * blocks, *buffers, parameters)
@@ -490,24 +377,19 @@ class _EightPasses(_WholePasses):
             parameters[name], parameters[f"{name}_tail"] = named.get(name, named["source"]), 0
         return ChunkedRows(self.channels, parameters["chunks"], parameters)
 
-    def _add_for_chunks(self, function_name: str, work: ChunkedRows, *buffers: Buffer) -> None:
+    def _for_chunks(self, function_name: str, work: ChunkedRows) -> tuple[str, int]:
         threads = self.images * work.chunks * -(-self.channels // COLUMNS_OF_THREAD)
-        self.add(f"{function_name}_of_eights", -(-threads // THREADS_OF_EIGHTS), *buffers)
+        return f"{function_name}_of_eights", -(-threads // THREADS_OF_EIGHTS)
 
     def _partial(self, work: ChunkedRows, totals: tuple[Buffer, Buffer]) -> tuple[Buffer, Buffer]:
         """Memory for the numbers of the chunks; of one chunk they are the ``totals``."""
-        if work.chunks == 1:
-            return totals
-        count = self.images * work.chunks * self.channels
-        return self.scratch(count), self.scratch(count)
+        return totals if work.chunks == 1 else self.scratch_for_channels(work.chunks)
 
-    def _add_statistics(
-        self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
-    ) -> Buffer:
-        work, totals = self._work(("source",), (layout,)), (means, variances)
+    def _add_statistics(self, source: Image, layout: Layout) -> Buffer:
+        work, totals = self._work(("source",), (layout,)), (self.mean, self.variance)
         partial = self._partial(work, totals)
-        parameters = self._parameters(work, first_image)
-        self._add_for_chunks("image_statistics", work, source.buffer, *partial, *totals, parameters)
+        parameters = self._parameters(work)
+        self.add(*self._for_chunks("image_statistics", work), source.buffer, *partial, *totals, parameters)
         if work.chunks > 1:
             self._add_merge("merge_image_statistics", source.buffer, *partial, *totals, parameters)
         return parameters
@@ -521,36 +403,24 @@ class _EightPasses(_WholePasses):
         self.add(f"{function_name}_of_threads", -(-self.images * self.groups // THREADS_OF_EIGHTS), *buffers)
 
     def _add_sums(
-        self,
-        buffers: tuple[Buffer, Buffer],
-        layouts: tuple[Layout, Layout],
-        statistics: tuple[Buffer, Buffer],
-        gamma: Buffer,
-        gradients: tuple[Buffer, Buffer],
-        first_image: int,
+        self, buffers: tuple[Buffer, Buffer], layouts: tuple[Layout, Layout], gradients: tuple[Buffer, Buffer]
     ) -> Buffer:
-        work, (_, variances) = self._work(("gradient", "source"), layouts), statistics
+        work = self._work(("gradient", "source"), layouts)
         partial = self._partial(work, gradients)
-        parameters = self._parameters(work, first_image)
-        self._add_for_chunks("image_gradient_sums", work, *buffers, *statistics, *partial, *gradients, parameters)
+        parameters = self._parameters(work)
+        read = *buffers, self.mean, self.variance
+        self.add(*self._for_chunks("image_gradient_sums", work), *read, *partial, *gradients, parameters)
         if work.chunks > 1:
-            self._add_merge("merge_image_gradient_sums", *partial, variances, *gradients, parameters)
+            self._add_merge("merge_image_gradient_sums", *partial, self.variance, *gradients, parameters)
         return parameters
 
-    def _add_stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        layouts: tuple[Layout, ...],
-        buffers: Sequence[Buffer],
-        destination: Image,
-        tables: Sequence[Buffer],
-        first_image: int,
-        gradients: tuple[Buffer, ...],
-    ) -> None:
+    def _streaming(
+        self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], gradients: tuple[Buffer, ...]
+    ) -> Streaming:
         work = self._work(names, layouts)
-        parameters = self._parameters(work, first_image, bool(gradients), self._exceeds(layouts))
-        self._add_for_chunks(function_name, work, *buffers, *tables, *gradients, destination.buffer, parameters)
+        parameters = self._parameters(work, bool(gradients), self._exceeds(layouts))
+        tables = *self.numbers_of_channels, *gradients
+        return *self._for_chunks(function_name, work), tables, parameters
 
 
 @lru_cache(maxsize=512)
@@ -581,27 +451,22 @@ class _TilePasses(ImagePasses):
         return plan_image_tiles(rows, self.channels, width, element_bytes, summed_rows), rows
 
     def _parameters(
-        self, tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout], first_image: int
+        self, tiles: Tiles, rows: int, rows_of_a_thread: int, layouts: dict[str, Layout]
     ) -> tuple[Buffer, int]:
         """The parameters, and the number of blocks of rows."""
         shared, blocks = tile_parameters(tiles, rows, rows_of_a_thread, layouts)
-        parameters = TILE_PARAMETERS.pack(**shared, **self.group_parameters(first_image))
+        parameters = TILE_PARAMETERS.pack(**shared, **self.group_parameters())
         return self.device.constant_buffer(parameters), blocks
 
     def _partial(self, tiles: Tiles, totals: tuple[Buffer, Buffer]) -> tuple[Buffer, Buffer]:
         """Memory for the sums of the splits; one split writes the ``totals``."""
-        if tiles.splits == 1:
-            return totals
-        count = self.images * tiles.splits * self.channels
-        return self.scratch(count), self.scratch(count)
+        return totals if tiles.splits == 1 else self.scratch_for_channels(tiles.splits)
 
-    def _add_statistics(
-        self, source: Image, layout: Layout, means: Buffer, variances: Buffer, first_image: int
-    ) -> Buffer:
+    def _add_statistics(self, source: Image, layout: Layout) -> Buffer:
         merged = merge_pixels(single((layout,)))
         tiles, rows = self._tiles(merged, STATISTICS_ROWS)
-        parameters, _ = self._parameters(tiles, rows, STATISTICS_ROWS, {"source": merged[0]}, first_image)
-        totals = means, variances
+        parameters, _ = self._parameters(tiles, rows, STATISTICS_ROWS, {"source": merged[0]})
+        totals = self.mean, self.variance
         partial = self._partial(tiles, totals)
         name = variant("image_statistics", tiles)
         self.add(name, tiles.tiles * tiles.splits * self.images, source.buffer, *partial, *totals, parameters)
@@ -611,61 +476,37 @@ class _TilePasses(ImagePasses):
         return parameters
 
     def _add_sums(
-        self,
-        buffers: tuple[Buffer, Buffer],
-        layouts: tuple[Layout, Layout],
-        statistics: tuple[Buffer, Buffer],
-        gamma: Buffer,
-        gradients: tuple[Buffer, Buffer],
-        first_image: int,
+        self, buffers: tuple[Buffer, Buffer], layouts: tuple[Layout, Layout], gradients: tuple[Buffer, Buffer]
     ) -> Buffer:
         gradient, source = merge_pixels(single(layouts))
         tiles, rows = self._tiles((gradient, source), SUMS_ROWS)
         named = {"gradient": gradient, "source": source}
-        parameters, _ = self._parameters(tiles, rows, SUMS_ROWS, named, first_image)
+        parameters, _ = self._parameters(tiles, rows, SUMS_ROWS, named)
         partial = self._partial(tiles, gradients)
         self.add(
             variant("image_gradient_sums", tiles),
             tiles.tiles * tiles.splits * self.images,
             *buffers,
-            *statistics,
-            gamma,
-            gamma,
+            *self.numbers_of_channels,
             *partial,
             *gradients,
             parameters,
         )
         if tiles.splits > 1:
-            _, variances = statistics
             merge = "merge_image_gradient_sums"
-            self.add(merge, self.channels * self.images, *partial, variances, *gradients, parameters)
+            self.add(merge, self.channels * self.images, *partial, self.variance, *gradients, parameters)
         return parameters
 
-    def _add_stream(
-        self,
-        function_name: str,
-        names: tuple[str, ...],
-        layouts: tuple[Layout, ...],
-        buffers: Sequence[Buffer],
-        destination: Image,
-        tables: Sequence[Buffer],
-        first_image: int,
-        gradients: tuple[Buffer, ...],
-    ) -> None:
+    def _streaming(
+        self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], gradients: tuple[Buffer, ...]
+    ) -> Streaming:
         merged = merge_pixels(single(layouts))
         tiles, rows = self._tiles(merged)
         rows_of_a_thread = GRADIENT_ROWS if gradients else STREAM_ROWS
         named = dict(zip(names, merged, strict=True))
-        parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named, first_image)
-        self.add(
-            variant(function_name, tiles),
-            tiles.tiles * blocks * self.images,
-            *buffers,
-            *tables,
-            *gradients,
-            destination.buffer,
-            parameters,
-        )
+        parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named)
+        tables = *self.numbers_of_channels, *gradients
+        return variant(function_name, tiles), tiles.tiles * blocks * self.images, tables, parameters
 
 
 def single(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
@@ -673,11 +514,13 @@ def single(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
     return tuple((*layout[:7], 1) for layout in layouts)
 
 
-def passes_of(command_buffer: CommandBuffer, metal_type: str, **numbers: Any) -> ImagePasses:
+def passes_of(
+    command_buffer: CommandBuffer, metal_type: str, channels: int, *arguments: Any, **numbers: Any
+) -> ImagePasses:
     """The passes for the device of ``command_buffer``; the other arguments are those of ``ImagePasses``."""
     kind: type[ImagePasses] = _TilePasses
     if command_buffer.device.family == "cpu":
         kind = _SimdgroupPasses
         if metal_type == "float":
-            kind = _EightPasses if numbers["channels"] >= 8 else _WholePasses
-    return kind(command_buffer, metal_type, **numbers)
+            kind = _EightPasses if channels >= 8 else _WholePasses
+    return kind(command_buffer, metal_type, channels, *arguments, **numbers)
