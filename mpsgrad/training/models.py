@@ -67,16 +67,23 @@ def resnet18(
 
     Four stages of two blocks with 1, 2, 4 and 8 times ``width`` channels; each but the first halves width and height.
     """
-    image = _normalized(pictures, "stem", width, 3, shape[2], 1, generator, has_relu=True)
+    image = normalized(pictures, "stem", width, 3, shape[2], 1, generator, has_relu=True)
+    return residual_stages(image, classes, generator, width)
+
+
+def residual_stages(
+    image: ImageNode, classes: int, generator: np.random.Generator, width: int
+) -> FullyConnectedNode:
+    """ResNet-18 behind its first layers, whose result ``image`` has ``width`` channels."""
     channels = width
     for stage, outputs in enumerate((width, 2 * width, 4 * width, 8 * width), 1):
         for block in (1, 2):
             stride = 2 if stage > 1 and block == 1 else 1
             name = f"stage_{stage}_block_{block}"
-            inner = _normalized(image, f"{name}_first", outputs, 3, channels, stride, generator, has_relu=True)
-            inner = _normalized(inner, f"{name}_second", outputs, 3, outputs, 1, generator)
+            inner = normalized(image, f"{name}_first", outputs, 3, channels, stride, generator, has_relu=True)
+            inner = normalized(inner, f"{name}_second", outputs, 3, outputs, 1, generator)
             if channels != outputs:
-                image = _normalized(image, f"{name}_shortcut", outputs, 1, channels, stride, generator)
+                image = normalized(image, f"{name}_shortcut", outputs, 1, channels, stride, generator)
             image = NeuronReLUNode(AdditionNode(inner, image).result_image).result_image
             channels = outputs
     mean = ReductionSpatialMeanNode(image)
@@ -85,7 +92,7 @@ def resnet18(
     )
 
 
-def _normalized(
+def normalized(
     image: ImageNode,
     name: str,
     outputs: int,

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
+from bench.training_networks import resnet18
 from mpsgrad.training import models
 from mpsgrad.training.graph_network import GraphNetwork
-from mpsgrad.training.initial import EPSILON
 from mpsgrad.training.optimizers import MOMENTUM, OPTIMIZERS
 
 STEPS = 20
@@ -33,58 +33,31 @@ class Float64:
 
     def __init__(self, torch: Any, parameters: dict[str, np.ndarray], seed: int | None) -> None:
         self.torch = torch
-        self.parameters = {
-            name: torch.tensor(self._order(array)).requires_grad_()
-            for name, array in parameters.items()
-            if not name.endswith((".mean", ".variance"))
-        }
-        self.generator = None if seed is None else torch.Generator().manual_seed(seed)
-        self.descent = torch.optim.SGD(self.parameters.values(), lr=RATE, momentum=MOMENTUM)
+        self.network = resnet18(parameters).double()
+        self.descent = torch.optim.SGD(self.network.parameters(), lr=RATE, momentum=MOMENTUM)
+        if seed is not None:
+            self.generator = torch.Generator().manual_seed(seed)
+            for layer in self.network.modules():
+                if isinstance(layer, (torch.nn.Conv2d, torch.nn.BatchNorm2d, torch.nn.Linear)):
+                    layer.register_forward_hook(self._rounded)
 
-    @staticmethod
-    def _order(array: np.ndarray) -> np.ndarray:
-        return array.astype(np.float64).transpose(0, 3, 1, 2) if array.ndim == 4 else array.astype(np.float64)
-
-    def _rounded(self, tensor: Any, terms: int) -> Any:
-        """Forward the tensor and backward its gradient, off by factors of at most 1 + sqrt(terms) eps / 2."""
-        if self.generator is None:
-            return tensor
+    def _rounded(self, layer: Any, _: Any, result: Any) -> Any:
+        """Forward the result and backward its gradient, off by factors of at most 1 + sqrt(terms) eps / 2."""
+        is_normalization = isinstance(layer, self.torch.nn.BatchNorm2d)
+        terms = result.numel() // result.shape[1] if is_normalization else layer.weight[0].numel()
 
         def off(values: Any) -> Any:
             signs = 2 * self.torch.rand(values.shape, generator=self.generator, dtype=self.torch.float64) - 1
             return values * (1 + 0.5 * terms**0.5 * SINGLE * signs)
 
-        made = tensor + (off(tensor) - tensor).detach()
+        made = result + (off(result) - result).detach()
         made.register_hook(off)
         return made
 
-    def _layer(self, image: Any, name: str, stride: int = 1, has_relu: bool = True) -> Any:
-        functional = self.torch.nn.functional
-        weights = self.parameters[f"{name}_convolution.weights"]
-        image = functional.conv2d(image, weights, stride=stride, padding=weights.shape[2] // 2)
-        image = self._rounded(image, weights[0].numel())
-        gamma, beta = (self.parameters[f"{name}_normalization.{each}"] for each in ("gamma", "beta"))
-        terms = image.numel() // image.shape[1]
-        image = functional.batch_norm(image, None, None, gamma, beta, training=True, eps=EPSILON)
-        image = self._rounded(image, terms)
-        return self.torch.relu(image) if has_relu else image
-
     def step(self, pictures: np.ndarray, classes: np.ndarray) -> float:
         """The loss of the batch before the step."""
-        torch = self.torch
-        image = self._layer(torch.tensor(self._order(pictures)), "stem")
-        for stage in range(1, 5):
-            for block in (1, 2):
-                name, stride = f"stage_{stage}_block_{block}", 2 if stage > 1 and block == 1 else 1
-                inner = self._layer(image, f"{name}_first", stride)
-                inner = self._layer(inner, f"{name}_second", has_relu=False)
-                if f"{name}_shortcut_convolution.weights" in self.parameters:
-                    image = self._layer(image, f"{name}_shortcut", stride, has_relu=False)
-                image = torch.relu(inner + image)
-        mean = image.mean((2, 3))
-        weights, biases = (self.parameters[f"fully_connected.{each}"] for each in ("weights", "biases"))
-        scores = self._rounded(mean @ weights[:, :, 0, 0].T + biases, mean.shape[1])
-        loss = torch.nn.functional.cross_entropy(scores, torch.tensor(classes))
+        scores = self.network(self.torch.tensor(pictures.transpose(0, 3, 1, 2).astype(np.float64)))
+        loss = self.torch.nn.functional.cross_entropy(scores, self.torch.tensor(classes))
         self.descent.zero_grad()
         loss.backward()
         self.descent.step()
