@@ -6,12 +6,14 @@ from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.convolution_gather import AXIS, Axis, Gather, Layout
+from mpsgrad.kernels.convolution_gather import AXIS, Axis, Gather
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
 from mpsgrad.kernels.divisor import DIVISOR, divisor
+from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 THREADS = 128
@@ -106,16 +108,13 @@ def plan_gather(gathered: Gather) -> GatherPlan:
 
 
 @lru_cache(maxsize=4096)
-def plan_weights(
-    gradient: Layout, source: Layout, window: Layout, replicates: bool, accumulates: bool, compute_units: int
-) -> WeightsPlan:
+def plan_weights(geometry: ConvolutionGeometry, accumulates: bool, compute_units: int) -> WeightsPlan:
     """What computes the gradients for weights and biases of a depthwise convolution."""
-    channels, taps = gradient[6], window[0] * window[1]
-    image_width, image_height = gradient[4:6]
-    pixels = image_width * image_height * gradient[7]
-    width = _width(gradient, source)
+    channels, pixels = geometry.outputs, geometry.pixels
+    image_width, image_height = geometry.result[4:6]
+    width = _width(geometry.result, geometry.source)
     chunk = THREADS * width // LANES
-    blocks, tap_groups = ceiling_divide(channels, LANES), ceiling_divide(taps, TAPS)
+    blocks, tap_groups = ceiling_divide(channels, LANES), ceiling_divide(geometry.taps, TAPS)
     wanted = THREADGROUPS_PER_UNIT * compute_units // (blocks * tap_groups)
     splits = max(1, min(wanted, pixels // (FEWEST_CHUNKS * chunk)))
     pixels_per_split = max(ceiling_divide(pixels, splits), 1)
@@ -125,14 +124,9 @@ def plan_weights(
         f"convolution_gradient_weights_depthwise_by_{width}",
         blocks * tap_groups * splits,
         WEIGHTS_PARAMETERS,
+        geometry,
+        accumulates,
         splits=splits,
-        weights=channels * taps,
-        outputs=channels,
-        replicates=replicates,
-        accumulates=accumulates,
-        gradient=gradient,
-        source=source,
-        window=window,
         channels=channels,
         blocks=blocks,
         tap_groups=tap_groups,

@@ -6,10 +6,11 @@ from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.convolution_gather import AXIS, Axis, Layout, Plan, gather
+from mpsgrad.kernels.convolution_gather import AXIS, Axis, Plan, gather
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import Tunables
+from mpsgrad.tunables import NEVER, Tunables
 
 PIXELS = 4
 ROWS_PER_THREAD = 8
@@ -45,30 +46,23 @@ def _highest(axis: Axis) -> int:
 
 @lru_cache(maxsize=4096)
 def plan_gather(
-    is_gradient: bool,
-    source: Layout,
-    destination: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    metal_type: str,
-    numbers: Tunables,
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
 ) -> Plan | None:
     """The dispatch for a depthwise convolution or its data gradient, or None where another kernel is to compute it."""
-    if not numbers.convolution_by_eights or metal_type != "float" or groups == 1:
+    if numbers.convolution_by_eights == NEVER or metal_type != "float" or geometry.groups == 1:
         return None
-    gathered = gather(is_gradient, source, destination, window, groups, replicates)
+    gathered = gather(geometry, is_gradient)
     if gathered.kernel != "convolution_depthwise":
         return None
     x, y = gathered.x, gathered.y
-    rows, blocks = y.size * destination[7], ceiling_divide(gathered.lanes, LANES)
+    rows, blocks = y.size * gathered.destination[7], ceiling_divide(gathered.lanes, LANES)
     block_parts = min(blocks, ceiling_divide(THREADS_WANTED, max(rows, 1)))
     blocks_per_thread = ceiling_divide(blocks, block_parts)
     block_parts = ceiling_divide(blocks, blocks_per_thread)
     rows_per_thread = max(1, min(ROWS_PER_THREAD, rows * block_parts // THREADS_WANTED))
     parameters = PARAMETERS.pack(
-        source=source,
-        destination=destination,
+        source=gathered.source,
+        destination=gathered.destination,
         x=x.packed(),
         y=y.packed(),
         block_parts=block_parts,

@@ -18,9 +18,10 @@ from mpsgrad.kernels import convolution_sums
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
 from mpsgrad.kernels import convolution_winograd as winograd
-from mpsgrad.kernels.convolution_gather import Layout
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES, PackedWeights
 from mpsgrad.kernels.format_conversion import add_conversion
+from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.tunables import ALWAYS, tunables
 
 
@@ -74,6 +75,12 @@ class Weights:
     rounds: bool = False
     packs_all: bool = False
 
+    def geometry(self, source: ImagePart, result: ImagePart) -> ConvolutionGeometry:
+        """That of the convolution of ``source``, which is the whole image where edges are clamped."""
+        geometry = ConvolutionGeometry(source.layout, result.layout, self.window, self.groups)
+        replicates = self.clamps and geometry.reaches_outside((0, 0), source.layout[4:6])
+        return replace(geometry, replicates=True) if replicates else geometry
+
 
 def _computes_in_float(device: Device, numbers: Weights) -> bool:
     """Whether half images are copied into float32 ones, so that no number is converted twice."""
@@ -99,16 +106,6 @@ def _add_conversion(command_buffer: CommandBuffer, metal_type: str, source: Imag
     add_conversion(command_buffer, metal_type, *of_images)
 
 
-def _reaches_outside(window: Layout, result: Layout, first_pixel: Layout, size: Layout) -> bool:
-    """Whether a window of a pixel of ``result`` reads outside a source of ``size``."""
-    for axis, count, first, extent in zip(gather.window_axes(window), result[4:6], first_pixel, size, strict=True):
-        start = axis.origin + first
-        last = start + axis.stride * (count - 1) + axis.dilation * (axis.taps - 1)
-        if count and (start < 0 or last >= extent):
-            return True
-    return False
-
-
 def _add_steps(command_buffer: CommandBuffer, plan: winograd.Plan, **operands: Buffer) -> None:
     """Adds the dispatches of ``plan``, whose operands besides the workspace are given by name."""
     device = command_buffer.device
@@ -129,38 +126,39 @@ def _add_gather(
     destination: ImagePart,
     *,
     is_gradient: bool,
-    replicates: bool,
 ) -> None:
+    """Adds the result ``destination`` of ``source``, or the data gradient, for which no edges are replicated."""
     device = command_buffer.device
     if _computes_in_float(device, numbers):
         float_source, result = _float_images(command_buffer, source, destination)
         in_float = replace(numbers, metal_type="float")
         _add_conversion(command_buffer, "half", source, float_source)
-        _add_gather(command_buffer, in_float, float_source, result, is_gradient=is_gradient, replicates=replicates)
+        _add_gather(command_buffer, in_float, float_source, result, is_gradient=is_gradient)
         _add_conversion(command_buffer, "float", result, destination)
         return
-    geometry = is_gradient, source.layout, destination.layout, numbers.window, numbers.groups, replicates
+    if is_gradient:
+        geometry = ConvolutionGeometry(destination.layout, source.layout, numbers.window, numbers.groups)
+    else:
+        geometry = numbers.geometry(source, destination)
     plan: gather.Plan | None = None
     if numbers.algorithm is Algorithm.TILES:
         where = numbers.metal_type, device.tiling, device.compute_units
-        by_winograd = winograd.plan_gather(*geometry, *where)
+        by_winograd = winograd.plan_gather(geometry, is_gradient, *where)
         if by_winograd is not None and by_winograd.packing is not None:
             packed = numbers.packed.buffer(command_buffer, by_winograd.packing)
             _add_steps(
                 command_buffer, by_winograd, source=source.buffer, packed=packed, destination=destination.buffer
             )
             return
-        plan = tiles.plan_gather(*geometry, *where, rounds=numbers.rounds)
+        plan = tiles.plan_gather(geometry, is_gradient, *where, rounds=numbers.rounds)
     else:
-        of_cpu = numbers.metal_type, tunables(device.tuning)
+        of_cpu = geometry, is_gradient, numbers.metal_type, tunables(device.tuning)
         plan = (
-            small_groups.plan_gather(*geometry, *of_cpu)
-            or patches.plan_gather(*geometry, *of_cpu)
-            or depthwise.plan_gather(*geometry, *of_cpu)
+            small_groups.plan_gather(*of_cpu) or patches.plan_gather(*of_cpu) or depthwise.plan_gather(*of_cpu)
         )
     if plan is None:
         packs_all = is_gradient and numbers.packs_all
-        plan = gather.plan(*geometry, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)
+        plan = gather.plan(geometry, is_gradient, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)
     if plan.packing is not None:
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:
@@ -189,8 +187,7 @@ def add_planned_gather(
 
 def add_forward(command_buffer: CommandBuffer, numbers: Weights, source: ImagePart, destination: ImagePart) -> None:
     """Adds ``destination = convolution(source) + biases``."""
-    replicates = numbers.clamps and _reaches_outside(numbers.window, destination.layout, (0, 0), source.layout[4:6])
-    _add_gather(command_buffer, numbers, source, destination, is_gradient=False, replicates=replicates)
+    _add_gather(command_buffer, numbers, source, destination, is_gradient=False)
 
 
 def add_gradient_data(
@@ -207,8 +204,9 @@ def add_gradient_data(
     ``first_pixel`` (x, y) is where pixel 0 of ``destination`` lies in the source, ``source_size`` the width and height
     of that; both matter only for replicated edges.
     """
-    if not numbers.clamps or not _reaches_outside(numbers.window, gradient.layout, first_pixel, source_size):
-        _add_gather(command_buffer, numbers, gradient, destination, is_gradient=True, replicates=False)
+    geometry = ConvolutionGeometry(destination.layout, gradient.layout, numbers.window, numbers.groups)
+    if not numbers.clamps or not geometry.reaches_outside(first_pixel, source_size):
+        _add_gather(command_buffer, numbers, gradient, destination, is_gradient=True)
         return
     device = command_buffer.device
     parameters = gather.REPLICATED_PARAMETERS.pack(
@@ -249,11 +247,10 @@ def add_gradient_weights(
         _add_conversion(command_buffer, "half", halves[0], gradient)
         _add_conversion(command_buffer, "half", halves[1], source)
         numbers = replace(numbers, metal_type="float")
-    replicates = numbers.clamps and _reaches_outside(numbers.window, gradient.layout, (0, 0), source.layout[4:6])
-    geometry = gradient.layout, source.layout, numbers.window, numbers.groups, replicates, accumulates
+    geometry = numbers.geometry(source, gradient)
     plan: weights_gradient.Plan | None = None
     if numbers.algorithm is Algorithm.TILES:
-        if device.family != "cpu" and convolution_sums.has_few_outputs(*geometry[:4]):
+        if device.family != "cpu" and convolution_sums.has_few_outputs(geometry):
             of_images = (gradient.buffer, gradient.layout), (source.buffer, source.layout)
             convolution_sums.add_products_of_pixels(
                 command_buffer, numbers.metal_type, *of_images, for_weights, accumulates
@@ -262,18 +259,18 @@ def add_gradient_weights(
                 command_buffer, numbers.metal_type, of_images[0], for_biases, accumulates
             )
             return
-        where = numbers.metal_type, device.tiling, device.compute_units
-        by_winograd = winograd.plan_weights(*geometry, *where)
+        of_gpu = geometry, accumulates, numbers.metal_type, device.tiling, device.compute_units
+        by_winograd = winograd.plan_weights(*of_gpu)
         if by_winograd is not None:
             images = {"gradient": gradient.buffer, "source": source.buffer}
             _add_steps(command_buffer, by_winograd, **images, weights=for_weights, biases=for_biases)
             return
-        plan = tiles.plan_weights(*geometry, *where)
+        plan = tiles.plan_weights(*of_gpu)
     else:
-        of_cpu = numbers.metal_type, tunables(device.tuning)
-        plan = small_groups.plan_weights(*geometry, *of_cpu) or patches.plan_weights(*geometry, *of_cpu)
+        of_cpu = geometry, accumulates, numbers.metal_type, tunables(device.tuning)
+        plan = small_groups.plan_weights(*of_cpu) or patches.plan_weights(*of_cpu)
     if plan is None:
-        plan = weights_gradient.plan(*geometry, numbers.metal_type, tunables(device.tuning))
+        plan = weights_gradient.plan(geometry, accumulates, numbers.metal_type, tunables(device.tuning))
     partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)
     _add_products(command_buffer, plan, numbers.metal_type, gradient, source, partial, for_biases)
     if plan.splits == 1:
@@ -320,11 +317,12 @@ def add_partial_gradient_weights(
     command_buffer: CommandBuffer, numbers: Weights, gradient: ImagePart, source: ImagePart
 ) -> PartialSums | None:
     """Adds the products of ``add_gradient_weights``; nothing, and None, on CPUs and where other methods add them up."""
-    device, geometry = command_buffer.device, (gradient.layout, source.layout, numbers.window, numbers.groups)
-    uses_tiles = numbers.algorithm is Algorithm.TILES and not convolution_sums.has_few_outputs(*geometry)
+    device = command_buffer.device
+    geometry = ConvolutionGeometry(source.layout, gradient.layout, numbers.window, numbers.groups)
+    uses_tiles = numbers.algorithm is Algorithm.TILES and not convolution_sums.has_few_outputs(geometry)
     if device.family == "cpu" or not uses_tiles:
         return None
-    arguments = *geometry, False, False, numbers.metal_type, device.tiling, device.compute_units
+    arguments = geometry, False, numbers.metal_type, device.tiling, device.compute_units
     plan = tiles.plan_weights(*arguments)
     if plan is None or winograd.plan_weights(*arguments) is not None:
         return None

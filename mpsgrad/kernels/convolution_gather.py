@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry, WindowAxis
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, PLAIN, Packing, require_packable
+from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
-
-Layout = tuple[int, ...]
 
 THREADS = 256
 DEPTHWISE_PIXELS = 4
@@ -35,7 +34,6 @@ SIMDGROUPS_WANTED = 64
 
 EIGHTS_CHANNELS, EIGHTS_PIXELS = 16, 6
 """Of a tile of a thread that works on eights of channels."""
-KERNELS_OF_EIGHTS = tuple(f"convolution_{variant}" for variant in ("dense", "fold", "point", "point_unpacked"))
 SINGLE_EIGHT, SINGLE_EIGHTS_PIXELS = 8, 8
 """Of a tile where 16 channels would leave many lanes without one."""
 SINGLE_EIGHTS_COST = 1.15
@@ -136,15 +134,6 @@ SINGLE_EIGHTS_FAMILY = ShaderFamily(
 )
 
 
-class WindowAxis(NamedTuple):
-    """A window along one axis."""
-
-    taps: int
-    stride: int
-    dilation: int
-    origin: int
-
-
 class Axis(NamedTuple):
     """The gather along one axis, with the fields of ``AXIS``, and how its taps follow from those of the user."""
 
@@ -195,8 +184,14 @@ def most_windows(span: int, stride: int, pixels: int) -> int:
     return max(0, (pixels - span) // stride + 1)
 
 
-def axis_in_order(axis: WindowAxis, is_gradient: bool, size: int) -> Axis:
-    """The gather of ``size`` destination pixels along one axis, with the taps in the order of the user."""
+def axes_in_order(geometry: ConvolutionGeometry, is_gradient: bool) -> tuple[Axis, Axis]:
+    """The gather along x and y, with the taps in the order of the user."""
+    _, destination = geometry.ends(is_gradient)
+    x, y = geometry.axes
+    return _axis_in_order(x, is_gradient, destination[4]), _axis_in_order(y, is_gradient, destination[5])
+
+
+def _axis_in_order(axis: WindowAxis, is_gradient: bool, size: int) -> Axis:
     taps, stride, dilation, origin = axis
     if not is_gradient:
         return Axis(size, taps, stride, origin, dilation, 1, 1, 1, 0, 0)
@@ -204,39 +199,30 @@ def axis_in_order(axis: WindowAxis, is_gradient: bool, size: int) -> Axis:
 
 
 def packing_in_order(
-    x: WindowAxis,
-    y: WindowAxis,
-    *,
-    transposed: bool,
-    outputs: int,
-    channels: int,
-    user_outputs: int,
-    user_inputs: int,
-    biases: int,
-    merged: int = 1,
-    own_channels: int = 0,
+    geometry: ConvolutionGeometry, *, transposed: bool, outputs: int, channels: int, biases: int, own_channels: bool
 ) -> tuple[Packing, int]:
     """Weights packed for the lanes of ``outputs``, with the taps in the order of the user, and where the biases begin.
 
     ``transposed`` says that the lanes are the input channels of the user's weights, which then are joined over groups.
+    Each has as many ``channels``: those of all groups, or its group's ``own_channels``.
     """
     blocks = ceiling_divide(outputs, LANES)
-    runs = blocks * x.taps * y.taps
+    runs = blocks * geometry.taps
     first_bias = runs * channels * LANES
     count = first_bias + blocks * LANES
     require_packable(count)
-    pack_x, pack_y = ((axis.taps, axis.taps, axis.dilation, 0, 0, axis.dilation, 1) for axis in (x, y))
+    pack_x, pack_y = ((axis.taps, axis.taps, axis.dilation, 0, 0, axis.dilation, 1) for axis in geometry.axes)
     parameters = PACK_PARAMETERS.pack(
         x=pack_x,
         y=pack_y,
         blocks_per_group=blocks,
         outputs=outputs,
         channels=channels,
-        user_outputs=user_outputs,
-        user_inputs=user_inputs,
+        user_outputs=geometry.group_outputs,
+        user_inputs=geometry.group_inputs,
         transposed=int(transposed),
         fold_channels=outputs,
-        merged=merged,
+        merged=geometry.groups,
         runs=runs,
         zero_rows=0,
         blocks=blocks,
@@ -244,7 +230,7 @@ def packing_in_order(
         groups=1,
         joins_columns=0,
         rounds=0,
-        own_channels=own_channels,
+        own_channels=int(own_channels),
     )
     kernel, threadgroups = "pack_joined" if transposed else PLAIN, runs * ceiling_divide(channels, PACK_ROWS) + blocks
     return Packing(kernel, threadgroups, parameters, count), first_bias
@@ -327,42 +313,6 @@ class Plan:
     sums: Sums | None = None
 
 
-def window_axes(window: Layout) -> tuple[WindowAxis, WindowAxis]:
-    """``window`` along x and along y."""
-    width, height, stride_x, stride_y, dilation_x, dilation_y, origin_x, origin_y = window
-    return WindowAxis(width, stride_x, dilation_x, origin_x), WindowAxis(height, stride_y, dilation_y, origin_y)
-
-
-def in_one_row(layout: Layout) -> Layout | None:
-    """``layout`` as one row of one image, or None if its pixels are not evenly spaced."""
-    offset, pixel, row, image, width, height, channels, images = layout
-    steps = [(count, step) for count, step in ((width, pixel), (height, row), (images, image)) if count != 1]
-    if any(outer != count * step for (count, step), (_, outer) in pairwise(steps)):
-        return None
-    step = steps[0][1] if steps else channels
-    total = width * height * images
-    return offset, step, step * total, step * total, total, 1, channels, 1
-
-
-def as_long_pixels(layout: Layout) -> Layout | None:
-    """Each image of ``layout`` as one pixel with all its values, or None if these are not contiguous."""
-    offset, pixel, row, image, width, height, channels, images = layout
-    if (pixel != channels and width * height > 1) or (row != width * channels and height > 1):
-        return None
-    return offset, image, image, image, 1, 1, width * height * channels, images
-
-
-def is_fully_connected(window: Layout, source: Layout, result: Layout, groups: int) -> bool:
-    """Whether the one window is the whole source."""
-    width, height, _, _, dilation_x, dilation_y, origin_x, origin_y = window
-    return (
-        groups == 1
-        and result[4:6] == (1, 1)
-        and source[4:6] == (width, height)
-        and (dilation_x, dilation_y, origin_x, origin_y) == (1, 1, 0, 0)
-    )
-
-
 def _folded_taps(axis: WindowAxis, is_gradient: bool, fold: int) -> tuple[int, int]:
     """The first source pixel and the number of taps of the joined window of ``fold`` destination pixels."""
     taps, stride, dilation, origin = axis
@@ -377,20 +327,19 @@ def _folded_taps(axis: WindowAxis, is_gradient: bool, fold: int) -> tuple[int, i
     return (min(reads), max(reads) - min(reads) + 1) if reads else (0, 1)
 
 
-def _best_fold(
-    x: WindowAxis, y: WindowAxis, is_gradient: bool, size: tuple[int, int], channels: int, lanes: int
-) -> tuple[int, int] | None:
+def _best_fold(geometry: ConvolutionGeometry, is_gradient: bool, lanes: int) -> tuple[int, int] | None:
     """How many neighbouring pixels along x and y to join in the lanes, or None if joining does not pay.
 
     The measure is how many taps ``lanes`` lanes multiply for each destination pixel.
     """
+    x, y = geometry.axes
+    *_, width, height, channels, _ = geometry.ends(is_gradient)[1]
     multiple_x, multiple_y = (x.stride, y.stride) if is_gradient else (1, 1)
-    plain = x.taps * y.taps / (multiple_x * multiple_y)
-    best, fewest = None, 0.9 * plain
-    largest = lanes // channels
-    for fold_y in range(multiple_y, min(largest, size[1] + multiple_y) + 1, multiple_y):
+    best, fewest = None, 0.9 * (geometry.taps / (multiple_x * multiple_y))
+    largest = lanes // (channels // geometry.groups)
+    for fold_y in range(multiple_y, min(largest, height + multiple_y) + 1, multiple_y):
         taps_y = _folded_taps(y, is_gradient, fold_y)[1]
-        for fold_x in range(multiple_x, min(largest // fold_y, size[0] + multiple_x) + 1, multiple_x):
+        for fold_x in range(multiple_x, min(largest // fold_y, width + multiple_x) + 1, multiple_x):
             taps = taps_y * _folded_taps(x, is_gradient, fold_x)[1] / (fold_y * fold_x)
             if taps < fewest - 1e-9:
                 best, fewest = (fold_x, fold_y), taps
@@ -417,94 +366,98 @@ def _folded_axis(axis: WindowAxis, is_gradient: bool, size: int, fold: int) -> A
     return Axis(count, taps, fold // axis.stride, first, 1, 1, fold, -axis.stride, 1, shift)
 
 
-def gather(
-    is_gradient: bool,
-    source: Layout,
-    destination: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    *,
-    packs_all: bool = False,
-    lanes: int = LANES,
-) -> Gather:
-    """What gives the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
+class _Spread(NamedTuple):
+    """How the channels of each group, and neighbouring pixels or ``merged`` groups, are spread over lanes.
 
-    The first tap of window ``i`` is at ``origin + stride * i``, counted for a gradient from pixel 0 of ``destination``.
-    With ``packs_all`` the weights of large fully connected layers are packed too. ``lanes`` are those that few channels
-    should fill.
+    ``inputs`` and ``outputs`` are the channels of one of the merged groups, and ``groups`` counts those after merging.
     """
-    source_image, result = (destination, source) if is_gradient else (source, destination)
-    biases = destination[6]
-    if is_fully_connected(window, source_image, result, groups):
-        long_source, row_of_results = as_long_pixels(source_image), in_one_row(result)
-        row_of_sources = None if long_source is None else in_one_row(long_source)
-        if row_of_sources is not None and row_of_results is not None:
-            source, destination = (row_of_results, row_of_sources) if is_gradient else (row_of_sources, row_of_results)
-            if row_of_sources[6] >= UNPACKED_CHANNELS and not packs_all:
-                return _unpacked_gather(is_gradient, source, destination)
-            window, replicates = (1, 1, 1, 1, 1, 1, 0, 0), False
-    x, y = window_axes(window)
-    inputs, outputs = source[6] // groups, destination[6] // groups
-    is_depthwise = groups == source[6] == destination[6] > 1 and not replicates
-    if is_depthwise:
-        inputs, outputs, groups = 1, groups, 1
-    user_inputs, user_outputs = (outputs, inputs) if is_gradient else (inputs, outputs)
-    size_x, size_y = destination[4:6]
-    axis_x, axis_y = _plain_axis(x, is_gradient, size_x), _plain_axis(y, is_gradient, size_y)
-    kernel, merged = "convolution_depthwise" if is_depthwise else "convolution_dense", 1
-    if not is_depthwise and outputs <= lanes // 2:
-        fold = _best_fold(x, y, is_gradient, (size_x, size_y), outputs, lanes)
-        if fold is not None:
-            kernel = "convolution_fold"
-            axis_x = _folded_axis(x, is_gradient, size_x, fold[0])
-            axis_y = _folded_axis(y, is_gradient, size_y, fold[1])
-        else:
-            merged = max(m for m in range(1, groups + 1) if groups % m == 0 and m * outputs <= lanes)
-    packed_groups, channels, fold_channels = groups // merged, inputs * merged, outputs * merged
-    if kernel == "convolution_dense" and window == (1, 1, 1, 1, 1, 1, 0, 0):
-        row_of_sources, row_of_results = in_one_row(source), in_one_row(destination)
-        same_size = source[4:6] == destination[4:6]
-        if same_size and row_of_sources is not None and row_of_results is not None:
-            kernel = "convolution_point"
-            source, destination = row_of_sources, row_of_results
-            axis_x, axis_y = axis_x._replace(size=destination[4]), axis_y._replace(size=1)
-    used_lanes = fold_channels * axis_x.fold * axis_y.fold
-    blocks_per_group = ceiling_divide(used_lanes, LANES)
-    if is_depthwise:
-        blocks_per_group = ceiling_divide(blocks_per_group, DEPTHWISE_BLOCKS) * DEPTHWISE_BLOCKS
-    runs = packed_groups * blocks_per_group * axis_x.taps * axis_y.taps
+
+    kernel: str
+    x: Axis
+    y: Axis
+    groups: int
+    inputs: int
+    outputs: int
+    merged: int = 1
+
+    @property
+    def channels(self) -> int:
+        return self.inputs * self.merged
+
+    @property
+    def fold_channels(self) -> int:
+        return self.outputs * self.merged
+
+    @property
+    def lanes(self) -> int:
+        return self.fold_channels * self.x.fold * self.y.fold
+
+    @property
+    def blocks_per_group(self) -> int:
+        blocks = ceiling_divide(self.lanes, LANES)
+        if self.kernel != "convolution_depthwise":
+            return blocks
+        return ceiling_divide(blocks, DEPTHWISE_BLOCKS) * DEPTHWISE_BLOCKS
+
+
+def _spread(geometry: ConvolutionGeometry, is_gradient: bool, lanes: int) -> _Spread:
+    source, destination = geometry.ends(is_gradient)
+    size, groups = destination[4:6], geometry.groups
+    x, y = (_plain_axis(axis, is_gradient, count) for axis, count in zip(geometry.axes, size, strict=True))
+    if geometry.is_depthwise and not geometry.replicates:
+        return _Spread("convolution_depthwise", x, y, 1, 1, groups)
+    dense = _Spread("convolution_dense", x, y, groups, source[6] // groups, destination[6] // groups)
+    if dense.outputs > lanes // 2:
+        return dense
+    folds = _best_fold(geometry, is_gradient, lanes)
+    if folds is None:
+        merged = max(m for m in range(1, groups + 1) if groups % m == 0 and m * dense.outputs <= lanes)
+        return dense._replace(groups=groups // merged, merged=merged)
+    x, y = (
+        _folded_axis(axis, is_gradient, count, fold)
+        for axis, count, fold in zip(geometry.axes, size, folds, strict=True)
+    )
+    return dense._replace(kernel="convolution_fold", x=x, y=y)
+
+
+class _Packed(NamedTuple):
+    """The packing of a gather, with the values of ``PACK_PARAMETERS``, and where zeros and biases begin in it."""
+
+    packing: Packing
+    fields: dict[str, Any]
+    zeros: int
+    biases: int
+
+
+def _packed(geometry: ConvolutionGeometry, is_gradient: bool, spread: _Spread, biases: int) -> _Packed:
+    """The packing for the lanes of ``spread``, of a result with so many ``biases``."""
+    is_depthwise, channels = spread.kernel == "convolution_depthwise", spread.channels
+    user_inputs, user_outputs = spread.inputs, spread.outputs
+    if is_gradient:
+        user_inputs, user_outputs = user_outputs, user_inputs
+    blocks = spread.groups * spread.blocks_per_group
+    runs = blocks * spread.x.taps * spread.y.taps
     # As many zeros as one run of columns reads.
-    zero_rows = ceiling_divide(axis_x.taps * channels, LANES)
+    zero_rows = ceiling_divide(spread.x.taps * channels, LANES)
     rows = runs * channels
-    blocks = packed_groups * blocks_per_group
     count = (rows + zero_rows + blocks) * LANES
     require_packable(count)
-    is_joined = kernel == "convolution_fold" or merged > 1
-    pack_axes = [
-        (
-            axis.taps,
-            of_user.taps,
-            axis.tap_factor,
-            axis.fold_factor,
-            axis.tap_shift,
-            of_user.dilation,
-            axis.fold,
-        )
-        for axis, of_user in ((axis_x, x), (axis_y, y))
-    ]
-    pack_fields = {
-        "x": pack_axes[0],
-        "y": pack_axes[1],
-        "blocks_per_group": blocks_per_group,
-        "outputs": used_lanes,
+    pack_x, pack_y = (
+        (axis.taps, of_user.taps, axis.tap_factor, axis.fold_factor, axis.tap_shift, of_user.dilation, axis.fold)
+        for axis, of_user in zip((spread.x, spread.y), geometry.axes, strict=True)
+    )
+    fields = {
+        "x": pack_x,
+        "y": pack_y,
+        "blocks_per_group": spread.blocks_per_group,
+        "outputs": spread.lanes,
         "channels": channels,
         "user_outputs": user_outputs,
         "user_inputs": user_inputs,
         "transposed": int(is_gradient and not is_depthwise),
-        "fold_channels": fold_channels,
-        "merged": merged,
-        "groups": packed_groups,
+        "fold_channels": spread.fold_channels,
+        "merged": spread.merged,
+        "groups": spread.groups,
         "runs": runs,
         "zero_rows": zero_rows,
         "blocks": blocks,
@@ -513,32 +466,61 @@ def gather(
         "rounds": 0,
         "own_channels": 0,
     }
+    is_joined = spread.kernel == "convolution_fold" or spread.merged > 1
     packing = Packing(
         kernel="pack_joined" if is_joined else PLAIN,
         threadgroups=runs * ceiling_divide(channels, PACK_ROWS) + zero_rows + blocks,
-        parameters=PACK_PARAMETERS.pack(**pack_fields),
+        parameters=PACK_PARAMETERS.pack(**fields),
         count=count,
     )
+    return _Packed(packing, fields, zeros=rows * LANES, biases=(rows + zero_rows) * LANES)
+
+
+def gather(
+    geometry: ConvolutionGeometry, is_gradient: bool, *, packs_all: bool = False, lanes: int = LANES
+) -> Gather:
+    """What gives the result from the source, or the data gradient in the place of the source from the result's.
+
+    With ``packs_all`` the weights of large fully connected layers are packed too. ``lanes`` are those that few channels
+    should fill.
+    """
+    biases = geometry.ends(is_gradient)[1][6]
+    long_pixels = geometry.with_long_pixels()
+    rows = None if long_pixels is None else long_pixels.in_one_row()
+    if rows is not None:
+        geometry = rows
+        if geometry.inputs >= UNPACKED_CHANNELS and not packs_all:
+            return _unpacked_gather(geometry, is_gradient)
+    spread = _spread(geometry, is_gradient, lanes)
+    rows = geometry.in_one_row() if geometry.is_pointwise and spread.kernel == "convolution_dense" else None
+    if rows is not None:
+        geometry = rows
+        spread = spread._replace(
+            kernel="convolution_point", x=spread.x._replace(size=rows.result[4]), y=spread.y._replace(size=1)
+        )
+    packed = _packed(geometry, is_gradient, spread, biases)
+    source, destination = geometry.ends(is_gradient)
     return Gather(
-        kernel,
+        spread.kernel,
         source,
         destination,
-        axis_x,
-        axis_y,
-        packing,
-        pack_fields,
-        channels=channels,
-        lanes=used_lanes,
-        fold_channels=fold_channels,
-        groups=packed_groups,
-        blocks_per_group=blocks_per_group,
-        zeros=rows * LANES,
-        biases=(rows + zero_rows) * LANES,
-        replicates=replicates,
+        spread.x,
+        spread.y,
+        packed.packing,
+        packed.fields,
+        channels=spread.channels,
+        lanes=spread.lanes,
+        fold_channels=spread.fold_channels,
+        groups=spread.groups,
+        blocks_per_group=spread.blocks_per_group,
+        zeros=packed.zeros,
+        biases=packed.biases,
+        replicates=geometry.replicates,
     )
 
 
-def _unpacked_gather(is_gradient: bool, source: Layout, destination: Layout) -> Gather:
+def _unpacked_gather(geometry: ConvolutionGeometry, is_gradient: bool) -> Gather:
+    source, destination = geometry.ends(is_gradient)
     axis = Axis(1, 1, 1, 0, 1, 1, 1, 1, 0, 0)
     return Gather(
         "convolution_point_unpacked" if is_gradient else "convolution_rows",
@@ -559,62 +541,50 @@ def _unpacked_gather(is_gradient: bool, source: Layout, destination: Layout) -> 
     )
 
 
-@lru_cache(maxsize=4096)
-def plan(
-    is_gradient: bool,
-    source: Layout,
-    destination: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    metal_type: str,
-    numbers: Tunables,
-    *,
-    packs_all: bool = False,
-) -> Plan:
-    """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
-    geometry = is_gradient, source, destination, window, groups, replicates
-    family, width, gathered = FAMILY, LANES, gather(*geometry, packs_all=packs_all)
-    if numbers.convolution_by_eights and metal_type == "float":
-        eights_width, of_eights, products = _gather_by_eights(*geometry, packs_all=packs_all)
-        if of_eights.kernel == "convolution_fold":
-            products *= FOLD_COST if groups == 1 else GROUP_FOLD_COST
-        if is_by_eights(numbers, products, gathered):
-            family, width, gathered = EIGHTS_FAMILY, eights_width, of_eights
-    axis_x, axis_y, blocks_per_group = gathered.x, gathered.y, gathered.blocks_per_group
-    kernel, pixels = gathered.kernel, numbers.convolution_pixels_per_tile
-    is_by_rows = kernel == "convolution_point" and groups == 1 and gathered.channels <= FEW_CHANNELS <= gathered.lanes
-    if is_by_rows and numbers.convolution_by_eights != NEVER and metal_type == "float":
-        family, kernel, pixels, blocks_per_group = EIGHTS_FAMILY, f"{kernel}_of_few", ROW_PIXELS, 1
-    elif width < LANES and kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
-        kernel, pixels = f"{kernel}_of_few", 1
-        blocks_per_group = ceiling_divide(gathered.lanes, 8 * LONE_EIGHTS)
-    elif width < LANES and kernel in KERNELS_OF_EIGHTS:
-        kernel, pixels = f"{kernel}_of_eights", EIGHTS_PIXELS
-        if width == SINGLE_EIGHT:
-            family, pixels = SINGLE_EIGHTS_FAMILY, SINGLE_EIGHTS_PIXELS
-        blocks_per_group = ceiling_divide(gathered.lanes, width)
-    elif kernel == "convolution_rows":
-        kernel, pixels = f"{kernel}_of_eights" if width < LANES else kernel, ROW_IMAGES
-    blocks = gathered.groups * blocks_per_group
-    rows = gathered.destination[7] * axis_y.size
-    tiles = ceiling_divide(rows * axis_x.size, pixels)
-    if kernel == "convolution_depthwise":
+class _Tile(NamedTuple):
+    """The kernel that computes tiles of so many ``pixels``, each of one of the blocks of channels."""
+
+    family: ShaderFamily
+    kernel: str
+    pixels: int
+    blocks_per_group: int
+
+
+def _tile_of_eights(gathered: Gather, width: int) -> _Tile:
+    """That of threads which take ``width`` channels at a time."""
+    kernel, lanes = gathered.kernel, gathered.lanes
+    if kernel == "convolution_rows":
+        return _Tile(EIGHTS_FAMILY, f"{kernel}_of_eights", ROW_IMAGES, gathered.blocks_per_group)
+    if kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
+        return _Tile(EIGHTS_FAMILY, f"{kernel}_of_few", 1, ceiling_divide(lanes, 8 * LONE_EIGHTS))
+    if width == SINGLE_EIGHT:
+        family, pixels = SINGLE_EIGHTS_FAMILY, SINGLE_EIGHTS_PIXELS
+    else:
+        family, pixels = EIGHTS_FAMILY, EIGHTS_PIXELS
+    return _Tile(family, f"{kernel}_of_eights", pixels, ceiling_divide(lanes, width))
+
+
+def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
+    x, y = gathered.x, gathered.y
+    blocks = gathered.groups * tile.blocks_per_group
+    rows = gathered.destination[7] * y.size
+    tiles = ceiling_divide(rows * x.size, tile.pixels)
+    if tile.kernel == "convolution_depthwise":
         tiles = rows
         blocks //= DEPTHWISE_BLOCKS
-    phases = axis_x.divisor * axis_y.divisor
+    phases = x.divisor * y.divisor
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))
     parts = ceiling_divide(tiles, tiles_per_simdgroup)
     parameters = PARAMETERS.pack(
         source=gathered.source,
         destination=gathered.destination,
-        x=axis_x.packed(),
-        y=axis_y.packed(),
+        x=x.packed(),
+        y=y.packed(),
         channels=gathered.channels,
         outputs=gathered.lanes,
         fold_channels=gathered.fold_channels,
         blocks=blocks,
-        blocks_per_group=blocks_per_group,
+        blocks_per_group=tile.blocks_per_group,
         tiles=tiles,
         tiles_per_simdgroup=tiles_per_simdgroup,
         parts=parts,
@@ -623,7 +593,31 @@ def plan(
         joins_columns=int(gathered.joins_columns),
         replicates=int(gathered.replicates),
     )
-    return Plan(family, kernel, blocks * parts * phases, parameters, gathered.packing)
+    return Plan(tile.family, tile.kernel, blocks * parts * phases, parameters, gathered.packing)
+
+
+@lru_cache(maxsize=4096)
+def plan(
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables, *, packs_all: bool = False
+) -> Plan:
+    """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
+    width, gathered = LANES, gather(geometry, is_gradient, packs_all=packs_all)
+    computes_by_eights = numbers.convolution_by_eights != NEVER and metal_type == "float"
+    if computes_by_eights:
+        eights_width, of_eights, products = _gather_by_eights(geometry, is_gradient, packs_all)
+        if of_eights.kernel == "convolution_fold":
+            products *= FOLD_COST if geometry.groups == 1 else GROUP_FOLD_COST
+        if is_by_eights(numbers, products, gathered):
+            width, gathered = eights_width, of_eights
+    is_of_few = gathered.kernel == "convolution_point" and gathered.channels <= FEW_CHANNELS <= gathered.lanes
+    if is_of_few and computes_by_eights and geometry.groups == 1:
+        tile = _Tile(EIGHTS_FAMILY, "convolution_point_of_few", ROW_PIXELS, 1)
+    elif width < LANES:
+        tile = _tile_of_eights(gathered, width)
+    else:
+        pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else numbers.convolution_pixels_per_tile
+        tile = _Tile(FAMILY, gathered.kernel, pixels, gathered.blocks_per_group)
+    return _plan_of_tiles(gathered, tile)
 
 
 def is_by_eights(numbers: Tunables, products: float, of_simdgroups: Gather) -> bool:
@@ -636,9 +630,11 @@ def is_by_eights(numbers: Tunables, products: float, of_simdgroups: Gather) -> b
     return EIGHTS_COST * products < of_simdgroups.products_per_pixel(LANES)
 
 
-def _gather_by_eights(*geometry: Any, packs_all: bool) -> tuple[int, Gather, float]:
+def _gather_by_eights(
+    geometry: ConvolutionGeometry, is_gradient: bool, packs_all: bool
+) -> tuple[int, Gather, float]:
     """How many channels a thread takes at a time, the gather with the fewest products for that, and their number."""
-    gathers = [gather(*geometry, packs_all=packs_all, lanes=lanes) for lanes in FILLED_LANES]
+    gathers = [gather(geometry, is_gradient, packs_all=packs_all, lanes=lanes) for lanes in FILLED_LANES]
     if gathers[0].packing is None:
         return EIGHTS_CHANNELS, gathers[0], 0.0
     products, width, gathered = min(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
@@ -15,12 +14,12 @@ from mpsgrad.kernels.convolution_gather import (
     FILLED_LANES,
     FOLD_COST,
     Gather,
-    Layout,
     gather,
     is_by_eights,
     most_windows,
     reach,
 )
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
@@ -105,14 +104,14 @@ def _has_phases(gathered: Gather) -> bool:
     return not gathered.x.divisor == gathered.y.divisor == gathered.x.step == 1
 
 
-def _best(*geometry: Any) -> tuple[float, int, Gather] | None:
+def _best(geometry: ConvolutionGeometry, is_gradient: bool) -> tuple[float, int, Gather] | None:
     """The products for a pixel, times their cost, the eights of a tile's channels, and the gather of fewest."""
     return min(
         (
             (cost * (FOLD_COST if is_fold else 1.0) * gathered.products_per_pixel(8 * eights), eights, gathered)
-            for gathered in (gather(*geometry, lanes=lanes) for lanes in FILLED_LANES)
+            for gathered in (gather(geometry, is_gradient, lanes=lanes) for lanes in FILLED_LANES)
             if (is_fold := gathered.kernel == "convolution_fold") or gathered.kernel == "convolution_dense"
-            for eights, cost in (TILE_COSTS if geometry[4] == 1 else TILE_COSTS_OF_GROUPS).items()
+            for eights, cost in (TILE_COSTS if geometry.groups == 1 else TILE_COSTS_OF_GROUPS).items()
             if eights in EIGHTS_IN_PHASES or not _has_phases(gathered)
         ),
         key=itemgetter(0),
@@ -122,23 +121,16 @@ def _best(*geometry: Any) -> tuple[float, int, Gather] | None:
 
 @lru_cache(maxsize=4096)
 def plan_gather(
-    is_gradient: bool,
-    source: Layout,
-    destination: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    metal_type: str,
-    numbers: Tunables,
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
 ) -> convolution_gather.Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
     if numbers.convolution_by_eights == NEVER or metal_type != "float":
         return None
-    taps, most = window[0] * window[1], MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP
-    if taps * source[6] // groups > most or taps == 1 < groups:
+    source, destination = geometry.ends(is_gradient)
+    groups, values = geometry.groups, geometry.taps * source[6] // geometry.groups
+    if values > (MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP) or geometry.taps == 1 < groups:
         return None
-    geometry = is_gradient, source, destination, window, groups, replicates
-    best = _best(*geometry)
+    best = _best(geometry, is_gradient)
     if best is None:
         return None
     products, eights, gathered = best
@@ -146,9 +138,11 @@ def plan_gather(
     is_dilated, is_fold = x.divisor == 1 < x.step, gathered.kernel == "convolution_fold"
     if is_fold and groups > 1 and numbers.convolution_by_eights == WHERE_FEWER:
         return None
-    if x.stride < x.taps and taps * source[6] // groups <= FEW_VALUES and not is_fold:
+    if x.stride < x.taps and values <= FEW_VALUES and not is_fold:
         products *= FEW_VALUES_COST
-    if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES or not is_by_eights(numbers, products, gather(*geometry)):
+    if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES:
+        return None
+    if not is_by_eights(numbers, products, gather(geometry, is_gradient)):
         return None
     channels, row_step = gathered.channels, y.step if y.divisor == 1 else 1
     (lowest_x, span_x), (lowest_y, span_y) = reach(x), reach(y)
@@ -189,7 +183,7 @@ def plan_gather(
         span_y=span_y,
         row_step=row_step,
         biases=gathered.biases,
-        replicates=int(replicates),
+        replicates=int(geometry.replicates),
     )
     kernel = f"convolution_patches_by_{eights}" + ("_in_phases" if _has_phases(gathered) else "")
     return convolution_gather.Plan(FAMILY, kernel, parts * image_parts, parameters, gathered.packing)
@@ -197,51 +191,35 @@ def plan_gather(
 
 @lru_cache(maxsize=4096)
 def plan_weights(
-    gradient: Layout,
-    source: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    accumulates: bool,
-    metal_type: str,
-    numbers: Tunables,
+    geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numbers: Tunables
 ) -> convolution_weights_gradient.Plan | None:
     """The dispatch for the gradients of weights and biases, or None where another kernel is to compute them."""
-    width, height, stride_x, stride_y, dilation_x, dilation_y, _, _ = window
-    channels, outputs = source[6] // groups, gradient[6]
-    values, group_outputs = width * height * channels, outputs // groups
+    width, height, stride_x, stride_y, dilation_x, dilation_y, _, _ = geometry.window
+    groups, channels, pixels = geometry.groups, geometry.group_inputs, geometry.result[4]
     joins_taps = dilation_x == 1 or width == 1
     if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups or not joins_taps:
         return None
-    if (channels > MOST_CHANNELS and groups == 1) or values > SUM_ROWS or width * height == 1 < groups:
+    if (channels > MOST_CHANNELS and groups == 1) or geometry.window_values > SUM_ROWS or geometry.taps == 1 < groups:
         return None
     if channels % LANES == 0 and numbers.convolution_by_eights == WHERE_FEWER:
         return None
-    columns = min(most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, gradient[4])
+    columns = min(most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, pixels)
     if columns == 0:
         return None
     rows = 1
-    if columns == gradient[4] and dilation_y == 1:
+    if columns == pixels and dilation_y == 1:
         patch_row = ((columns - 1) * stride_x + width) * channels
         rows = min(most_windows(height, stride_y, PATCH_VALUES // patch_row), PART_PIXELS // columns)
-    group_blocks = ceiling_divide(group_outputs, EIGHTS_CHANNELS)
+    group_blocks = ceiling_divide(geometry.group_outputs, EIGHTS_CHANNELS)
     blocks = groups * group_blocks
-    rows_per_split = convolution_weights_gradient.rows_for_threads(
-        gradient, source, tiles=blocks, sums=outputs * (values + 1), threads_wanted=THREADS_WANTED
-    )
     return convolution_weights_gradient.plan_of_rows(
         FAMILY,
         "convolution_gradient_weights_patches",
-        gradient,
-        source,
-        window,
-        channels=channels,
-        group_outputs=group_outputs,
+        geometry,
+        accumulates,
         row_tiles=columns,
         lane_tiles=rows,
         weight_tiles=group_blocks,
         tiles=blocks,
-        rows_per_split=rows_per_split,
-        replicates=replicates,
-        accumulates=accumulates,
+        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, THREADS_WANTED),
     )

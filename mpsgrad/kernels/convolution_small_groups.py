@@ -7,7 +7,8 @@ from functools import lru_cache
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
-from mpsgrad.kernels.convolution_gather import AXIS, Layout, window_axes
+from mpsgrad.kernels.convolution_gather import AXIS
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
@@ -100,34 +101,32 @@ def _even(size: int, part: int) -> int:
     return ceiling_divide(size, ceiling_divide(size, part))
 
 
-def _suits(groups: int, replicates: bool, metal_type: str, numbers: Tunables) -> bool:
-    return numbers.convolution_by_eights != NEVER and metal_type == "float" and groups > 1 and not replicates
+def _suits(geometry: ConvolutionGeometry, metal_type: str, numbers: Tunables) -> bool:
+    return (
+        numbers.convolution_by_eights != NEVER
+        and metal_type == "float"
+        and geometry.groups > 1
+        and geometry.taps > 1
+        and not geometry.replicates
+    )
 
 
 @lru_cache(maxsize=4096)
 def plan_gather(
-    is_gradient: bool,
-    source: Layout,
-    destination: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    metal_type: str,
-    numbers: Tunables,
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
 ) -> convolution_gather.Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it.
 
     Depthwise ones need no copy, because their lanes are the channels of the source, and with one tap none would pay.
     """
-    inputs, lanes, outputs = source[6] // groups, destination[6] // groups, destination[6]
+    source, destination = geometry.ends(is_gradient)
+    outputs, inputs, lanes = destination[6], source[6] // geometry.groups, destination[6] // geometry.groups
     is_small = inputs <= MOST_INPUTS and lanes <= MOST_LANES and inputs * lanes > 1
-    has_phases = is_gradient and max(window[2:4]) > 1
+    has_phases = is_gradient and max(geometry.window[2:4]) > 1
     is_of_eight = has_phases and lanes == EIGHT and EIGHT <= inputs <= MOST_INPUTS_OF_EIGHT
-    if not (is_small or is_of_eight) or window[:2] == (1, 1) or not _suits(groups, replicates, metal_type, numbers):
+    if not (is_small or is_of_eight) or not _suits(geometry, metal_type, numbers):
         return None
-    user_x, user_y = window_axes(window)
-    x = convolution_gather.axis_in_order(user_x, is_gradient, destination[4])
-    y = convolution_gather.axis_in_order(user_y, is_gradient, destination[5])
+    x, y = convolution_gather.axes_in_order(geometry, is_gradient)
     if max(x.divisor, y.divisor) > MOST_DIVISOR:
         return None
     (lowest_x, span_x), (lowest_y, span_y) = convolution_gather.reach(x), convolution_gather.reach(y)
@@ -139,18 +138,8 @@ def plan_gather(
         return None
     width, height = part
     parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
-    user_inputs, user_outputs = (lanes, inputs) if is_gradient else (inputs, lanes)
     packing, biases = convolution_gather.packing_in_order(
-        user_x,
-        user_y,
-        transposed=is_gradient,
-        outputs=outputs,
-        channels=inputs,
-        user_outputs=user_outputs,
-        user_inputs=user_inputs,
-        biases=outputs,
-        merged=groups,
-        own_channels=1,
+        geometry, transposed=is_gradient, outputs=outputs, channels=inputs, biases=outputs, own_channels=True
     )
     parameters = PARAMETERS.pack(
         source=source,
@@ -177,30 +166,21 @@ def plan_gather(
 
 @lru_cache(maxsize=4096)
 def plan_weights(
-    gradient: Layout,
-    source: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    accumulates: bool,
-    metal_type: str,
-    numbers: Tunables,
+    geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numbers: Tunables
 ) -> convolution_weights_gradient.Plan | None:
     """The dispatch for the gradients of weights and biases, or None where another kernel is to compute them."""
-    channels, outputs = source[6] // groups, gradient[6]
-    group_outputs, taps = outputs // groups, window[0] * window[1]
-    values, most_outputs = taps * channels, MOST_LANES_OF_ONE if channels == 1 else MOST_LANES
-    is_small = channels <= MOST_INPUTS and group_outputs <= most_outputs
-    if not is_small or taps == 1 or values > SUM_ROWS or not _suits(groups, replicates, metal_type, numbers):
+    channels, outputs = geometry.group_inputs, geometry.outputs
+    most_outputs = MOST_LANES_OF_ONE if channels == 1 else MOST_LANES
+    is_small = channels <= MOST_INPUTS and geometry.group_outputs <= most_outputs
+    if not is_small or geometry.window_values > SUM_ROWS or not _suits(geometry, metal_type, numbers):
         return None
-    is_depthwise, is_apart = channels * group_outputs == 1, source[1] >= APART
-    if is_depthwise and not (is_apart and numbers.convolution_by_eights == WHERE_FEWER):
+    is_apart = geometry.source[1] >= APART
+    if geometry.is_depthwise and not (is_apart and numbers.convolution_by_eights == WHERE_FEWER):
         return None
-    x, y = window_axes(window)
-    spans = [axis.dilation * (axis.taps - 1) + 1 for axis in (x, y)]
+    x, y = geometry.axes
     part = _part(
-        (gradient[4], x.stride, spans[0]),
-        (gradient[5], y.stride, spans[1]),
+        (geometry.result[4], x.stride, x.extent),
+        (geometry.result[5], y.stride, y.extent),
         PATCH_VALUES // (CHANNELS * channels),
         PART_PIXELS,
     )
@@ -208,22 +188,14 @@ def plan_weights(
         return None
     columns, rows = part
     blocks = ceiling_divide(outputs, CHANNELS)
-    rows_per_split = convolution_weights_gradient.rows_for_threads(
-        gradient, source, tiles=blocks, sums=outputs * (values + 1), threads_wanted=THREADS_WANTED
-    )
     return convolution_weights_gradient.plan_of_rows(
         FAMILY,
         "convolution_gradient_weights_small_groups",
-        gradient,
-        source,
-        window,
-        channels=channels,
-        group_outputs=group_outputs,
+        geometry,
+        accumulates,
         row_tiles=columns,
         lane_tiles=rows,
         weight_tiles=blocks,
         tiles=blocks,
-        rows_per_split=rows_per_split,
-        replicates=replicates,
-        accumulates=accumulates,
+        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, THREADS_WANTED),
     )

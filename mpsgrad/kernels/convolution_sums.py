@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
-from mpsgrad.kernels.convolution_gather import Layout, in_one_row
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry, in_one_row
+from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.kernels.strides import (
     EXTENTS,
     REDUCED,
@@ -106,16 +107,15 @@ def add_sums_of_pixels(
     _add_reduced(command_buffer, metal_type, "sum", sources, extents, kept, sums, accumulates)
 
 
-def has_few_outputs(gradient: Layout, source: Layout, window: Layout, groups: int) -> bool:
+def has_few_outputs(geometry: ConvolutionGeometry) -> bool:
     """Whether ``add_products_of_pixels`` gives the gradient for weights, and faster than tiles."""
     return (
-        groups == 1
-        and (*window[:4], *window[6:]) == (1, 1, 1, 1, 0, 0)
-        and gradient[4:6] == source[4:6]
-        and 0 < gradient[6] <= FEW_OUTPUTS
-        and gradient[4] * gradient[5] * gradient[7] >= FEWEST_PIXELS
-        and in_one_row(gradient) is not None
-        and in_one_row(source) is not None
+        geometry.groups == 1
+        and (*geometry.window[:4], *geometry.window[6:]) == (1, 1, 1, 1, 0, 0)
+        and geometry.source[4:6] == geometry.result[4:6]
+        and 0 < geometry.outputs <= FEW_OUTPUTS
+        and geometry.pixels >= FEWEST_PIXELS
+        and geometry.in_one_row() is not None
     )
 
 

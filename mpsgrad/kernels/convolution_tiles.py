@@ -9,15 +9,16 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_depthwise, convolution_to_few
-from mpsgrad.kernels.convolution_gather import AXIS, Gather, Layout, as_long_pixels, gather, is_fully_connected
+from mpsgrad.kernels.convolution_gather import AXIS, Gather, gather
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
+from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import half_packing
 from mpsgrad.kernels.convolution_tile import Tile, all_tiles, fits_every_gpu, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
 from mpsgrad.kernels.divisor import DIVISOR, divisor
-from mpsgrad.kernels.pointwise import values_of_vector
+from mpsgrad.kernels.pointwise import Layout, values_of_vector
 from mpsgrad.shader import DEVICE_FAMILIES, ParameterStruct, ShaderFamily
 
 GATHER_PARAMETERS = ParameterStruct(
@@ -80,7 +81,6 @@ WEIGHTS_WIDTHS = {
 }
 """How many values of the gradient and of the source a thread may read at a time for the weights, the best first."""
 SUM_THREADS = 128
-_ONE_PIXEL: Layout = (1, 1, 1, 1, 1, 1, 0, 0)
 _STRUCTS = {
     "gather": (IMAGE_LAYOUT, AXIS, DIVISOR, GATHER_PARAMETERS),
     "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS),
@@ -127,33 +127,27 @@ def _is_aligned(layout: Layout, channels: int, values: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def plan_gather(
+    geometry: ConvolutionGeometry,
     is_gradient: bool,
-    source: Layout,
-    destination: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
     metal_type: str,
     tiling_name: str,
     compute_units: int,
     *,
     rounds: bool = False,
 ) -> GatherPlan | None:
-    """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
+    """What computes the result, or the data gradient.
 
     None if the weights would be too many when they are packed. If it ``rounds``, weights are packed as one half number.
     """
-    source_image, result = (destination, source) if is_gradient else (source, destination)
-    if is_fully_connected(window, source_image, result, groups):
-        # As pairs of half numbers.
-        if 2 * math.prod(source_image[4:7]) * result[6] > LARGEST_ELEMENT_COUNT:
-            return None
+    # As pairs of half numbers.
+    if geometry.is_fully_connected and 2 * geometry.weights_count > LARGEST_ELEMENT_COUNT:
+        return None
     if is_gradient:
         units = compute_units or tiling(tiling_name).units_unless_known
-        to_few = convolution_to_few.plan_gradient(source, destination, window, groups, metal_type, units)
+        to_few = convolution_to_few.plan_gradient(geometry, metal_type, units)
         if to_few is not None:
             return to_few
-    gathered = gather(is_gradient, source, destination, window, groups, replicates, packs_all=True)
+    gathered = gather(geometry, is_gradient, packs_all=True)
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)
     strides = gathered.channels, gathered.fold_channels
@@ -171,7 +165,8 @@ def plan_products_with_matrices(
     of_source, of_destination = (
         (*layout[:4], layout[4] * layout[5], 1, layout[6] * layout[7], 1) for layout in (source, destination)
     )
-    gathered = gather(True, of_source, of_destination, _ONE_PIXEL, source[7], False, packs_all=True)
+    geometry = ConvolutionGeometry(of_destination, of_source, POINT, groups=source[7])
+    gathered = gather(geometry, is_gradient=True, packs_all=True)
     return _plan_of_gather(gathered, (source[3], destination[3]), metal_type, tiling_name, compute_units)
 
 
@@ -260,29 +255,16 @@ def _plan_of_gather(
 
 @lru_cache(maxsize=4096)
 def plan_weights(
-    gradient: Layout,
-    source: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    accumulates: bool,
-    metal_type: str,
-    tiling_name: str,
-    compute_units: int,
+    geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, tiling_name: str, compute_units: int
 ) -> WeightsPlan | None:
     """What computes the gradients for weights and biases; None where there are no pixels."""
-    if not gradient[4] * gradient[5] * gradient[7]:
+    if not geometry.pixels:
         return None
     units = compute_units or tiling(tiling_name).units_unless_known
-    if groups == source[6] == gradient[6] > 1:
-        return convolution_depthwise.plan_weights(gradient, source, window, replicates, accumulates, units)
-    if is_fully_connected(window, source, gradient, groups):
-        long_pixels = as_long_pixels(source)
-        if long_pixels is not None:
-            source, window = long_pixels, _ONE_PIXEL
-    return _plan_of_weights(
-        gradient, source, window, groups, replicates, accumulates, metal_type, tiling_name, units, parts=1
-    )
+    if geometry.is_depthwise:
+        return convolution_depthwise.plan_weights(geometry, accumulates, units)
+    geometry = geometry.with_long_pixels() or geometry
+    return _plan_of_weights(geometry, accumulates, metal_type, tiling_name, units)
 
 
 @lru_cache(maxsize=512)
@@ -292,48 +274,42 @@ def plan_products_of_channels(image: Layout, metal_type: str, tiling_name: str, 
     Each image has as many splits, one after the other.
     """
     units = compute_units or tiling(tiling_name).units_unless_known
-    return _plan_of_weights(
-        image, image, _ONE_PIXEL, 1, False, False, metal_type, tiling_name, units, parts=image[7]
-    )
+    geometry = ConvolutionGeometry(image, image, POINT)
+    return _plan_of_weights(geometry, False, metal_type, tiling_name, units, parts=image[7])
 
 
 def _plan_of_weights(
-    gradient: Layout,
-    source: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
+    geometry: ConvolutionGeometry,
     accumulates: bool,
     metal_type: str,
     tiling_name: str,
     units: int,
-    parts: int,
+    *,
+    parts: int = 1,
 ) -> WeightsPlan:
     """``parts`` of the images have sums of their own, with as many splits each."""
-    channels, group_outputs = source[6] // groups, gradient[6] // groups
-    columns = window[0] * window[1] * channels
-    width, height = gradient[4:6]
-    pixels = width * height * gradient[7] // parts
-    weights = gradient[6] * columns
+    groups, channels, group_outputs = geometry.groups, geometry.group_inputs, geometry.group_outputs
+    width, height = geometry.result[4:6]
+    pixels = geometry.pixels // parts
     row_width, column_width = next(
         widths
         for widths in WEIGHTS_WIDTHS[metal_type]
-        if _is_aligned(gradient, group_outputs, widths[0]) and _is_aligned(source, channels, widths[1])
+        if _is_aligned(geometry.result, group_outputs, widths[0]) and _is_aligned(geometry.source, channels, widths[1])
     )
     is_aligned = row_width == column_width == values_of_vector(metal_type)
 
     def counts(tile: Tile) -> tuple[int, int]:
-        return ceiling_divide(group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
+        return ceiling_divide(group_outputs, tile.rows), ceiling_divide(geometry.window_values, tile.columns)
 
     tile, splits = tiling(tiling_name).divided(
         "weights",
         metal_type,
         lambda tile: math.prod(counts(tile)) * groups * parts,
         pixels,
-        weights * parts,
+        geometry.weights_count * parts,
         units,
         is_aligned=is_aligned,
-        has_zeros_outside=not replicates,
+        has_zeros_outside=not geometry.replicates,
     )
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)
@@ -345,14 +321,9 @@ def _plan_of_weights(
         f"_{tile.name}_by_{row_width}_{column_width}",
         row_tiles * column_tiles * groups * splits,
         WEIGHTS_PARAMETERS,
+        geometry,
+        accumulates,
         splits=splits,
-        weights=weights,
-        outputs=gradient[6],
-        replicates=replicates,
-        accumulates=accumulates,
-        gradient=gradient,
-        source=source,
-        window=window,
         channels=channels,
         group_outputs=group_outputs,
         groups=groups,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.convolution_gather import AXIS, Layout, axis_in_order, packing_in_order, window_axes
+from mpsgrad.kernels.convolution_gather import AXIS, axes_in_order, packing_in_order
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -60,19 +61,17 @@ FAMILIES = {
 }
 
 
-def plan_gradient(
-    gradient: Layout, destination: Layout, window: Layout, groups: int, metal_type: str, compute_units: int
-) -> GatherPlan | None:
-    """What computes the data gradient ``destination``, or None where tiles are to do it.
+def plan_gradient(geometry: ConvolutionGeometry, metal_type: str, compute_units: int) -> GatherPlan | None:
+    """What computes the data gradient, or None where tiles are to do it.
 
     A thread loads vectors of the gradient, and neighbouring taps read neighbouring pixels.
     """
-    outputs, channels = gradient[6], destination[6]
+    gradient, destination = geometry.ends(is_gradient=True)
+    outputs, channels = geometry.outputs, geometry.inputs
     has_lanes = channels <= MOST_CHANNELS and outputs >= LANES and all(n % 4 == 0 for n in (outputs, *gradient[:4]))
-    if groups > 1 or metal_type != "float" or not has_lanes:
+    if geometry.groups > 1 or metal_type != "float" or not has_lanes:
         return None
-    user_x, user_y = window_axes(window)
-    x, y = axis_in_order(user_x, True, destination[4]), axis_in_order(user_y, True, destination[5])
+    x, y = axes_in_order(geometry, is_gradient=True)
     slides = x.step * x.tap_step == -x.divisor
     if not slides or x.phase_taps < min(TAPS):
         return None
@@ -85,14 +84,7 @@ def plan_gradient(
     if not (is_full and (is_short or threadgroups >= compute_units)):
         return None
     packing, biases = packing_in_order(
-        user_x,
-        user_y,
-        transposed=False,
-        outputs=outputs,
-        channels=channels,
-        user_outputs=outputs,
-        user_inputs=channels,
-        biases=channels,
+        geometry, transposed=False, outputs=outputs, channels=channels, biases=channels, own_channels=False
     )
     parameters = PARAMETERS.pack(
         source=gradient,

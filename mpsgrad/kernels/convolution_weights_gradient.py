@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.convolution_gather import EIGHTS_COST, Layout, as_long_pixels, in_one_row, is_fully_connected
+from mpsgrad.kernels.convolution_gather import EIGHTS_COST
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry, in_one_row
 from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
+from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, Tunables
 
@@ -93,118 +96,124 @@ class Plan:
     sum_parameters: bytes
 
 
-def rows_for_threads(gradient: Layout, source: Layout, *, tiles: int, sums: int, threads_wanted: int) -> int:
-    """The rows of a split for ``threads_wanted`` threads, but partial ``sums`` of no more values than the images."""
-    splits_wanted = ceiling_divide(threads_wanted, tiles)
+def rows_for_threads(geometry: ConvolutionGeometry, tiles: int, threads_wanted: int) -> int:
+    """The rows of a split for ``threads_wanted`` threads, but partial sums of no more values than the images."""
+    gradient, source = geometry.result, geometry.source
     row_values = gradient[4] * gradient[6] + source[4] * source[6]
-    rows = ceiling_divide(gradient[5] * gradient[7], splits_wanted)
-    return max(rows, ceiling_divide(sums, max(row_values, 1)), 1)
+    rows = ceiling_divide(gradient[5] * gradient[7], ceiling_divide(threads_wanted, tiles))
+    return max(rows, ceiling_divide(geometry.weights_count + geometry.outputs, max(row_values, 1)), 1)
+
+
+class _Tiles(NamedTuple):
+    """A kernel's tiles of weights, and of so many channels of the result for the biases.
+
+    A kernel with ``threads_wanted`` makes that many threads, as far as there are rows for them.
+    """
+
+    kernel: str
+    row_tiles: int
+    lane_tiles: int
+    weight_tiles: int
+    result_channels: int = LANES
+    threads_wanted: int | None = None
 
 
 @lru_cache(maxsize=4096)
-def plan(
-    gradient: Layout,
-    source: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    accumulates: bool,
-    metal_type: str,
-    numbers: Tunables,
-) -> Plan:
-    """What computes the gradients from ``gradient`` and ``source``."""
-    if is_fully_connected(window, source, gradient, groups):
-        pixels = as_long_pixels(source)
-        if pixels is not None:
-            source, window = pixels, (1, 1, 1, 1, 1, 1, 0, 0)
-    if window == (1, 1, 1, 1, 1, 1, 0, 0) and source[4:6] == gradient[4:6]:
-        gradient, source = _with_longer_rows(gradient, source)
-    width, height, _, stride_y, dilation_x, _, _, _ = window
-    channels, outputs = source[6] // groups, gradient[6]
-    group_outputs, taps = outputs // groups, width * height
-    is_by_eights = numbers.convolution_by_eights != NEVER and metal_type == "float" and not replicates
-    is_one_row = window == (1, 1, 1, 1, 1, 1, 0, 0) and source[4:6] == gradient[4:6] and gradient[5] * gradient[7] == 1
-    few_pixels = FEW_PIXELS if source[1] % APART == 0 else FEW_PIXELS_APART
-    if is_by_eights and is_one_row and groups == 1 and gradient[4] <= few_pixels:
-        tiles = ceiling_divide(outputs, ROW_OUTPUTS)
+def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numbers: Tunables) -> Plan:
+    """What computes the gradients, from the gradient in the place of the result and the source."""
+    geometry = geometry.with_long_pixels() or geometry
+    if geometry.is_pointwise:
+        geometry = _with_longer_rows(geometry)
+    if numbers.convolution_by_eights != NEVER and metal_type == "float" and _is_of_few_pixels(geometry):
+        tiles = ceiling_divide(geometry.outputs, ROW_OUTPUTS)
         return plan_of_rows(
             FAMILY,
             "convolution_gradient_weights_dense_of_few",
-            gradient,
-            source,
-            window,
-            channels=channels,
-            group_outputs=outputs,
+            geometry,
+            accumulates,
             row_tiles=tiles,
             lane_tiles=1,
             weight_tiles=tiles,
             tiles=tiles,
             rows_per_split=1,
-            replicates=replicates,
-            accumulates=accumulates,
         )
-    threads_wanted, result_channels = None, LANES
-    if groups == outputs == source[6] > 1 and not replicates:
-        kernel, tap_rows = "depthwise", height
-        if numbers.convolution_by_eights == ALWAYS and metal_type == "float" and outputs >= EIGHTS_CHANNELS:
-            kernel, threads_wanted, result_channels = "depthwise_of_eights", EIGHTS_THREADS_WANTED, EIGHTS_CHANNELS
-            tap_rows = ceiling_divide(height, DEPTHWISE_TAPS)
-        row_tiles, lane_tiles = ceiling_divide(width, DEPTHWISE_TAPS), ceiling_divide(outputs, result_channels)
-        weight_tiles = tap_rows * row_tiles * lane_tiles
-    elif (
-        groups == dilation_x == 1 and width > 1 and channels < FEW_CHANNELS and source[1] == channels and not replicates
-    ):
-        kernel = "few"
-        row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
-        weight_tiles = height * row_tiles * lane_tiles
-    elif metal_type == "float" and not replicates and _is_by_eights(numbers, gradient, source, window, groups):
-        kernel, threads_wanted, result_channels = "dense_of_eights", EIGHTS_THREADS_WANTED, EIGHTS_CHANNELS
-        is_single = channels <= SINGLE_EIGHT and outputs >= SINGLE_OUTPUTS
-        row_tiles = SINGLE_EIGHT if is_single else EIGHTS_CHANNELS
-        lane_tiles = ceiling_divide(source[6], row_tiles)
-        weight_tiles = taps * lane_tiles
-    else:
-        kernel = "dense"
-        row_tiles = ceiling_divide(outputs, ROWS)
-        lane_tiles = ceiling_divide(_groups_in_rows(groups, group_outputs) * channels, LANES)
-        weight_tiles = taps * row_tiles * lane_tiles
-    weights = outputs * taps * channels
-    image_rows = gradient[5] * gradient[7]
-    row_bytes = 4 * (gradient[4] * outputs + source[4] * source[6] * min(stride_y, height))
-    # At least two splits, but partial sums of no more than twice the bytes of the images.
-    rows_per_split = min(SPLIT_BYTES // max(row_bytes, 1), ceiling_divide(image_rows, 2))
-    rows_per_split = max(rows_per_split, ceiling_divide(2 * weights, max(row_bytes, 1)), 1)
-    if threads_wanted is not None:
-        splits_wanted = ceiling_divide(threads_wanted, weight_tiles)
-        rows_per_split = max(rows_per_split, ceiling_divide(image_rows, splits_wanted))
+    by_eights = numbers.convolution_by_eights if metal_type == "float" else NEVER
+    of_weights = _tiles(geometry, by_eights)
     return plan_of_rows(
         FAMILY,
-        f"convolution_gradient_weights_{kernel}",
-        gradient,
-        source,
-        window,
-        channels=channels,
-        group_outputs=group_outputs,
-        row_tiles=row_tiles,
-        lane_tiles=lane_tiles,
-        weight_tiles=weight_tiles,
-        tiles=weight_tiles + ceiling_divide(outputs, result_channels),
-        rows_per_split=rows_per_split,
-        replicates=replicates,
-        accumulates=accumulates,
+        f"convolution_gradient_weights_{of_weights.kernel}",
+        geometry,
+        accumulates,
+        row_tiles=of_weights.row_tiles,
+        lane_tiles=of_weights.lane_tiles,
+        weight_tiles=of_weights.weight_tiles,
+        tiles=of_weights.weight_tiles + ceiling_divide(geometry.outputs, of_weights.result_channels),
+        rows_per_split=_rows_per_split(geometry, of_weights),
     )
 
 
-def _is_by_eights(numbers: Tunables, gradient: Layout, source: Layout, window: Layout, groups: int) -> bool:
+def _is_of_few_pixels(geometry: ConvolutionGeometry) -> bool:
+    """Whether a thread is to write all weights of a few output channels, from the few pixels of one row."""
+    few_pixels = FEW_PIXELS if geometry.source[1] % APART == 0 else FEW_PIXELS_APART
+    return (
+        geometry.is_pointwise
+        and geometry.groups == 1
+        and not geometry.replicates
+        and geometry.result[5] * geometry.result[7] == 1
+        and geometry.result[4] <= few_pixels
+    )
+
+
+def _tiles(geometry: ConvolutionGeometry, by_eights: int) -> _Tiles:
+    """Those of the kernel to use, where threads are to compute ``by_eights``, which is one of ``ALWAYS`` and others."""
+    width, height, _, _, dilation_x, _, _, _ = geometry.window
+    groups, channels, outputs = geometry.groups, geometry.group_inputs, geometry.outputs
+    if geometry.is_depthwise and not geometry.replicates:
+        row_tiles = ceiling_divide(width, DEPTHWISE_TAPS)
+        if by_eights == ALWAYS and outputs >= EIGHTS_CHANNELS:
+            lane_tiles = ceiling_divide(outputs, EIGHTS_CHANNELS)
+            weight_tiles = ceiling_divide(height, DEPTHWISE_TAPS) * row_tiles * lane_tiles
+            of_eights = EIGHTS_CHANNELS, EIGHTS_THREADS_WANTED
+            return _Tiles("depthwise_of_eights", row_tiles, lane_tiles, weight_tiles, *of_eights)
+        lane_tiles = ceiling_divide(outputs, LANES)
+        return _Tiles("depthwise", row_tiles, lane_tiles, height * row_tiles * lane_tiles)
+    is_one_run = groups == dilation_x == 1 < width and geometry.source[1] == channels < FEW_CHANNELS
+    if is_one_run and not geometry.replicates:
+        row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
+        return _Tiles("few", row_tiles, lane_tiles, height * row_tiles * lane_tiles)
+    if not geometry.replicates and _is_by_eights(geometry, by_eights):
+        row_tiles = SINGLE_EIGHT if channels <= SINGLE_EIGHT and outputs >= SINGLE_OUTPUTS else EIGHTS_CHANNELS
+        lane_tiles = ceiling_divide(geometry.inputs, row_tiles)
+        of_eights = EIGHTS_CHANNELS, EIGHTS_THREADS_WANTED
+        return _Tiles("dense_of_eights", row_tiles, lane_tiles, geometry.taps * lane_tiles, *of_eights)
+    row_tiles = ceiling_divide(outputs, ROWS)
+    lane_tiles = ceiling_divide(_groups_in_rows(groups, geometry.group_outputs) * channels, LANES)
+    return _Tiles("dense", row_tiles, lane_tiles, geometry.taps * row_tiles * lane_tiles)
+
+
+def _rows_per_split(geometry: ConvolutionGeometry, of_weights: _Tiles) -> int:
+    """At least two splits, but partial sums of no more than twice the bytes of the images."""
+    gradient, source = geometry.result, geometry.source
+    image_rows = gradient[5] * gradient[7]
+    rows_read = min(geometry.axes[1].stride, geometry.axes[1].taps)
+    row_bytes = max(4 * (gradient[4] * gradient[6] + source[4] * source[6] * rows_read), 1)
+    rows = min(SPLIT_BYTES // row_bytes, ceiling_divide(image_rows, 2))
+    rows = max(rows, ceiling_divide(2 * geometry.weights_count, row_bytes), 1)
+    if of_weights.threads_wanted is None:
+        return rows
+    return max(rows, ceiling_divide(image_rows, ceiling_divide(of_weights.threads_wanted, of_weights.weight_tiles)))
+
+
+def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int) -> bool:
     """Whether threads are to compute what is not depthwise, rather than simdgroups."""
-    channels, outputs = source[6], gradient[6]
-    if numbers.convolution_by_eights == NEVER or channels < EIGHTS_CHANNELS:
+    groups, channels, outputs = geometry.groups, geometry.inputs, geometry.outputs
+    if by_eights == NEVER or channels < EIGHTS_CHANNELS:
         return False
-    if numbers.convolution_by_eights == ALWAYS or (groups > 1 and channels // groups % LANES != 0):
+    if by_eights == ALWAYS or (groups > 1 and channels // groups % LANES != 0):
         return True
     if groups > 1 or outputs < SINGLE_OUTPUTS:
         return False
-    if source[1] * window[2] % EVICTING_STRIDE == 0:
+    if geometry.source[1] * geometry.window[2] % EVICTING_STRIDE == 0:
         return True
 
     def products(channels_together: int, outputs_together: int) -> int:
@@ -217,34 +226,26 @@ def _is_by_eights(numbers: Tunables, gradient: Layout, source: Layout, window: L
 def plan_of_rows(
     family: ShaderFamily,
     kernel: str,
-    gradient: Layout,
-    source: Layout,
-    window: Layout,
+    geometry: ConvolutionGeometry,
+    accumulates: bool,
     *,
-    channels: int,
     tiles: int,
     rows_per_split: int,
-    replicates: bool,
-    accumulates: bool,
     **others: int,
 ) -> Plan:
     """The dispatch of a kernel that takes ``PARAMETERS``, ``others`` being fields of these, and has ``tiles`` for each
     split of the gradient image's rows."""
-    splits = max(ceiling_divide(gradient[5] * gradient[7], rows_per_split), 1)
+    splits = max(ceiling_divide(geometry.result[5] * geometry.result[7], rows_per_split), 1)
     return plan_of_splits(
         family,
         kernel,
         splits * tiles,
         PARAMETERS,
+        geometry,
+        accumulates,
         splits=splits,
-        weights=gradient[6] * window[0] * window[1] * channels,
-        outputs=gradient[6],
-        replicates=replicates,
-        accumulates=accumulates,
-        gradient=gradient,
-        source=source,
-        window=window,
-        channels=channels,
+        channels=geometry.group_inputs,
+        group_outputs=geometry.group_outputs,
         tiles=tiles,
         rows_per_split=rows_per_split,
         **others,
@@ -256,22 +257,23 @@ def plan_of_splits(
     kernel: str,
     threadgroups: int,
     struct: ParameterStruct,
+    geometry: ConvolutionGeometry,
+    accumulates: bool,
     *,
     splits: int,
-    weights: int,
-    outputs: int,
-    replicates: bool,
-    accumulates: bool,
-    **others: int | Layout,
+    **others: int,
 ) -> Plan:
-    """The dispatch of a kernel that takes ``struct``, with ``others`` among its fields, and writes ``splits`` sums of
-    ``weights`` and ``outputs`` biases."""
-    split_stride = weights + outputs
+    """The dispatch of a kernel that takes ``struct``, with ``others`` among its fields, and writes ``splits`` sums."""
+    weights = geometry.weights_count
+    split_stride = weights + geometry.outputs
     parameters = struct.pack(
+        gradient=geometry.result,
+        source=geometry.source,
+        window=geometry.window,
         splits=splits,
         split_stride=split_stride,
         weights=weights,
-        replicates=int(replicates),
+        replicates=int(geometry.replicates),
         accumulates=int(accumulates and splits == 1),
         **others,
     )
@@ -290,14 +292,14 @@ def _groups_in_rows(groups: int, group_outputs: int) -> int:
     return min(groups, (ROWS - 1) // group_outputs + 2)
 
 
-def _with_longer_rows(gradient: Layout, source: Layout) -> tuple[Layout, Layout]:
-    """For a window of one pixel: short rows of an image joined to one, and those of all images where that is short."""
-    pixels = gradient[4] * gradient[5]
-    for count, join in ((pixels, _with_images_in_rows), (pixels * gradient[7], in_one_row)):
-        joined_gradient, joined_source = join(gradient), join(source)
-        if count <= SHORT_ROW and joined_gradient is not None and joined_source is not None:
-            gradient, source = joined_gradient, joined_source
-    return gradient, source
+def _with_longer_rows(geometry: ConvolutionGeometry) -> ConvolutionGeometry:
+    """A pointwise one with the rows of an image joined where they are short, and then those of all images."""
+    pixels = geometry.result[4] * geometry.result[5]
+    for count, join in ((pixels, _with_images_in_rows), (geometry.pixels, in_one_row)):
+        source, result = join(geometry.source), join(geometry.result)
+        if count <= SHORT_ROW and source is not None and result is not None:
+            geometry = replace(geometry, source=source, result=result)
+    return geometry
 
 
 def _with_images_in_rows(layout: Layout) -> Layout | None:

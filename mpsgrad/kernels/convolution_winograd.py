@@ -10,9 +10,10 @@ from typing import Literal
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.convolution_gather import Layout
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import Packing, require_packable
 from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
+from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 Operand = Literal["source", "gradient", "destination", "packed", "weights", "biases", "workspace"]
@@ -112,15 +113,16 @@ class Plan:
     packing: Packing | None
 
 
-def _is_computable(window: Layout, groups: int, replicates: bool, *images: Layout) -> bool:
+def _is_computable(geometry: ConvolutionGeometry) -> bool:
     """Whether the kernels can do it: windows, and vectors of four channels that are aligned."""
+    images = geometry.source, geometry.result
     return (
-        window[:6] == (3, 3, 1, 1, 1, 1)
-        and groups == 1
-        and not replicates
+        geometry.window[:6] == (3, 3, 1, 1, 1, 1)
+        and geometry.groups == 1
+        and not geometry.replicates
         and all(n % 4 == 0 for image in images for n in (image[6], *image[:4]))
         and all(0 not in image[4:] for image in images)
-        and PLANES * images[0][6] * images[1][6] <= LARGEST_WEIGHTS
+        and PLANES * geometry.inputs * geometry.outputs <= LARGEST_WEIGHTS
     )
 
 
@@ -186,23 +188,16 @@ class _Tiles:
 
 @lru_cache(maxsize=4096)
 def plan_gather(
-    is_gradient: bool,
-    source: Layout,
-    destination: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    metal_type: str,
-    tiling_name: str,
-    compute_units: int,
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, tiling_name: str, compute_units: int
 ) -> Plan | None:
-    """What computes the result ``destination`` from ``source``, or the data gradient from the gradient ``source``.
+    """What computes the result, or the data gradient.
 
     None where the method cannot do it or does not pay. Source: Lavin, Gray: Fast algorithms for convolutional neural
     networks, with the points that shaders/convolution_winograd.metal.j2 names.
     """
-    if metal_type != "float" or not _is_computable(window, groups, replicates, source, destination):
+    if metal_type != "float" or not _is_computable(geometry):
         return None
+    source, destination = geometry.ends(is_gradient)
     tiles, inputs, outputs = _Tiles.of(destination), source[6], destination[6]
     parts = list(tiles.parts(PLANES * (inputs + outputs)))
     of_device = tiling(tiling_name)
@@ -221,7 +216,8 @@ def plan_gather(
     rate = units * of_device.products[metal_type]
     if not pays(9 * pixels * inputs * outputs, time(tile) * tiles.count / parts[0][1], moved, 3 * len(parts) - 1, rate):
         return None
-    origin = (-window[6] - 2, -window[7] - 2) if is_gradient else (window[6], window[7])
+    origin_x, origin_y = geometry.window[6:]
+    origin = (-origin_x - 2, -origin_y - 2) if is_gradient else (origin_x, origin_y)
     biases = PLANES * inputs * outputs
     packing = Packing(
         kernel="winograd_weights",
@@ -274,25 +270,18 @@ def plan_gather(
 
 @lru_cache(maxsize=4096)
 def plan_weights(
-    gradient: Layout,
-    source: Layout,
-    window: Layout,
-    groups: int,
-    replicates: bool,
-    accumulates: bool,
-    metal_type: str,
-    tiling_name: str,
-    compute_units: int,
+    geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, tiling_name: str, compute_units: int
 ) -> Plan | None:
     """What computes the gradients for weights and biases; None where the method cannot do it or does not pay.
 
     The sums over tiles are divided into splits of one length, and the sums of a part of the tiles are added to those of
     the part before it: the order is fixed by the shapes and the device.
     """
-    if metal_type != "float" or not _is_computable(window, groups, replicates, gradient, source):
+    if metal_type != "float" or not _is_computable(geometry):
         return None
+    source, gradient, (*_, origin_x, origin_y) = geometry.source, geometry.result, geometry.window
     of_device, tiles = tiling(tiling_name), _Tiles.of(gradient)
-    inputs, outputs = source[6], gradient[6]
+    inputs, outputs = geometry.inputs, geometry.outputs
     parts = list(tiles.parts(PLANES * (inputs + outputs) + outputs))
     units = compute_units or of_device.units_unless_known
     split_stride = PLANES * inputs * outputs + outputs
@@ -307,7 +296,7 @@ def plan_weights(
     row_tiles, column_tiles = counts(tile)
     step_time = of_device.step_time("planes", tile, metal_type, ceiling_divide(splits * product_tiles(tile), units))
     time = ceiling_divide(ceiling_divide(tiles.count, tile.depth), splits) * step_time
-    pixels = gradient[4] * gradient[5] * gradient[7]
+    pixels = geometry.pixels
     moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)
     rate = units * of_device.products[metal_type]
     if not pays(9 * pixels * inputs * outputs, time, moved, 3 * len(parts), rate):
@@ -333,7 +322,7 @@ def plan_weights(
             result=result,
         )
         steps += [
-            tiles.step("winograd_source", ("source", "workspace"), source, part, origin=(window[6], window[7])),
+            tiles.step("winograd_source", ("source", "workspace"), source, part, origin=(origin_x, origin_y)),
             tiles.step("winograd_gradient", ("gradient", "workspace"), gradient, part, planes=gradient_planes),
             Step(
                 PRODUCT_FAMILIES[tile],

@@ -14,6 +14,7 @@ from test_convolution_variants import SINGLE, make, names
 
 import mpsgrad as mg
 from mpsgrad.kernels import convolution_depthwise, convolution_packing
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.testing import batch_sizes, channel_formats
 
 # (geometry, options, the kernels for result, data and weights)
@@ -108,7 +109,8 @@ def test_many_splits_of_a_weight_gradient(channels, monkeypatch):
 
 def test_the_splits_of_a_weight_gradient_fill_a_gpu():
     layout = 0, 64, 56 * 64, 56 * 56 * 64, 56, 56, 64, 64
-    plan = convolution_depthwise.plan_weights(layout, layout, (3, 3, 1, 1, 1, 1, -1, -1), False, False, 132)
+    geometry = ConvolutionGeometry(layout, layout, (3, 3, 1, 1, 1, 1, -1, -1), groups=64)
+    plan = convolution_depthwise.plan_weights(geometry, False, 132)
     assert 2 * 132 <= plan.threadgroups <= 8 * 132
     small = 0, 64, 64, 64, 1, 1, 64, 1
-    assert convolution_depthwise.plan_weights(small, small, (3, 3, 1, 1, 1, 1, -1, -1), False, False, 132).splits == 1
+    assert convolution_depthwise.plan_weights(replace(geometry, source=small, result=small), False, 132).splits == 1

@@ -18,6 +18,7 @@ import mpsgrad as mg
 from mpsgrad import testing
 from mpsgrad.kernels import convolution, convolution_tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 from mpsgrad.kernels.convolution_tile import Kind, Tile, Tiling, all_tiles, tiling
 from mpsgrad.testing import assert_within
 
@@ -320,17 +321,8 @@ def layout(images: int, size: int, channels: int) -> tuple[int, ...]:
 
 def test_a_gpu_gets_tiles_that_its_threadgroups_fill():
     def tile(outputs: int, size: int, metal_type: str) -> Tile:
-        plan = convolution_tiles.plan_gather(
-            False,
-            layout(64, size, 64),
-            layout(64, size, outputs),
-            (1, 1, 1, 1, 1, 1, 0, 0),
-            1,
-            False,
-            metal_type,
-            "nvidia",
-            UNITS,
-        )
+        geometry = ConvolutionGeometry(layout(64, size, 64), layout(64, size, outputs), POINT)
+        plan = convolution_tiles.plan_gather(geometry, False, metal_type, "nvidia", UNITS)
         assert plan is not None
         (found,) = (key[2] for key, family in convolution_tiles.FAMILIES.items() if family is plan.family)
         area = found.rows * found.columns
@@ -345,17 +337,9 @@ def test_a_gpu_gets_tiles_that_its_threadgroups_fill():
 @pytest.mark.parametrize("metal_type", ["float", "half"])
 @pytest.mark.parametrize(("size", "channels"), [(56, 64), (28, 128), (14, 256), (3, 1024)])
 def test_splits_of_the_weight_gradient_fill_a_gpu(size, channels, metal_type):
-    plan = convolution_tiles.plan_weights(
-        layout(64, size, channels),
-        layout(64, size, channels),
-        (3, 3, 1, 1, 1, 1, -1, -1),
-        1,
-        False,
-        False,
-        metal_type,
-        "nvidia",
-        UNITS,
-    )
+    image = layout(64, size, channels)
+    geometry = ConvolutionGeometry(image, image, (3, 3, 1, 1, 1, 1, -1, -1))
+    plan = convolution_tiles.plan_weights(geometry, False, metal_type, "nvidia", UNITS)
     assert plan is not None
     assert plan.threadgroups >= 0.8 * UNITS
     assert plan.splits == 1 or 64 * size * size / plan.splits >= 64
@@ -375,12 +359,12 @@ def test_splits_of_the_weight_gradient_fill_a_gpu(size, channels, metal_type):
 def test_splits_of_small_convolutions_fill_a_gpu(images, size, inputs, kernel, outputs, metal_type):
     source, result = layout(images, size, inputs), layout(images, size, outputs)
     window = (kernel, kernel, 1, 1, 1, 1, -(kernel // 2), -(kernel // 2))
-    plan = convolution_tiles.plan_gather(False, source, result, window, 1, False, metal_type, "nvidia", UNITS)
+    geometry = ConvolutionGeometry(source, result, window)
+    plan = convolution_tiles.plan_gather(geometry, False, metal_type, "nvidia", UNITS)
     assert plan is not None and plan.sums is not None
     assert plan.threadgroups >= 0.4 * UNITS
-    large = convolution_tiles.plan_gather(
-        False, layout(512, 56, 64), layout(512, 56, 64), window, 1, False, metal_type, "nvidia", UNITS
-    )
+    geometry = ConvolutionGeometry(layout(512, 56, 64), layout(512, 56, 64), window)
+    large = convolution_tiles.plan_gather(geometry, False, metal_type, "nvidia", UNITS)
     assert large is not None and large.sums is None
 
 
@@ -397,9 +381,9 @@ def test_tiles_are_multiplied_in_place_where_the_gpu_can_and_values_outside_are_
     tiling_name, replicates, inputs, is_in_place
 ):
     source, result = layout(64, 56, inputs), layout(64, 56, 64)
-    arguments = (3, 3, 1, 1, 1, 1, -1, -1), 1, replicates
-    gather = convolution_tiles.plan_gather(False, source, result, *arguments, "half", tiling_name, UNITS)
-    weights = convolution_tiles.plan_weights(result, source, *arguments, False, "half", tiling_name, UNITS)
+    geometry = ConvolutionGeometry(source, result, (3, 3, 1, 1, 1, 1, -1, -1), replicates=replicates)
+    gather = convolution_tiles.plan_gather(geometry, False, "half", tiling_name, UNITS)
+    weights = convolution_tiles.plan_weights(geometry, False, "half", tiling_name, UNITS)
     for plan in (gather, weights):
         assert plan is not None and ("in_place" in plan.kernel) == is_in_place
 
@@ -412,7 +396,8 @@ def test_tiles_are_multiplied_in_place_where_the_gpu_can_and_values_outside_are_
 def test_threadgroups_go_from_tile_to_tile_where_tiles_are_many_and_short(images, kernel, goes_on):
     window = (kernel, kernel, 1, 1, 1, 1, -(kernel // 2), -(kernel // 2))
     source, result = layout(images, 56, 64), layout(images, 56, 256)
-    plan = convolution_tiles.plan_gather(False, source, result, window, 1, False, "half", "nvidia-9.0", UNITS)
+    geometry = ConvolutionGeometry(source, result, window)
+    plan = convolution_tiles.plan_gather(geometry, False, "half", "nvidia-9.0", UNITS)
     assert plan is not None and plan.sums is None
     (tile,) = (key[2] for key, family in convolution_tiles.FAMILIES.items() if family is plan.family)
     tiles = -(-images * 56 * 56 // tile.rows) * (256 // tile.columns)
@@ -422,7 +407,7 @@ def test_threadgroups_go_from_tile_to_tile_where_tiles_are_many_and_short(images
 
 
 def test_weights_that_are_too_many_to_pack_are_read_as_they_are():
-    source, result = layout(1, 1, 2**16), layout(1, 1, 2**14)
-    arguments = (1, 1, 1, 1, 1, 1, 0, 0), 1, False, "half", "nvidia", UNITS
-    assert convolution_tiles.plan_gather(False, source, result, *arguments) is None
-    assert convolution_tiles.plan_gather(False, source, layout(1, 1, 2**13), *arguments) is not None
+    for outputs in (2**14, 2**13):
+        geometry = ConvolutionGeometry(layout(1, 1, 2**16), layout(1, 1, outputs), POINT)
+        plan = convolution_tiles.plan_gather(geometry, False, "half", "nvidia", UNITS)
+        assert (plan is None) == (outputs == 2**14)

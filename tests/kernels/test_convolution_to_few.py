@@ -17,6 +17,7 @@ from test_convolution_variants import make, names
 import mpsgrad as mg
 from mpsgrad.kernels import convolution_tiles, convolution_to_few, convolution_transpose
 from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_to_few import FEW_STEPS, MOST_LANES
 from mpsgrad.testing import assert_within, batch_sizes
 
@@ -128,6 +129,7 @@ def test_long_sums_of_few_pixels_and_idle_lanes_are_left_to_tiles(
     forget_plans()
     source, gradient = layout(images, size, 3), layout(images, -(-size // stride), outputs)
     window = kernel, kernel, stride, stride, 1, 1, -(kernel // 2), -(kernel // 2)
-    plan = convolution_tiles.plan_gather(True, gradient, source, window, 1, False, "float", "nvidia", UNITS)
+    geometry = ConvolutionGeometry(source, gradient, window)
+    plan = convolution_tiles.plan_gather(geometry, True, "float", "nvidia", UNITS)
     assert plan is not None and plan.kernel.startswith("convolution_to_few") == is_chosen
     forget_plans()

@@ -22,6 +22,7 @@ from mpsgrad.kernels import (
     convolution_weights_gradient,
 )
 from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
 from mpsgrad.tunables import ALWAYS, Tunables, set_tunables, tunables
@@ -341,8 +342,9 @@ def test_weights_that_do_not_fit_when_packed_are_refused():
     outputs, inputs = 2**10, 2**19
     row = (0, inputs, inputs, inputs, 1, 1, inputs, 1)
     layout = (0, outputs * 3, outputs * 6, outputs * 12, 2, 2, outputs, 1)
+    geometry = ConvolutionGeometry(row, layout, (2, 2, 1, 1, 1, 1, -1, -1))
     with pytest.raises(NotImplementedError, match="largest array"):
-        convolution_gather.plan(False, row, layout, (2, 2, 1, 1, 1, 1, -1, -1), 1, False, "float", Tunables())
+        convolution_gather.plan(geometry, False, "float", Tunables())
 
 
 class Reloading:

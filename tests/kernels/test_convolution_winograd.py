@@ -18,6 +18,7 @@ import mpsgrad as mg
 from mpsgrad import testing
 from mpsgrad.kernels import convolution, convolution_winograd
 from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_tile import Tiling, all_tiles, tiling
 from mpsgrad.testing import assert_within, error_bound
 
@@ -318,20 +319,21 @@ def layout(images: int, size: int, channels: int) -> tuple[int, ...]:
 )
 def test_a_gpu_uses_the_method_where_it_saves_enough(images, size, channels, expected):
     image = layout(images, size, channels)
-    where = 1, False, "float", "nvidia", UNITS
+    geometry, where = ConvolutionGeometry(image, image, WINDOW), ("float", "nvidia", UNITS)
     plans = [
-        convolution_winograd.plan_gather(False, image, image, WINDOW, *where),
-        convolution_winograd.plan_gather(True, image, image, WINDOW, *where),
-        convolution_winograd.plan_weights(image, image, WINDOW, 1, False, False, "float", "nvidia", UNITS),
+        convolution_winograd.plan_gather(geometry, False, *where),
+        convolution_winograd.plan_gather(geometry, True, *where),
+        convolution_winograd.plan_weights(geometry, False, *where),
     ]
     assert [plan is not None for plan in plans] == [expected] * 3
 
 
 def test_the_workspace_is_bounded():
     image = layout(256, 224, 64)
+    geometry = ConvolutionGeometry(image, image, WINDOW)
     for plan in (
-        convolution_winograd.plan_gather(False, image, image, WINDOW, 1, False, "float", "nvidia", UNITS),
-        convolution_winograd.plan_weights(image, image, WINDOW, 1, False, False, "float", "nvidia", UNITS),
+        convolution_winograd.plan_gather(geometry, False, "float", "nvidia", UNITS),
+        convolution_winograd.plan_weights(geometry, False, "float", "nvidia", UNITS),
     ):
         assert plan is not None and len(plan.steps) > 20
         assert plan.workspace <= 1.1 * 4 * convolution_winograd.LARGEST_WORKSPACE
