@@ -202,7 +202,7 @@ class ForwardSnapshot:
         available = self.source.feature_channels - self.source_feature_channel_offset
         return min(available, self.source_feature_channel_max_count)
 
-    @property
+    @cached_property
     def images(self) -> int:
         """How many images the forward kernel processed."""
         return min(self.clip_rect.size.depth, self.destination.number_of_images - self.clip_rect.origin.z)

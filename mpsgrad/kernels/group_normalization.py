@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
@@ -88,10 +87,9 @@ class _ImageNormalization(NormalizationKernel):
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         if state is not None:
-            encode = _Encode(command_buffer, self._gamma_and_beta, self._epsilon)
-            _note(command_buffer, state._contents.statistics, dict.fromkeys(state._images, encode))
-            for image in state._images:
-                state._contents.gradients.pop(image, None)
+            images, encode = state._images, _Encode(command_buffer, self._gamma_and_beta, self._epsilon)
+            state._contents.statistics.set(command_buffer, images, encode)
+            state._contents.gradients.set(command_buffer, images, None)
 
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
@@ -179,18 +177,18 @@ class _ImageNormalizationGradient(GradientKernel):
 
     def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
         owner = type(self).__name__
-        encode = state._forward_encode(owner, state._images)
+        images = state._images
+        encode = state._forward_encode(owner, images)
         encode.gamma_and_beta._require_available(owner, command_buffer)
-        statistics = state._contents.statistics
-        writers = {statistics[image].command_buffer for image in state._images}
+        writers = {each.command_buffer for each in state._contents.statistics.values(images)}
         command_buffer._reads_from(owner, "gradient_state", writers)
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         first = state._index + self.secondary_offset.z
-        known = state._contents.statistics[first]
+        known = state._contents.statistics.get(first)
         # That of all of these images: `_forward_encode` says so.
         encode = _Encode(command_buffer, known.gamma_and_beta, known.epsilon)
-        _note(command_buffer, state._contents.gradients, dict.fromkeys(range(first, first + regions.images), encode))
+        state._contents.gradients.set(command_buffer, range(first, first + regions.images), encode)
 
     def _dispatch(
         self,
@@ -257,17 +255,3 @@ class GroupNormalizationGradient(_ImageNormalizationGradient):
     """
 
     forward_kernels = ("GroupNormalization",)
-
-
-def _note(command_buffer: CommandBuffer, known: dict[int, _Encode], new: dict[int, _Encode]) -> None:
-    """Enters ``new`` into ``known`` for as long as the work is not taken back."""
-    command_buffer._if_taken_back(partial(_restore, known, {image: known.get(image) for image in new}))
-    known.update(new)
-
-
-def _restore(known: dict[int, _Encode], before: Mapping[int, _Encode | None]) -> None:
-    for image, encode in before.items():
-        if encode is None:
-            known.pop(image, None)
-        else:
-            known[image] = encode

@@ -88,8 +88,9 @@ EIGHTS_OF_TABLE = 5
 """On CPUs: what a thread that makes all passes keeps of eight columns."""
 ROWS_OF_TILE, COLUMNS_OF_TILE = 4, 1024
 """On CPUs: a thread that makes all passes reads so many rows in turn, or more of fewer columns."""
-KEPT_BYTES, FEWEST_THREADS_PER_UNIT = 4 << 20, 4
-"""On CPUs: of the images that a thread makes all passes over, and how many such threads there are for each core."""
+KEPT_BYTES, FEWEST_CHANNELS_OF_BLOCK = 4 << 20, 64
+"""On CPUs: of the images that a thread makes all passes over; threads share one only if there are fewer than cores, and
+then have so many channels each: caches read more than a thread's part of a shorter row, and two write to its lines."""
 
 FAMILY = ShaderFamily(
     "group_normalization",
@@ -316,8 +317,8 @@ class _WholePasses(_SimdgroupPasses):
             return int(self._pixels_of_row(layouts) > 1)
         if 4 * len(operands) * self.pixels * self.channels > KEPT_BYTES:
             return 0
-        wanted = -(-FEWEST_THREADS_PER_UNIT * self.device.compute_units // self.images)
-        return max(1, min(wanted, self.groups, self.channels // COLUMNS_AT_ONCE))
+        wanted = -(-self.device.compute_units // self.images)
+        return max(1, min(wanted, self.groups, self.channels // FEWEST_CHANNELS_OF_BLOCK))
 
     def _add_for_blocks(
         self,

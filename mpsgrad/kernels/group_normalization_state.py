@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from mpsgrad.errors import FormatError, StateError
 from mpsgrad.kernels.batch_normalization_state import FLOAT_BYTES, NormalizationGammaAndBetaState
 from mpsgrad.kernels.convolution_packing import FAMILY as SUMS
 from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, sum_of_splits
+from mpsgrad.kernels.of_images import OfImages
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 from mpsgrad.vector import Vector
 
@@ -37,8 +38,8 @@ class _Encode:
 class _Contents:
     """Which images' values are there. A state shares it with its parts."""
 
-    statistics: dict[int, _Encode] = field(default_factory=dict)
-    gradients: dict[int, _Encode] = field(default_factory=dict)
+    statistics: OfImages[_Encode] = field(default_factory=OfImages)
+    gradients: OfImages[_Encode] = field(default_factory=OfImages)
 
 
 class _ImageNormalizationGradientState(GradientState):
@@ -82,15 +83,12 @@ class _ImageNormalizationGradientState(GradientState):
     def _known_encode(self) -> _Encode | None:
         return self._contents.statistics.get(self._images[0])
 
-    def _forward_encode(self, owner: str, images: Iterable[int]) -> _Encode:
+    def _forward_encode(self, owner: str, images: range) -> _Encode:
         """The encode that computed the statistics of ``images``; raises ``StateError`` if there is not one for all."""
         found = None
-        known = self._contents.statistics.get
-        for image in images:
-            encode = known(image)
-            if encode is found and found is not None:
-                continue
+        for encode in self._contents.statistics.values(images):
             if encode is None or not encode.command_buffer._takes_effect:
+                image = next(image for image in images if self._lacks_statistics(image))
                 raise StateError(
                     f"{owner}: gradient_state holds no statistics of image {image - self._index}; encode "
                     f"{self.snapshot.kernel} into it first"
@@ -103,6 +101,10 @@ class _ImageNormalizationGradientState(GradientState):
             found = encode
         assert found is not None
         return found
+
+    def _lacks_statistics(self, image: int) -> bool:
+        encode = self._contents.statistics.get(image)
+        return encode is None or not encode.command_buffer._takes_effect
 
     @property
     def gamma(self) -> np.ndarray:
@@ -149,7 +151,7 @@ class _ImageNormalizationGradientState(GradientState):
 
         Raises ``StateError`` before they were encoded.
         """
-        encodes = [self._contents.gradients.get(image) for image in self._images]
+        encodes = self._contents.gradients.values(self._images)
         if not all(encode is not None and encode.command_buffer._takes_effect for encode in encodes):
             raise StateError(f"{type(self).__name__}: no gradients yet; encode its gradient kernel first")
         if self._images != range(self.number_of_images):
@@ -160,13 +162,16 @@ class _ImageNormalizationGradientState(GradientState):
         )
         return gamma, beta
 
-    def _rows(self, index: int, encodes: Mapping[int, _Encode]) -> np.ndarray | None:
+    def _rows(self, index: int, of_images: OfImages[_Encode]) -> np.ndarray | None:
         images = self._images
-        if any(image not in encodes for image in images):
-            return None
+        command_buffers = set()
+        for encode in of_images.values(images):
+            if encode is None:
+                return None
+            command_buffers.add(encode.command_buffer)
         if self.is_temporary:
             raise StateError(f"{type(self).__name__}: read on the CPU, but temporary states have no CPU access")
-        for command_buffer in {encodes[image].command_buffer for image in images}:
+        for command_buffer in command_buffers:
             command_buffer._wait_for(type(self).__name__, "read", needs_result=True)
         row = FLOAT_BYTES * self._count
         values = self.resource(index).read(row * images[0], row * len(images)).view(np.float32)

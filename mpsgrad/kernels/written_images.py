@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.kernels.of_images import OfImages
 
 
 class WrittenImages:
@@ -14,33 +15,28 @@ class WrittenImages:
     """
 
     def __init__(self) -> None:
-        self._writers: dict[int, CommandBuffer] = {}
+        self._writers: OfImages[CommandBuffer] = OfImages()
 
-    def add(self, command_buffer: CommandBuffer, images: Iterable[int]) -> None:
+    def add(self, command_buffer: CommandBuffer, images: range) -> None:
         """Notes that ``command_buffer`` writes ``images``."""
-        before = self._writers
-        command_buffer._if_taken_back(self._go_back_to(before))
-        self._writers = {**before, **dict.fromkeys(images, command_buffer)}
+        self._writers.set(command_buffer, images, command_buffer)
 
-    def _go_back_to(self, writers: dict[int, CommandBuffer]) -> Callable[[], None]:
-        def undo() -> None:
-            self._writers = writers
-
-        return undo
-
-    def writers(self, images: Iterable[int]) -> set[CommandBuffer] | None:
+    def writers(self, images: range) -> set[CommandBuffer] | None:
         """The command buffers that write ``images``, or None if not all of them are written."""
-        found = set(map(self._writers.get, images))
+        found = set(self._writers.values(images))
         if all(writer is not None and writer._takes_effect for writer in found):
             return found  # type: ignore[return-value]
         return None
 
+    def _written(self) -> list[range]:
+        return [images for images, writer in self._writers.images() if writer._takes_effect]
+
     def __len__(self) -> int:
-        return sum(writer._takes_effect for writer in self._writers.values())
+        return sum(map(len, self._written()))
 
     def key(self, images: int) -> Hashable:
         """Equal for equal sets of written images; ``images`` is how many there can be."""
-        writers = self._writers
-        if len(writers) == images and all(writer._takes_effect for writer in set(writers.values())):
+        written = self._written()
+        if sum(map(len, written)) == images:
             return images
-        return frozenset(image for image, writer in writers.items() if writer._takes_effect)
+        return frozenset(image for part in written for image in part)
