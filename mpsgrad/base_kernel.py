@@ -307,7 +307,10 @@ class BaseKernel(DeviceBound):
 
     def _new_image(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor) -> Image:
         """A result that the kernel's allocator makes."""
-        return allocated(self.destination_image_allocator, command_buffer, descriptor, self)
+        allocator = self.destination_image_allocator
+        if type(allocator) is RegularImageAllocator:
+            return Image(descriptor, self.device)
+        return allocated(allocator, command_buffer, descriptor, self)
 
     def _encode_aspects(self, state: Any) -> Hashable:
         """What the outcome of an encode depends on besides the checked properties, the images, and the state's key."""
@@ -338,7 +341,7 @@ class BaseKernel(DeviceBound):
             not self.remembers_encodes
             or not isinstance(command_buffer, CommandBuffer)
             or command_buffer.device is not device
-            or not command_buffer.is_open
+            or not command_buffer._is_open
         ):
             return None
         if self._values_token == 0:
@@ -356,7 +359,7 @@ class BaseKernel(DeviceBound):
                 return None
             is_borrowed = is_borrowed or image._is_borrowed
             tokens.append(image._token or image_token(image))
-            buffers.append(image.buffer)
+            buffers.append(image._buffer or image.buffer)
         if is_borrowed and destination is not None and any(share_memory(source, destination) for source in sources):
             return None
         shared = None
@@ -442,8 +445,9 @@ class BaseKernel(DeviceBound):
         """
         assert remembered.descriptor is not None and remembered.regions is not None
         for source in sources:
-            if source is not written:
-                command_buffer._reads(type(self).__name__, "a source image", source._root._writer)
+            writer = (source if source.parent is None else source._root)._writer
+            if writer is not None and source is not written:
+                command_buffer._reads(type(self).__name__, "a source image", writer)
         if destination is None:
             destination = self._new_image(command_buffer, remembered.descriptor)
         self._begin_encode(command_buffer, state)

@@ -31,6 +31,14 @@ class CommandBuffer(DeviceBound):
     leaving it through an exception discards the work. Source: ``MTLCommandBuffer``.
     """
 
+    _is_open = True
+    _submission: Submission | None = None
+    _error: MPSGradError | None = None
+    _finished = False
+    _discarded = False
+    _recorded = False
+    _undo: list[Callable[[], Any]] | None = None
+
     def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
         self.device = require_device("CommandBuffer", device)
         self.label = label
@@ -39,18 +47,12 @@ class CommandBuffer(DeviceBound):
         self._workspaces: list[Buffer] = []
         self._varying: list[VaryingBuffer] = []
         self._shared_varying: dict[tuple[Any, bytes], Buffer] = {}
-        self._submission: Submission | None = None
         self._handlers: list[Callable[[CommandBuffer], Any]] = []
-        self._error: MPSGradError | None = None
-        self._finished = False
-        self._discarded = False
-        self._recorded = False
         self._written: list[Any] = []
         # Of what recorded work writes what others were the last to write or to wait for: the next replay changes that.
         self._taken: list[Any] = []
         self._read_from: dict[CommandBuffer, tuple[str, str]] = {}
         self._free_buffers: dict[int, list[Buffer]] = {}
-        self._undo: list[Callable[[], Any]] | None = None
 
     def scratch(self, nbytes: int) -> Buffer:
         """A new buffer for dispatches of one encode, of which nothing outlives the command buffer."""
@@ -133,15 +135,19 @@ class CommandBuffer(DeviceBound):
         Raises ``StateError`` if it was committed before, or reads what a command buffer writes that has not been
         committed: commit that one first.
         """
-        self._require_open("commit")
-        self._require_sources_written()
+        if not self._is_open:
+            self._require_open("commit")
+        if self._read_from:
+            self._require_sources_written()
         dispatches, self._dispatches = with_neighbours_joined(self._dispatches), []
         try:
             self._submission = self.device.submit(dispatches, self.label)
         except MPSGradError as error:
             self._error = error
+            self._is_open = False
             self._finished = True
             raise
+        self._is_open = False
         self._free_buffers.clear()
         self._scratch.clear()
         self._workspaces.clear()
@@ -157,6 +163,7 @@ class CommandBuffer(DeviceBound):
         self._require_open("record")
         work = self.device.record(with_neighbours_joined(self._dispatches), self.label)
         self._dispatches = []
+        self._is_open = False
         self._recorded = True
         self._free_buffers.clear()
         self._scratch.clear()
@@ -191,12 +198,16 @@ class CommandBuffer(DeviceBound):
             raise
         finally:
             self._finished = True
-            handlers = self._handlers
-            if not self._recorded:
-                self._handlers = []
-            with ExitStack() as calls:
-                for handler in reversed(handlers):
-                    calls.callback(handler, self)
+            if self._handlers:
+                self._call_handlers()
+
+    def _call_handlers(self) -> None:
+        handlers = self._handlers
+        if not self._recorded:
+            self._handlers = []
+        with ExitStack() as calls:
+            for handler in reversed(handlers):
+                calls.callback(handler, self)
 
     @property
     def status(self) -> CommandBufferStatus:
@@ -227,7 +238,7 @@ class CommandBuffer(DeviceBound):
     @property
     def is_open(self) -> bool:
         """Whether work can still be added."""
-        return self._submission is None and self._error is None and not self._discarded and not self._recorded
+        return self._is_open
 
     @property
     def is_recorded(self) -> bool:
@@ -245,7 +256,7 @@ class CommandBuffer(DeviceBound):
         return (self._error is None or self._recorded) and not self._discarded
 
     def _require_open(self, what: str) -> None:
-        if not self.is_open:
+        if not self._is_open:
             how = "was discarded after an exception" if self._discarded else "has been committed"
             how = "has been recorded" if self._recorded else how
             raise StateError(f"{self}: {what} is not possible because the command buffer {how}; make a new one")
@@ -273,7 +284,10 @@ class CommandBuffer(DeviceBound):
 
     def _writes(self, target: Any) -> None:
         """Makes ``target``, an image, a state or a vector, wait for this command buffer before the CPU reads it."""
-        self._becomes_writer_of(target)
+        previous = target._writer
+        if previous is not None and previous is not self:
+            self._becomes_writer_of(target)
+        target._writer = self
         self._written.append(target)
 
     def _becomes_writer_of(self, target: Any) -> None:
@@ -355,9 +369,10 @@ class CommandBuffer(DeviceBound):
                 self._varying.clear()
                 self._written.clear()
                 self._read_from.clear()
+                self._is_open = False
                 self._discarded = True
             return
-        if self.is_open:
+        if self._is_open:
             self.commit()
         if self._submission is not None:
             self.wait_until_completed()

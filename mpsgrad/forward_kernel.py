@@ -19,7 +19,7 @@ from mpsgrad.base_kernel import (
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor, count_repeats_once
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor, count_repeats_once, read_once
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
 from mpsgrad.repeated_encode import RememberedEncode, image_token
@@ -165,8 +165,7 @@ class ForwardKernel(BaseKernel):
         destination = self._encode_again(remembered, command_buffer, sources, destination, state)
         if state is not None:
             state._written_by(command_buffer)
-        for source in sources if len(sources) == 1 else {id(source): source for source in sources}.values():
-            source._read_once()
+        read_once(sources)
         if destination_image is not None:
             return None
         return (destination, state) if return_state else destination
@@ -301,8 +300,7 @@ class ForwardKernel(BaseKernel):
         destination._written_by(command_buffer)
         if state is not None:
             state._written_by(command_buffer)
-        for source in {id(image): image for image in sources}.values():
-            source._read_once()
+        read_once(sources)
         return None if is_empty else regions
 
     def _result_state_batch(

@@ -10,7 +10,7 @@ from mpsgrad.binary_kernel import BinaryKernel
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor, count_repeats_once
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor, count_repeats_once, read_once
 from mpsgrad.kernel_property import PositionProperty
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
 
@@ -182,10 +182,7 @@ class GradientKernel(BinaryKernel):
 
     @staticmethod
     def _count_reads(source_gradient: Image, source_image: Image, state: State) -> None:
-        source_gradient._read_once()
-        if source_image is not source_gradient:
-            source_image._read_once()
-        state._read_once()
+        read_once((source_gradient, source_image, state))
 
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:destinationGradients:

@@ -237,7 +237,7 @@ class Image(DeviceBound):
     def _allocate(self) -> Buffer:
         if self.parent is not None:
             return self.parent.buffer
-        return self.device.allocate(self.resource_size)
+        return self.device.allocate(self.descriptor.nbytes)
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -320,7 +320,7 @@ class Image(DeviceBound):
         return image
 
     def _written_by(self, command_buffer: CommandBuffer) -> None:
-        command_buffer._writes(self._root)
+        command_buffer._writes(self if self.parent is None else self._root)
 
     def _wait_for_writer(self, what: str, *, needs_result: bool) -> None:
         writer = self._root._writer
@@ -763,6 +763,14 @@ class ImageBatch(Sequence[Image]):
 
     def __repr__(self) -> str:
         return f"<ImageBatch of {len(self)} x {self._images[0].descriptor.shape_text}>"
+
+
+def read_once(items: Iterable[Any]) -> None:
+    """Counts one read of each different temporary object among ``items``, images and states."""
+    temporary = [item for item in items if item.command_buffer is not None]
+    if temporary:
+        for item in {id(item): item for item in temporary}.values():
+            item._read_once()
 
 
 def increment_read_counts(objects: Iterable[Any], amount: int) -> int:

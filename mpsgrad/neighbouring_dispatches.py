@@ -28,6 +28,8 @@ def join_when_adjacent(join: Join, *names: str) -> None:
 
 def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> list[Dispatch]:
     """``dispatches``, for a device, with those joined that can be."""
+    if len(dispatches) == 1 and type(dispatches[0]) is Dispatch:
+        return [*dispatches]
     joined: list[Dispatch] = []
     for dispatch in dispatches:
         if isinstance(dispatch, JoinedDispatch):

@@ -139,7 +139,7 @@ class RememberedWork:
 
     def add_to(self, command_buffer: CommandBuffer, images: Sequence[Image], kernel: Lender, state: Any) -> None:
         """Adds the dispatches for other images and another state to ``command_buffer``."""
-        buffers = [images[index].buffer for index in self.images]
+        buffers = [images[index]._buffer or images[index].buffer for index in self.images]
         for name in self.of_kernel:
             buffers.append(kernel._encode_buffer(name, command_buffer))
         for name in self.of_state:

@@ -32,16 +32,17 @@ from mpsgrad.devices.contract import (
     CompileOptions,
     Device,
     Dispatch,
+    Submission,
     unknown_kernel,
 )
 from mpsgrad.devices.opencl_compiler import CompilerFault, CompilerRefusal, OpenCLCompiler
 from mpsgrad.devices.opencl_launch import (
+    ImmediateQueue,
     OpenCLLibrary,
     OpenCLRecording,
     OpenCLSubmission,
     c_library,
-    launches_of,
-    refusal,
+    enqueued,
 )
 from mpsgrad.devices.pool import pooled_size
 from mpsgrad.errors import DeviceError, ShaderError
@@ -277,8 +278,8 @@ class OpenCLBuffer(Buffer):
         return OpenCLBuffer(self.device, _PartOfMemory(self, byte_offset, nbytes), nbytes)
 
     def __del__(self) -> None:
-        memory = getattr(self, "_memory", None)
-        if isinstance(memory, _Memory):
+        memory = self._memory
+        if type(memory) is _Memory:
             self.device._recycle(memory)
 
 
@@ -378,15 +379,14 @@ class OpenCLDevice(Device):
         return queue
 
     @cached_property
-    def immediate_queue(self) -> pyopencl.CommandQueue | None:
+    def immediate_queue(self) -> ImmediateQueue | None:
         """A queue whose work the thread does that puts it there, before that returns; None where there is none such."""
         import pyopencl as cl
 
         if "cl_intel_exec_by_local_thread" not in self._handle.extensions.split():
             return None
-        properties = int(cl.command_queue_properties.PROFILING_ENABLE) | _LOCAL_EXECUTION
         with contextlib.suppress(cl.Error):
-            return cl.CommandQueue(self._context, properties=properties)  # type: ignore[arg-type]
+            return ImmediateQueue(cl.CommandQueue(self._context, properties=_LOCAL_EXECUTION))  # type: ignore[arg-type]
         return None
 
     def allocate(self, nbytes: int) -> OpenCLBuffer:
@@ -417,7 +417,10 @@ class OpenCLDevice(Device):
     def _recycle(self, memory: _Memory) -> None:
         with self._lock:
             if self._pool_bytes + memory.size <= _POOL_LIMIT_BYTES:
-                self._pool.setdefault(memory.size, []).append(memory)
+                free = self._pool.get(memory.size)
+                if free is None:
+                    free = self._pool[memory.size] = []
+                free.append(memory)
                 self._pool_bytes += memory.size
 
     def translate(self, source: str, *, name: str) -> str:
@@ -564,22 +567,11 @@ class OpenCLDevice(Device):
                 Path(saved[1]).unlink(missing_ok=True)
             raise _shader_error(str(error), translation, source, name) from error
 
-    def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> OpenCLSubmission:
-        import pyopencl as cl
-
-        enqueue = cl.enqueue_nd_range_kernel
-        events = []
+    def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Submission:
         with self.enqueuing:
-            immediate = self.immediate_queue if _is_brief(dispatches) and self._is_idle() else None
-            queue = immediate or self.queue
-            for dispatch in dispatches:
-                for function, arguments, size, local, offset in launches_of(dispatch):
-                    try:
-                        function.set_arguments(arguments)
-                        events.append(enqueue(queue, function.kernel, size, local, offset))
-                    except cl.Error as error:
-                        raise refusal(function, error) from error
-            return OpenCLSubmission(None, events, label) if immediate else self._submitted(dispatches, events, label)
+            if _is_brief(dispatches) and self._is_idle() and self.immediate_queue is not None:
+                return self.immediate_queue.run(dispatches)
+            return self._submitted(dispatches, enqueued(self.queue, dispatches), label)
 
     def wait_until_unused(self, buffer: Buffer) -> None:
         with self._lock:
@@ -612,6 +604,8 @@ class OpenCLDevice(Device):
 
     def _is_idle(self) -> bool:
         """Whether all work on the queue has run."""
+        if not self._in_flight:
+            return True
         with self._lock:
             self._forget_what_has_run()
             return not self._in_flight
@@ -623,7 +617,10 @@ def _is_brief(dispatches: Sequence[Dispatch]) -> bool:
     for dispatch in dispatches:
         if dispatch.threadgroups != 1:
             most = BRIEF_BYTES
-        nbytes += sum([buffer.nbytes for buffer in (*dispatch.buffers, *dispatch.held)])
+        for buffer in dispatch.buffers:
+            nbytes += buffer.nbytes
+        for buffer in dispatch.held:
+            nbytes += buffer.nbytes
         if nbytes > most or dispatch.function.box is not None:  # type: ignore[attr-defined]
             return False
     return True

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import math
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import cache as once
 from functools import partial
@@ -65,6 +66,9 @@ class OpenCLFunction(Function):
         self.kernel = kernel
         self.box = box
         self._arguments: list[Any] | None = None
+        self._size = ctypes.c_size_t()
+        self._pointer = ctypes.c_void_p(kernel.int_ptr)
+        self._pointers_to_sizes = ctypes.byref(self._size), ctypes.byref(ctypes.c_size_t(self.threadgroup_size))
 
     def arguments_of(self, buffers: Sequence[Any]) -> list[Any]:
         """What the kernel takes for ``buffers``."""
@@ -83,6 +87,17 @@ class OpenCLFunction(Function):
             self._arguments = None
             self.kernel.set_args(*arguments)
             self._arguments = arguments
+
+    def launch(self, enqueue: Callable[..., int], queue: ctypes.c_void_p, dispatch: Dispatch) -> None:
+        """Puts ``dispatch`` on ``queue`` by OpenCL's own function, without an event."""
+        assert isinstance(dispatch.threadgroups, int)
+        self.set_arguments(self.arguments_of(dispatch.buffers))
+        self._size.value = dispatch.threadgroups * self.threadgroup_size
+        status = enqueue(queue, self._pointer, 1, None, *self._pointers_to_sizes, 0, None, None)
+        if status:
+            import pyopencl as cl
+
+            raise refusal(self, cl.status_code.to_string(status))  # type: ignore[operator]
 
 
 class OpenCLLibrary(Library):
@@ -181,6 +196,22 @@ class OpenCLSubmission(Submission):
         return (self._last.profile.end - self._first.profile.start) * 1e-9
 
 
+class FinishedWork(Submission):
+    """Work that the thread that submitted it has done, in so many ``seconds`` by its clock."""
+
+    is_complete = True
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def wait(self) -> None:
+        return
+
+    @property
+    def gpu_time(self) -> float:
+        return self._seconds
+
+
 class OpenCLRecording(RecordedWork):
     """Launches that need nothing but a place on the queue: each has a kernel of its own, with its arguments set.
 
@@ -268,6 +299,40 @@ def _call(
         None,
         None,
     )
+
+
+def enqueued(queue: pyopencl.CommandQueue, dispatches: Sequence[Dispatch]) -> list[pyopencl.Event]:
+    """Puts the dispatches on ``queue``; the events of their launches."""
+    import pyopencl as cl
+
+    events = []
+    for dispatch in dispatches:
+        for function, arguments, size, local, offset in launches_of(dispatch):
+            try:
+                function.set_arguments(arguments)
+                events.append(cl.enqueue_nd_range_kernel(queue, function.kernel, size, local, offset))
+            except cl.Error as error:
+                raise refusal(function, error) from error
+    return events
+
+
+class ImmediateQueue:
+    """A queue whose work the thread does that puts it there, before that returns. Its functions have no ``box``."""
+
+    def __init__(self, queue: pyopencl.CommandQueue) -> None:
+        self._queue = queue
+        self._pointer = ctypes.c_void_p(queue.int_ptr)
+
+    def run(self, dispatches: Sequence[Dispatch]) -> FinishedWork:
+        """Does the work of ``dispatches``."""
+        enqueue = _entry_point()
+        started = time.perf_counter()
+        if enqueue is None:
+            enqueued(self._queue, dispatches)
+        else:
+            for dispatch in dispatches:
+                dispatch.function.launch(enqueue, self._pointer, dispatch)  # type: ignore[attr-defined]
+        return FinishedWork(time.perf_counter() - started)
 
 
 def _with_arguments(function: OpenCLFunction, arguments: Sequence[Any]) -> pyopencl.Kernel:

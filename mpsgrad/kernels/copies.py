@@ -11,7 +11,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, Offset, Origin, integer
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor, read_once
 from mpsgrad.kernel import BaseKernel, GradientKernel, IntegerProperty, Kernel, Regions
 from mpsgrad.kernels.pad_dispatch import add_surrounded
 from mpsgrad.kernels.pointwise import Layout, Operand, exceeds_caches, pieces
@@ -429,8 +429,7 @@ class Concatenation(BaseKernel):
 
     def _finished(self, sources: list[Image], destination: Image, is_new: bool, return_state: bool) -> Any:
         """What an encode returns whose dispatches were added."""
-        for image in {id(each): each for each in sources}.values():
-            image._read_once()
+        read_once(sources)
         state = None
         if return_state:
             snapshot = ForwardSnapshot(

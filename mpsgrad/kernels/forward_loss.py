@@ -9,7 +9,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
+from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage, read_once
 from mpsgrad.kernel import BaseKernel, BinaryKernel, Kernel, Regions, require_batch, require_state_batch, share_memory
 from mpsgrad.kernels import loss_elements, loss_soft_max
 from mpsgrad.kernels.joined_batch import join_batch, require_one_size, split_batch
@@ -132,8 +132,7 @@ class _HalfOfALoss(SettableLossProperties, BaseKernel):
 
 
 def _read(*items: Image | State | None) -> None:
-    for item in {id(item): item for item in items if item is not None}.values():
-        item._read_once()
+    read_once([item for item in items if item is not None])
 
 
 def _given(*images: Any) -> tuple[Any, ...]:

@@ -145,8 +145,14 @@ def test_brief_work_is_done_at_once_to_the_same_bits(opencl_device: Any, monkeyp
     mean = mg.ReduceRowMean(device=opencl_device)
     double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
     made = []
-    for queue in (opencl_device.immediate_queue, None):
+    entry_point = opencl_launch._entry_point()
+    for queue, enqueue in (
+        (opencl_device.immediate_queue, entry_point),
+        (opencl_device.immediate_queue, None),
+        (None, None),
+    ):
         monkeypatch.setattr(opencl_device, "immediate_queue", queue)
+        monkeypatch.setattr(opencl_launch, "_entry_point", lambda enqueue=enqueue: enqueue)
         commands = mg.CommandBuffer(opencl_device)
         results = mean.encode(commands, source), double.encode(commands, source)
         commands.commit()
@@ -154,8 +160,26 @@ def test_brief_work_is_done_at_once_to_the_same_bits(opencl_device: Any, monkeyp
             assert commands.status is mg.CommandBufferStatus.COMPLETED
         assert commands.gpu_time is not None and commands.gpu_time > 0
         made.append([np.array(result).view(np.uint32) for result in results])
-    for at_once, queued in zip(*made, strict=True):
+    for at_once, by_events, queued in zip(*made, strict=True):
         np.testing.assert_array_equal(at_once, queued)
+        np.testing.assert_array_equal(by_events, queued)
+
+
+def test_brief_work_that_is_refused(opencl_device: mg.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyopencl
+
+    source = mg.Image.from_array(np.ones((1, 1, 1, 4), np.float32), opencl_device)
+    neuron = mg.NeuronReLU(device=opencl_device)
+    monkeypatch.setattr(opencl_launch, "_entry_point", lambda: lambda *_: int(pyopencl.status_code.OUT_OF_RESOURCES))
+    commands = mg.CommandBuffer(opencl_device)
+    neuron.encode(commands, source)
+    with pytest.raises(mg.DeviceError, match=r"neuron_relu\w*: the device refused the dispatch: OUT_OF_RESOURCES"):
+        commands.commit()
+    assert commands.status is mg.CommandBufferStatus.ERROR and not commands.is_open
+    monkeypatch.undo()
+    with mg.CommandBuffer(opencl_device) as commands:
+        result = neuron.encode(commands, source)
+    np.testing.assert_array_equal(np.asarray(result), np.asarray(source))
 
 
 def test_work_of_one_threadgroup_is_done_at_once_though_it_is_on_more_memory(opencl_device: Any) -> None:
