@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class MPSGradError(Exception):
     """Base class of every error that this package raises on purpose."""
@@ -65,6 +67,16 @@ class ShaderError(MPSGradError):
         self.column = column
         self.source_line = source_line
         super().__init__(str(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are made again from their positional arguments, as by a pool of processes that hands one on.
+        return type(self)._of_parts, (self.message, self.file, self.line, self.column, self.source_line)
+
+    @classmethod
+    def _of_parts(
+        cls, message: str, file: str, line: int | None, column: int | None, source_line: str | None
+    ) -> ShaderError:
+        return cls(message, file=file, line=line, column=column, source_line=source_line)
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)

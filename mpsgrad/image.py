@@ -394,17 +394,18 @@ class Image(DeviceBound):
         library wait until its work has ended. ``array`` is anything with ``__dlpack__`` on ``device``, None being the
         device that its memory belongs to.
 
-        Raises ``FormatError`` for another device, for a dtype other than float16 and float32, for an array that is not
-        C-contiguous or whose address is no multiple of 16, ``GeometryError`` for another number of dimensions or an
-        extent of 0, and ``NotImplementedError`` where kernels use only memory that the driver allocated.
+        Raises ``FormatError`` for another device, for a dtype other than float16 and float32, for an array that its
+        library does not lend, that is not C-contiguous or whose address is no multiple of 16, ``GeometryError`` for
+        another number of dimensions or an extent of 0, and ``NotImplementedError`` where kernels use only memory that
+        the driver allocated.
         """
         owner = "Image.from_dlpack"
         if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
             raise FormatError(f"{owner}: {type(array).__name__} has no __dlpack__")
         chosen = _device_of_dlpack(owner, array, device)
         stream = getattr(chosen, "stream", None)
-        capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=int(stream))
         try:
+            capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=int(stream))
             tensor = BorrowedTensor(capsule)
         except BufferError as error:
             raise FormatError(f"{owner}: {error}") from error

@@ -57,9 +57,12 @@ def edge_mode_of(value: str | EdgeMode) -> EdgeMode:
 def array_of(name: str, value: Any) -> np.ndarray:
     """``value``, the argument ``name``, as a C-contiguous array."""
     try:
-        return np.asarray(value, order="C")
+        values = np.asarray(value, order="C")
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise FormatError(f"{name}: {type(value).__name__} cannot be read as a NumPy array: {error}") from error
+    if values.dtype.kind not in "biufc":
+        raise FormatError(f"{name} is {type(value).__name__}; it has to be an array of numbers")
+    return values
 
 
 def image_of(name: str, array: Any) -> Image:

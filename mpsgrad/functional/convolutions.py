@@ -28,22 +28,21 @@ from mpsgrad.padding import Padding
 def _convolution_data_source(
     source: Any, weights: Any, biases: Any, stride: Pair, dilation: Pair, groups: int
 ) -> ConvolutionDataSource:
-    weights = array_of("weights", weights)
-    channels, shape = channels_of("source", source), weights.shape
-    # Without the last axis they are those of a depthwise convolution.
-    taken = {3: shape[:1], 4: shape[3:]}.get(len(shape), ())
-    if taken and channels != taken[0] * groups:
-        raise GeometryError(
-            f"source has {channels} feature channels but weights of shape {shape} in {groups} groups take "
-            f"{taken[0] * groups}"
-        )
-    return ConvolutionDataSource.from_arrays(
-        weights,
+    channels = channels_of("source", source)
+    made = ConvolutionDataSource.from_arrays(
+        array_of("weights", weights),
         None if biases is None else array_of("biases", biases),
         stride=pair_of("stride", stride),
         dilation=pair_of("dilation", dilation),
         groups=groups,
     )
+    taken, shape = made.descriptor.input_feature_channels, made.weights.shape
+    if channels != taken:
+        raise GeometryError(
+            f"source has {channels} feature channels but weights of shape {shape} in {groups} groups take {taken}; "
+            "weights are [O][kH][kW][I / groups], or [O][kH][kW] for a depthwise convolution"
+        )
+    return made
 
 
 def convolution(

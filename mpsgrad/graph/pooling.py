@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mpsgrad.errors import FormatError
-from mpsgrad.geometry import EdgeMode
+from mpsgrad.geometry import EdgeMode, integer
 from mpsgrad.graph.nodes import GradientFilterNode, ImageNode, UnaryNode
 from mpsgrad.graph.setting import Setting
 from mpsgrad.kernels.pooling import (
@@ -90,8 +90,9 @@ class PoolingNode(UnaryNode):
         if filter_size is None and stride is not None:
             raise FormatError(f"{type(self).__name__}: stride is {stride} but filter_size is missing")
         if filter_size is not None:
-            step = filter_size if stride is None else stride
-            settings = dict(zip(WINDOW, (filter_size, filter_size, step, step), strict=True)) | settings
+            size = integer(type(self).__name__, "filter_size", filter_size, 1)
+            step = size if stride is None else integer(type(self).__name__, "stride", stride, 1)
+            settings = dict(zip(WINDOW, (size, size, step, step), strict=True)) | settings
         settings = {"stride_in_pixels_x": 1, "stride_in_pixels_y": 1} | settings
         super().__init__(source, padding_policy=padding_policy, label=label, **settings)
 

@@ -235,6 +235,11 @@ def test_objects_that_share_no_memory() -> None:
         mg.Image.from_dlpack([1.0])
     with pytest.raises(mg.FormatError, match="device is 'cpu'"):
         mg.Image.from_dlpack(Foreign(), "cpu")  # type: ignore[arg-type]
+    lent = np.zeros((1, 2, 3, 4), np.float32)
+    lent.flags.writeable = False
+    if not ON_GPU:
+        with pytest.raises(mg.FormatError, match="Image.from_dlpack: .*readonly"):
+            mg.Image.from_dlpack(lent)
     with pytest.raises(NotImplementedError, match="fake:0: kernels cannot use memory that something else allocated"):
         mg.Image.from_dlpack(Foreign(device=(1, 0)), FakeDevice())
 

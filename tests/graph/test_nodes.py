@@ -490,6 +490,8 @@ def test_wrong_arguments_of_nodes_are_named() -> None:
         mg.NeuronReLUNode(image, slope=1)
     with pytest.raises(mg.FormatError, match="PoolingMaxNode: kernel_width is missing"):
         mg.PoolingMaxNode(image)
+    with pytest.raises(mg.FormatError, match=r"PoolingMaxNode: filter_size is \(2, 2\); it has to be an integer"):
+        mg.PoolingMaxNode(image, (2, 2))  # type: ignore[arg-type]
     with pytest.raises(mg.GeometryError, match="2 gradients are given but the filter has 1 result"):
         mg.NeuronReLUNode(image).gradient_filters([image, image])
     with pytest.raises(mg.FormatError, match="source is NeuronReLUNode; it has to be an ImageNode; pass its"):

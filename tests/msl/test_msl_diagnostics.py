@@ -4,6 +4,8 @@
 # ruff: noqa: E501
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 
 import pytest
@@ -77,6 +79,14 @@ def test_compile_errors_name_file_line_and_column(marked: str, message: str) -> 
     assert (error.file, error.line) == ("mine.metal", 5)
     # clang points at what stands behind the operand.
     assert error.column in (column, column + 1)
+
+
+def test_an_error_survives_its_way_to_another_process() -> None:
+    error = ShaderError("wrong", file="mine.metal", line=2, column=3, source_line="int x")
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(copied) is ShaderError
+        assert str(copied) == str(error)
+        assert vars(copied) == vars(error)
 
 
 def test_line_directives_are_honoured() -> None:
