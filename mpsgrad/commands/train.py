@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from mpsgrad.devices import Device
+    from mpsgrad.training.graph_network import GraphNetwork
 
 DESCRIPTION = """\
 mpsgrad train digits
@@ -17,7 +20,8 @@ mpsgrad train digits
 mpsgrad train --model MODEL --data DATA
   trains a model of graph nodes, with checkpoints: a run that was stopped goes on with --resume, to the same bits.
 
-MODEL is lenet, resnet18 (for small pictures, as those of CIFAR), or a Python file with a function
+MODEL is digits (that of "train digits"), lenet, resnet18 (for small pictures, as those of CIFAR), or a Python file with
+a function
 
     build(pictures, shape, classes, generator)
 
@@ -100,26 +104,10 @@ def run(arguments: argparse.Namespace) -> int:
     device = find_device(arguments.device) if arguments.device else default_device()
     set_default_device(device)
     compile_once(device)
-    return _train_digits(arguments, device) if arguments.short_form else _train_model(arguments, device)
+    return _train(arguments, device)
 
 
-def _train_digits(arguments: argparse.Namespace, device: Device) -> int:
-    from rich.console import Console
-
-    from mpsgrad.training.loop import train_digits
-
-    verifications = train_digits(
-        epochs=arguments.epochs,
-        batch_size=arguments.batch_size,
-        seed=arguments.seed,
-        device=device,
-        output=arguments.output or Path("runs/digits"),
-        console=Console(),
-    )
-    return 0 if all(row.holds for row in verifications) else 1
-
-
-def _train_model(arguments: argparse.Namespace, device: Device) -> int:
+def _train(arguments: argparse.Namespace, device: Device) -> int:
     from rich.console import Console
 
     from mpsgrad.training.optimizers import OPTIMIZERS
@@ -127,8 +115,8 @@ def _train_model(arguments: argparse.Namespace, device: Device) -> int:
 
     optimizer = arguments.optimizer or "sgd"
     settings = Settings(
-        model=arguments.model,
-        data=arguments.data,
+        model=arguments.model or arguments.short_form,
+        data=arguments.data or arguments.short_form,
         optimizer=optimizer,
         learning_rate=arguments.learning_rate or OPTIMIZERS[optimizer].learning_rate,
         schedule=arguments.schedule or "cosine",
@@ -137,20 +125,35 @@ def _train_model(arguments: argparse.Namespace, device: Device) -> int:
         seed=arguments.seed,
         precision=arguments.precision or "float32",
     )
-    name = f"{Path(settings.model).stem}-{settings.data.partition(':')[0]}"
+    name = arguments.short_form or f"{Path(settings.model).stem}-{settings.data.partition(':')[0]}"
+    console = Console()
     try:
-        train(
+        network = train(
             settings,
             device=device,
             output=arguments.output or Path("runs") / name,
-            console=Console(),
+            console=console,
             resumes=bool(arguments.resume),
             checkpoint_steps=arguments.checkpoint_steps,
             tensorboard=bool(arguments.tensorboard),
+            keeps_checkpoints=not arguments.short_form,
         )
     except KeyboardInterrupt:
+        if arguments.short_form:
+            raise
         raise KeyboardInterrupt("--resume goes on from the last checkpoint") from None
-    return 0
+    return _verify(network, settings.batch_size, console) if arguments.short_form else 0
+
+
+def _verify(network: GraphNetwork, batch_size: int, console: Console) -> int:
+    from mpsgrad.training import digits
+    from mpsgrad.training.report import verification_table
+    from mpsgrad.training.verification import verify
+
+    data = digits.load()
+    verifications = verify(network, data.train_images[:batch_size], digits.one_hot(data.train_classes[:batch_size]))
+    console.print(verification_table(verifications))
+    return 0 if all(row.holds for row in verifications) else 1
 
 
 def _integer(text: str) -> int:

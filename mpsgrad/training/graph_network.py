@@ -85,6 +85,7 @@ class GraphNetwork:
         self._format = FeatureChannelFormat.FLOAT16 if mixed_precision else FeatureChannelFormat.FLOAT32
         height, width, channels = shape
         pictures, scores = self._built(build, shape, seed)
+        self.scores = scores
         self.trained = self._make_trainable(scores)
         descriptor = LossDescriptor("softmax_cross_entropy", "sum", weight=1.0 / batch_size)
         loss = LossNode(scores, descriptor=descriptor)

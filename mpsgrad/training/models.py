@@ -33,6 +33,32 @@ which the loss applies the softmax. It has to make the same nodes from the same 
 """
 
 
+def digits(
+    pictures: ImageNode, shape: tuple[int, int, int], classes: int, generator: np.random.Generator
+) -> FullyConnectedNode:
+    """For pictures of few pixels: two convolutions with batch normalization and ReLU, max pooling, two fully connected
+    layers."""
+    height, width, channels = shape
+    image = pictures
+    for number, outputs in enumerate((16, 32), 1):
+        convolution = ConvolutionNode(
+            image, initial.weights(generator, outputs, 3, channels), label=f"convolution_{number}"
+        )
+        normalization = BatchNormalizationNode(
+            convolution.result_image, initial.normalization(outputs), label=f"batch_normalization_{number}"
+        )
+        image, channels = NeuronReLUNode(normalization.result_image).result_image, outputs
+    pooling = PoolingMaxNode(image, 2)
+    size = ceiling_divide(height, 2), ceiling_divide(width, 2)
+    node = FullyConnectedNode(
+        pooling.result_image, initial.weights(generator, 64, size, channels), label="fully_connected_1"
+    )
+    relu = NeuronReLUNode(node.result_image)
+    return FullyConnectedNode(
+        relu.result_image, initial.weights(generator, classes, 1, 64), label="fully_connected_2"
+    )
+
+
 def lenet(
     pictures: ImageNode, shape: tuple[int, int, int], classes: int, generator: np.random.Generator
 ) -> FullyConnectedNode:
@@ -112,7 +138,7 @@ def normalized(
     return NeuronReLUNode(normalization.result_image).result_image if has_relu else normalization.result_image
 
 
-MODELS: dict[str, Build] = {"lenet": lenet, "resnet18": resnet18}
+MODELS: dict[str, Build] = {"lenet": lenet, "resnet18": resnet18, "digits": digits}
 
 
 def load(text: str) -> Build:

@@ -200,7 +200,7 @@ class TrainedImageNormalization(_TrainedGammaAndBeta, GroupNormalizationDataSour
 
 
 @cache
-def _running_average(device: Device) -> OptimizerStochasticGradientDescent:
+def running_average(device: Device) -> OptimizerStochasticGradientDescent:
     """A step of ``-RUNNING_AVERAGE_RATE`` on the "gradient" ``batch - v``, which L2 with scale -1 gives."""
     descriptor = OptimizerDescriptor(
         learning_rate=-RUNNING_AVERAGE_RATE,
@@ -216,7 +216,7 @@ class TrainedNormalization(_TrainedGammaAndBeta, BatchNormalizationDataSource):
     def __init__(self, kind: OptimizerKind, epsilon: float, arrays: Mapping[str, np.ndarray], device: Device) -> None:
         super().__init__(kind, epsilon, arrays, device)
         self._running = NormalizationMeanAndVarianceState.from_arrays(arrays["mean"], arrays["variance"], device)
-        self._average = _running_average(device)
+        self._average = running_average(device)
 
     @property
     def mean(self) -> np.ndarray:

@@ -77,14 +77,16 @@ def train(
     resumes: bool = False,
     checkpoint_steps: int | None = None,
     tensorboard: bool = False,
-) -> None:
-    """Trains as ``settings`` say, shows what happens and writes the files to ``output``.
+    keeps_checkpoints: bool = True,
+) -> GraphNetwork:
+    """Trains as ``settings`` say, shows what happens and writes the files to ``output``; returns the network.
 
     Each epoch goes through the pictures in a new order, in whole batches; the rest of fewer pictures is left out. The
     first step is recorded and replayed. A checkpoint is written to ``output/checkpoints`` at the beginning, at the end
     of each epoch, and with ``checkpoint_steps`` after so many steps, too. With ``resumes`` the run goes on from the
     last one that is whole, if there is any, to the same bits as a run that was not interrupted. With ``tensorboard``
-    the numbers of each step and epoch are logged to ``output/tensorboard``.
+    the numbers of each step and epoch are logged to ``output/tensorboard``. Unless it ``keeps_checkpoints`` there are
+    none.
 
     Raises ``DataError``, ``ModelError`` and ``CheckpointError``, the last also if ``output`` has checkpoints of a run
     that has not come to its end and ``resumes`` is false; and ``MPSGradError`` if the loss is no longer finite.
@@ -100,9 +102,13 @@ def train(
         f"{count} pictures to train with, {len(pictures.test_images)} to test with, seed {settings.seed}"
     )
     plots = can_plot(console)
-    folder = CheckpointFolder(output / "checkpoints")
     identity = _identity(settings, pictures)
-    last = _last_checkpoint(folder, identity, resumes, console)
+    folder, last = None, None
+    if keeps_checkpoints:
+        folder = CheckpointFolder(output / "checkpoints")
+        last = _last_checkpoint(folder, identity, resumes, console)
+    else:
+        output.mkdir(parents=True, exist_ok=True)
     run = _Run(settings, identity, pictures, device, folder, last)
     if last is None:
         run.save()  # A folder that cannot be written is found before anything is computed.
@@ -121,6 +127,7 @@ def train(
             "writes them again"
         ) from error
     console.print(f"test accuracy {history[-1].test_accuracy:.4f}; files in {output}")
+    return run.network
 
 
 class _Run:
@@ -132,7 +139,7 @@ class _Run:
         identity: dict[str, Any],
         pictures: Pictures,
         device: Device,
-        folder: CheckpointFolder,
+        folder: CheckpointFolder | None,
         last: Checkpoint | None,
     ) -> None:
         self.settings = settings
@@ -165,6 +172,8 @@ class _Run:
         return self.position.epoch * self.batches + self.position.batch
 
     def save(self) -> None:
+        if self.folder is None:
+            return
         numbers = {
             "settings": self.identity,
             "position": asdict(self.position),

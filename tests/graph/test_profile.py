@@ -8,19 +8,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from digits_graph import DigitsGraph
 
 import mpsgrad as mg
-from mpsgrad.training import digits
-from mpsgrad.training.network import Network
+from mpsgrad.training import digits, models
+from mpsgrad.training.graph_network import GraphNetwork
+from mpsgrad.training.optimizers import OPTIMIZERS
 
 RANDOM = np.random.default_rng(6)
 
 
 @pytest.fixture(scope="module")
-def graph() -> DigitsGraph:
-    optimizer = mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(learning_rate=0.05), momentum_scale=0.9)
-    return DigitsGraph(Network.for_digits(RANDOM), optimizer, 8)
+def graph() -> GraphNetwork:
+    return GraphNetwork(
+        "digits",
+        models.digits,
+        shape=(8, 8, 1),
+        classes=digits.CLASSES,
+        batch_size=8,
+        optimizer=OPTIMIZERS["sgd"],
+        seed=6,
+        device=mg.default_device(),
+    )
 
 
 def require_trace(path: Path) -> list[dict[str, Any]]:
@@ -44,7 +52,7 @@ def require_trace(path: Path) -> list[dict[str, Any]]:
     return trace["traceEvents"]
 
 
-def test_every_filter_is_timed_and_nothing_is_updated(graph: DigitsGraph, tmp_path: Path) -> None:
+def test_every_filter_is_timed_and_nothing_is_updated(graph: GraphNetwork, tmp_path: Path) -> None:
     before = graph.parameters()
     pictures = mg.Image.from_array(RANDOM.standard_normal((8, 8, 8, 1)).astype(np.float32))
     labels = mg.LossLabels.from_array(digits.one_hot(RANDOM.integers(0, 10, 8)))
@@ -76,7 +84,7 @@ def test_every_filter_is_timed_and_nothing_is_updated(graph: DigitsGraph, tmp_pa
     assert np.asarray(labels.loss_image).min() > 0
 
 
-def test_temporary_sources_are_refused(graph: DigitsGraph) -> None:
+def test_temporary_sources_are_refused(graph: GraphNetwork) -> None:
     commands = mg.CommandBuffer()
     source = mg.TemporaryImage(commands, mg.ImageDescriptor(width=8, height=8))
     labels = mg.LossLabels.from_array(digits.one_hot(np.zeros(1, int)))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import by_hand
 import numpy as np
 import pytest
-from digits_graph import DigitsGraph
 
 import mpsgrad as mg
-from mpsgrad.training import digits
-from mpsgrad.training.network import Network
+from mpsgrad.training import digits, initial, models
+from mpsgrad.training.graph_network import GraphNetwork
+from mpsgrad.training.optimizers import MOMENTUM, OPTIMIZERS
 
 RANDOM = np.random.default_rng(3)
 MEAN_SQUARED = mg.LossDescriptor("mean_squared_error", "sum")
@@ -20,30 +21,40 @@ def values(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def optimizer() -> mg.OptimizerStochasticGradientDescent:
-    return mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(learning_rate=0.05), momentum_scale=0.9)
+def digits_network(seed: int = 4) -> GraphNetwork:
+    return GraphNetwork(
+        "digits",
+        models.digits,
+        shape=(8, 8, 1),
+        classes=digits.CLASSES,
+        batch_size=16,
+        optimizer=OPTIMIZERS["sgd"],
+        seed=seed,
+        device=mg.default_device(),
+    )
 
 
 @pytest.mark.parametrize("replays", [0, 3])
 def test_the_digits_network_trains_to_the_same_bits_as_by_hand(replays: int) -> None:
+    """By hand and by graph the last ``replays`` steps are those of recorded ones."""
     batches = [(values(16, 8, 8, 1), digits.one_hot(RANDOM.integers(0, digits.CLASSES, 16))) for _ in range(4)]
-    network = Network.for_digits(np.random.default_rng(4))
-    graph = DigitsGraph(network, optimizer(), 16)
-    by_hand, losses = optimizer(), []
-    for pictures, labels in batches:
-        losses.append(network.train_step(pictures, labels, by_hand).loss)
-    by_graph = [graph.train_step(*batch) for batch in batches[: len(batches) - replays]]
+    graph = digits_network()
+    network = by_hand.Network(graph.parameters(), initial.EPSILON)
+    rates = mg.OptimizerStochasticGradientDescent(
+        mg.OptimizerDescriptor(learning_rate=0.05), momentum_scale=MOMENTUM
+    )
+    losses = [network.train_step(*batch, rates) for batch in batches[: len(batches) - replays]]
     if replays:
-        image, targets = (mg.Image.from_array(batches[0][0]), mg.LossLabels.from_array(batches[0][1]))
+        image, targets = mg.Image.from_array(batches[0][0]), mg.LossLabels.from_array(batches[0][1])
         commands = mg.CommandBuffer()
-        graph.training.encode(commands, [image], [targets])
+        network.encode_step(commands, image, targets, rates)
         recording = commands.record()
         for pictures, labels in batches[-replays:]:
             image.write(pictures)
             targets.labels_image.write(labels)
             recording.replay()
-            by_graph.append(float(np.asarray(targets.loss_image).sum()))
-    assert by_graph == losses
+            losses.append(float(np.asarray(targets.loss_image).sum()))
+    assert [graph.train_step(*batch, 0.05) for batch in batches] == losses
     expected, found = network.parameters(), graph.parameters()
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -52,13 +63,11 @@ def test_the_digits_network_trains_to_the_same_bits_as_by_hand(replays: int) -> 
 
 
 def test_replays_allocate_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = optimizer()
-    graph = DigitsGraph(Network.for_digits(np.random.default_rng(4)), rates, 16)
-    image = mg.Image.from_array(values(16, 8, 8, 1))
-    targets = mg.LossLabels.from_array(digits.one_hot(RANDOM.integers(0, digits.CLASSES, 16)))
-    commands = mg.CommandBuffer()
-    graph.training.encode(commands, [image], [targets])
-    recording = commands.record()
+    graph = digits_network()
+    image, targets = graph.batch(
+        values(16, 8, 8, 1), digits.one_hot(RANDOM.integers(0, digits.CLASSES, 16))
+    )
+    recording = graph.encode_step(image, targets).record()
     recording.replay().wait_until_completed()
     device = type(image.device)
     taken: list[int] = []
@@ -76,11 +85,12 @@ def test_replays_allocate_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "constant_buffer", constant_buffer)
     before = float(np.asarray(targets.loss_image).sum())
     for step in range(20):
-        rates.learning_rate = 0.05 / (1 + step)
+        for trained in graph.trained.values():
+            trained.optimizer.learning_rate = 0.05 / (1 + step)
         recording.replay()
     after = float(np.asarray(targets.loss_image).sum())
     assert taken == [] and after < before
-    graph.training.encode(mg.CommandBuffer(), [image], [targets])
+    graph.encode_step(image, targets)
     assert taken
 
 
