@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.convolution_gather import AXIS, Axis, Gather
+from mpsgrad.kernels.convolution_axis import AXIS, Axis
+from mpsgrad.kernels.convolution_gather import Gather
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.convolution_gather import AXIS, Axis, Plan, gather
+from mpsgrad.kernels.convolution_axis import AXIS, Axis
+from mpsgrad.kernels.convolution_gather import Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.shader import ParameterStruct, ShaderFamily

@@ -10,14 +10,15 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_depthwise_of_eights as depthwise
-from mpsgrad.kernels import convolution_gather as gather
 from mpsgrad.kernels import convolution_packing as packing
 from mpsgrad.kernels import convolution_patches as patches
+from mpsgrad.kernels import convolution_simdgroups as simdgroups
 from mpsgrad.kernels import convolution_small_groups as small_groups
 from mpsgrad.kernels import convolution_sums
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
 from mpsgrad.kernels import convolution_winograd as winograd
+from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES, PackedWeights
 from mpsgrad.kernels.format_conversion import add_conversion
@@ -140,7 +141,7 @@ def _add_gather(
         geometry = ConvolutionGeometry(destination.layout, source.layout, numbers.window, numbers.groups)
     else:
         geometry = numbers.geometry(source, destination)
-    plan: gather.Plan | None = None
+    plan: GatherPlan | None = None
     if numbers.algorithm is Algorithm.TILES:
         where = numbers.metal_type, device.tiling, device.compute_units
         by_winograd = winograd.plan_gather(geometry, is_gradient, *where)
@@ -158,7 +159,7 @@ def _add_gather(
         )
     if plan is None:
         packs_all = is_gradient and numbers.packs_all
-        plan = gather.plan(geometry, is_gradient, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)
+        plan = simdgroups.plan(geometry, is_gradient, numbers.metal_type, tunables(device.tuning), packs_all=packs_all)
     if plan.packing is not None:
         operands = [numbers.packed.buffer(command_buffer, plan.packing)]
     else:
@@ -168,7 +169,7 @@ def _add_gather(
 
 def add_planned_gather(
     command_buffer: CommandBuffer,
-    plan: gather.Plan,
+    plan: GatherPlan,
     metal_type: str,
     source: ImagePart,
     destination: ImagePart,
@@ -209,7 +210,7 @@ def add_gradient_data(
         _add_gather(command_buffer, numbers, gradient, destination, is_gradient=True)
         return
     device = command_buffer.device
-    parameters = gather.REPLICATED_PARAMETERS.pack(
+    parameters = simdgroups.REPLICATED_PARAMETERS.pack(
         gradient=gradient.layout,
         destination=destination.layout,
         window=numbers.window,
@@ -220,8 +221,8 @@ def add_gradient_data(
         source_height=source_size[1],
     )
     command_buffer.add_dispatch(
-        gather.FAMILY.function(device, "convolution_gradient_data_replicated", numbers.metal_type),
-        -(-destination.size // gather.THREADS),
+        simdgroups.FAMILY.function(device, "convolution_gradient_data_replicated", numbers.metal_type),
+        -(-destination.size // simdgroups.THREADS),
         gradient.buffer,
         numbers.weights,
         destination.buffer,

@@ -7,20 +7,12 @@ from operator import itemgetter
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
-from mpsgrad.kernels.convolution_gather import (
-    AXIS,
-    EIGHTS_CHANNELS,
-    FILLED_LANES,
-    FOLD_COST,
-    Gather,
-    gather,
-    is_by_eights,
-    most_windows,
-    reach,
-)
+from mpsgrad.kernels import convolution_weights_gradient
+from mpsgrad.kernels.convolution_axis import AXIS, most_windows, reach
+from mpsgrad.kernels.convolution_gather import Gather, Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
+from mpsgrad.kernels.convolution_simdgroups import EIGHTS_CHANNELS, FILLED_LANES, FOLD_COST, is_by_eights
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
@@ -122,7 +114,7 @@ def _best(geometry: ConvolutionGeometry, is_gradient: bool) -> tuple[float, int,
 @lru_cache(maxsize=4096)
 def plan_gather(
     geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
-) -> convolution_gather.Plan | None:
+) -> Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
     if numbers.convolution_by_eights == NEVER or metal_type != "float":
         return None
@@ -186,7 +178,7 @@ def plan_gather(
         replicates=int(geometry.replicates),
     )
     kernel = f"convolution_patches_by_{eights}" + ("_in_phases" if _has_phases(gathered) else "")
-    return convolution_gather.Plan(FAMILY, kernel, parts * image_parts, parameters, gathered.packing)
+    return Plan(FAMILY, kernel, parts * image_parts, parameters, gathered.packing)
 
 
 @lru_cache(maxsize=4096)

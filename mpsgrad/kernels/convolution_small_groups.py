@@ -6,8 +6,9 @@ from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels import convolution_gather, convolution_weights_gradient
-from mpsgrad.kernels.convolution_gather import AXIS
+from mpsgrad.kernels import convolution_weights_gradient
+from mpsgrad.kernels.convolution_axis import AXIS, axes_in_order, most_windows, reach
+from mpsgrad.kernels.convolution_gather import Plan, packing_in_order
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
@@ -85,7 +86,7 @@ def _part(x: tuple[int, int, int], y: tuple[int, int, int], pixels: int, most: i
     best, fewest = None, float("inf")
     for rows in range(1, min(y[0], most) + 1):
         read_rows = (rows - 1) * y[1] + y[2]
-        columns = min(convolution_gather.most_windows(x[2], x[1], pixels // read_rows), x[0], most // rows)
+        columns = min(most_windows(x[2], x[1], pixels // read_rows), x[0], most // rows)
         if columns == 0:
             break
         # Of equal size, as far as possible.
@@ -114,7 +115,7 @@ def _suits(geometry: ConvolutionGeometry, metal_type: str, numbers: Tunables) ->
 @lru_cache(maxsize=4096)
 def plan_gather(
     geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
-) -> convolution_gather.Plan | None:
+) -> Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it.
 
     Depthwise ones need no copy, because their lanes are the channels of the source, and with one tap none would pay.
@@ -126,10 +127,10 @@ def plan_gather(
     is_of_eight = has_phases and lanes == EIGHT and EIGHT <= inputs <= MOST_INPUTS_OF_EIGHT
     if not (is_small or is_of_eight) or not _suits(geometry, metal_type, numbers):
         return None
-    x, y = convolution_gather.axes_in_order(geometry, is_gradient)
+    x, y = axes_in_order(geometry, is_gradient)
     if max(x.divisor, y.divisor) > MOST_DIVISOR:
         return None
-    (lowest_x, span_x), (lowest_y, span_y) = convolution_gather.reach(x), convolution_gather.reach(y)
+    (lowest_x, span_x), (lowest_y, span_y) = reach(x), reach(y)
     blocks = ceiling_divide(outputs, CHANNELS)
     wanted = ceiling_divide(x.size * y.size * blocks * destination[7], THREADS_WANTED)
     pixels = PATCH_VALUES // ((2 if is_of_eight else CHANNELS) * inputs)
@@ -138,7 +139,7 @@ def plan_gather(
         return None
     width, height = part
     parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
-    packing, biases = convolution_gather.packing_in_order(
+    packing, biases = packing_in_order(
         geometry, transposed=is_gradient, outputs=outputs, channels=inputs, biases=outputs, own_channels=True
     )
     parameters = PARAMETERS.pack(
@@ -161,7 +162,7 @@ def plan_gather(
     )
     threads = blocks * parts_x * parts_y * destination[7]
     kernel = "convolution_groups_of_eight" if is_of_eight else "convolution_small_groups"
-    return convolution_gather.Plan(FAMILY, kernel, threads, parameters, packing)
+    return Plan(FAMILY, kernel, threads, parameters, packing)
 
 
 @lru_cache(maxsize=4096)

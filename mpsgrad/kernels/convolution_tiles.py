@@ -9,7 +9,8 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_depthwise, convolution_to_few
-from mpsgrad.kernels.convolution_gather import AXIS, Gather, gather
+from mpsgrad.kernels.convolution_axis import AXIS
+from mpsgrad.kernels.convolution_gather import Gather, gather
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry

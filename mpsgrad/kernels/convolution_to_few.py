@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.convolution_gather import AXIS, axes_in_order, packing_in_order
+from mpsgrad.kernels.convolution_axis import AXIS, axes_in_order
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
+from mpsgrad.kernels.convolution_gather import packing_in_order
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.divisor import DIVISOR, divisor

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.convolution_gather import EIGHTS_COST
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry, in_one_row
 from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
+from mpsgrad.kernels.convolution_simdgroups import EIGHTS_COST
 from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, Tunables

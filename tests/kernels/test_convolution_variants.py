@@ -16,8 +16,8 @@ from test_convolution import EDGES, Layer, layers, run
 import mpsgrad as mg
 from mpsgrad.kernels import (
     convolution,
-    convolution_gather,
     convolution_patches,
+    convolution_simdgroups,
     convolution_small_groups,
     convolution_weights_gradient,
 )
@@ -344,7 +344,7 @@ def test_weights_that_do_not_fit_when_packed_are_refused():
     layout = (0, outputs * 3, outputs * 6, outputs * 12, 2, 2, outputs, 1)
     geometry = ConvolutionGeometry(row, layout, (2, 2, 1, 1, 1, 1, -1, -1))
     with pytest.raises(NotImplementedError, match="largest array"):
-        convolution_gather.plan(geometry, False, "float", Tunables())
+        convolution_simdgroups.plan(geometry, False, "float", Tunables())
 
 
 class Reloading:

@@ -1,0 +1,225 @@
+"""Convolution and its data gradient where each simdgroup, or thread, has its own sums: kernels and parameters."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+
+from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels.convolution_axis import AXIS
+from mpsgrad.kernels.convolution_gather import DEPTHWISE_BLOCKS, ROW_OUTPUTS, Gather, Plan, gather
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
+from mpsgrad.kernels.convolution_packing import LANES
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
+
+THREADS = 256
+DEPTHWISE_PIXELS = 4
+ROW_IMAGES = 3
+ROW_CHANNELS, GRADIENT_ROW_CHANNELS = 1024, 256
+"""Whose weights a thread that works on eights has at hand."""
+FEW_IMAGES, LONE_EIGHTS, ROWS_AHEAD = 3, 8, 8
+"""Up to so many images, how many eights of channels of one of them a thread takes, and how far ahead it fetches."""
+IMAGES_OF_SIMDGROUPS = 16
+"""For more images than few, and up to so many, simdgroups take less time than copies of weights do."""
+FEW_CHANNELS, ROW_PIXELS = 4, 16
+"""With so few channels of the source, what windows of one pixel give is written pixel by pixel, so many of a tile."""
+TILES_PER_SIMDGROUP = 8
+SIMDGROUPS_WANTED = 64
+"""So many simdgroups keep every core busy; only above that one goes on to a second tile."""
+
+EIGHTS_CHANNELS, EIGHTS_PIXELS = 16, 6
+"""Of a tile of a thread that works on eights of channels."""
+SINGLE_EIGHT, SINGLE_EIGHTS_PIXELS = 8, 8
+"""Of a tile where 16 channels would leave many lanes without one."""
+SINGLE_EIGHTS_COST = 1.15
+"""A product takes so much longer there, because a value of the source is loaded for half as many. Measured."""
+EIGHTS_COST, FOLD_COST, GROUP_FOLD_COST = 1.15, 1.5, 3.0
+"""A product of a thread with 16 channels takes so much longer than one of a simdgroup, where a CPU has both, and so
+much again where several pixels are joined, whose results a thread stores one by one, or those of a group. Measured."""
+
+FILLED_LANES = (EIGHTS_CHANNELS, SINGLE_EIGHT, 3 * EIGHTS_CHANNELS)
+"""So many that few channels may fill, those of neighbouring pixels side by side: 48 are 4 x 4 pixels of three."""
+
+PARAMETERS = ParameterStruct(
+    "ConvolutionParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    x=AXIS,
+    y=AXIS,
+    channels="int",
+    outputs="int",
+    fold_channels="int",
+    blocks="int",
+    blocks_per_group="int",
+    tiles="int",
+    tiles_per_simdgroup="int",
+    parts="int",
+    zeros="int",
+    biases="int",
+    joins_columns="int",
+    replicates="int",
+)
+REPLICATED_PARAMETERS = ParameterStruct(
+    "ReplicatedGradientParameters",
+    gradient=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    window=WINDOW,
+    groups="int",
+    first_x="int",
+    first_y="int",
+    source_width="int",
+    source_height="int",
+)
+FAMILY = ShaderFamily(
+    "convolution",
+    (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, REPLICATED_PARAMETERS),
+    {
+        "threads": THREADS,
+        "unroll": 4,
+        "depthwise_pixels_at_once": DEPTHWISE_PIXELS,
+        "depthwise_blocks": DEPTHWISE_BLOCKS,
+        "row_outputs": ROW_OUTPUTS,
+        "row_images": ROW_IMAGES,
+    },
+    measured=lambda numbers: {
+        "pixels": numbers.convolution_pixels_per_tile,
+        "only_by_eights": numbers.convolution_by_eights == ALWAYS,
+    },
+)
+EIGHTS_FAMILY = ShaderFamily(
+    "convolution_of_eights",
+    (IMAGE_LAYOUT, AXIS, PARAMETERS),
+    {
+        "unroll": 4,
+        "eights": 2,
+        "eight_pixels": EIGHTS_PIXELS,
+        "row_outputs": ROW_OUTPUTS,
+        "row_images": ROW_IMAGES,
+        "row_channels": ROW_CHANNELS,
+        "gradient_row_channels": GRADIENT_ROW_CHANNELS,
+        "lone_eights": LONE_EIGHTS,
+        "rows_ahead": ROWS_AHEAD,
+        "row_pixels": ROW_PIXELS,
+    },
+    dtypes=("float",),
+    device_families=("cpu",),
+)
+SINGLE_EIGHTS_FAMILY = ShaderFamily(
+    "convolution_of_single_eights",
+    (IMAGE_LAYOUT, AXIS, PARAMETERS),
+    {"unroll": 4, "eights": 1, "eight_pixels": SINGLE_EIGHTS_PIXELS},
+    dtypes=("float",),
+    template="convolution_of_eights",
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+
+
+class _Tile(NamedTuple):
+    """The kernel that computes tiles of so many ``pixels``, each of one of the blocks of channels."""
+
+    family: ShaderFamily
+    kernel: str
+    pixels: int
+    blocks_per_group: int
+
+
+def _tile_of_eights(gathered: Gather, width: int) -> _Tile:
+    """That of threads which take ``width`` channels at a time."""
+    kernel, lanes = gathered.kernel, gathered.lanes
+    if kernel == "convolution_rows":
+        return _Tile(EIGHTS_FAMILY, f"{kernel}_of_eights", ROW_IMAGES, gathered.blocks_per_group)
+    if kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
+        return _Tile(EIGHTS_FAMILY, f"{kernel}_of_few", 1, ceiling_divide(lanes, 8 * LONE_EIGHTS))
+    if width == SINGLE_EIGHT:
+        family, pixels = SINGLE_EIGHTS_FAMILY, SINGLE_EIGHTS_PIXELS
+    else:
+        family, pixels = EIGHTS_FAMILY, EIGHTS_PIXELS
+    return _Tile(family, f"{kernel}_of_eights", pixels, ceiling_divide(lanes, width))
+
+
+def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
+    x, y = gathered.x, gathered.y
+    blocks = gathered.groups * tile.blocks_per_group
+    rows = gathered.destination[7] * y.size
+    tiles = ceiling_divide(rows * x.size, tile.pixels)
+    if tile.kernel == "convolution_depthwise":
+        tiles = rows
+        blocks //= DEPTHWISE_BLOCKS
+    phases = x.divisor * y.divisor
+    tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))
+    parts = ceiling_divide(tiles, tiles_per_simdgroup)
+    parameters = PARAMETERS.pack(
+        source=gathered.source,
+        destination=gathered.destination,
+        x=x.packed(),
+        y=y.packed(),
+        channels=gathered.channels,
+        outputs=gathered.lanes,
+        fold_channels=gathered.fold_channels,
+        blocks=blocks,
+        blocks_per_group=tile.blocks_per_group,
+        tiles=tiles,
+        tiles_per_simdgroup=tiles_per_simdgroup,
+        parts=parts,
+        zeros=gathered.zeros,
+        biases=gathered.biases,
+        joins_columns=int(gathered.joins_columns),
+        replicates=int(gathered.replicates),
+    )
+    return Plan(tile.family, tile.kernel, blocks * parts * phases, parameters, gathered.packing)
+
+
+@lru_cache(maxsize=4096)
+def plan(
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables, *, packs_all: bool = False
+) -> Plan:
+    """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
+    width, gathered = LANES, gather(geometry, is_gradient, packs_all=packs_all)
+    computes_by_eights = numbers.convolution_by_eights != NEVER and metal_type == "float"
+    if computes_by_eights:
+        eights_width, of_eights, products = _gather_by_eights(geometry, is_gradient, packs_all)
+        if of_eights.kernel == "convolution_fold":
+            products *= FOLD_COST if geometry.groups == 1 else GROUP_FOLD_COST
+        if is_by_eights(numbers, products, gathered):
+            width, gathered = eights_width, of_eights
+    is_of_few = gathered.kernel == "convolution_point" and gathered.channels <= FEW_CHANNELS <= gathered.lanes
+    if is_of_few and computes_by_eights and geometry.groups == 1:
+        tile = _Tile(EIGHTS_FAMILY, "convolution_point_of_few", ROW_PIXELS, 1)
+    elif width < LANES:
+        tile = _tile_of_eights(gathered, width)
+    else:
+        pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else numbers.convolution_pixels_per_tile
+        tile = _Tile(FAMILY, gathered.kernel, pixels, gathered.blocks_per_group)
+    return _plan_of_tiles(gathered, tile)
+
+
+def is_by_eights(numbers: Tunables, products: float, of_simdgroups: Gather) -> bool:
+    """Whether threads are to compute, with so many ``products`` for a pixel, and not simdgroups."""
+    if numbers.convolution_by_eights != WHERE_FEWER:
+        return numbers.convolution_by_eights == ALWAYS
+    if of_simdgroups.packing is None:
+        images = of_simdgroups.destination[4]
+        return of_simdgroups.kernel == "convolution_rows" or not FEW_IMAGES < images <= IMAGES_OF_SIMDGROUPS
+    return EIGHTS_COST * products < of_simdgroups.products_per_pixel(LANES)
+
+
+def _gather_by_eights(
+    geometry: ConvolutionGeometry, is_gradient: bool, packs_all: bool
+) -> tuple[int, Gather, float]:
+    """How many channels a thread takes at a time, the gather with the fewest products for that, and their number."""
+    gathers = [gather(geometry, is_gradient, packs_all=packs_all, lanes=lanes) for lanes in FILLED_LANES]
+    if gathers[0].packing is None:
+        return EIGHTS_CHANNELS, gathers[0], 0.0
+    products, width, gathered = min(
+        (
+            (cost * gathered.products_per_pixel(width), width, gathered)
+            for gathered in gathers
+            for width, cost in ((EIGHTS_CHANNELS, 1.0), (SINGLE_EIGHT, SINGLE_EIGHTS_COST))
+        ),
+        key=itemgetter(0),
+    )
+    return width, gathered, products
