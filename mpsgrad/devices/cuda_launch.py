@@ -249,9 +249,7 @@ class CUDASubmission(Submission):
     ``functions`` are the kernels in it, ``held`` what has to stay alive until they have run.
     """
 
-    def __init__(
-        self, device: CUDADevice, start: Any, stop: Any, functions: Sequence[Function], held: Any
-    ) -> None:
+    def __init__(self, device: CUDADevice, start: Any, stop: Any, functions: Sequence[Function], held: Any) -> None:
         self._device = device
         self._start = start
         self._stop = stop

@@ -35,9 +35,9 @@ from mpsgrad.devices.contract import (
     Submission,
     unknown_kernel,
 )
+from mpsgrad.devices.opencl_brief import ImmediateQueue
 from mpsgrad.devices.opencl_compiler import CompilerFault, CompilerRefusal, OpenCLCompiler
 from mpsgrad.devices.opencl_launch import (
-    ImmediateQueue,
     OpenCLLibrary,
     OpenCLRecording,
     OpenCLSubmission,
@@ -75,11 +75,6 @@ _SAVED_SOURCE = re.compile(r"^\(source saved as (.+)\)$", re.MULTILINE)
 _HUGE_PAGE_BYTES = 2 << 20
 _LOCAL_EXECUTION = 1 << 31
 """The property of queues of ``cl_intel_exec_by_local_thread``."""
-BRIEF_BYTES = 32 << 10
-"""Work on no more memory takes one thread about as long as it takes to wake others: 10 us."""
-BRIEF_BYTES_OF_A_THREADGROUP = 128 << 10
-"""A threadgroup has one thread anyway, which need not be another one. More memory would put out of a core's cache what
-the caller has there."""
 
 
 def _runtime_library() -> Path | None:
@@ -569,8 +564,10 @@ class OpenCLDevice(Device):
 
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Submission:
         with self.enqueuing:
-            if _is_brief(dispatches) and self._is_idle() and self.immediate_queue is not None:
-                return self.immediate_queue.run(dispatches)
+            if self.immediate_queue is not None and self._is_idle():
+                done = self.immediate_queue.run_if_brief(dispatches)
+                if done is not None:
+                    return done
             return self._submitted(dispatches, enqueued(self.queue, dispatches), label)
 
     def wait_until_unused(self, buffer: Buffer) -> None:
@@ -609,21 +606,6 @@ class OpenCLDevice(Device):
         with self._lock:
             self._forget_what_has_run()
             return not self._in_flight
-
-
-def _is_brief(dispatches: Sequence[Dispatch]) -> bool:
-    """Whether one thread does the work best: it is on little memory. What kernels of users do is not known."""
-    nbytes, most = 0, BRIEF_BYTES_OF_A_THREADGROUP
-    for dispatch in dispatches:
-        if dispatch.threadgroups != 1:
-            most = BRIEF_BYTES
-        for buffer in dispatch.buffers:
-            nbytes += buffer.nbytes
-        for buffer in dispatch.held:
-            nbytes += buffer.nbytes
-        if nbytes > most or dispatch.function.box is not None:  # type: ignore[attr-defined]
-            return False
-    return True
 
 
 def _build_options(options: CompileOptions | None) -> Sequence[str]:

@@ -6,7 +6,6 @@ import ctypes
 import itertools
 import math
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import cache as once
 from functools import partial
@@ -196,22 +195,6 @@ class OpenCLSubmission(Submission):
         return (self._last.profile.end - self._first.profile.start) * 1e-9
 
 
-class FinishedWork(Submission):
-    """Work that the thread that submitted it has done, in so many ``seconds`` by its clock."""
-
-    is_complete = True
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def wait(self) -> None:
-        return
-
-    @property
-    def gpu_time(self) -> float:
-        return self._seconds
-
-
 class OpenCLRecording(RecordedWork):
     """Launches that need nothing but a place on the queue: each has a kernel of its own, with its arguments set.
 
@@ -237,7 +220,7 @@ class OpenCLRecording(RecordedWork):
 
         # Other threads that had begun with the first launches would slow this one down as it adds the rest.
         may_begin = cl.UserEvent(self._device._context)
-        enqueue = _entry_point()
+        enqueue = entry_point()
         position = 0
         events: list[pyopencl.Event] = []
         try:
@@ -275,7 +258,7 @@ def c_library() -> str:
 
 
 @once
-def _entry_point() -> Callable[..., int] | None:
+def entry_point() -> Callable[..., int] | None:
     """``clEnqueueNDRangeKernel`` without what pyopencl does for each call, an eighth of it; None if it is not found."""
     try:
         return ctypes.PyDLL(c_library()).clEnqueueNDRangeKernel
@@ -286,7 +269,7 @@ def _entry_point() -> Callable[..., int] | None:
 def _call(
     queue: pyopencl.CommandQueue, kernel: pyopencl.Kernel, size: Threads, local: Threads, offset: Threads | None
 ) -> tuple[Any, ...]:
-    """The arguments of ``_entry_point`` for a launch without an event."""
+    """The arguments of ``entry_point`` for a launch without an event."""
     extents = ctypes.c_size_t * len(size)
     return (
         ctypes.c_void_p(queue.int_ptr),
@@ -314,25 +297,6 @@ def enqueued(queue: pyopencl.CommandQueue, dispatches: Sequence[Dispatch]) -> li
             except cl.Error as error:
                 raise refusal(function, error) from error
     return events
-
-
-class ImmediateQueue:
-    """A queue whose work the thread does that puts it there, before that returns. Its functions have no ``box``."""
-
-    def __init__(self, queue: pyopencl.CommandQueue) -> None:
-        self._queue = queue
-        self._pointer = ctypes.c_void_p(queue.int_ptr)
-
-    def run(self, dispatches: Sequence[Dispatch]) -> FinishedWork:
-        """Does the work of ``dispatches``."""
-        enqueue = _entry_point()
-        started = time.perf_counter()
-        if enqueue is None:
-            enqueued(self._queue, dispatches)
-        else:
-            for dispatch in dispatches:
-                dispatch.function.launch(enqueue, self._pointer, dispatch)  # type: ignore[attr-defined]
-        return FinishedWork(time.perf_counter() - started)
 
 
 def _with_arguments(function: OpenCLFunction, arguments: Sequence[Any]) -> pyopencl.Kernel:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import opencl_launch
+from mpsgrad.devices import opencl_brief, opencl_launch
 from mpsgrad.errors import ShaderError
 
 SHAPE = (16, 56, 56, 64)
@@ -97,9 +97,9 @@ def chain(device: mg.Device) -> tuple[mg.CommandBuffer, mg.Image, mg.Image]:
 def test_replays_are_of_all_launches_in_order(
     opencl_device: mg.Device, monkeypatch: pytest.MonkeyPatch, finds_entry_point: bool
 ) -> None:
-    assert opencl_launch._entry_point() is not None
+    assert opencl_launch.entry_point() is not None
     if not finds_entry_point:
-        monkeypatch.setattr(opencl_launch, "_entry_point", lambda: None)
+        monkeypatch.setattr(opencl_launch, "entry_point", lambda: None)
     commands, source, result = chain(opencl_device)
     recording = commands.record()
     back = mg.CommandBuffer(opencl_device)
@@ -122,7 +122,7 @@ def test_a_replay_that_is_refused(opencl_device: mg.Device, monkeypatch: pytest.
     import pyopencl
 
     recording = chain(opencl_device)[0].record()
-    enqueue, count = opencl_launch._entry_point(), 0
+    enqueue, count = opencl_launch.entry_point(), 0
     assert enqueue is not None
 
     def refuses_the_third(*arguments: Any) -> int:
@@ -131,7 +131,7 @@ def test_a_replay_that_is_refused(opencl_device: mg.Device, monkeypatch: pytest.
         return int(pyopencl.status_code.OUT_OF_RESOURCES) if count == 2 else enqueue(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(opencl_launch, "_entry_point", lambda: refuses_the_third)
+        patch.setattr(opencl_launch, "entry_point", lambda: refuses_the_third)
         with pytest.raises(mg.DeviceError, match=r"neuron\w*: the device refused the dispatch: OUT_OF_RESOURCES"):
             recording.replay()
     recording.replay().wait_until_completed()
@@ -145,14 +145,14 @@ def test_brief_work_is_done_at_once_to_the_same_bits(opencl_device: Any, monkeyp
     mean = mg.ReduceRowMean(device=opencl_device)
     double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
     made = []
-    entry_point = opencl_launch._entry_point()
+    entry_point = opencl_launch.entry_point()
     for queue, enqueue in (
         (opencl_device.immediate_queue, entry_point),
         (opencl_device.immediate_queue, None),
         (None, None),
     ):
         monkeypatch.setattr(opencl_device, "immediate_queue", queue)
-        monkeypatch.setattr(opencl_launch, "_entry_point", lambda enqueue=enqueue: enqueue)
+        monkeypatch.setattr(opencl_brief, "entry_point", lambda enqueue=enqueue: enqueue)
         commands = mg.CommandBuffer(opencl_device)
         results = mean.encode(commands, source), double.encode(commands, source)
         commands.commit()
@@ -170,7 +170,7 @@ def test_brief_work_that_is_refused(opencl_device: mg.Device, monkeypatch: pytes
 
     source = mg.Image.from_array(np.ones((1, 1, 1, 4), np.float32), opencl_device)
     neuron = mg.NeuronReLU(device=opencl_device)
-    monkeypatch.setattr(opencl_launch, "_entry_point", lambda: lambda *_: int(pyopencl.status_code.OUT_OF_RESOURCES))
+    monkeypatch.setattr(opencl_brief, "entry_point", lambda: lambda *_: int(pyopencl.status_code.OUT_OF_RESOURCES))
     commands = mg.CommandBuffer(opencl_device)
     neuron.encode(commands, source)
     with pytest.raises(mg.DeviceError, match=r"neuron_relu\w*: the device refused the dispatch: OUT_OF_RESOURCES"):
@@ -191,6 +191,36 @@ def test_work_of_one_threadgroup_is_done_at_once_though_it_is_on_more_memory(ope
         commands.commit()
         assert opencl_device._is_idle()
         np.testing.assert_allclose(np.asarray(result), 1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("seconds", "trials"), [(1.0, opencl_brief.TRIALS), (0.0, None)])
+def test_work_is_done_at_once_as_long_as_that_may_be_brief(
+    opencl_device: Any, monkeypatch: pytest.MonkeyPatch, seconds: float, trials: int | None
+) -> None:
+    monkeypatch.setattr(opencl_device.immediate_queue, "_trials", {})
+    run = opencl_brief.ImmediateQueue._run
+    monkeypatch.setattr(opencl_brief.ImmediateQueue, "_run", lambda *given: run(*given) * 0 + seconds)
+    values = np.arange(64 * 1024, dtype=np.float32).reshape(1, 32, 32, 64)
+    source = mg.Image.from_array(values, opencl_device)
+    double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
+    at_once = []
+    for _ in range(opencl_brief.TRIALS + 3):
+        commands = mg.CommandBuffer(opencl_device)
+        result = double.encode(commands, source)
+        assert commands._dispatches[0].threadgroups > 1
+        commands.commit()
+        at_once.append(isinstance(commands._submission, opencl_brief.FinishedWork))
+        np.testing.assert_array_equal(np.asarray(result), 2 * values)
+    assert at_once == [trials is None or index < trials for index in range(len(at_once))]
+
+
+def test_work_on_much_memory_is_not_tried_at_once(opencl_device: Any) -> None:
+    source = mg.Image.from_array(np.ones((1, 512, 512, 1), np.float32), opencl_device)
+    commands = mg.CommandBuffer(opencl_device)
+    mg.NeuronReLU(device=opencl_device).encode(commands, source)
+    commands.commit()
+    assert not isinstance(commands._submission, opencl_brief.FinishedWork)
+    commands.wait_until_completed()
 
 
 def test_brief_work_comes_after_what_is_on_the_queue(opencl_device: mg.Device) -> None:
