@@ -50,6 +50,7 @@ TESTS = {
     "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "convolution_depthwise": ("tests/kernels/test_convolution_depthwise.py",),
     "convolution_depthwise_of_eights": ("tests/kernels/test_convolution_variants.py",),
+    "convolution_depthwise_rows": ("tests/kernels/test_convolution_depthwise_rows.py",),
     "convolution_of_eights": ("tests/kernels/test_convolution_variants.py",),
     "convolution_matrices": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_matrices_in_place": ("tests/kernels/test_convolution_tiles.py",),

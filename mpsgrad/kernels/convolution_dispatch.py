@@ -10,6 +10,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_depthwise_of_eights as depthwise
+from mpsgrad.kernels import convolution_depthwise_rows as depthwise_rows
 from mpsgrad.kernels import convolution_packing as packing
 from mpsgrad.kernels import convolution_patches as patches
 from mpsgrad.kernels import convolution_simdgroups as simdgroups
@@ -155,7 +156,10 @@ def _add_gather(
     else:
         of_cpu = geometry, is_gradient, numbers.metal_type, tunables(device.tuning)
         plan = (
-            small_groups.plan_gather(*of_cpu) or patches.plan_gather(*of_cpu) or depthwise.plan_gather(*of_cpu)
+            small_groups.plan_gather(*of_cpu)
+            or patches.plan_gather(*of_cpu)
+            or depthwise_rows.plan_gather(*of_cpu)
+            or depthwise.plan_gather(*of_cpu)
         )
     if plan is None:
         packs_all = is_gradient and numbers.packs_all
