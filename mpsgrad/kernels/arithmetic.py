@@ -26,13 +26,13 @@ from mpsgrad.kernels.arithmetic_family import FAMILY, PARAMETERS
 from mpsgrad.kernels.gradient_of_one_image import _GradientOfOneImage
 from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
+from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
     EXTENTS,
     REDUCED,
     STRIDES,
     View,
     add_elementwise,
-    add_reduction,
     strided_family,
     zeros,
 )

@@ -6,13 +6,13 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry, in_one_row
 from mpsgrad.kernels.pointwise import Layout
+from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
     EXTENTS,
     REDUCED,
     STRIDES,
     View,
     add_elementwise,
-    add_reduction,
     strided_family,
 )
 from mpsgrad.shader import ParameterStruct

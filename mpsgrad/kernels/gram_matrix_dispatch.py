@@ -13,7 +13,8 @@ from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
 from mpsgrad.kernels.convolution_packing import HALVES_AT_ONCE, LANES
 from mpsgrad.kernels.pointwise import THREADS_OF_EIGHTS
-from mpsgrad.kernels.strides import EXTENTS, REDUCED, STRIDES, View, add_elementwise, add_reduction, strided_family
+from mpsgrad.kernels.strided_reductions import add_reduction
+from mpsgrad.kernels.strides import EXTENTS, REDUCED, STRIDES, View, add_elementwise, strided_family
 from mpsgrad.shader import ParameterStruct
 
 FEW_CHANNELS = LANES // 2

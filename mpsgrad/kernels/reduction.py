@@ -15,13 +15,13 @@ from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, RealProperty, RegionProperty, Regions, clip_layout
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
+from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
     EXTENTS,
     REDUCED,
     STRIDES,
     View,
     add_elementwise,
-    add_reduction,
     strided_family,
     zeros,
 )

@@ -22,13 +22,13 @@ from mpsgrad.kernel import (
 from mpsgrad.kernels.gradient_of_one_image import _GradientOfOneImage
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.reduction import CHANNELS
+from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
     EXTENTS,
     REDUCED,
     STRIDES,
     View,
     add_elementwise,
-    add_reduction,
     strided_family,
     zeros,
 )

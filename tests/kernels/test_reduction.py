@@ -15,6 +15,7 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import strides
 from mpsgrad.kernels.reduction import WITH_GRADIENT, ReduceUnary
+from mpsgrad.kernels.strided_reductions import reduction
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -341,7 +342,7 @@ def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
         kept = tuple(each != axis for each in range(4))
         steps = np.cumprod([1, *(extent if keeps else 1 for extent, keeps in zip(extents[:3], kept, strict=False))])
         views = strides.View.of(layout), strides.View(0, tuple(map(int, steps)))
-        work = strides.reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132).first
+        work = reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132).first
         if work.walk.startswith("along_in_tiles"):
             across, row_lanes, tiles = work.parameters["reduced"][-5:-2]
             of_vectors = work.walk.endswith("vectors")

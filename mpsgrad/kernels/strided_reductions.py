@@ -1,0 +1,403 @@
+"""Reductions over axes of any strides: how their kernels are cut into passes, threads and chunks.
+
+The loops over them are in ``shaders/lib/strides.metal.j2``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer
+from mpsgrad.kernels.pointwise import values_of_vector
+from mpsgrad.kernels.strides import (
+    EIGHTS_OF_SUMS,
+    MOST_COLUMNS,
+    ROWS_AT_ONCE,
+    THREADS,
+    ZEROS,
+    Axis,
+    View,
+    Work,
+    add_work,
+    axes_of,
+    element_count,
+    extents_of,
+    filled,
+    is_even,
+    joined_axes,
+    strides_of,
+)
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import Tunables, tunables
+
+SIMDGROUPS_WANTED = 1024
+"""As many as keep a large GPU busy: a reduction to fewer results is cut into chunks."""
+THREADS_WANTED_PER_UNIT = 16
+"""Of a CPU, so that every core has work, if there are chunks: each costs a pass over what it leaves."""
+ENOUGH_THREADS_PER_UNIT, ENOUGH_FOR_FEW_TERMS, FEW_TERMS = 4, 2, 1 << 20
+"""Of a CPU: with so many there are no chunks. Of few terms the second pass would take longer than a core that waits."""
+FEWEST_TERMS_OF_THREAD = 8192
+"""Of a CPU that adds up columns: starting a thread takes about as long as some hundreds of them."""
+FEWEST_TERMS_OF_TILE = 256
+"""Of a thread of a CPU that has its sums in registers: a shorter chunk would cost more than it has to add up."""
+FEWEST_ELEMENTS_PER_CHUNK = 64
+"""For one lane."""
+FEWEST_ROWS_OF_FOLDS, MOST_FOLDED, COST_OF_FOLD = 64, 512, 0.5
+"""On CPUs: from so many rows of a short run on several of them are taken as one of up to so many elements, which are
+added up by a second pass: a term of it costs so much more than the eighth of a vector does in the first."""
+WIDE_TILE, NARROWEST_TILE = 1024, 32
+"""Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
+FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 16, 64
+"""Rows are shared by lanes if each has as many of them as it has on the way at a time. Above the most they are cut into
+chunks of several threadgroups; few are not worth a second pass over chunks: tiles are made narrow instead."""
+THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
+"""As many as keep a large GPU busy."""
+LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The work of a reduction: the first pass and, if that leaves ``partials`` float32 numbers, the one over these."""
+
+    first: Work
+    second: Work | None = None
+    partials: int = 0
+
+
+@lru_cache(maxsize=512)
+def reduction(
+    names: tuple[str, ...],
+    views: tuple[View, ...],
+    extents: tuple[int, int, int, int],
+    kept: tuple[bool, bool, bool, bool],
+    device_family: str,
+    vector: int,
+    compute_units: int,
+    may_chunk: bool = True,
+    tile: tuple[int, int] | None = None,
+    cached_bytes: int = Tunables.cached_bytes,
+) -> Reduction:
+    """The work of a kernel that combines its operands over the axes of ``extents`` that are not ``kept``.
+
+    ``extents`` are channels, width, height and images. The last operand is the result; its strides along axes that are
+    reduced do not matter. At least one axis is reduced. ``vector`` is how many elements a thread of a GPU takes at
+    most. Unless it ``may_chunk``, a result is made by one thread or simdgroup. ``tile`` are the rows and columns of
+    results that a thread of a CPU makes at once, if the kernel can do that: a factor of its products has no rows, and
+    the other no columns.
+    """
+    count = len(views)
+    axes = axes_of(extents, views)
+    reduced = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if not keeps])
+    staying = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if keeps] or [Axis(1, (0,) * count)])
+    is_cpu = device_family == "cpu"
+    wanted = THREADS_WANTED_PER_UNIT * max(1, compute_units) if is_cpu else SIMDGROUPS_WANTED
+    if _goes_across(reduced, staying, 8 if is_cpu else 32):
+        run, inner, outer = filled(reduced, 3, count)
+        x, y, z = filled(staying, 3, count)
+        axes = [run, x, y, z, inner, outer]
+        first, chunks = _across(names, views, axes, vector, is_cpu, wanted, may_chunk)
+        left = [Axis(1, (0,) * count), x, y, z]
+    else:
+        run, x, y, z = filled(staying, 4, count)
+        inner, outer = filled(reduced, 2, count)
+        fold = _fold(run, inner, outer) if is_cpu and may_chunk else 1
+        if is_cpu and fold == 1 and tile is None:
+            run, x = _longer_first(run, x)
+        left, axes = [run, x, y, z], [run, x, y, z, inner, outer]
+        if not is_cpu and may_chunk:
+            first, chunks = _along_in_tiles(names, views, axes, vector)
+        elif is_cpu and tile is not None and _fits_tiles(tile, axes):
+            first, chunks = _in_tiles(tile, names, views, axes)
+        elif fold > 1:
+            return Reduction(*_folded(names, views, axes, fold, wanted))
+        else:
+            exceeds_caches = may_chunk and element_count(axes, count - 1) * 4 > cached_bytes
+            units = compute_units if is_cpu else None
+            first, chunks = _along_in_chunks(names, views, axes, units, wanted, may_chunk, exceeds_caches)
+    if chunks == 1:
+        return Reduction(first)
+    results = math.prod(axis.extent for axis in left)
+    return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), chunks * results)
+
+
+def _across(
+    names: Sequence[str],
+    views: Sequence[View],
+    axes: Sequence[Axis],
+    vector: int,
+    is_cpu: bool,
+    wanted: int,
+    may_chunk: bool,
+) -> tuple[Work, int]:
+    """Simdgroups, or threads of a CPU, that read the run of a result, and into how many chunks what is reduced is cut.
+
+    ``wanted`` of them are wanted.
+    """
+    run, x, y, z, inner, outer = axes
+    loops, results = inner.extent * outer.extent, x.extent * y.extent * z.extent
+    elements = loops * run.extent
+    chunks = min(-(-elements // (32 * FEWEST_ELEMENTS_PER_CHUNK)), -(-wanted // results)) if may_chunk else 1
+    rows_per_chunk = -(-loops // chunks)
+    run_per_chunk = -(-run.extent // max(1, chunks // loops))
+    run_chunks = -(-run.extent // run_per_chunk)
+    chunks = run_chunks * -(-loops // rows_per_chunk)
+    sizes = (rows_per_chunk, run_per_chunk, run_chunks, chunks)
+    if is_cpu:
+        rows_of_thread = -(-results // wanted) if chunks == 1 else 1
+        threads = chunks * -(-results // rows_of_thread)
+        shares = (1, run.extent, rows_of_thread)
+        return _pass("across_by_eights", threads, names, views, axes, sizes, shares=shares), chunks
+    if loops == chunks == 1 and is_even(axes, views[:-1], vector):
+        return _across_by_vectors(names, views, axes, vector), chunks
+    return _pass("across", 32 * results * chunks, names, views, axes, sizes), chunks
+
+
+def _along_in_chunks(
+    names: Sequence[str],
+    views: Sequence[View],
+    axes: Sequence[Axis],
+    compute_units: int | None,
+    wanted: int,
+    may_chunk: bool,
+    exceeds_caches: bool,
+) -> tuple[Work, int]:
+    """Threads that own results that follow each other, and into how many chunks what is reduced is cut.
+
+    ``compute_units`` are those of a CPU, None for GPUs; the others are as for ``_across`` and ``_along``.
+    """
+    run, x, y, z, inner, outer = axes
+    is_cpu = compute_units is not None
+    loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
+    enough = 0 if compute_units is None else _enough(run.extent * rows * loops, compute_units)
+    walk, threads, shares = _along(run, rows, loops, enough, is_cpu, exceeds_caches)
+    lanes_wanted = (wanted if threads < enough else threads) if is_cpu else 32 * wanted
+    chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-lanes_wanted // threads)) if may_chunk else 1
+    rows_per_chunk = -(-loops // chunks)
+    chunks = -(-loops // rows_per_chunk)
+    sizes = (rows_per_chunk, run.extent, 1, chunks)
+    first = _pass(walk, threads * chunks, names, views, axes, sizes, shares=shares, exceeds_caches=exceeds_caches)
+    return first, chunks
+
+
+def _enough(terms: int, compute_units: int) -> int:
+    """How many threads of a CPU are enough for so many terms."""
+    return (ENOUGH_FOR_FEW_TERMS if terms < FEW_TERMS else ENOUGH_THREADS_PER_UNIT) * max(1, compute_units)
+
+
+def _across_by_vectors(names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int) -> Work:
+    """Teams of lanes that share the run of each result in vectors."""
+    run, x, y, z, *_ = axes
+    vectors, results = run.extent // vector, x.extent * y.extent * z.extent
+    team = min(_power_of_two(vectors), LARGEST_TEAM)
+    at_once = 1 if vectors >= team * RESULTS_OF_A_TEAM else RESULTS_OF_A_TEAM
+    threads = THREADS * -(-results // (THREADS // team * at_once))
+    return _pass("across_by_vectors", threads, names, views, axes, (1, run.extent, 1, 1), (1, 1, 1, team, at_once))
+
+
+def _along_in_tiles(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int, may_chunk: bool = True
+) -> tuple[Work, int]:
+    """Threadgroups whose lanes share rows, and into how many chunks these are cut."""
+    run, x, y, z, inner, outer = axes
+    width = vector if is_even(axes, views[:-1], vector) else 1
+    loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
+    count = run.extent // width * rows
+    wide = min(count, WIDE_TILE * vector // (16 * width), THREADS)
+    narrow = min(count, NARROWEST_TILE * vector // 16 // width) if width > 1 else 1
+    are_few = -(-count // wide) < THREADGROUPS_WANTED
+    makes_narrow = are_few and loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrow)
+    useful = min(-(-loops // ROWS_AT_ONCE), -(-THREADS_WANTED // count))
+    row_lanes = min(_power_of_two(useful), THREADS // (narrow if makes_narrow else wide))
+    across = min(count, THREADS // row_lanes)
+    tiles = -(-count // across)
+    chunks = -(-loops // (MOST_ROWS_OF_A_LANE * row_lanes)) if are_few and may_chunk and not makes_narrow else 1
+    rows_per_chunk = -(-loops // chunks)
+    chunks = -(-loops // rows_per_chunk)
+    walk = "along_in_tiles" + ("_of_vectors" if width > 1 else "")
+    sizes, tile = (rows_per_chunk, run.extent, 1, chunks), (across, row_lanes, tiles, 1, 1)
+    return _pass(walk, THREADS * tiles * chunks, names, views, axes, sizes, tile), chunks
+
+
+def _fits_tiles(tile: tuple[int, int], axes: Sequence[Axis]) -> bool:
+    rows, columns = tile
+    run, x, _, z, _, outer = axes
+    return run.extent >= columns and x.extent >= rows and z.extent == outer.extent == 1
+
+
+def _in_tiles(
+    tile: tuple[int, int], names: Sequence[str], views: Sequence[View], axes: Sequence[Axis]
+) -> tuple[Work, int]:
+    """Threads of a CPU that own tiles of results, and into how many chunks the reduced axis is cut."""
+    rows, columns = tile
+    run, x, y, _, inner, _ = axes
+    chunks = -(-inner.extent // max(FEWEST_TERMS_OF_TILE, run.extent))
+    rows_per_chunk = -(-inner.extent // chunks)
+    chunks = -(-inner.extent // rows_per_chunk)
+    across = -(-run.extent // columns)
+    rows_of_thread = rows * -(-FEWEST_TERMS_OF_TILE // rows_per_chunk)
+    threads = chunks * y.extent * across * -(-x.extent // rows_of_thread)
+    sizes, shares = (rows_per_chunk, run.extent, 1, chunks), (across, columns, rows_of_thread)
+    return _pass("in_tiles", threads, names, views, axes, sizes, shares=shares), chunks
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest that is not less than ``number``."""
+    return 1 << (number - 1).bit_length()
+
+
+def _fold(run: Axis, inner: Axis, outer: Axis) -> int:
+    """How many rows of a short run are taken as one on a CPU, for sums of whole vectors; 1 if that does not pay."""
+    if run.extent >= 8 or inner.extent * outer.extent < FEWEST_ROWS_OF_FOLDS:
+        return 1
+    if any(step != 1 or far != run.extent for step, far in zip(run.strides[:-1], inner.strides[:-1], strict=True)):
+        return 1
+    counts = [k for k in range(2, MOST_FOLDED // run.extent + 1) if inner.extent % k == 0 and k * run.extent >= 8]
+
+    def cost(count: int) -> float:
+        whole, left = divmod(count * run.extent, 8 * EIGHTS_OF_SUMS)
+        passes = 2 * whole - (-left // 8)
+        return passes / (count * run.extent) + COST_OF_FOLD * count / (inner.extent * outer.extent)
+
+    best = min(counts, key=cost, default=1)
+    return best if best > 1 and cost(best) < COST_OF_FOLD / 2 else 1
+
+
+def _longer_first(run: Axis, x: Axis) -> tuple[Axis, Axis]:
+    """The two in the order in which the first fills a vector of a CPU, if one does."""
+    return (x, run) if run.extent < 8 <= x.extent else (run, x)
+
+
+def _folded(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], fold: int, wanted: int
+) -> tuple[Work, Work, int]:
+    """Both passes over sums of short runs, ``fold`` of them taken as one, and how many numbers the first leaves."""
+    run, x, y, z, inner, outer = axes
+    long = Axis(run.extent * fold, run.strides)
+    steps = Axis(inner.extent // fold, tuple(stride * fold for stride in inner.strides))
+    rows, loops = x.extent * y.extent * z.extent, steps.extent * outer.extent
+    walk, threads, shares = _along(long, rows, loops, wanted, True)
+    chunks = max(1, min(loops // FEWEST_ELEMENTS_PER_CHUNK, wanted // threads))
+    rows_per_chunk = -(-loops // chunks)
+    chunks = -(-loops // rows_per_chunk)
+    sizes = (rows_per_chunk, long.extent, 1, chunks)
+    first = _pass(
+        walk, threads * chunks, names, views, (long, x, y, z, steps, outer), sizes, shares=shares, leaves=True
+    )
+    second = _second_pass((run, x, y, z), views[-1], chunks, True, 1, fold)
+    return first, second, chunks * long.extent * rows
+
+
+def _second_pass(
+    left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool, vector: int, fold: int = 1
+) -> Work:
+    """Over the ``chunks`` of partial results, each dense along the axes that are ``left``, the first ``fold`` times."""
+    run, *others = left
+    axes, length = [Axis(run.extent, (1, run.strides[-1]))], run.extent * fold
+    for axis in others:
+        axes.append(Axis(axis.extent, (length, axis.strides[-1])))
+        length *= axis.extent
+    inner = [Axis(chunks, (length, 0)), Axis(1, (0, 0))]
+    if fold > 1:
+        inner = [Axis(fold, (run.extent, 0)), Axis(chunks, (length, 0))]
+    run, x, y, z = filled(joined_axes(axes), 4, 2)
+    if is_cpu:
+        run, x = _longer_first(run, x)
+    axes = [run, x, y, z, *inner]
+    names, views = ("parts", "destination"), (View(0, ZEROS.strides), destination)
+    if not is_cpu:
+        work, _ = _along_in_tiles(names, views, axes, vector, may_chunk=False)
+        return work
+    rows, terms = x.extent * y.extent * z.extent, chunks * fold
+    walk, threads, shares = _along(run, rows, terms, THREADS_WANTED_PER_UNIT, is_cpu)
+    return _pass(walk, threads, names, views, axes, (terms, 1, 1, 1), shares=shares)
+
+
+def _along(
+    run: Axis, rows: int, loops: int, wanted: int, is_cpu: bool, exceeds_caches: bool = False
+) -> tuple[str, int, tuple[int, int, int]]:
+    """The walk of a kernel whose threads own results that follow each other, its threads, and their shares.
+
+    Of each of ``rows`` of results a thread of a CPU makes those of as many columns as it has in registers, and more of
+    them, or of the rows, if ``loops`` terms of each leave it little to do and ``wanted`` threads are left, or if what
+    is read ``exceeds_caches``: then chunks give other threads work.
+    """
+    if not is_cpu or run.extent < 8:
+        return "along_by_element", run.extent * rows, (1, 1, 1)
+    at_once = 8 * EIGHTS_OF_SUMS
+    blocks = -(-run.extent // at_once)
+    useful = max(-(-FEWEST_TERMS_OF_THREAD // (at_once * loops)), MOST_COLUMNS // at_once if exceeds_caches else 1)
+    more = max(1, min(useful, blocks * rows // (1 if exceeds_caches else wanted)))
+    chunks = -(-blocks // more)
+    run_of_thread, rows_of_thread = at_once * -(-blocks // chunks), max(1, min(more // blocks, rows))
+    chunks = -(-run.extent // run_of_thread)
+    return "along_by_eights", chunks * -(-rows // rows_of_thread), (chunks, run_of_thread, rows_of_thread)
+
+
+def _pass(
+    walk: str,
+    threads: int,
+    names: Sequence[str],
+    views: Sequence[View],
+    axes: Sequence[Axis],
+    sizes: tuple[int, ...],
+    tile: tuple[int, ...] = (1, 1, 1, 1, 1),
+    shares: tuple[int, int, int] = (1, 1, 1),
+    leaves: bool = False,
+    exceeds_caches: bool = False,
+) -> Work:
+    """``leaves`` says that a second pass follows though there is one chunk."""
+    run, x, y, z, inner, outer = axes
+    parameters = strides_of(names, views, axes)
+    parameters["extents"] = extents_of((run, x, y, z), (*shares, int(exceeds_caches)), run.extent)
+    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(leaves or sizes[-1] > 1), *tile)
+    return Work(walk, threads, parameters)
+
+
+def _goes_across(reduced: Sequence[Axis], staying: Sequence[Axis], fewest: int) -> bool:
+    """Whether the innermost reduced axis is read by ``fewest`` elements at once; else these are of so many results."""
+    run, lanes = reduced[0], staying[0]
+    if len(reduced) > 2:
+        return True
+    if run.extent < fewest or not all(step in (0, 1) for step in run.strides[:-1]):
+        return False
+    return lanes.extent < 8 or run.strides[0] < lanes.strides[0]
+
+
+def add_reduction(
+    command_buffer: CommandBuffer,
+    family: ShaderFamily,
+    struct: ParameterStruct,
+    name: str,
+    metal_type: str,
+    operands: Mapping[str, tuple[Buffer, View]],
+    extents: tuple[int, int, int, int],
+    kept: tuple[bool, bool, bool, bool],
+    *,
+    merge: str | None,
+    tile: tuple[int, int] | None = None,
+    **parameters: Any,
+) -> None:
+    """Adds a run of the kernel ``name``, and one of the kernel ``merge`` over its partial results if there are several.
+
+    The last operand is the result. Without ``merge`` each result is made at once. ``tile`` as for ``reduction``.
+    """
+    device = command_buffer.device
+    *sources, (destination, _) = operands.values()
+    views = tuple(view for _, view in operands.values())
+    vector = values_of_vector(metal_type)
+    may_chunk, units = merge is not None, device.compute_units
+    cached = tunables(device.tuning).cached_bytes
+    work = reduction(tuple(operands), views, extents, kept, device.family, vector, units, may_chunk, tile, cached)
+    none = device.constant_buffer(bytes(16))
+    partials = command_buffer.scratch(4 * work.partials) if work.partials else none
+    buffers = [*(buffer for buffer, _ in sources), partials, destination]
+    add_work(command_buffer, family, struct, f"{name}_{work.first.walk}", metal_type, buffers, work.first, parameters)
+    if work.second is not None:
+        buffers = [partials, none, destination]
+        name = f"{merge}_{work.second.walk}"
+        add_work(command_buffer, family, struct, name, metal_type, buffers, work.second, parameters)
