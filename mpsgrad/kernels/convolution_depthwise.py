@@ -88,7 +88,7 @@ def plan_gather(gathered: Gather) -> GatherPlan:
     has_rows = _slides(x) and _slides(y)
     slots, strips = gathered.lanes // width, ceiling_divide(x.size, STRIP)
     row_groups = ceiling_divide(y.size, 2) if has_rows else y.size
-    threads = slots * strips * row_groups * images * x.divisor * y.divisor
+    threads = slots * strips * row_groups * images * gathered.phases
     parameters = GATHER_PARAMETERS.pack(
         source=gathered.source,
         destination=gathered.destination,

@@ -47,6 +47,16 @@ class Gather:
     replicates: bool
 
     @property
+    def phases(self) -> int:
+        """The destination pixels that differ in their taps, of a gradient of strides."""
+        return self.x.divisor * self.y.divisor
+
+    @property
+    def phase_pixels(self) -> int:
+        """Destination pixels of a phase, or what several of them are folded into, in all images."""
+        return self.destination[7] * self.y.size * self.x.size
+
+    @property
     def joins_columns(self) -> bool:
         """Whether a row of taps reads consecutive values."""
         return self.x.step == self.x.divisor == 1 and self.source[1] == self.channels

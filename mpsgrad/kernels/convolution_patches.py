@@ -12,6 +12,7 @@ from mpsgrad.kernels.convolution_axis import AXIS, most_windows, reach
 from mpsgrad.kernels.convolution_gather import Gather, Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
+from mpsgrad.kernels.convolution_parts import PARTS, Parts
 from mpsgrad.kernels.convolution_simdgroups import EIGHTS_CHANNELS, FILLED_LANES, FOLD_COST, is_by_eights
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
@@ -56,14 +57,7 @@ PARAMETERS = ParameterStruct(
     blocks="int",
     blocks_per_part="int",
     parts="int",
-    part_pixels="int",
-    parts_x="int",
-    part_rows="int",
-    parts_y="int",
-    lowest_x="int",
-    span_x="int",
-    lowest_y="int",
-    span_y="int",
+    **PARTS,
     row_step="int",
     biases="int",
     replicates="int",
@@ -111,15 +105,9 @@ def _best(geometry: ConvolutionGeometry, is_gradient: bool) -> tuple[float, int,
     )
 
 
-@lru_cache(maxsize=4096)
-def plan_gather(
-    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
-) -> Plan | None:
-    """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
-    if numbers.convolution_by_eights == NEVER or metal_type != "float":
-        return None
-    source, destination = geometry.ends(is_gradient)
-    groups, values = geometry.groups, geometry.taps * source[6] // geometry.groups
+def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables) -> tuple[int, Gather] | None:
+    """The eights of a tile's channels and the gather, or None where another kernel is to compute it."""
+    groups, values = geometry.groups, geometry.taps * geometry.ends(is_gradient)[0][6] // geometry.groups
     if values > (MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP) or geometry.taps == 1 < groups:
         return None
     best = _best(geometry, is_gradient)
@@ -128,15 +116,18 @@ def plan_gather(
     products, eights, gathered = best
     x, y = gathered.x, gathered.y
     is_dilated, is_fold = x.divisor == 1 < x.step, gathered.kernel == "convolution_fold"
+    if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES:
+        return None
     if is_fold and groups > 1 and numbers.convolution_by_eights == WHERE_FEWER:
         return None
     if x.stride < x.taps and values <= FEW_VALUES and not is_fold:
         products *= FEW_VALUES_COST
-    if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES:
-        return None
-    if not is_by_eights(numbers, products, gather(geometry, is_gradient)):
-        return None
-    channels, row_step = gathered.channels, y.step if y.divisor == 1 else 1
+    return (eights, gathered) if is_by_eights(numbers, products, gather(geometry, is_gradient)) else None
+
+
+def _parts(gathered: Gather, row_step: int) -> Parts | None:
+    """The parts whose windows a thread can copy; of the rows that these read it copies each of ``row_step``."""
+    x, y, channels = gathered.x, gathered.y, gathered.channels
     (lowest_x, span_x), (lowest_y, span_y) = reach(x), reach(y)
     span_y = (span_y - 1) // row_step + 1
     width = min(most_windows(span_x, x.stride, PATCH_VALUES // (span_y * channels)), x.size)
@@ -146,33 +137,44 @@ def plan_gather(
     if width == x.size and row_step == 1:
         columns = (width - 1) * x.stride + span_x
         height = most_windows(span_y, y.stride, PATCH_VALUES // (columns * channels))
-        wanted = destination[7] * y.size * gathered.groups // THREADS_WANTED
+        wanted = gathered.destination[7] * y.size * gathered.groups // THREADS_WANTED
         height = max(1, min(height, y.size, RESULT_PIXELS // width, wanted))
-    parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
-    image_parts = parts_x * parts_y * destination[7] * gathered.groups
+    return Parts.of(x, y, (width, height), (lowest_x, span_x), (lowest_y, span_y))
+
+
+@lru_cache(maxsize=4096)
+def plan_gather(
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
+) -> Plan | None:
+    """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
+    if numbers.convolution_by_eights == NEVER or metal_type != "float":
+        return None
+    chosen = _chosen(geometry, is_gradient, numbers)
+    if chosen is None:
+        return None
+    eights, gathered = chosen
+    x, y = gathered.x, gathered.y
+    row_step = y.step if y.divisor == 1 else 1
+    tiles = _parts(gathered, row_step)
+    if tiles is None:
+        return None
+    image_parts = tiles.per_image * gathered.destination[7] * gathered.groups
     blocks = ceiling_divide(gathered.lanes, 8 * eights)
     blocks_per_part = blocks if image_parts >= THREADS_WANTED else 1
     parts = ceiling_divide(blocks, blocks_per_part)
     parameters = PARAMETERS.pack(
-        source=source,
-        destination=destination,
+        source=gathered.source,
+        destination=gathered.destination,
         x=x.packed(),
         y=y.packed(),
         groups=gathered.groups,
-        channels=channels,
+        channels=gathered.channels,
         outputs=gathered.lanes,
         fold_channels=gathered.fold_channels,
         blocks=blocks,
         blocks_per_part=blocks_per_part,
         parts=parts,
-        part_pixels=width,
-        parts_x=parts_x,
-        part_rows=height,
-        parts_y=parts_y,
-        lowest_x=lowest_x,
-        span_x=span_x,
-        lowest_y=lowest_y,
-        span_y=span_y,
+        **tiles._asdict(),
         row_step=row_step,
         biases=gathered.biases,
         replicates=int(geometry.replicates),

@@ -144,13 +144,11 @@ def _tile_of_eights(gathered: Gather, width: int) -> _Tile:
 def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
     x, y = gathered.x, gathered.y
     blocks = gathered.groups * tile.blocks_per_group
-    rows = gathered.destination[7] * y.size
-    tiles = ceiling_divide(rows * x.size, tile.pixels)
+    tiles = ceiling_divide(gathered.phase_pixels, tile.pixels)
     if tile.kernel == "convolution_depthwise":
-        tiles = rows
+        tiles = gathered.destination[7] * y.size
         blocks //= DEPTHWISE_BLOCKS
-    phases = x.divisor * y.divisor
-    tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * phases * blocks // SIMDGROUPS_WANTED))
+    tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * gathered.phases * blocks // SIMDGROUPS_WANTED))
     parts = ceiling_divide(tiles, tiles_per_simdgroup)
     parameters = PARAMETERS.pack(
         source=gathered.source,
@@ -170,7 +168,7 @@ def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
         joins_columns=int(gathered.joins_columns),
         replicates=int(gathered.replicates),
     )
-    return Plan(tile.family, tile.kernel, blocks * parts * phases, parameters, gathered.packing)
+    return Plan(tile.family, tile.kernel, blocks * parts * gathered.phases, parameters, gathered.packing)
 
 
 @lru_cache(maxsize=4096)

@@ -10,6 +10,7 @@ from mpsgrad.kernels import convolution_weights_gradient
 from mpsgrad.kernels.convolution_axis import AXIS, axes_in_order, most_windows, reach
 from mpsgrad.kernels.convolution_gather import Plan, packing_in_order
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
+from mpsgrad.kernels.convolution_parts import PARTS, Parts
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
@@ -48,14 +49,7 @@ PARAMETERS = ParameterStruct(
     inputs="int",
     group_lanes="int",
     blocks="int",
-    part_pixels="int",
-    parts_x="int",
-    part_rows="int",
-    parts_y="int",
-    lowest_x="int",
-    span_x="int",
-    lowest_y="int",
-    span_y="int",
+    **PARTS,
     biases="int",
 )
 FAMILY = ShaderFamily(
@@ -130,15 +124,14 @@ def plan_gather(
     x, y = axes_in_order(geometry, is_gradient)
     if max(x.divisor, y.divisor) > MOST_DIVISOR:
         return None
-    (lowest_x, span_x), (lowest_y, span_y) = reach(x), reach(y)
+    reach_x, reach_y = reach(x), reach(y)
     blocks = ceiling_divide(outputs, CHANNELS)
     wanted = ceiling_divide(x.size * y.size * blocks * destination[7], THREADS_WANTED)
     pixels = PATCH_VALUES // ((2 if is_of_eight else CHANNELS) * inputs)
-    part = _part((x.size, x.stride, span_x), (y.size, y.stride, span_y), pixels, wanted)
+    part = _part((x.size, x.stride, reach_x[1]), (y.size, y.stride, reach_y[1]), pixels, wanted)
     if part is None:
         return None
-    width, height = part
-    parts_x, parts_y = ceiling_divide(x.size, width), ceiling_divide(y.size, height)
+    parts = Parts.of(x, y, part, reach_x, reach_y)
     packing, biases = packing_in_order(
         geometry, transposed=is_gradient, outputs=outputs, channels=inputs, biases=outputs, own_channels=True
     )
@@ -150,17 +143,10 @@ def plan_gather(
         inputs=inputs,
         group_lanes=lanes,
         blocks=blocks,
-        part_pixels=width,
-        parts_x=parts_x,
-        part_rows=height,
-        parts_y=parts_y,
-        lowest_x=lowest_x,
-        span_x=span_x,
-        lowest_y=lowest_y,
-        span_y=span_y,
+        **parts._asdict(),
         biases=biases,
     )
-    threads = blocks * parts_x * parts_y * destination[7]
+    threads = blocks * parts.per_image * destination[7]
     kernel = "convolution_groups_of_eight" if is_of_eight else "convolution_small_groups"
     return Plan(FAMILY, kernel, threads, parameters, packing)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
@@ -15,7 +16,7 @@ from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import half_packing
-from mpsgrad.kernels.convolution_tile import Tile, all_tiles, fits_every_gpu, tiling
+from mpsgrad.kernels.convolution_tile import Tile, Tiling, all_tiles, fits_every_gpu, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
 from mpsgrad.kernels.divisor import DIVISOR, divisor
@@ -171,6 +172,53 @@ def plan_products_with_matrices(
     return _plan_of_gather(gathered, (source[3], destination[3]), metal_type, tiling_name, compute_units)
 
 
+class _Division(NamedTuple):
+    """How sums are divided into tiles, those of one matrix into so many along rows and columns, and their products."""
+
+    tile: Tile
+    row_tiles: int
+    column_tiles: int
+    splits: int
+
+
+def _division_of_gather(
+    gathered: Gather, metal_type: str, of_device: Tiling, compute_units: int, *, is_aligned: bool, joins_columns: bool
+) -> _Division:
+    def counts(tile: Tile) -> tuple[int, int]:
+        return ceiling_divide(gathered.phase_pixels, tile.rows), ceiling_divide(gathered.lanes, tile.columns)
+
+    # Of the matrices of a gradient, those of pixels that no window reads take no time.
+    busy_matrices = gathered.groups * gathered.x.busy_phases * gathered.y.busy_phases
+    tile, splits = of_device.divided(
+        "gather",
+        metal_type,
+        lambda tile: math.prod(counts(tile)) * busy_matrices,
+        gathered.channels * (gathered.x.taps if joins_columns else 1),
+        _partial_sums(gathered, metal_type),
+        compute_units,
+        runs=gathered.y.phase_taps * (1 if joins_columns else gathered.x.phase_taps),
+        is_aligned=is_aligned,
+        has_zeros_outside=not gathered.replicates,
+    )
+    row_tiles, column_tiles = counts(tile)
+    if tile.weight_stages:
+        units = compute_units or of_device.units_unless_known
+        matrices = gathered.groups * gathered.phases
+        row_tiles = _threadgroups_of_rows(row_tiles, units * tile.resident // (column_tiles * matrices))
+    return _Division(tile, row_tiles, column_tiles, splits)
+
+
+def _partial_lanes(gathered: Gather, metal_type: str) -> int:
+    """The lanes of a partial sum, which is stored in whole vectors."""
+    values = values_of_vector(metal_type)
+    return ceiling_divide(gathered.lanes, values) * values
+
+
+def _partial_sums(gathered: Gather, metal_type: str) -> int:
+    """How many values there are in each split."""
+    return gathered.groups * gathered.phases * gathered.phase_pixels * _partial_lanes(gathered, metal_type)
+
+
 def _plan_of_gather(
     gathered: Gather,
     group_strides: tuple[int, int],
@@ -182,34 +230,12 @@ def _plan_of_gather(
 ) -> GatherPlan:
     """``group_strides`` are from one group's first channel to the next one's, of source and destination."""
     assert gathered.packing is not None
-    of_device = tiling(tiling_name)
-    rows = gathered.destination[7] * gathered.y.size * gathered.x.size
-    matrices = gathered.groups * gathered.x.divisor * gathered.y.divisor
     values = values_of_vector(metal_type)
     width = values if _is_aligned(gathered.source, gathered.channels, values) else 1
     joins_columns = width == 1 and gathered.joins_columns and not gathered.replicates
-    partial_lanes = ceiling_divide(gathered.lanes, values) * values
-
-    def counts(tile: Tile) -> tuple[int, int]:
-        return ceiling_divide(rows, tile.rows), ceiling_divide(gathered.lanes, tile.columns)
-
-    # Of the matrices of a gradient, those of pixels that no window reads take no time.
-    busy_matrices = gathered.groups * gathered.x.busy_phases * gathered.y.busy_phases
-    tile, splits = of_device.divided(
-        "gather",
-        metal_type,
-        lambda tile: math.prod(counts(tile)) * busy_matrices,
-        gathered.channels * (gathered.x.taps if joins_columns else 1),
-        matrices * rows * partial_lanes,
-        compute_units,
-        runs=gathered.y.phase_taps * (1 if joins_columns else gathered.x.phase_taps),
-        is_aligned=width > 1,
-        has_zeros_outside=not gathered.replicates,
+    tile, row_tiles, column_tiles, splits = _division_of_gather(
+        gathered, metal_type, tiling(tiling_name), compute_units, is_aligned=width > 1, joins_columns=joins_columns
     )
-    row_tiles, column_tiles = counts(tile)
-    if tile.weight_stages:
-        units = compute_units or of_device.units_unless_known
-        row_tiles = _threadgroups_of_rows(row_tiles, units * tile.resident // (column_tiles * matrices))
     packing, biases = gathered.packing, gathered.biases
     if metal_type == "half":
         packing, biases = half_packing(gathered.pack_fields, joins_columns, rounds)
@@ -228,9 +254,9 @@ def _plan_of_gather(
         blocks_per_group=gathered.blocks_per_group,
         row_tiles=row_tiles,
         column_tiles=column_tiles,
-        rows=rows,
+        rows=gathered.phase_pixels,
         splits=splits,
-        partial_lanes=partial_lanes,
+        partial_lanes=_partial_lanes(gathered, metal_type),
         biases=biases,
         joins_columns=int(joins_columns),
         replicates=int(gathered.replicates),
@@ -241,13 +267,12 @@ def _plan_of_gather(
     )
     sums = None
     if splits > 1:
-        threads = matrices * rows * partial_lanes // 4
-        partial_bytes = 4 * splits * matrices * rows * partial_lanes
-        sums = GatherSums(SUMS_FAMILY, "sum_of_tiles", ceiling_divide(threads, SUM_THREADS), partial_bytes)
+        count = _partial_sums(gathered, metal_type)
+        sums = GatherSums(SUMS_FAMILY, "sum_of_tiles", ceiling_divide(count // 4, SUM_THREADS), 4 * splits * count)
     return GatherPlan(
         FAMILIES["gather", metal_type, tile],
         f"{_TEMPLATES['gather', metal_type]}_{tile.name}_by_{width}",
-        row_tiles * column_tiles * matrices * splits,
+        row_tiles * column_tiles * gathered.groups * gathered.phases * splits,
         parameters,
         packing,
         sums,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +22,8 @@ TILE = 4
 """Pixels of a result, or of its gradient, along each axis."""
 PLANES = 36
 THREADS = 128
+SUM_OUTPUTS = 128
+"""So many channels of a gradient a threadgroup adds up for the biases."""
 
 FLOAT_COST = 16
 """So many products a busy GPU does in the time that it takes to move a float. Measured on an H200."""
@@ -186,6 +187,36 @@ class _Tiles:
         return Step(FAMILY, kernel, ceiling_divide(threads, THREADS), operands, parameters)
 
 
+def _product(
+    tile: Tile, form: str, operands: tuple[Operand, ...], *, rows: int, columns: int, splits: int = 1, **fields: int
+) -> Step:
+    """The products of the planes, for ``rows`` x ``columns`` sums; ``fields`` are others of ``PRODUCT_PARAMETERS``."""
+    row_tiles, column_tiles = ceiling_divide(rows, tile.rows), ceiling_divide(columns, tile.columns)
+    fields = {"sum_tiles": 0, "adds": 0, "left": 0, "right": 0, **fields}
+    return Step(
+        PRODUCT_FAMILIES[tile],
+        f"winograd_product_{tile.name}_{form}",
+        splits * (fields["sum_tiles"] + PLANES * row_tiles * column_tiles),
+        operands,
+        PRODUCT_PARAMETERS.pack(
+            rows=rows, columns=columns, row_tiles=row_tiles, column_tiles=column_tiles, **fields
+        ),
+    )
+
+
+def _packing(inputs: int, outputs: int, is_gradient: bool) -> Packing:
+    """The planes of the weights, and behind them the biases."""
+    packing = Packing(
+        kernel="winograd_weights",
+        threadgroups=ceiling_divide(inputs * outputs // 4, THREADS),
+        parameters=WEIGHTS_PARAMETERS.pack(products=inputs, columns=outputs, transposed=int(is_gradient)),
+        count=PLANES * inputs * outputs + outputs,
+        family=FAMILY,
+    )
+    require_packable(packing.count)
+    return packing
+
+
 @lru_cache(maxsize=4096)
 def plan_gather(
     geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, tiling_name: str, compute_units: int
@@ -210,62 +241,33 @@ def plan_gather(
         return ceiling_divide(inputs, tile.depth) * step_time
 
     tile = min(of_device.tiles["planes", metal_type], key=time)
-    column_tiles = ceiling_divide(outputs, tile.columns)
     pixels = destination[4] * destination[5] * destination[7]
     moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs)
     rate = units * of_device.products[metal_type]
-    if not pays(9 * pixels * inputs * outputs, time(tile) * tiles.count / parts[0][1], moved, 3 * len(parts) - 1, rate):
+    plain, products = pixels * geometry.weights_count, time(tile) * tiles.count / parts[0][1]
+    if not pays(plain, products, moved, 3 * len(parts) - 1, rate):
         return None
     origin_x, origin_y = geometry.window[6:]
     origin = (-origin_x - 2, -origin_y - 2) if is_gradient else (origin_x, origin_y)
     biases = PLANES * inputs * outputs
-    packing = Packing(
-        kernel="winograd_weights",
-        threadgroups=ceiling_divide(inputs * outputs // 4, THREADS),
-        parameters=WEIGHTS_PARAMETERS.pack(
-            products=inputs, columns=outputs, transposed=int(is_gradient)
-        ),
-        count=biases + outputs,
-        family=FAMILY,
-    )
-    require_packable(packing.count)
-    steps, workspace = [], 0
+    steps = []
     for part in parts:
-        result = PLANES * part[1] * inputs
-        row_tiles = ceiling_divide(part[1], tile.rows)
-        product = PRODUCT_PARAMETERS.pack(
-            rows=part[1],
-            columns=outputs,
-            products=inputs,
-            row_tiles=row_tiles,
-            column_tiles=column_tiles,
-            products_per_split=inputs,
-            sum_tiles=0,
-            adds=0,
-            left=0,
-            right=0,
-            result=result,
-        )
+        rows, planes = part[1], PLANES * part[1] * inputs
+        sums = {"products": inputs, "products_per_split": inputs, "result": planes}
         steps += [
             tiles.step("winograd_source", ("source", "workspace"), source, part, origin=origin),
-            Step(
-                PRODUCT_FAMILIES[tile],
-                f"winograd_product_{tile.name}_by_rows",
-                PLANES * row_tiles * column_tiles,
-                ("workspace", "packed", "workspace"),
-                product,
-            ),
+            _product(tile, "by_rows", ("workspace", "packed", "workspace"), rows=rows, columns=outputs, **sums),
             tiles.step(
                 "winograd_result",
                 ("workspace", "packed", "destination"),
                 destination,
                 part,
-                planes=result,
+                planes=planes,
                 biases=biases,
             ),
         ]
-        workspace = max(workspace, result + PLANES * part[1] * outputs)
-    return Plan(tuple(steps), 4 * workspace, packing)
+    workspace = 4 * PLANES * parts[0][1] * (inputs + outputs)
+    return Plan(tuple(steps), workspace, _packing(inputs, outputs, is_gradient))
 
 
 @lru_cache(maxsize=4096)
@@ -286,20 +288,15 @@ def plan_weights(
     units = compute_units or of_device.units_unless_known
     split_stride = PLANES * inputs * outputs + outputs
 
-    def counts(tile: Tile) -> tuple[int, int]:
-        return ceiling_divide(outputs, tile.rows), ceiling_divide(inputs, tile.columns)
-
     def product_tiles(tile: Tile) -> int:
-        return PLANES * math.prod(counts(tile))
+        return PLANES * ceiling_divide(outputs, tile.rows) * ceiling_divide(inputs, tile.columns)
 
     tile, splits = of_device.divided("planes", metal_type, product_tiles, parts[0][1], split_stride, units)
-    row_tiles, column_tiles = counts(tile)
     step_time = of_device.step_time("planes", tile, metal_type, ceiling_divide(splits * product_tiles(tile), units))
     time = ceiling_divide(ceiling_divide(tiles.count, tile.depth), splits) * step_time
-    pixels = geometry.pixels
-    moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)
+    moved = (geometry.pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)
     rate = units * of_device.products[metal_type]
-    if not pays(9 * pixels * inputs * outputs, time, moved, 3 * len(parts), rate):
+    if not pays(geometry.pixels * geometry.weights_count, time, moved, 3 * len(parts), rate):
         return None
     products_per_split = ceiling_divide(ceiling_divide(parts[0][1], splits), tile.depth) * tile.depth
     splits = ceiling_divide(parts[0][1], products_per_split)
@@ -307,42 +304,28 @@ def plan_weights(
     result = gradient_planes + (PLANES + 1) * parts[0][1] * outputs
     steps = []
     for part in parts:
-        sum_tiles = ceiling_divide(outputs, 128)
-        product = PRODUCT_PARAMETERS.pack(
-            rows=outputs,
-            columns=inputs,
-            products=part[1],
-            row_tiles=row_tiles,
-            column_tiles=column_tiles,
-            products_per_split=products_per_split,
-            sum_tiles=sum_tiles,
-            adds=int(part != parts[0]),
-            left=gradient_planes,
-            right=0,
-            result=result,
-        )
         steps += [
             tiles.step("winograd_source", ("source", "workspace"), source, part, origin=(origin_x, origin_y)),
             tiles.step("winograd_gradient", ("gradient", "workspace"), gradient, part, planes=gradient_planes),
-            Step(
-                PRODUCT_FAMILIES[tile],
-                f"winograd_product_{tile.name}_by_products",
-                splits * (sum_tiles + product_tiles(tile)),
+            _product(
+                tile,
+                "by_products",
                 ("workspace", "workspace", "workspace"),
-                product,
+                rows=outputs,
+                columns=inputs,
+                splits=splits,
+                products=part[1],
+                products_per_split=products_per_split,
+                sum_tiles=ceiling_divide(outputs, SUM_OUTPUTS),
+                adds=int(part != parts[0]),
+                left=gradient_planes,
+                result=result,
             ),
         ]
     parameters = WEIGHTS_GRADIENT_PARAMETERS.pack(
         outputs=outputs, channels=inputs, splits=splits, accumulates=int(accumulates), planes=result
     )
-    threads = outputs * inputs + outputs
-    steps.append(
-        Step(
-            FAMILY,
-            "winograd_weights_gradient",
-            ceiling_divide(threads, THREADS),
-            ("workspace", "weights", "biases"),
-            parameters,
-        )
-    )
+    threadgroups = ceiling_divide(outputs * inputs + outputs, THREADS)
+    operands: tuple[Operand, ...] = ("workspace", "weights", "biases")
+    steps.append(Step(FAMILY, "winograd_weights_gradient", threadgroups, operands, parameters))
     return Plan(tuple(steps), 4 * (result + splits * split_stride), None)
