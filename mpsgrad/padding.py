@@ -282,7 +282,13 @@ class ExplicitPadding:
         kernel: Kernel,
         suggested_descriptor: ImageDescriptor,
     ) -> ImageDescriptor:
-        """Sets the kernel's offset; raises ``GeometryError`` if the padded source is smaller than the window."""
+        """Sets the kernel's offset.
+
+        Raises ``GeometryError`` if the padded source is smaller than the window, and ``NotImplementedError`` for a
+        kernel of two source images.
+        """
+        if not hasattr(kernel, "kernel_width"):
+            raise NotImplementedError(f"{type(kernel).__name__}: padding is {self!r}, which is for one source image")
         source = source_images[0]
         sizes, offsets = [], []
         for axis, size, padding, taps, dilation, stride in (
@@ -298,7 +304,9 @@ class ExplicitPadding:
             sizes.append((size + 2 * padding - window) // stride + 1)
             offsets.append(window // 2 - padding)
         kernel.offset = Offset(offsets[0], offsets[1], kernel.offset.z)
-        return replace(suggested_descriptor, width=sizes[0], height=sizes[1])
+        # Each window of a sub-pixel convolution becomes a block of pixels.
+        width, height = (getattr(kernel, "sub_pixel_scale_factor", 1) * size for size in sizes)
+        return replace(suggested_descriptor, width=width, height=height)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExplicitPadding) and (other.x, other.y) == (self.x, self.y)

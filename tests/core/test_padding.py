@@ -271,6 +271,13 @@ def test_explicit_padding_is_pytorchs_rule(n, k, s, dilation, padding, along_x):
     assert start - extent // 2 == -padding
 
 
+def test_explicit_padding_is_not_for_two_sources():
+    kernel, image = mg.Add(), mg.Image.from_array(np.ones((1, 2, 3, 4), np.float32))
+    kernel.padding = mg.ExplicitPadding(1, 1)
+    with pytest.raises(NotImplementedError, match=r"Add: padding is ExplicitPadding\(x=1, y=1\), .* one source image"):
+        kernel.encode(mg.CommandBuffer(), image, image)
+
+
 def test_explicit_padding_gives_pytorchs_sums():
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(2).standard_normal((2, 9, 8, 1)).astype(np.float32)

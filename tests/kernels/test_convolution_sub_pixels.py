@@ -34,11 +34,14 @@ def test_the_result_is_that_of_the_convolution_in_blocks(data, factor, channels,
     w = data.draw(values((channels * factor**2, 3, 2, 3), np.float32))
     b = data.draw(values((len(w),), np.float32))
     kernel = mg.Convolution(source_of(w, b, factor, stride_in_pixels_x=stride, stride_in_pixels_y=stride))
+    kernel.padding = data.draw(st.sampled_from([mg.SAME, mg.ExplicitPadding(1, 2)]))
     image = mg.Image.from_array(x)
     y = FencedImage.of(kernel.destination_image_descriptor([image]))
     with mg.CommandBuffer() as commands:
         kernel.encode(commands, image, destination_image=y.image)
     size = (y.image.height // factor, y.image.width // factor)
+    if isinstance(kernel.padding, mg.ExplicitPadding):
+        assert size == ((x.shape[1] + 1) // stride + 1, x.shape[2] // stride + 1)
     keywords: Any = {"size": size, "stride": (stride, stride), "offset": (kernel.offset.y, kernel.offset.x)}
     exact = reference.sub_pixels(reference.convolution(x, w, b, **keywords), factor)
     magnitude = reference.sub_pixels(reference.convolution(np.abs(x), np.abs(w), np.abs(b), **keywords), factor)
