@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import functional, reference
 from mpsgrad.accuracy import assert_within, error_bound
+from mpsgrad.kernel import BaseKernel
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.standard_normal((3, 7, 9, 6)).astype(np.float32)
@@ -303,3 +306,13 @@ def test_dtype_rank_and_memory_order(seed: int, dtype: Any) -> None:
 def test_bad_input(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("name", functional.__all__)
+def test_help_stands_by_itself(name: str) -> None:
+    """It does not begin with what another function's text has to explain, and names the kernel that computes it."""
+    text = inspect.getdoc(getattr(functional, name)) or ""
+    assert not text.startswith(("Its ", "The same ", "As "))
+    kernels = re.findall(r"``(\w+)``", text.partition("Source:")[2])
+    assert kernels
+    assert all(issubclass(getattr(mg, kernel), BaseKernel) for kernel in kernels)

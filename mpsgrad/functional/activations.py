@@ -15,33 +15,46 @@ from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, So
 
 
 def dropout(source: Any, keep_probability: float, *, seed: int = 0) -> np.ndarray:
-    """``x / keep_probability`` where the mask that ``seed`` draws keeps it, else 0 (``Dropout``)."""
+    """``x / keep_probability`` where the mask that ``seed`` draws keeps it, else 0.
+
+    ``keep_probability`` is 1 less PyTorch's ``p``. One seed draws one mask for a shape, on every device. Source:
+    ``Dropout``.
+    """
     return run_forward(Dropout(keep_probability, seed=seed), source)
 
 
 def dropout_gradient(source_gradient: Any, keep_probability: float, *, seed: int = 0) -> np.ndarray:
-    """``g / keep_probability`` with the same mask (``DropoutGradient``)."""
+    """The gradient of ``dropout`` with the same ``seed``: ``g / keep_probability`` where the mask kept it, else 0.
+
+    Source: ``DropoutGradient``.
+    """
     forward, gradient = Dropout(keep_probability, seed=seed), DropoutGradient(keep_probability, seed=seed)
     return run_both(forward, gradient, source_gradient, source_gradient)[0]
 
 
 def soft_max(source: Any) -> np.ndarray:
-    """``exp(x) / sum(exp(x))`` over the channels (``SoftMax``)."""
+    """``exp(x) / sum(exp(x))`` over the channels of each pixel. Source: ``SoftMax``."""
     return run_forward(SoftMax(), source)
 
 
 def soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
-    """``y * (g - sum(g * y))``; takes the forward **result** ``y`` (``SoftMaxGradient``)."""
+    """The gradient of ``soft_max``, ``y (g - sum(g y))``; takes the forward **result** ``y``, not the source.
+
+    Source: ``SoftMaxGradient``.
+    """
     return run_gradient(SoftMax(), SoftMaxGradient(), source_gradient, result)[0]
 
 
 def log_soft_max(source: Any) -> np.ndarray:
-    """``x - log(sum(exp(x)))`` over the channels (``LogSoftMax``)."""
+    """``x - log(sum(exp(x)))`` over the channels of each pixel. Source: ``LogSoftMax``."""
     return run_forward(LogSoftMax(), source)
 
 
 def log_soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
-    """``g - exp(y) * sum(g)``; takes the forward **result** ``y`` (``LogSoftMaxGradient``)."""
+    """The gradient of ``log_soft_max``, ``g - exp(y) sum(g)``; takes the forward **result** ``y``, not the source.
+
+    Source: ``LogSoftMaxGradient``.
+    """
     return run_gradient(LogSoftMax(), LogSoftMaxGradient(), source_gradient, result)[0]
 
 
@@ -55,11 +68,16 @@ def _neuron_descriptor(neuron_type: str | NeuronType, parameters: dict[str, Any]
 
 
 def neuron(source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:
-    """The activation ``neuron_type`` with the ``parameters`` a, b, c or data of ``NeuronDescriptor`` (``Neuron``)."""
+    """The activation ``neuron_type``: none, relu, linear, sigmoid, hard_sigmoid, tanh, absolute, soft_plus, soft_sign,
+    elu, prelu, relun, power, exponential, logarithm or gelu.
+
+    ``parameters`` are its ``a``, ``b``, ``c`` or, for prelu, ``data`` with a slope for each channel;
+    ``NeuronDescriptor`` has the formulas and what they are at first. Source: ``Neuron``.
+    """
     return run_forward(Neuron(_neuron_descriptor(neuron_type, parameters)), source)
 
 
 def neuron_gradient(source_gradient: Any, source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:
-    """``g * f'(x)`` for the forward source ``x`` (``NeuronGradient``)."""
+    """The gradient of ``neuron``, ``g f'(x)`` for its source ``x``. Source: ``NeuronGradient``."""
     descriptor = _neuron_descriptor(neuron_type, parameters)
     return run_gradient(Neuron(descriptor), NeuronGradient(descriptor), source_gradient, source)[0]

@@ -67,9 +67,11 @@ def _arithmetic_gradients(
 
 
 def add(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
-    """``x + y`` (``Add``). Extents of 1 are spread over the other image's, but not the batch.
+    """``primary_scale x + secondary_scale y + bias``, kept between ``minimum_value`` and ``maximum_value``.
 
-    ``properties`` are ``primary_scale``, ``secondary_scale``, ``bias``, ``minimum_value`` and ``maximum_value``.
+    Heights, widths and channels of 1 are spread over the other image's; the batches have to be equal. The
+    ``properties`` are those five, 1, 1, 0 and the least and largest finite float32 at first: an infinity becomes one of
+    these. Source: ``Add``.
     """
     return _arithmetic_result(Add, primary, secondary, properties)
 
@@ -77,50 +79,57 @@ def add(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
 def add_gradient(
     source_gradient: Any, primary: Any, secondary: Any, **properties: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients for both images; 0 for results that the limits changed (``AddGradient``)."""
+    """The gradients of ``add`` for both images, summed where an extent of 1 was spread.
+
+    With a limit among ``properties``, 0 for results that it changed. Source: ``AddGradient``.
+    """
     return _arithmetic_gradients(Add, AddGradient, source_gradient, primary, secondary, properties)
 
 
 def subtract(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
-    """``x - y``, as ``add`` (``Subtract``)."""
+    """``primary_scale x - secondary_scale y + bias``, otherwise as ``add``. Source: ``Subtract``."""
     return _arithmetic_result(Subtract, primary, secondary, properties)
 
 
 def subtract_gradient(
     source_gradient: Any, primary: Any, secondary: Any, **properties: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients for both images (``SubtractGradient``)."""
+    """The gradients of ``subtract`` for both images, otherwise as ``add_gradient``. Source: ``SubtractGradient``."""
     return _arithmetic_gradients(Subtract, SubtractGradient, source_gradient, primary, secondary, properties)
 
 
 def multiply(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
-    """``x y``, as ``add`` (``Multiply``)."""
+    """``primary_scale x secondary_scale y + bias``, otherwise as ``add``. Source: ``Multiply``."""
     return _arithmetic_result(Multiply, primary, secondary, properties)
 
 
 def multiply_gradient(
     source_gradient: Any, primary: Any, secondary: Any, **properties: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients for both images (``MultiplyGradient``)."""
+    """The gradients of ``multiply`` for both images, otherwise as ``add_gradient``. Source: ``MultiplyGradient``."""
     return _arithmetic_gradients(Multiply, MultiplyGradient, source_gradient, primary, secondary, properties)
 
 
 def divide(primary: Any, secondary: Any, **properties: float) -> np.ndarray:
-    """``x / y``, as ``add`` (``Divide``)."""
+    """``primary_scale x / (secondary_scale y) + bias``, otherwise as ``add``. Source: ``Divide``."""
     return _arithmetic_result(Divide, primary, secondary, properties)
 
 
 def divide_gradient(
     source_gradient: Any, primary: Any, secondary: Any, **properties: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients for both images (``DivideGradient``)."""
+    """The gradients of ``divide`` for both images, otherwise as ``add_gradient``. Source: ``DivideGradient``."""
     return _arithmetic_gradients(Divide, DivideGradient, source_gradient, primary, secondary, properties)
 
 
 def compare(
     primary: Any, secondary: Any, comparison: str | ComparisonType = "equal", *, threshold: float = 0.0
 ) -> np.ndarray:
-    """1 where the ``comparison`` holds, else 0; ``|x - y| <= threshold`` is equality (``Compare``)."""
+    """1 where the ``comparison`` holds, else 0; extents of 1 are spread as by ``add``.
+
+    It is ``"equal"``, ``"not_equal"``, ``"less"``, ``"less_or_equal"``, ``"greater"`` or ``"greater_or_equal"``;
+    ``|x - y| <= threshold`` is equality. Source: ``Compare``.
+    """
     if isinstance(comparison, str):
         if comparison.upper() not in ComparisonType.__members__:
             names = ", ".join(name.lower() for name in ComparisonType.__members__)

@@ -56,7 +56,12 @@ def convolution(
     padding: str | Pair | Padding = "same",
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
-    """Cross-correlation with ``weights`` [O][kH][kW][I/groups] plus ``biases`` [O], float32 (``Convolution``)."""
+    """Cross-correlation with ``weights`` plus ``biases`` [O], of N x H x W x I a result of N x H' x W' x O.
+
+    ``weights`` are [O][kH][kW][I / groups], PyTorch's transposed by (0, 2, 3, 1), or [I][kH][kW] for a depthwise
+    convolution; weights are float32 or float16, biases float32. Raises ``GeometryError`` for other channels. Source:
+    ``Convolution``.
+    """
     data_source = _convolution_data_source(source, weights, biases, stride, dilation, groups)
     return run_forward(with_edges(Convolution(data_source), padding, edge_mode), source)
 
@@ -72,8 +77,11 @@ def convolution_gradient(
     padding: str | Pair | Padding = "same",
     edge_mode: str | EdgeMode = "zero",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The gradients with respect to source, weights and biases; the last two summed over the batch
-    (``ConvolutionGradient``)."""
+    """The gradients of ``convolution`` with respect to source, weights and biases.
+
+    ``source_gradient`` has the shape of the result. The last two are float32, summed over the batch, and have the
+    shapes of the weights and [O]. Source: ``ConvolutionGradient``.
+    """
     data_source = _convolution_data_source(source, weights, None, stride, dilation, groups)
     forward = with_edges(Convolution(data_source), padding, edge_mode)
     result, state = run_gradient(forward, ConvolutionGradient(data_source), source_gradient, source)
@@ -92,8 +100,12 @@ def sub_pixel_convolution(
     padding: str | Pair | Padding = "same",
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
-    """``convolution`` with its channels spread over blocks of ``factor`` x ``factor`` pixels (``Convolution`` with a
-    ``SubPixelConvolutionDescriptor``)."""
+    """``convolution`` with its channels spread over blocks of ``factor`` x ``factor`` pixels.
+
+    The result is N x ``factor`` H' x ``factor`` W' x O / ``factor``^2; channel ``(factor y + x) O / factor^2 + c``
+    becomes channel ``c`` of pixel (y, x) of a block, which is not the order of PyTorch's ``pixel_shuffle``. Source:
+    ``Convolution``, with a sub-pixel descriptor.
+    """
     made = _convolution_data_source(source, weights, biases, stride, dilation, groups)
     ordinary = made.descriptor
     descriptor = SubPixelConvolutionDescriptor(
@@ -122,8 +134,12 @@ def convolution_transpose(
     groups: int = 1,
     padding: str | Pair | Padding = "same",
 ) -> np.ndarray:
-    """Transposed convolution with ``weights`` [O][kH][kW][I/groups], not turned, plus ``biases`` [O]
-    (``ConvolutionTranspose``)."""
+    """Transposed convolution with ``weights`` [O][kH][kW][I / groups] plus ``biases`` [O]; ``stride`` enlarges.
+
+    The weights are not turned, so they are PyTorch's [I][O][kH][kW] with both window axes reversed, transposed by
+    (1, 2, 3, 0). ``padding`` in pixels is cut off on each side, as there, and ``"full"`` cuts off none: a result of
+    ``(H - 1) stride + dilation (kH - 1) + 1`` rows. Source: ``ConvolutionTranspose``.
+    """
     kernel = ConvolutionTranspose(_convolution_data_source(source, weights, biases, stride, dilation, groups))
     kernel.padding = padding_of(padding)
     return run_forward(kernel, source)
@@ -139,8 +155,11 @@ def convolution_transpose_gradient(
     groups: int = 1,
     padding: str | Pair | Padding = "same",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The gradients with respect to source, weights and biases; the last two summed over the batch
-    (``ConvolutionTransposeGradient``)."""
+    """The gradients of ``convolution_transpose`` with respect to source, weights and biases.
+
+    ``source_gradient`` has the shape of the result; the last two are float32 and summed over the batch. Source:
+    ``ConvolutionTransposeGradient``.
+    """
     data_source = _convolution_data_source(source, weights, None, stride, dilation, groups)
     forward = ConvolutionTranspose(data_source)
     forward.padding = padding_of(padding)
@@ -149,14 +168,22 @@ def convolution_transpose_gradient(
 
 
 def fully_connected(source: Any, weights: Any, biases: Any = None) -> np.ndarray:
-    """``sum(w[o] * x) + b[o]`` with ``weights`` [O][H][W][C] of the size of the source (``FullyConnected``)."""
+    """``sum(w[o] * x) + b[o]`` over all of an image, N x 1 x 1 x O.
+
+    ``weights`` are [O][H][W][C] for a source of N x H x W x C, else ``GeometryError`` is raised. Source:
+    ``FullyConnected``.
+    """
     return run_forward(FullyConnected(_convolution_data_source(source, weights, biases, 1, 1, 1)), source)
 
 
 def fully_connected_gradient(
     source_gradient: Any, source: Any, weights: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The gradients with respect to source, weights and biases (``FullyConnectedGradient``)."""
+    """The gradients of ``fully_connected`` with respect to source, weights and biases.
+
+    ``source_gradient`` is N x 1 x 1 x O; the last two are float32 and summed over the batch. Source:
+    ``FullyConnectedGradient``.
+    """
     data_source = _convolution_data_source(source, weights, None, 1, 1, 1)
     forward = FullyConnected(data_source)
     result, state = run_gradient(forward, FullyConnectedGradient(data_source), source_gradient, source)

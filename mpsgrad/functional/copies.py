@@ -30,8 +30,11 @@ def _slice(source: Any, offset: Pair, size: Pair | None, first_channel: int, cha
 def slice_image(
     source: Any, *, offset: Pair = 0, size: Pair | None = None, first_channel: int = 0, channels: int | None = None
 ) -> np.ndarray:
-    """The box of ``size`` pixels from ``offset`` on, and ``channels`` from ``first_channel``, a multiple of 4
-    (``Slice``); None: all that there are."""
+    """The box of ``size`` pixels (y, x) from ``offset`` on, and ``channels`` from ``first_channel``, a multiple of 4.
+
+    None is all that there are, and a box that goes on behind the source is cut, as in NumPy; before it, where
+    ``offset`` is negative, there are zeros. Source: ``Slice``.
+    """
     return run_forward(_slice(source, offset, size, first_channel, channels), source)
 
 
@@ -44,20 +47,26 @@ def slice_image_gradient(
     first_channel: int = 0,
     channels: int | None = None,
 ) -> np.ndarray:
-    """The gradient where the slice was, zeros elsewhere (``SliceGradient``)."""
+    """The gradient of ``slice_image``: where the slice was that of the result, zeros elsewhere.
+
+    ``source`` is looked at for its shape only. Source: ``SliceGradient``.
+    """
     forward = _slice(source, offset, size, first_channel, channels)
     return run_gradient(forward, SliceGradient(), source_gradient, source)[0]
 
 
 def reshape(source: Any, height: int, width: int, channels: int) -> np.ndarray:
-    """The elements of each image in another shape, in their order (``Reshape``)."""
+    """The elements of each image in another shape of as many, in the order of rows, columns and channels.
+
+    Raises ``GeometryError`` for another number of elements. Source: ``Reshape``.
+    """
     kernel = Reshape()
     kernel.reshaped_height, kernel.reshaped_width, kernel.reshaped_feature_channels = height, width, channels
     return run_forward(kernel, source)
 
 
 def reshape_gradient(source_gradient: Any, source: Any) -> np.ndarray:
-    """The gradient in the shape of the source (``ReshapeGradient``)."""
+    """The gradient of ``reshape``: that of the result in the shape of ``source``. Source: ``ReshapeGradient``."""
     kernel = Reshape()
     *_, height, width, channels = shape_of("source_gradient", source_gradient)
     kernel.reshaped_height, kernel.reshaped_width, kernel.reshaped_feature_channels = height, width, channels
@@ -69,14 +78,18 @@ def _images(sources: tuple[Any, ...]) -> list[Image]:
 
 
 def concatenation(*sources: Any, aligns_channels: bool = False) -> np.ndarray:
-    """The channels of all ``sources``; each begins at a multiple of 4 if it ``aligns_channels`` (``Concatenation``)."""
+    """The channels of all ``sources``, which have equal batches, heights and widths, one after the other.
+
+    If it ``aligns_channels`` each source begins at a multiple of 4, as in MPS, with zeros between. Source:
+    ``Concatenation``.
+    """
     with CommandBuffer() as commands:
         result = Concatenation(aligns_channels=aligns_channels).encode(commands, _images(sources))
     return array_like(result, sources[0])
 
 
 def concatenation_gradient(source_gradient: Any, *sources: Any, aligns_channels: bool = False) -> list[np.ndarray]:
-    """The gradient for each of the ``sources`` (``ConcatenationGradient``)."""
+    """The gradients of ``concatenation`` for each of the ``sources``, as a list. Source: ``ConcatenationGradient``."""
     images, incoming = _images(sources), image_of("source_gradient", source_gradient)
     with CommandBuffer() as commands:
         _, state = Concatenation(aligns_channels=aligns_channels).encode(commands, images, return_state=True)
@@ -114,10 +127,11 @@ def pad(
     edge_mode: str | EdgeMode = "zero",
     fill: Any = 0.0,
 ) -> np.ndarray:
-    """``source`` with so many rows, columns and, if given, channels (y, x, channels) before and after it (``Pad``).
+    """``source`` with so many rows, columns and, if given, channels (y, x, channels) before and after it.
 
-    ``edge_mode`` is ``"zero"``, ``"constant"``, ``"clamp"``, ``"mirror"`` or ``"mirror_with_edge"``; ``fill``, for
-    ``"constant"``, a number or one for each channel of the result.
+    ``edge_mode`` is ``"zero"``, ``"constant"``, ``"clamp"`` (NumPy's ``edge``), ``"mirror"`` (its ``reflect``) or
+    ``"mirror_with_edge"`` (its ``symmetric``); ``fill``, for ``"constant"``, a number or one for each channel of the
+    result. Source: ``Pad``.
     """
     return run_forward(_pad(before, after, edge_mode, fill), source)
 
@@ -130,5 +144,5 @@ def pad_gradient(
     *,
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
-    """The sum of the gradients of each element's copies (``PadGradient``)."""
+    """The gradient of ``pad``: for each element the sum of those of its copies. Source: ``PadGradient``."""
     return run_gradient(_pad(before, after, edge_mode, 0.0), PadGradient(), source_gradient, source)[0]

@@ -24,9 +24,13 @@ def loss(
     reduction: str = "mean",
     **descriptor: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The loss of each image (or, for ``reduction="none"``, of each element) and the gradient of that loss (``Loss``).
+    """The loss of each image, N x 1 x 1 x 1, and the gradient of that loss with respect to ``source``.
 
-    ``labels`` (and ``weights``) are float32 of the source's shape; ``descriptor`` are fields of ``LossDescriptor``.
+    ``loss_type`` is a ``LossType`` or its name, as ``"mean_squared_error"``; ``Loss`` has the formulas. ``reduction``
+    is ``"none"`` (a loss of each element), ``"sum"``, ``"mean"`` or ``"sum_by_non_zero_weights"``, over each image by
+    itself. ``labels`` (and ``weights``) are float32 of the source's shape: of classes one-hot. ``descriptor`` are
+    ``weight``, ``label_smoothing``, ``number_of_classes``, ``epsilon``, ``delta`` and ``reduce_across_batch`` of
+    ``LossDescriptor``. Source: ``Loss``.
     """
     kernel = Loss(LossDescriptor(loss_type, reduction, **descriptor), gradient_follows_reduction=True)
     return _loss(kernel, source, labels, weights)
@@ -49,10 +53,10 @@ def _loss(kernel: LossKernel, source: Any, labels: Any, weights: Any) -> tuple[n
 def yolo_loss(
     source: Any, labels: Any, anchor_boxes: Any, weights: Any = None, *, reduction: str = "mean", **descriptor: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The loss of an object detector and its gradient (``YOLOLoss``).
+    """The loss of an object detector for each image and the gradient of that loss with respect to ``source``.
 
     ``labels`` (and ``weights``) are float32 of the source's shape, ``anchor_boxes`` are (width, height) in cells;
-    ``descriptor`` are fields of ``YOLOLossDescriptor``.
+    ``descriptor`` are fields of ``YOLOLossDescriptor``. Source: ``YOLOLoss``.
     """
     made = YOLOLossDescriptor(anchor_boxes, reduction_type=reduction, **descriptor)
     return _loss(YOLOLoss(made, gradient_follows_reduction=True), source, labels, weights)
@@ -69,9 +73,10 @@ def loss_gradient(
     reduction: str = "mean",
     **descriptor: Any,
 ) -> np.ndarray:
-    """The gradient with respect to the prediction ``source`` or the labels, given that of the loss (``LossGradient``).
+    """The gradient with respect to the prediction ``source``, or ``for_labels`` to these, given that of the loss.
 
-    ``source_gradient`` is float32 and has the shape of the loss that ``loss`` returns.
+    ``source_gradient`` is float32 and has the shape of the loss that ``loss`` returns; the other arguments are those of
+    ``loss``. Source: ``LossGradient``.
     """
     kernel = LossGradient(LossDescriptor(loss_type, reduction, **descriptor), compute_label_gradients=for_labels)
     weights_image = None if weights is None else image_of("weights", weights)
@@ -84,5 +89,9 @@ def loss_gradient(
 def softmax_cross_entropy(
     source: Any, labels: Any, weights: Any = None, *, reduction: str = "mean", **descriptor: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``loss`` of type softmax cross-entropy."""
+    """``-sum(t log_soft_max(x))`` over the channels: ``loss`` of this type, with its arguments and results.
+
+    ``labels`` are one-hot, or probabilities, not numbers of classes. The mean is that over the pixels. Source:
+    ``Loss``.
+    """
     return loss(source, labels, LossType.SOFTMAX_CROSS_ENTROPY, weights, reduction=reduction, **descriptor)

@@ -71,8 +71,8 @@ def batch_normalization(
 ) -> np.ndarray:
     """``gamma * (x - mean) / sqrt(variance + epsilon) + beta`` for each channel (``BatchNormalization``).
 
-    Without ``mean`` and ``variance`` those of the batch are used (the variance divided by the count). ``gamma`` None is
-    1, ``beta`` None is 0.
+    Without ``mean`` and ``variance`` those of the batch are used, the variance divided by the count; ``FormatError`` is
+    raised for one without the other. ``gamma`` None is 1, ``beta`` None is 0. Source: ``BatchNormalization``.
     """
     if (mean is None) != (variance is None):
         raise FormatError("batch_normalization: mean and variance have to be given both or not at all")
@@ -91,8 +91,11 @@ def batch_normalization(
 def batch_normalization_gradient(
     source_gradient: Any, source: Any, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The gradients with respect to source, gamma and beta, through the batch's own statistics
-    (``BatchNormalizationStatisticsGradient``, ``BatchNormalizationGradient``)."""
+    """The gradients of ``batch_normalization`` with respect to source, gamma and beta, through the batch's statistics.
+
+    The last two are float32 with a value for each channel. Source: ``BatchNormalizationStatisticsGradient``,
+    ``BatchNormalizationGradient``.
+    """
     kernel = _normalization(source, gamma, beta, epsilon)
     image, incoming = image_of("source", source), image_of("source_gradient", source_gradient)
     state = kernel.result_state(image, destination_image=Image(image.descriptor))
@@ -115,16 +118,21 @@ def _group_normalization(source: Any, groups: int, gamma: Any, beta: Any, epsilo
 
 
 def instance_normalization(source: Any, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5) -> np.ndarray:
-    """``gamma * (x - mean) / sqrt(variance + epsilon) + beta``, the statistics those of each image and channel
-    (``InstanceNormalization``)."""
+    """``gamma (x - mean) / sqrt(variance + epsilon) + beta`` with the statistics of each image and channel.
+
+    The variance is divided by the count. ``gamma`` None is 1, ``beta`` None is 0. Source: ``InstanceNormalization``.
+    """
     return run_forward(_instance_normalization(source, gamma, beta, epsilon), source)
 
 
 def instance_normalization_gradient(
     source_gradient: Any, source: Any, gamma: Any = None, *, epsilon: float = 1e-5
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The gradients with respect to source, gamma and beta, the last two summed over the batch
-    (``InstanceNormalizationGradient``)."""
+    """The gradients of ``instance_normalization`` with respect to source, gamma and beta.
+
+    The last two are float32, a value for each channel, summed over the batch. Source:
+    ``InstanceNormalizationGradient``.
+    """
     kernel = _instance_normalization(source, gamma, None, epsilon)
     result, state = run_both(kernel, InstanceNormalizationGradient(), source_gradient, source)
     return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
@@ -133,15 +141,21 @@ def instance_normalization_gradient(
 def group_normalization(
     source: Any, groups: int, gamma: Any = None, beta: Any = None, *, epsilon: float = 1e-5
 ) -> np.ndarray:
-    """The same with the statistics of each image and group of channels (``GroupNormalization``)."""
+    """``gamma (x - mean) / sqrt(variance + epsilon) + beta`` with the statistics of each image and group of channels.
+
+    ``groups`` divides the channels; the variance is divided by the count. ``gamma`` and ``beta`` have a value for each
+    channel; None is 1 and 0. Source: ``GroupNormalization``.
+    """
     return run_forward(_group_normalization(source, groups, gamma, beta, epsilon), source)
 
 
 def group_normalization_gradient(
     source_gradient: Any, source: Any, groups: int, gamma: Any = None, *, epsilon: float = 1e-5
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The gradients with respect to source, gamma and beta, the last two summed over the batch
-    (``GroupNormalizationGradient``)."""
+    """The gradients of ``group_normalization`` with respect to source, gamma and beta.
+
+    The last two are float32, a value for each channel, summed over the batch. Source: ``GroupNormalizationGradient``.
+    """
     kernel = _group_normalization(source, groups, gamma, None, epsilon)
     result, state = run_both(kernel, GroupNormalizationGradient(), source_gradient, source)
     return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
@@ -157,21 +171,29 @@ def _with_values(kernel: Any, parameters: dict[str, float]) -> Any:
 
 
 def cross_channel_normalization(source: Any, *, kernel: int = 5, **parameters: float) -> np.ndarray:
-    """``x / (delta + alpha / N * sum(x**2)) ** beta`` over ``kernel`` channels (``CrossChannelNormalization``)."""
+    """``x / (delta + alpha / N sum(x^2))^beta`` with the sum over the ``kernel`` = N channels around each.
+
+    ``parameters`` are ``alpha`` (1 at first), ``beta`` (5) and ``delta`` (1); PyTorch's ``k`` is ``delta``. Source:
+    ``CrossChannelNormalization``.
+    """
     return run_forward(_with_values(CrossChannelNormalization(kernel), parameters), source)
 
 
 def cross_channel_normalization_gradient(
     source_gradient: Any, source: Any, *, kernel: int = 5, **parameters: float
 ) -> np.ndarray:
-    """Its gradient (``CrossChannelNormalizationGradient``)."""
+    """The gradient of ``cross_channel_normalization``. Source: ``CrossChannelNormalizationGradient``."""
     forward, gradient = CrossChannelNormalization(kernel), CrossChannelNormalizationGradient(kernel)
     kernels = _with_values(forward, parameters), _with_values(gradient, parameters)
     return run_gradient(*kernels, source_gradient, source)[0]
 
 
 def spatial_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
-    """The same over a window of pixels of each channel (``SpatialNormalization``)."""
+    """``x / (delta + alpha / N sum(x^2))^beta`` with the sum over the N pixels of a window of ``kernel`` x ``kernel``.
+
+    Each channel is by itself; pixels outside the source are zeros, and count. ``parameters`` are ``alpha`` (1 at
+    first), ``beta`` (5) and ``delta`` (1). Source: ``SpatialNormalization``.
+    """
     height, width = pair_of("kernel", kernel)
     return run_forward(_with_values(SpatialNormalization(kernel_width=width, kernel_height=height), parameters), source)
 
@@ -179,7 +201,7 @@ def spatial_normalization(source: Any, *, kernel: Pair, **parameters: float) -> 
 def spatial_normalization_gradient(
     source_gradient: Any, source: Any, *, kernel: Pair, **parameters: float
 ) -> np.ndarray:
-    """Its gradient (``SpatialNormalizationGradient``)."""
+    """The gradient of ``spatial_normalization``. Source: ``SpatialNormalizationGradient``."""
     height, width = pair_of("kernel", kernel)
     window: dict[str, Any] = {"kernel_width": width, "kernel_height": height}
     forward = _with_values(SpatialNormalization(**window), parameters)
@@ -188,7 +210,12 @@ def spatial_normalization_gradient(
 
 
 def local_contrast_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
-    """``pm + ps * (x - p0 * mean) / (delta + alpha * variance) ** beta`` (``LocalContrastNormalization``)."""
+    """``pm + ps (x - p0 mean) / (delta + alpha variance)^beta``, both those of a window of ``kernel`` x ``kernel``.
+
+    Each channel is by itself; pixels outside the source are zeros, and count. ``parameters`` are ``alpha`` (0 at
+    first, so that the variance has no part), ``beta`` (1/2), ``delta`` (1/1024), ``p0`` (1), ``pm`` (0) and ``ps`` (1).
+    Source: ``LocalContrastNormalization``.
+    """
     height, width = pair_of("kernel", kernel)
     forward = LocalContrastNormalization(kernel_width=width, kernel_height=height)
     return run_forward(_with_values(forward, parameters), source)
@@ -197,7 +224,7 @@ def local_contrast_normalization(source: Any, *, kernel: Pair, **parameters: flo
 def local_contrast_normalization_gradient(
     source_gradient: Any, source: Any, *, kernel: Pair, **parameters: float
 ) -> np.ndarray:
-    """Its gradient (``LocalContrastNormalizationGradient``)."""
+    """The gradient of ``local_contrast_normalization``. Source: ``LocalContrastNormalizationGradient``."""
     height, width = pair_of("kernel", kernel)
     window: dict[str, Any] = {"kernel_width": width, "kernel_height": height}
     forward = _with_values(LocalContrastNormalization(**window), parameters)

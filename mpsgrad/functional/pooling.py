@@ -30,7 +30,11 @@ def pooling_max(
     padding: str | Pair | Padding = "same",
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
-    """The largest value of each window (``PoolingMax``, ``DilatedPoolingMax``)."""
+    """The largest value of each window of ``kernel`` taps, channel by channel.
+
+    With ``edge_mode`` ``"zero"`` taps outside the source are zeros, which may win; with ``"clamp"`` they are ignored,
+    as in PyTorch. A NaN is passed over unless it is the first tap. Source: ``PoolingMax``, ``DilatedPoolingMax``.
+    """
     window = dilated_window_of(kernel, stride, dilation)
     return run_forward(with_edges(DilatedPoolingMax(**window), padding, edge_mode), source)
 
@@ -45,7 +49,10 @@ def pooling_max_gradient(
     padding: str | Pair | Padding = "same",
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
-    """Each window's gradient at its first maximum in row-major order (``PoolingMaxGradient``)."""
+    """The gradient of ``pooling_max``: each window's goes to its first maximum in row-major order.
+
+    ``source_gradient`` has the shape of the result. Source: ``PoolingMaxGradient``, ``DilatedPoolingMaxGradient``.
+    """
     window = dilated_window_of(kernel, stride, dilation)
     forward = with_edges(DilatedPoolingMax(**window), padding, edge_mode)
     return run_gradient(forward, DilatedPoolingMaxGradient(**window), source_gradient, source)[0]
@@ -66,7 +73,11 @@ def pooling_average(
     edge_mode: str | EdgeMode = "zero",
     zero_pad_size: Pair = 0,
 ) -> np.ndarray:
-    """The mean of each window; with ``edge_mode="clamp"`` of its part inside the image (``PoolingAverage``)."""
+    """The mean of each window, taps outside the source being zeros.
+
+    With ``edge_mode`` ``"clamp"`` that of its part inside the source and ``zero_pad_size`` pixels (y, x) of zeros
+    around it: PyTorch's ``count_include_pad=False`` without any. Source: ``PoolingAverage``.
+    """
     return run_forward(_average(kernel, stride, padding, edge_mode, zero_pad_size), source)
 
 
@@ -80,7 +91,10 @@ def pooling_average_gradient(
     edge_mode: str | EdgeMode = "zero",
     zero_pad_size: Pair = 0,
 ) -> np.ndarray:
-    """Each window's gradient shared out over its pixels (``PoolingAverageGradient``)."""
+    """The gradient of ``pooling_average``: each window's is shared out over what it is the mean of.
+
+    ``source_gradient`` has the shape of the result. Source: ``PoolingAverageGradient``.
+    """
     forward = _average(kernel, stride, padding, edge_mode, zero_pad_size)
     return run_gradient(forward, PoolingAverageGradient(**window_of(kernel, stride)), source_gradient, source)[0]
 
@@ -93,7 +107,7 @@ def pooling_l2_norm(
     padding: str | Pair | Padding = "same",
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
-    """The square root of the sum of squares of each window (``PoolingL2Norm``)."""
+    """The square root of the sum of squares of each window, channel by channel. Source: ``PoolingL2Norm``."""
     return run_forward(with_edges(PoolingL2Norm(**window_of(kernel, stride)), padding, edge_mode), source)
 
 
@@ -106,7 +120,10 @@ def pooling_l2_norm_gradient(
     padding: str | Pair | Padding = "same",
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
-    """``g * x / y`` for each window, 0 where the norm ``y`` is 0 (``PoolingL2NormGradient``)."""
+    """The gradient of ``pooling_l2_norm``: ``g x / y`` from each window, 0 where the norm ``y`` is 0.
+
+    ``source_gradient`` has the shape of the result. Source: ``PoolingL2NormGradient``.
+    """
     window = window_of(kernel, stride)
     forward = with_edges(PoolingL2Norm(**window), padding, edge_mode)
     return run_gradient(forward, PoolingL2NormGradient(**window), source_gradient, source)[0]

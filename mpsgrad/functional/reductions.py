@@ -21,12 +21,18 @@ from mpsgrad.kernels.weighted_reduction import (
 
 
 def gram_matrix(source: Any, *, alpha: float = 1.0) -> np.ndarray:
-    """``alpha sum_p x[p][f] x[p][c]`` over the pixels of each image, 1 x C x C (``GramMatrixCalculation``)."""
+    """``y[f][c] = alpha sum_p x[p][f] x[p][c]`` over the pixels ``p`` of each image, N x 1 x C x C.
+
+    Source: ``GramMatrixCalculation``.
+    """
     return run_forward(GramMatrixCalculation(alpha), source)
 
 
 def gram_matrix_gradient(source_gradient: Any, source: Any, *, alpha: float = 1.0) -> np.ndarray:
-    """``alpha sum_f x[p][f] (g[f][c] + g[c][f])`` (``GramMatrixCalculationGradient``)."""
+    """The gradient of ``gram_matrix``, ``alpha sum_f x[p][f] (g[f][c] + g[c][f])`` of a gradient N x 1 x C x C.
+
+    Source: ``GramMatrixCalculationGradient``.
+    """
     forward = GramMatrixCalculation(alpha)
     return run_gradient(forward, GramMatrixCalculationGradient(), source_gradient, source)[0]
 
@@ -42,8 +48,11 @@ def _weighted_reduction(mean: bool, by_non_zero_weights: bool) -> Any:
 def weighted_reduction(
     source: Any, weights: Any, *, mean: bool = False, by_non_zero_weights: bool = False
 ) -> np.ndarray:
-    """``sum_c x[c] w[c]`` of each pixel, divided by the number of channels for a ``mean``, or of weights that are not 0
-    (``ReduceFeatureChannelsAndWeightsSum``, ``ReduceFeatureChannelsAndWeightsMean``)."""
+    """``sum_c x[c] w[c]`` of each pixel, N x H x W x 1, with ``weights`` of the source's shape.
+
+    It is divided by the number of channels for a ``mean``, and ``by_non_zero_weights`` by the number of weights that
+    are not 0. Source: ``ReduceFeatureChannelsAndWeightsSum``, ``ReduceFeatureChannelsAndWeightsMean``.
+    """
     kernel = _weighted_reduction(mean, by_non_zero_weights)
     images = image_of("source", source), image_of("weights", weights)
     with CommandBuffer() as commands:
@@ -54,8 +63,11 @@ def weighted_reduction(
 def weighted_reduction_gradient(
     source_gradient: Any, source: Any, weights: Any, *, mean: bool = False, by_non_zero_weights: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The gradients for source and weights (``ReduceFeatureChannelsAndWeightsGradient``); ``by_non_zero_weights`` there
-    is none for the weights."""
+    """The gradients of ``weighted_reduction`` with respect to source and weights.
+
+    ``source_gradient`` is N x H x W x 1. ``by_non_zero_weights`` there is no gradient for the weights: None. Source:
+    ``ReduceFeatureChannelsAndWeightsGradient``.
+    """
     forward, of_weights = _weighted_reduction(mean, by_non_zero_weights), None
     x, w = image_of("source", source), image_of("weights", weights)
     incoming = image_of("source_gradient", source_gradient)
@@ -86,10 +98,11 @@ def _reduction(over: str, operation: str, weight: float) -> ReduceUnary:
 
 
 def reduction(source: Any, over: str, operation: str, *, weight: float = 1.0) -> np.ndarray:
-    """The ``operation`` (min, max, mean, sum) of each "row" (over x), "column" (over y) or pixel's "feature_channels".
+    """The ``operation`` min, max, mean or sum of each "row" (over x), "column" (over y) or pixel's "feature_channels".
 
-    Over the feature channels also argument_min and argument_max, and ``weight`` times their sum; over all pixels,
-    "spatial", the mean (``ReduceRowMin`` and its like, ``ReductionSpatialMean``).
+    The axis that goes has an extent of 1 in the result. Over the feature channels there are also argument_min and
+    argument_max, the index of the first that won, and ``weight`` times their sum; over all pixels, "spatial", the mean.
+    Source: ``ReduceRowMin`` and its like, ``ReductionSpatialMean``.
     """
     return run_forward(_reduction(over, operation, weight), source)
 
@@ -97,5 +110,9 @@ def reduction(source: Any, over: str, operation: str, *, weight: float = 1.0) ->
 def reduction_gradient(
     source_gradient: Any, source: Any, over: str, operation: str, *, weight: float = 1.0
 ) -> np.ndarray:
-    """The gradient for the source; a minimum or maximum gives it to the first that won (``ReduceGradient``)."""
+    """The gradient of ``reduction``; that of a minimum or maximum goes to the first that won.
+
+    ``source_gradient`` has the shape of the result. There is none of argument_min and argument_max. Source:
+    ``ReduceGradient``.
+    """
     return run_gradient(_reduction(over, operation, weight), ReduceGradient(), source_gradient, source)[0]

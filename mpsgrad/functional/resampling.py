@@ -24,34 +24,50 @@ def _factors(factor: Any) -> dict[str, Any]:
 
 
 def upsampling_nearest(source: Any, *, factor: float | tuple[float, float]) -> np.ndarray:
-    """``x[floor(o / factor)]``; a pair of factors is (y, x) (``UpsamplingNearest``)."""
+    """``y[o] = x[floor(o / factor)]`` along both axes; a pair of factors, at least 1, is (y, x).
+
+    The result has ``floor(factor H) x floor(factor W)`` pixels. Source: ``UpsamplingNearest``.
+    """
     return run_forward(UpsamplingNearest(**_factors(factor)), source)
 
 
 def upsampling_nearest_gradient(
     source_gradient: Any, source: Any, *, factor: float | tuple[float, float]
 ) -> np.ndarray:
-    """The sum over the pixels that were copied from each (``UpsamplingNearestGradient``)."""
+    """The gradient of ``upsampling_nearest``: for each pixel the sum over those that were copied from it.
+
+    ``source`` is looked at for its shape only. Source: ``UpsamplingNearestGradient``.
+    """
     factors = _factors(factor)
     return run_gradient(UpsamplingNearest(**factors), UpsamplingNearestGradient(**factors), source_gradient, source)[0]
 
 
 def upsampling_bilinear(source: Any, *, factor: float | tuple[float, float], align_corners: bool = False) -> np.ndarray:
-    """Bilinear interpolation at ``o / factor``, without a shift by half a pixel (``UpsamplingBilinear``)."""
+    """Bilinear interpolation at ``o / factor``, without a shift by half a pixel; a pair of factors is (y, x).
+
+    With ``align_corners`` at ``o (size - 1) / (result's size - 1)``, as in PyTorch; without, PyTorch shifts by half a
+    pixel. Source: ``UpsamplingBilinear``.
+    """
     return run_forward(UpsamplingBilinear(**_factors(factor), align_corners=align_corners), source)
 
 
 def upsampling_bilinear_gradient(
     source_gradient: Any, source: Any, *, factor: float | tuple[float, float], align_corners: bool = False
 ) -> np.ndarray:
-    """Its transpose (``UpsamplingBilinearGradient``)."""
+    """The gradient of ``upsampling_bilinear``: each pixel adds up, by their shares, what read it.
+
+    ``source`` is looked at for its shape only. Source: ``UpsamplingBilinearGradient``.
+    """
     factors = _factors(factor)
     forward = UpsamplingBilinear(**factors, align_corners=align_corners)
     return run_gradient(forward, UpsamplingBilinearGradient(**factors), source_gradient, source)[0]
 
 
 def resize_bilinear(source: Any, *, size: Pair, align_corners: bool = False) -> np.ndarray:
-    """Bilinear interpolation to ``size`` (y, x) (``ResizeBilinear``)."""
+    """Bilinear interpolation to ``size`` (y, x) at ``o H / size``, without a shift by half a pixel.
+
+    With ``align_corners`` at ``o (H - 1) / (size - 1)``. Source: ``ResizeBilinear``.
+    """
     height, width = pair_of("size", size)
     kernel = ResizeBilinear(resize_width=width, resize_height=height, align_corners=align_corners)
     return run_forward(kernel, source)
@@ -60,7 +76,10 @@ def resize_bilinear(source: Any, *, size: Pair, align_corners: bool = False) -> 
 def resize_bilinear_gradient(
     source_gradient: Any, source: Any, *, size: Pair, align_corners: bool = False
 ) -> np.ndarray:
-    """Its transpose (``ResizeBilinearGradient``)."""
+    """The gradient of ``resize_bilinear``: each pixel adds up, by their shares, what read it.
+
+    ``source`` is looked at for its shape only. Source: ``ResizeBilinearGradient``.
+    """
     height, width = pair_of("size", size)
     arguments: dict[str, Any] = {"resize_width": width, "resize_height": height, "align_corners": align_corners}
     return run_gradient(ResizeBilinear(**arguments), ResizeBilinearGradient(**arguments), source_gradient, source)[0]
@@ -72,12 +91,18 @@ def _crops(size: Pair, regions: Any) -> CropAndResizeBilinear:
 
 
 def crop_and_resize(source: Any, regions: Any, *, size: Pair) -> np.ndarray:
-    """Each of ``regions``, (x, y, width, height) in parts of the image, resized to ``size`` (y, x), one after the other
-    in the channels (``CropAndResizeBilinear``)."""
+    """Each of ``regions``, resized to ``size`` (y, x), one after the other in the channels.
+
+    A region is (x, y, width, height) in parts of the image: 0 is the centre of the first column or row, 1 that of the
+    last. What lies outside is 0. Source: ``CropAndResizeBilinear``.
+    """
     return run_forward(_crops(size, regions), source)
 
 
 def crop_and_resize_gradient(source_gradient: Any, source: Any, regions: Any) -> np.ndarray:
-    """Each pixel adds up what read it (``CropAndResizeBilinearGradient``)."""
+    """The gradient of ``crop_and_resize``: each pixel adds up, by their shares, what read it.
+
+    ``source`` is looked at for its shape only. Source: ``CropAndResizeBilinearGradient``.
+    """
     *_, height, width, _ = shape_of("source_gradient", source_gradient)
     return run_gradient(_crops((height, width), regions), CropAndResizeBilinearGradient(), source_gradient, source)[0]
