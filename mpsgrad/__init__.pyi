@@ -150,17 +150,19 @@ from .image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, Tem
 from .kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions
 from .kernels.arithmetic import (
     Add,
-    AddGradient,
     Arithmetic,
-    ArithmeticGradient,
     ArithmeticGradientState,
     Compare,
     ComparisonType,
     Divide,
-    DivideGradient,
     Multiply,
-    MultiplyGradient,
     Subtract,
+)
+from .kernels.arithmetic_gradient import (
+    AddGradient,
+    ArithmeticGradient,
+    DivideGradient,
+    MultiplyGradient,
     SubtractGradient,
 )
 from .kernels.batch_normalization import (
@@ -246,7 +248,6 @@ from .kernels.neuron import (
     NeuronAbsolute,
     NeuronELU,
     NeuronExponential,
-    NeuronGradient,
     NeuronGradientState,
     NeuronHardSigmoid,
     NeuronLinear,
@@ -261,6 +262,7 @@ from .kernels.neuron import (
     NeuronTanH,
 )
 from .kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from .kernels.neuron_gradient import NeuronGradient
 from .kernels.optimizer import OptimizerDescriptor, OptimizerStochasticGradientDescent, RegularizationType
 from .kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
 from .kernels.pad import Pad, PadGradient, PadGradientState

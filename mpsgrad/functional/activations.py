@@ -9,8 +9,9 @@ import numpy as np
 from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import run_both, run_forward, run_gradient
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient
-from mpsgrad.kernels.neuron import Neuron, NeuronGradient
+from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from mpsgrad.kernels.neuron_gradient import NeuronGradient
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 
 

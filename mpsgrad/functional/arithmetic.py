@@ -9,18 +9,12 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import array_like, image_of
-from mpsgrad.kernels.arithmetic import (
-    Add,
+from mpsgrad.kernels.arithmetic import Add, Arithmetic, Compare, ComparisonType, Divide, Multiply, Subtract
+from mpsgrad.kernels.arithmetic_gradient import (
     AddGradient,
-    Arithmetic,
     ArithmeticGradient,
-    Compare,
-    ComparisonType,
-    Divide,
     DivideGradient,
-    Multiply,
     MultiplyGradient,
-    Subtract,
     SubtractGradient,
 )
 

@@ -18,7 +18,7 @@ from mpsgrad.graph.nodes import (
 )
 from mpsgrad.graph.setting import Setting
 from mpsgrad.image import ImageDescriptor
-from mpsgrad.kernels import arithmetic
+from mpsgrad.kernels import arithmetic, arithmetic_gradient
 from mpsgrad.padding import Padding
 
 
@@ -54,7 +54,7 @@ class ArithmeticGradientNode(GradientOfOneImageNode):
 class AdditionGradientNode(ArithmeticGradientNode):
     """``AddGradient``. Source: ``MPSNNAdditionGradientNode``."""
 
-    kernel_class = arithmetic.AddGradient
+    kernel_class = arithmetic_gradient.AddGradient
     reads_source_image = False
 
     def passed_on(self, shapes: Mapping[ImageNode, ImageDescriptor]) -> ImageNode | None:
@@ -64,7 +64,7 @@ class AdditionGradientNode(ArithmeticGradientNode):
 class SubtractionGradientNode(ArithmeticGradientNode):
     """``SubtractGradient``. Source: ``MPSNNSubtractionGradientNode``."""
 
-    kernel_class = arithmetic.SubtractGradient
+    kernel_class = arithmetic_gradient.SubtractGradient
     reads_source_image = False
 
     def passed_on(self, shapes: Mapping[ImageNode, ImageDescriptor]) -> ImageNode | None:
@@ -74,13 +74,13 @@ class SubtractionGradientNode(ArithmeticGradientNode):
 class MultiplicationGradientNode(ArithmeticGradientNode):
     """``MultiplyGradient``. Source: ``MPSNNMultiplicationGradientNode``."""
 
-    kernel_class = arithmetic.MultiplyGradient
+    kernel_class = arithmetic_gradient.MultiplyGradient
 
 
 class DivisionGradientNode(ArithmeticGradientNode):
     """``DivideGradient``; MPS has none."""
 
-    kernel_class = arithmetic.DivideGradient
+    kernel_class = arithmetic_gradient.DivideGradient
 
     def reads_values(self, index: int) -> bool:
         return index == 0 or not self.is_secondary_source_filter

@@ -8,12 +8,13 @@ from mpsgrad.graph.nodes import GradientFilterNode, ImageNode, UnaryNode
 from mpsgrad.graph.setting import Setting
 from mpsgrad.kernels import neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from mpsgrad.kernels.neuron_gradient import NeuronGradient
 
 
 class NeuronGradientNode(GradientFilterNode):
     """``NeuronGradient``, of any neuron. Source: ``MPSCNNNeuronGradientNode``."""
 
-    kernel_class = neuron.NeuronGradient
+    kernel_class = NeuronGradient
     arguments = ("neuron_descriptor",)
 
 

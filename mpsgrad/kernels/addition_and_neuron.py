@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpsgrad.devices import Dispatch
-from mpsgrad.kernels import arithmetic_family, neuron
+from mpsgrad.kernels import arithmetic_family, neuron_dispatch
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronType
 from mpsgrad.kernels.pointwise import THREADS_OF_EIGHTS
 from mpsgrad.kernels.strides import STRUCTS
@@ -13,7 +13,7 @@ from mpsgrad.shader import IMAGE_LAYOUT, ShaderFamily
 NEURON_NAME = NEURON_TYPE_NAMES[NeuronType.RELU]
 FAMILY = ShaderFamily(
     "addition_and_neuron",
-    (IMAGE_LAYOUT, NEURON, *STRUCTS, arithmetic_family.PARAMETERS, neuron.PARAMETERS),
+    (IMAGE_LAYOUT, NEURON, *STRUCTS, arithmetic_family.PARAMETERS, neuron_dispatch.PARAMETERS),
     {"threads_of_eights": THREADS_OF_EIGHTS, "neuron_types": (NEURON_NAME,), "calls_functions": False},
     dtypes=("float",),
     ahead_of_time=False,
@@ -24,14 +24,14 @@ FAMILY = ShaderFamily(
 def _join(addition: Dispatch, following: Dispatch) -> Dispatch | None:
     """Both at once, or None for a neuron of something else than the sum, and for images that overlap."""
     device = addition.buffers[0].device
-    families = (arithmetic_family.FAMILY, addition), (neuron.FAMILIES[NeuronType.RELU], following)
+    families = (arithmetic_family.FAMILY, addition), (neuron_dispatch.FAMILIES[NeuronType.RELU], following)
     if any(family.dtype_of(dispatch.function, device) != "float" for family, dispatch in families):
         return None
     *terms, total, numbers = addition.buffers
     entering, *sources, destination, numbers_of_neuron = following.buffers
     if entering is not total:
         return None
-    p, q = arithmetic_family.PARAMETERS.values_in(numbers), neuron.PARAMETERS.values_in(numbers_of_neuron)
+    p, q = arithmetic_family.PARAMETERS.values_in(numbers), neuron_dispatch.PARAMETERS.values_in(numbers_of_neuron)
     operands = p["primary"], p["secondary"], p["destination"]
     extents, count = p["extents"], int(q["destination"]["channels"])
     if (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpsgrad.kernels.strides import EXTENTS, STRIDES, strided_family
+from mpsgrad.kernels.strides import EXTENTS, REDUCED, STRIDES, strided_family
 from mpsgrad.shader import ParameterStruct
 
 PARAMETERS = ParameterStruct(
@@ -25,3 +25,16 @@ PARAMETERS = ParameterStruct(
     otherwise="float",
 )
 FAMILY = strided_family("arithmetic", (PARAMETERS,))
+GRADIENT_PARAMETERS = ParameterStruct(
+    "ArithmeticGradientParameters",
+    gradient=STRIDES,
+    other=STRIDES,
+    mask=STRIDES,
+    parts=STRIDES,
+    destination=STRIDES,
+    extents=EXTENTS,
+    reduced=REDUCED,
+    scale="float",
+)
+GRADIENT_FAMILY = strided_family("arithmetic_gradient", (PARAMETERS, GRADIENT_PARAMETERS))
+"""Those of the gradients, and of forward kernels that record something for them."""

@@ -20,14 +20,13 @@ from mpsgrad.kernels.batch_normalization_state import (
     BatchNormalizationState,
     NormalizationMeanAndVarianceState,
 )
-from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.neuron_descriptor import (
     NeuronDescriptor,
     NeuronType,
     require_neuron_descriptor,
 )
 from mpsgrad.kernels.normalization_kernel import NormalizationKernel, copy_rows
-from mpsgrad.kernels.pointwise import Operand, pieces
+from mpsgrad.kernels.pointwise import Operand, pieces, require_no_clamped_reads
 from mpsgrad.repeated_encode import token
 from mpsgrad.state import State, StateBatch
 

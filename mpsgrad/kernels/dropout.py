@@ -15,13 +15,13 @@ from mpsgrad.errors import GeometryError, StateError
 from mpsgrad.geometry import NO_CLIP, EdgeMode, Size, integer, integers, real
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions, clip_layout
-from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import (
     Layout,
     Operand,
     is_run_of_vectors,
     merge_channels,
     pieces,
+    require_no_clamped_reads,
     values_of_vector,
 )
 from mpsgrad.kernels.written_images import WrittenImages

@@ -15,8 +15,9 @@ from mpsgrad.kernels import loss_elements, loss_soft_max
 from mpsgrad.kernels.joined_batch import join_batch, require_one_size, split_batch
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType, SettableLossProperties
 from mpsgrad.kernels.loss_terms import LossTerms, require_whole_images
-from mpsgrad.kernels.neuron import Neuron, _add_dispatches
+from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from mpsgrad.kernels.neuron_dispatch import add_neuron
 from mpsgrad.kernels.pointwise import Operand
 from mpsgrad.state import GradientState, State, StateBatch
 
@@ -490,4 +491,4 @@ class InitialGradient(Kernel):
     ) -> None:
         beyond = Operand(regions.sources[0], dx=regions.sources[0][4])
         operands = [(source, beyond)]
-        _add_dispatches(self._neuron, command_buffer, "neuron_linear", destination, regions.destination, operands)
+        add_neuron(self._neuron, command_buffer, "neuron_linear", destination, regions.destination, operands)

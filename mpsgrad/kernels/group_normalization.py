@@ -21,10 +21,9 @@ from mpsgrad.kernels.group_normalization_state import (
     _Encode,
     _ImageNormalizationGradientState,
 )
-from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.normalization_encoder import NumbersOfChannels
 from mpsgrad.kernels.normalization_kernel import NormalizationKernel
-from mpsgrad.kernels.pointwise import Layout, Operand
+from mpsgrad.kernels.pointwise import Layout, Operand, require_no_clamped_reads
 
 
 class _ImageNormalization(NormalizationKernel):

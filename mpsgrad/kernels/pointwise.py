@@ -9,7 +9,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from mpsgrad.geometry import EdgeMode
 from mpsgrad.shader import IMAGE_LAYOUT, ParameterStruct
+from mpsgrad.state import ForwardSnapshot
 from mpsgrad.tunables import Tunables
 
 Layout = tuple[int, ...]
@@ -231,3 +233,23 @@ def chunked_rows(
 def summing_pixels_per_row(channels: int) -> int:
     """So many that a row has up to 32 columns, one for each lane."""
     return max(1, 32 // channels)
+
+
+def require_no_clamped_reads(owner: str, snapshot: ForwardSnapshot, axes: Sequence[str] = ("x", "y")) -> None:
+    """Raises ``NotImplementedError`` if a pointwise forward kernel repeated edge pixels, which gradients leave out.
+
+    ``axes`` are those along which it took one pixel after the other.
+    """
+    if snapshot.edge_mode is not EdgeMode.CLAMP:
+        return
+    origin, size = snapshot.clip_rect
+    for axis, offset, first, extent, destination, source in (
+        ("x", snapshot.offset.x, origin.x, size.width, snapshot.destination.width, snapshot.source.width),
+        ("y", snapshot.offset.y, origin.y, size.height, snapshot.destination.height, snapshot.source.height),
+    ):
+        length = min(extent, destination - first)
+        if axis in axes and (offset < 0 or offset + length > source):
+            raise NotImplementedError(
+                f"{owner}: the forward kernel read pixels {offset} to {offset + length} along {axis} of a source with "
+                f"{source} with EdgeMode.CLAMP; the gradient of repeated edge pixels is not supported"
+            )

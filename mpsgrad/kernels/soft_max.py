@@ -11,7 +11,6 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
-from mpsgrad.kernels.neuron import require_no_clamped_reads
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
     Layout,
@@ -19,6 +18,7 @@ from mpsgrad.kernels.pointwise import (
     exceeds_caches,
     merge_pixels,
     pieces,
+    require_no_clamped_reads,
     rows_per_thread,
     values_of_vector,
 )

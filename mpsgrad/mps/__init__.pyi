@@ -34,7 +34,8 @@ from mpsgrad.graph.response_normalization import CrossChannelNormalizationGradie
 from mpsgrad.graph.soft_max import LogSoftMaxGradientNode, LogSoftMaxNode, SoftMaxGradientNode, SoftMaxNode
 from mpsgrad.graph.trainable import TrainableNode
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor, TemporaryImage
-from mpsgrad.kernels.arithmetic import Add, AddGradient, Arithmetic, ArithmeticGradient, ArithmeticGradientState, Compare, ComparisonType, Divide, Multiply, MultiplyGradient, Subtract, SubtractGradient
+from mpsgrad.kernels.arithmetic import Add, Arithmetic, ArithmeticGradientState, Compare, ComparisonType, Divide, Multiply, Subtract
+from mpsgrad.kernels.arithmetic_gradient import AddGradient, ArithmeticGradient, MultiplyGradient, SubtractGradient
 from mpsgrad.kernels.batch_normalization import BatchNormalization, BatchNormalizationGradient, BatchNormalizationStatistics, BatchNormalizationStatisticsGradient
 from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
 from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState, NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState
@@ -55,8 +56,9 @@ from mpsgrad.kernels.group_normalization_state import GroupNormalizationGradient
 from mpsgrad.kernels.loss import Loss
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
 from mpsgrad.kernels.loss_labels import LossDataDescriptor, LossLabels
-from mpsgrad.kernels.neuron import Neuron, NeuronAbsolute, NeuronELU, NeuronExponential, NeuronGradient, NeuronHardSigmoid, NeuronLinear, NeuronLogarithm, NeuronPReLU, NeuronPower, NeuronReLU, NeuronReLUN, NeuronSigmoid, NeuronSoftPlus, NeuronSoftSign, NeuronTanH
+from mpsgrad.kernels.neuron import Neuron, NeuronAbsolute, NeuronELU, NeuronExponential, NeuronHardSigmoid, NeuronLinear, NeuronLogarithm, NeuronPReLU, NeuronPower, NeuronReLU, NeuronReLUN, NeuronSigmoid, NeuronSoftPlus, NeuronSoftSign, NeuronTanH
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from mpsgrad.kernels.neuron_gradient import NeuronGradient
 from mpsgrad.kernels.optimizer import Optimizer, OptimizerDescriptor, OptimizerStochasticGradientDescent
 from mpsgrad.kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
 from mpsgrad.kernels.optimizer_steps import RegularizationType

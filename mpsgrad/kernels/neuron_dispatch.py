@@ -1,0 +1,188 @@
+"""How the kernels of neurons and their gradients are dispatched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.image import Image
+from mpsgrad.kernel import (
+    IMAGE_LAYOUT,
+)
+from mpsgrad.kernels.neuron_descriptor import (
+    NEURON,
+    NEURON_TYPE_NAMES,
+    NeuronDescriptor,
+    NeuronType,
+)
+from mpsgrad.kernels.pointwise import (
+    CHUNKED_ROWS,
+    THREADS_OF_EIGHTS,
+    Operand,
+    elements_per_thread,
+    exceeds_caches,
+    is_run_of_eights,
+    is_run_of_vectors,
+    merge_channels,
+    pieces,
+    values_of_vector,
+)
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
+
+THREADS = 256
+VECTOR_THREADS, VECTORS_AT_ONCE = 128, 2
+"""Of the kernels that take elements by vectors, which GPUs have: a thread has so many vectors of all images together on
+the way."""
+
+ELEMENTS_AHEAD = 128
+"""So far ahead two cores read memory fastest: a page ahead costs up to a seventh, none at all up to an eighth. What the
+caches hold takes up to a quarter longer if it is fetched ahead."""
+
+CONSTANT_DERIVATIVES = NeuronType.NONE, NeuronType.LINEAR
+"""Gradients of these do not read the source."""
+
+PARAMETERS = ParameterStruct(
+    "NeuronParameters",
+    gradient=IMAGE_LAYOUT,
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    chunks="int",
+    pixels_per_simdgroup="int",
+    elements_per_thread="int",
+    exceeds_caches="int",
+    slope_count="int",
+    neuron=NEURON,
+)
+SLOPE_SUM_PARAMETERS = ParameterStruct("SlopeSumParameters", **CHUNKED_ROWS, channels="int", accumulates="int")
+
+
+def _family(name: str) -> ShaderFamily:
+    return ShaderFamily(
+        f"neuron_{name}",
+        (IMAGE_LAYOUT, NEURON, PARAMETERS, SLOPE_SUM_PARAMETERS),
+        {
+            "threads": THREADS,
+            "neuron_types": (name,),
+            "by_vectors": True,
+            "by_eights": False,
+            "threads_of_eights": THREADS_OF_EIGHTS,
+            "elements_ahead": ELEMENTS_AHEAD,
+            "constant_derivatives": tuple(NEURON_TYPE_NAMES[kind] for kind in CONSTANT_DERIVATIVES),
+            "vector_threads": VECTOR_THREADS,
+            "vectors_at_once": VECTORS_AT_ONCE,
+            "calls_functions": True,
+        },
+        {"cpu": {"by_vectors": False, "by_eights": True, "calls_functions": False}},
+        measured=lambda numbers: {
+            "elements": numbers.neuron_elements_per_simdgroup,
+            "loads": numbers.neuron_loads_before_a_store,
+        },
+        template="neuron",
+        ahead_of_time=name == "relu",
+    )
+
+
+FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
+
+
+class NeuronProperties:
+    """The descriptor of a neuron kernel and its parts."""
+
+    device: Device
+    _neuron_descriptor: NeuronDescriptor
+
+    @property
+    def neuron_descriptor(self) -> NeuronDescriptor:
+        """The type and the parameters of the neuron."""
+        return self._neuron_descriptor
+
+    @property
+    def neuron_type(self) -> NeuronType:
+        """Which function it is."""
+        return self._neuron_descriptor.neuron_type
+
+    @property
+    def a(self) -> float:
+        """The parameter a of the function."""
+        return self._neuron_descriptor.a
+
+    @property
+    def b(self) -> float:
+        """The parameter b of the function."""
+        return self._neuron_descriptor.b
+
+    @property
+    def c(self) -> float:
+        """The parameter c of the function."""
+        return self._neuron_descriptor.c
+
+    @property
+    def data(self) -> np.ndarray | None:
+        """The slopes of a PRELU, float32; None for other types."""
+        return self._neuron_descriptor.data
+
+
+def add_neuron(
+    kernel: NeuronProperties,
+    command_buffer: CommandBuffer,
+    function_name: str,
+    destination: Image,
+    layout: tuple[int, ...],
+    operands: Sequence[tuple[Image, Operand]],
+) -> None:
+    """One run of ``function_name`` for each piece of ``layout``; the last operand is the forward source."""
+    descriptor, device = kernel.neuron_descriptor, kernel.device
+    metal_type = destination.channel_format.metal_type
+    numbers = tunables(device.tuning)
+    elements = numbers.neuron_elements_per_simdgroup
+    channels = layout[6]
+    is_constant = len(operands) == 2 and descriptor.neuron_type in CONSTANT_DERIVATIVES
+    read = 1 if is_constant else len(operands)
+    slopes: tuple[Buffer, ...] = ()
+    if descriptor.neuron_type is NeuronType.PRELU:
+        slopes = (descriptor.slope_table(device, channels),)
+    for piece in pieces(layout, tuple(operand for _, operand in operands)):
+        zeros: tuple[int, ...] = (0, 0, 0, 0, *piece.destination[4:])
+        target, *parts = merge_channels([piece.destination, *(part or zeros for part in piece.operands)])
+        images = [
+            image.buffer if part is not None else device.constant_buffer(bytes(4 * channels))
+            for (image, _), part in zip(operands, piece.operands, strict=True)
+        ]
+        _, _, _, _, width, height, run, count = target
+        chunks = -(-run // elements)
+        pixels_per_simdgroup = max(1, elements // run)
+        simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
+        threadgroups = -(-simdgroups // (THREADS // 32))
+        variant, share = "", elements_per_thread(run, device.compute_units, numbers)
+        if None not in piece.operands:
+            values = values_of_vector(metal_type)
+            if device.family == "cpu":
+                if metal_type == "float" and is_run_of_eights((target, *parts)):
+                    variant = "_of_eights"
+                    threadgroups = -(-run // (THREADS_OF_EIGHTS * share))
+            elif is_run_of_vectors((target, *parts), values):
+                variant = "_of_vectors"
+                threadgroups = -(-run // (values * VECTOR_THREADS * (VECTORS_AT_ONCE // len(operands))))
+        parameters = PARAMETERS.pack(
+            gradient=parts[0],
+            source=parts[-1],
+            destination=target,
+            chunks=chunks,
+            pixels_per_simdgroup=pixels_per_simdgroup,
+            elements_per_thread=share,
+            exceeds_caches=int(exceeds_caches(target, 1 + read, numbers)),
+            slope_count=channels,
+            neuron=descriptor.shader_parameters,
+        )
+        command_buffer.add_dispatch(
+            FAMILIES[descriptor.neuron_type].function(device, function_name + variant, metal_type),
+            threadgroups,
+            *images,
+            *slopes,
+            destination.buffer,
+            device.constant_buffer(parameters),
+        )
