@@ -433,9 +433,12 @@ class OpenCLDevice(Device):
     def compile(self, source: str, *, name: str, options: CompileOptions | None = None) -> OpenCLLibrary:
         return self._compile(source, name, options, "row" if options is not None else "whole")
 
-    def _translation_name(self, source: str, name: str, options: CompileOptions | None, launch: Launch) -> str | None:
-        device = ("opencl", self.name, self.driver_version, cache.processor(), launch, *_build_options(options))
-        return translations.name_of(device, source, name, options)
+    def _translation_name(
+        self, source: str, name: str, options: CompileOptions | None, launch: Launch, checked: str = ""
+    ) -> str | None:
+        """The name in the cache of a translation, or of one with checks of the function ``checked``."""
+        device = ("opencl", self.name, self.driver_version, cache.processor(), launch, checked)
+        return translations.name_of((*device, *_build_options(options)), source, name, options)
 
     def _compile(self, source: str, name: str, options: CompileOptions | None, launch: Launch) -> OpenCLLibrary:
         kept_name = self._translation_name(source, name, options, launch)
@@ -473,8 +476,12 @@ class OpenCLDevice(Device):
         """
         from mpsgrad.devices.opencl_checks import ABREAST_OPTIONS, SCALAR_OPTIONS
 
-        self._compiler.start()
-        translation = translations.translated(source, "opencl", name, options, launch, options.resolve, kernel)
+        kept_name = self._translation_name(source, name, options, launch, kernel)
+        kept = translations.load(kept_name, options.resolve)
+        if kept is None or not cache.contains(kept.program):
+            self._compiler.start()
+        includes = translations.Includes(options.resolve)
+        translation = translations.translated(source, "opencl", name, options, launch, includes, kernel)
         if kernel not in translation.kernels:
             known = translations.translated(source, "opencl", name, options, launch, options.resolve).kernels
             raise unknown_kernel(kernel, known)
@@ -483,7 +490,10 @@ class OpenCLDevice(Device):
         # What is not optimized has its constants' constructors left over, at which Intel's compiler ends the process.
         is_abreast = translation.kernels[kernel].uses_simdgroups or checks.has_constructors
         build_options = ABREAST_OPTIONS if is_abreast else SCALAR_OPTIONS
-        return self._program(translation, source, name, build_options, True)[0], translation
+        program, stored = self._program(translation, source, name, build_options, True)
+        if kept is None:
+            translations.store(kept_name, translations.KeptTranslation(stored, {}), includes)
+        return program, translation
 
     @cached_property
     def _compiler(self) -> OpenCLCompiler:

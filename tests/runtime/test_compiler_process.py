@@ -91,6 +91,20 @@ def test_without_a_process_this_one_compiles(device: OpenCLDevice, monkeypatch: 
         doubles("here", device, SOURCE.replace("2;", "unknown_here;"))
 
 
+def test_what_is_checked_again_starts_no_process(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(*_: object) -> None:
+        raise AssertionError("the program was to be found in the cache")
+
+    def findings() -> list[str]:
+        again = OpenCLDevice(device._handle, 0)
+        doubled = mg.compile(SOURCE.format("checked"), device=again).function("checked")
+        return [str(finding) for finding in doubled.check(5, np.ones(4, np.float32))]
+
+    first = findings()
+    monkeypatch.setattr(opencl_compiler, "_Process", forbid)
+    assert findings() == first and "out-of-bounds" in first[0]
+
+
 def test_a_select_that_ends_the_compiler_gives_the_right_numbers() -> None:
     source = """#include <metal_stdlib>
     using namespace metal;
