@@ -99,6 +99,11 @@ def translate(
             needs.append(BITS)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
+        if launch != "whole":
+            # The package's own shaders are checked by its tests.
+            from mpsgrad.msl.lint import refuse_what_targets_accept
+
+            refuse_what_targets_accept(program, version, source, filename)
         instrumentation = None
         if checked is not None:
             instrumentation = instrument(program, checked, source, filename, strings)

@@ -214,9 +214,10 @@ def compile(
     includes in quotes are looked for beside it. ``function_constants`` are values by name or index. ``fast_math`` lets
     the compiler reorder and approximate, as Metal does by default; NaN and infinity keep their meaning here even so.
 
-    Raises ``ShaderError`` with file, line, column and the line's text for source that is refused, ``FormatError`` for
-    function constants that do not fit, ``OSError`` for a file that cannot be read, and ``NotImplementedError`` for what
-    the driver cannot do.
+    Raises ``ShaderError`` with file, line, column and the line's text for source that is refused, also where only
+    Apple's compiler does so: pointers and references without an address space, variables at program scope that are not
+    ``constant``, ``goto``. Raises ``FormatError`` for function constants that do not fit, ``OSError`` for a file that
+    cannot be read, and ``NotImplementedError`` for what the driver cannot do.
     """
     chosen = require_device("compile", device)
     if language_version not in LANGUAGE_VERSIONS:

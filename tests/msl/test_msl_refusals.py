@@ -75,6 +75,45 @@ def test_what_cannot_be_carried(marked: str, message: str, target: str) -> None:
     assert (raised.value.file, raised.value.line, raised.value.column) == ("no.metal", line, column)
 
 
+# What the targets' compilers take and Apple's does not; the package's own shaders are checked by the lint.
+REFUSED_IN_USERS_SOURCES = [
+    ("kernel void f(device float* x) { float @*p = x; p[0] = 1; }", "pointer type must have explicit address space qualifier"),
+    ("kernel void f(device float* x) { x[0] = *(float @*)(x + 1); }", "pointer type must have explicit address space qualifier"),
+    ("struct S { float @*p; };\nkernel void f(device float* x) { }", "pointer type must have explicit address space qualifier"),
+    ("float g(float @&x) { return x; }\nkernel void f(device float* x) { float y = 1; x[0] = g(y); }", "reference type must have explicit address space qualifier"),
+    ("const float @scale = 2;\nkernel void f(device float* x) { x[0] = scale; }", "program scope variable must reside in constant address space"),
+    ("static constexpr int @n = 2;\nkernel void f(device float* x) { x[0] = n; }", "program scope variable must reside in constant address space"),
+    ("kernel void f(device float* x) { @goto end; end: x[0] = 1; }", "'goto' is not supported in Metal"),
+    ("kernel void f(device float* x) { @end: x[0] = 1; }", "labeled statements are not supported in Metal"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda"])
+@pytest.mark.parametrize(("marked", "message"), REFUSED_IN_USERS_SOURCES, ids=lambda v: v[:70])
+def test_what_apple_refuses_in_users_sources(marked: str, message: str, target: str) -> None:
+    before = marked.split("@")[0]
+    line, column = before.count("\n") + 3, len(before) - before.rfind("\n")
+    with pytest.raises(ShaderError) as raised:
+        translate(LIBRARY + marked.replace("@", ""), target, launch="row")  # type: ignore[arg-type]
+    assert (raised.value.message, raised.value.line, raised.value.column) == (message, line, column)
+
+
+def test_what_is_near_to_that_compiles() -> None:
+    source = LIBRARY + (
+        "typedef device float* pointer; using reference = thread float&; template <typename T> struct N { T v; };\n"
+        "constant constexpr int count = 2; constexpr constant float table[count] = {1, 2}; enum { one = 1 };\n"
+        "float g(reference x) { return x; }\n"
+        "kernel void f(pointer x, constant uint& n, uint i [[thread_position_in_grid]]) {\n"
+        "  static constant float half_ = 0.5f; N<float> a = {1}, b = {2}; pointer p = x + i * n; auto q = p; auto *r = p;\n"
+        "  switch (i) { case one: p[0] = a.v * b.v; break; default: q[0] = (a.v) * (b.v) + half_ * table[1] + g(a.v); }\n"
+        "  r[0] += i ? one : count; }\n"
+    )
+    found = mg.compile(source).function("f")
+    x = np.zeros(2, np.float32)
+    found(2, x, np.uint32(1))
+    assert x.tolist() == [2 + 1 + 1 + 2, 2 + 1]
+
+
 def test_users_names_that_stand_for_nothing_refused() -> None:
     source = LIBRARY + (
         "struct Sampler { float x; }; float dfdx(float x) { return 2 * x; } struct command_buffer { int n; };\n"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.declarations import read_program
+from mpsgrad.msl.declarations import Program, read_program
 from mpsgrad.msl.lint import (
     address_spaces,
     atomics_and_simd,
@@ -28,10 +28,10 @@ from mpsgrad.msl.lint import (
 )
 from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
 from mpsgrad.msl.preprocessor import Preprocessor
-from mpsgrad.msl.tokens import Token
+from mpsgrad.msl.tokens import Token, error
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 
-__all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint"]
+__all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint", "refuse_what_targets_accept"]
 
 # Importing a module enters its rules into the table.
 _SUBJECTS = (
@@ -44,6 +44,14 @@ RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))
 _REFUSED_BY_READER = (
     (16, re.compile(r"invalid return type|cannot be called 'main'|cannot be variadic|cannot be a member function")),
     (17, re.compile(r"C\+\+ standard library header")),
+)
+
+# What no other compiler sees: a Mac would refuse a kernel that runs here.
+_ACCEPTED_BY_TARGETS = (
+    address_spaces.pointers_have_an_address_space,
+    address_spaces.references_have_an_address_space,
+    address_spaces.program_scope_variables_are_constant,
+    language.jumps,
 )
 
 # What Apple's compiler takes and the reader does not.
@@ -91,6 +99,14 @@ def lint(
             level = severity[0] if severity else rule.severity
             findings[Finding(token.file, token.line, token.column, level, message, number)] = None
     return sorted(findings, key=lambda finding: (finding.line, finding.column or 0, finding.rule))
+
+
+def refuse_what_targets_accept(program: Program, version: tuple[int, int], written: str, filename: str) -> None:
+    """Raises ``ShaderError`` at the first thing that Apple's compiler refuses and those of other targets do not."""
+    source = Source(program.tokens, program, version, False, written, filename)
+    found = [(token, message) for check in _ACCEPTED_BY_TARGETS for token, message, *_ in check(source)]
+    for token, message in sorted(found, key=lambda each: (each[0].line, each[0].column))[:1]:
+        raise error(message, token)
 
 
 def _in_braces(tokens: list[Token], line: int, column: int | None) -> bool:

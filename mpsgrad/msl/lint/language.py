@@ -144,6 +144,11 @@ def no_forbidden_constructs(source: Source) -> Iterator[Found]:
         yield source.tokens[index], "illegal asm statement"
     for index in source.words("register"):
         yield source.tokens[index], "Metal does not support the 'register' storage class specifier"
+    yield from jumps(source)
+
+
+def jumps(source: Source) -> Iterator[Found]:
+    """``goto`` and the labels that it would jump to."""
     for index in source.words("goto"):
         yield source.tokens[index], "'goto' is not supported in Metal"
     for colon in source.places(":"):
