@@ -211,7 +211,7 @@ class OpenCLBackend(Backend):
         element, width = type_name[:-1], type_name[-1]
         if element in ("bool", "bfloat"):
             return f"template <typename E> {maker}(E x) {{ return {type_name}(x); }}\n"
-        text = f"template <typename E> {maker}(E x) {{ return ({type_name})(({element})x); }}\n"
+        text = f"template <typename E> {maker}(E x) {{ return spread_mtl<{type_name}, {element}>(x, 0); }}\n"
         convert = f"{{ return converted_vector_mtl<{type_name}>(x); }}"
         text += f"template <typename E> {maker}(vec_mtl<E, {width}> x) {convert}\n"
         for vector in ("bool", "bfloat"):

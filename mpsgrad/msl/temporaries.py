@@ -44,7 +44,9 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
         if not only_computes:
             is_copy = {tokens[opening - 1].text} & {token.text for each in references for token in each}
             is_member = owner is not None and not {token.text for token in tokens[start:opening]} & {"friend", "static"}
-            is_writer = is_member and not is_const and opening not in program.constructors
+            # An object in another address space is none of the arguments.
+            is_elsewhere = any(token.text in _SPACES - {"thread"} for token in qualifiers)
+            is_writer = is_member and not is_const and not is_elsewhere and opening not in program.constructors
             is_alone = tokens[opening - 1].text not in overloaded
             if is_copy or is_writer or not is_alone or not all(map(_is_read_only, parameters)):
                 continue

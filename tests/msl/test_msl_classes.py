@@ -230,6 +230,62 @@ def test_templates_take_temporaries_beside_those_of_another_address_space() -> N
     np.testing.assert_array_equal(o, [9 + 4 + 1 + 16 + 25 + 36, 6 + 6 + 47])
 
 
+ELSEWHERE = """
+struct Complex {
+    float re, im;
+    constexpr Complex(float r = 0, float i = 0) : re(r), im(i) {}
+    Complex operator+(Complex o) const { return Complex(re + o.re, im + o.im); }
+    device Complex& operator=(thread const Complex& o) device { re = o.re; im = o.im; return *this; }
+    operator float2() const { return float2(re, im); }
+};
+kernel void k(device Complex* x, device float2* y) {
+    Complex a = x[0];
+    x[0] = a + Complex(1, 2);
+    x[1] = a;
+    y[0] = float2(a + Complex(3)) + float2(a);
+}
+"""
+
+
+def test_objects_elsewhere_are_assigned_temporaries_and_converted_to_vectors() -> None:
+    x, y = np.float32([[5, 6], [0, 0]]), np.zeros(2, np.float32)
+    mg.compile(LIBRARY + ELSEWHERE).function("k")(1, x, y)
+    assert x.tolist() == [[6, 8], [5, 6]] and y.tolist() == [13, 12]
+    compile_for_cuda(translate(LIBRARY + ELSEWHERE, "cuda").source, "elsewhere.metal")
+
+
+RANGES = """
+struct Weights { array<float, 4> w; };
+constant array<float, 3> table = {{1, 2, 4}};
+array<float, 2> both(float x) { return {{x, 2 * x}}; }
+kernel void k(device const Weights* x, device array<float, 4>& y, device float* out,
+              uint i [[thread_position_in_grid]]) {
+    array<float, 4> mine = x[i].w;
+    threadgroup array<float, 4> shared;
+    float s = 0;
+    for (float v : mine) s += v;
+    for (thread float& v : mine) v *= 2;
+    for (auto v : mine) s += v;
+    for (device const float& v : x[i].w) s += v;
+    for (constant float& v : table) s += v;
+    for (const float v : both(10)) s += v;
+    if (i == 0) {
+        for (device float& v : y) v += 1;
+        for (threadgroup float& v : shared) v = 2;
+        for (threadgroup const float& v : shared) s += v;
+    }
+    out[i] = s;
+}
+"""
+
+
+def test_loops_over_the_elements_of_arrays() -> None:
+    x, y, out = np.arange(8, dtype=np.float32), np.zeros(4, np.float32), np.zeros(2, np.float32)
+    mg.compile(LIBRARY + RANGES).function("k")(2, x, y, out)
+    assert y.tolist() == [1] * 4 and out.tolist() == [4 * 6 + 7 + 30 + 8, 4 * 22 + 7 + 30]
+    compile_for_cuda(translate(LIBRARY + RANGES, "cuda").source, "ranges.metal")
+
+
 def test_increments_make_bools_true() -> None:
     source = """
     struct S { bool seen; };

@@ -4,8 +4,15 @@
 #ifdef __OPENCL_VERSION__
 #define IN_SPACE_MTL(space, index, elements, ...) constexpr space __VA_ARGS__ &operator[](index i) space & { return elements[i]; }
 #define IN_EACH_SPACE_MTL(...) IN_SPACE_MTL(__private, __VA_ARGS__) IN_SPACE_MTL(__global, __VA_ARGS__) IN_SPACE_MTL(__local, __VA_ARGS__)
+#define ENDS_IN_SPACE_MTL(space, ...) \
+  constexpr space __VA_ARGS__ *begin() space { return values_mtl; } \
+  constexpr space __VA_ARGS__ *end() space { return values_mtl + N; } \
+  constexpr const space __VA_ARGS__ *begin() const space { return values_mtl; } \
+  constexpr const space __VA_ARGS__ *end() const space { return values_mtl + N; }
+#define ENDS_IN_EACH_SPACE_MTL(...) ENDS_IN_SPACE_MTL(__private, __VA_ARGS__) ENDS_IN_SPACE_MTL(__global, __VA_ARGS__) ENDS_IN_SPACE_MTL(__local, __VA_ARGS__)
 #else
 #define IN_EACH_SPACE_MTL(...)
+#define ENDS_IN_EACH_SPACE_MTL(...)
 #endif
 
 //@ int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t
@@ -28,6 +35,11 @@ template <typename T, size_t N> struct array {
   constexpr T operator[](size_t i) const && { return values_mtl[i]; }
   constexpr T &operator[](size_t i) & { return values_mtl[i]; }
   IN_EACH_SPACE_MTL(size_t, values_mtl, T)
+  constexpr const T *begin() const { return values_mtl; }
+  constexpr const T *end() const { return values_mtl + N; }
+  constexpr T *begin() { return values_mtl; }
+  constexpr T *end() { return values_mtl + N; }
+  ENDS_IN_EACH_SPACE_MTL(T)
   constexpr size_t size() const { return N; }
   constexpr bool empty() const { return N == 0; }
 };

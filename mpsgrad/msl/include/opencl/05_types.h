@@ -22,6 +22,9 @@ template <typename V, typename E, int N> constexpr inline V converted_vector_mtl
 #endif
   return __builtin_convertvector(x, V);
 }
+// V(x) of a scalar x, or of an object of a class that converts to V.
+template <typename V, typename T, typename E> constexpr inline auto spread_mtl(E x, int) -> decltype(x.operator V()) { return x.operator V(); }
+template <typename V, typename T, typename E> constexpr inline V spread_mtl(E x, long) { return (V)((T)x); }
 
 //@ vec
 // vec_mtl is always there; this names it.
