@@ -1,16 +1,17 @@
-"""Depthwise convolutions and their data gradients on CPUs whose threads keep the rows that windows reach."""
+"""Depthwise convolutions and their gradients on CPUs whose threads keep the rows that windows reach."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
-from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels import convolution_weights_gradient
 from mpsgrad.kernels.convolution_axis import AXIS
 from mpsgrad.kernels.convolution_gather import Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import NEVER, Tunables
+from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
 PIXELS = 7
 """Of a tile: images are often 7, 14, 28, 56 or 112 pixels wide."""
@@ -18,6 +19,10 @@ CHANNELS, MOST_BLOCKS = 16, 2
 """Of a tile, and how many times as many a thread takes."""
 KEPT_VALUES = 16384
 """So many values of the source a thread has at hand."""
+MOST_WEIGHTS_BLOCKS, KEPT_WEIGHTS_VALUES = 4, 49152
+"""The same for gradients for weights, whose sums stay in registers while the source comes from the second cache."""
+LARGEST_PLANE = 8192
+"""With more values of a block's rows than the nearest cache holds, other kernels take less time for these. Measured."""
 FEW_TAPS, FEW_CHANNELS = 9, 32
 """Up to so many taps of more channels than few, copies take longer than what they save. Measured."""
 THREADS_WANTED = 64
@@ -39,8 +44,14 @@ PARAMETERS = ParameterStruct(
 )
 FAMILY = ShaderFamily(
     "convolution_depthwise_rows",
-    (IMAGE_LAYOUT, AXIS, PARAMETERS),
-    {"pixels": PIXELS, "kept_values": KEPT_VALUES, "unrolled_taps": (3, 5, 7)},
+    (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, convolution_weights_gradient.PARAMETERS),
+    {
+        "pixels": PIXELS,
+        "kept_values": KEPT_VALUES,
+        "unrolled_taps": (3, 5, 7),
+        "most_weights_blocks": MOST_WEIGHTS_BLOCKS,
+        "kept_weights_values": KEPT_WEIGHTS_VALUES,
+    },
     dtypes=("float",),
     ahead_of_time=False,
     device_families=("cpu",),
@@ -91,3 +102,36 @@ def plan_gather(
         biases=gathered.biases,
     )
     return Plan(FAMILY, FAMILY.name, image_parts * parts_y, parameters, gathered.packing)
+
+
+@lru_cache(maxsize=4096)
+def plan_weights(
+    geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numbers: Tunables
+) -> convolution_weights_gradient.Plan | None:
+    """The dispatch for the gradients of weights and biases of windows of 3x3, or None where another one computes them.
+
+    Nine sums of 16 channels and what they are made of need registers of 16 floats.
+    """
+    if not geometry.is_depthwise or geometry.replicates or geometry.window[:2] != (3, 3):
+        return None
+    if numbers.convolution_by_eights != WHERE_FEWER or metal_type != "float":
+        return None
+    x, y = geometry.axes
+    plane = CHANNELS * y.extent * ((geometry.result[4] - 1) * x.stride + x.extent)
+    most_blocks = min(MOST_WEIGHTS_BLOCKS, KEPT_WEIGHTS_VALUES // plane, geometry.inputs // CHANNELS)
+    if plane > LARGEST_PLANE or most_blocks == 0:
+        return None
+    all_blocks = ceiling_divide(geometry.inputs, CHANNELS)
+    block_channels = CHANNELS * ceiling_divide(all_blocks, ceiling_divide(all_blocks, most_blocks))
+    blocks = ceiling_divide(geometry.inputs, block_channels)
+    return convolution_weights_gradient.plan_of_rows(
+        FAMILY,
+        "convolution_gradient_weights_depthwise_rows",
+        geometry,
+        accumulates,
+        row_tiles=block_channels,
+        lane_tiles=1,
+        weight_tiles=blocks,
+        tiles=blocks,
+        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, THREADS_WANTED),
+    )

@@ -273,7 +273,11 @@ def add_gradient_weights(
         plan = tiles.plan_weights(*of_gpu)
     else:
         of_cpu = geometry, accumulates, numbers.metal_type, tunables(device.tuning)
-        plan = small_groups.plan_weights(*of_cpu) or patches.plan_weights(*of_cpu)
+        plan = (
+            depthwise_rows.plan_weights(*of_cpu)
+            or small_groups.plan_weights(*of_cpu)
+            or patches.plan_weights(*of_cpu)
+        )
     if plan is None:
         plan = weights_gradient.plan(geometry, accumulates, numbers.metal_type, tunables(device.tuning))
     partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)

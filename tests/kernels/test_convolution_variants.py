@@ -47,8 +47,7 @@ def always_by_eights() -> Iterator[None]:
 def neither_tiles_nor_copies() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
-        patch.setattr(convolution_depthwise_rows, "plan_gather", lambda *geometry: None)
-        for module in convolution_patches, convolution_small_groups:
+        for module in convolution_depthwise_rows, convolution_patches, convolution_small_groups:
             patch.setattr(module, "plan_gather", lambda *geometry: None)
             patch.setattr(module, "plan_weights", lambda *geometry: None)
         yield
