@@ -19,6 +19,8 @@ from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 THREADS = 128
 STRIP = 4
+SLIDING_SIZES = (3, 5, 7)
+"""Of windows of neighbouring pixels whose threads own two rows."""
 TAPS = 9
 """So many weights of a channel are added up by one thread."""
 THREADGROUPS_PER_UNIT = 5
@@ -65,7 +67,7 @@ WEIGHTS_PARAMETERS = ParameterStruct(
 FAMILY = ShaderFamily(
     "convolution_depthwise",
     (IMAGE_LAYOUT, WINDOW, AXIS, DIVISOR, GATHER_PARAMETERS, WEIGHTS_PARAMETERS),
-    {"threads": THREADS, "strip": STRIP, "taps": TAPS, "unroll": "#pragma unroll"},
+    {"threads": THREADS, "strip": STRIP, "sliding_sizes": SLIDING_SIZES, "taps": TAPS, "unroll": "#pragma unroll"},
     {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
     ahead_of_time=False,
 )
@@ -76,18 +78,19 @@ def _width(*layouts: Layout) -> int:
     return 4 if all(n % 4 == 0 for layout in layouts for n in (*layout[:4], layout[6])) else 1
 
 
-def _slides(axis: Axis) -> bool:
-    """Whether the taps are three neighbouring pixels, and those of the next pixel lie one further."""
-    return axis[1:3] == (3, 1) and axis.step == axis.divisor == 1
+def _slides(axis: Axis, size: int) -> bool:
+    """Whether the taps are ``size`` neighbouring pixels, and those of the next pixel lie one further."""
+    return axis[1:3] == (size, 1) and axis.step == axis.divisor == 1
 
 
 def plan_gather(gathered: Gather) -> GatherPlan:
     """What computes a depthwise convolution or its data gradient."""
     x, y, images = gathered.x, gathered.y, gathered.destination[7]
     width = _width(gathered.source, gathered.destination)
-    has_rows = _slides(x) and _slides(y)
+    sizes = SLIDING_SIZES if width > 1 else SLIDING_SIZES[:1]
+    size = next((size for size in sizes if _slides(x, size) and _slides(y, size)), None)
     slots, strips = gathered.lanes // width, ceiling_divide(x.size, STRIP)
-    row_groups = ceiling_divide(y.size, 2) if has_rows else y.size
+    row_groups = ceiling_divide(y.size, 2) if size else y.size
     threads = slots * strips * row_groups * images * gathered.phases
     parameters = GATHER_PARAMETERS.pack(
         source=gathered.source,
@@ -104,7 +107,7 @@ def plan_gather(gathered: Gather) -> GatherPlan:
         by_row_groups=divisor(row_groups),
         by_images=divisor(images),
     )
-    kernel = f"convolution_depthwise_{'3x3' if has_rows else 'any'}_by_{width}"
+    kernel = f"convolution_depthwise_{f'{size}x{size}' if size else 'any'}_by_{width}"
     return GatherPlan(FAMILY, kernel, ceiling_divide(threads, THREADS), parameters, gathered.packing)
 
 
