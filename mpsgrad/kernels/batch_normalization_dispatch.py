@@ -52,7 +52,7 @@ from mpsgrad.kernels.pointwise import (
 )
 from mpsgrad.tunables import tunables
 
-MOST_ROWS_OF_A_THREAD = 32
+MOST_ROWS_OF_A_THREAD = 16
 """Above, rows are split over several threadgroups, whose sums have to be merged."""
 THREADGROUPS_PER_UNIT = 2
 

@@ -215,7 +215,11 @@ def _along_in_tiles(
     row_lanes = min(_power_of_two(useful), THREADS // (narrow if makes_narrow else wide))
     across = min(count, THREADS // row_lanes)
     tiles = -(-count // across)
-    chunks = -(-loops // (MOST_ROWS_OF_A_LANE * row_lanes)) if are_few and may_chunk and not makes_narrow else 1
+    chunks = 1
+    if are_few and may_chunk and not makes_narrow:
+        filling = loops * tiles // (row_lanes * THREADGROUPS_WANTED)
+        rows_of_lane = min(max(filling, FEW_ROWS_OF_A_LANE), MOST_ROWS_OF_A_LANE)
+        chunks = -(-loops // (rows_of_lane * row_lanes))
     rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)
     walk = "along_in_tiles" + ("_of_vectors" if width > 1 else "")
