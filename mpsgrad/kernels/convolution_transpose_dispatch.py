@@ -11,6 +11,7 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import (
     ImagePart,
@@ -21,6 +22,28 @@ from mpsgrad.kernels.convolution_dispatch import (
 from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.kernels.convolution_sums import add_sum, add_sum_of_parts, add_sums_of_pixels
 from mpsgrad.kernels.strides import View, zeros
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+TURNED_TILE, TURNING_THREADS = 32, 256
+FEWEST_TURNED = 16
+"""So many channels of either kind are worth a tile of a GPU."""
+TURNING_PARAMETERS = ParameterStruct(
+    "ConvolutionTurningParameters",
+    outputs="int",
+    taps="int",
+    inputs="int",
+    output_tiles="int",
+    input_tiles="int",
+    accumulates="int",
+)
+TURNING_FAMILY = ShaderFamily(
+    "convolution_turning",
+    (TURNING_PARAMETERS,),
+    {"tile": TURNED_TILE, "threads": TURNING_THREADS},
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("apple", "nvidia"),
+)
 
 
 def _axes(descriptor: ConvolutionDescriptor) -> tuple[int, int, int, int]:
@@ -50,6 +73,25 @@ def add_turning(
     groups, outputs, taps, inputs = _axes(descriptor)
     if back:
         outputs, inputs = inputs, outputs
+    device = command_buffer.device
+    if device.family != "cpu" and min(outputs, inputs) >= FEWEST_TURNED:
+        output_tiles, input_tiles = (ceiling_divide(count, TURNED_TILE) for count in (outputs, inputs))
+        parameters = TURNING_PARAMETERS.pack(
+            outputs=outputs,
+            taps=taps,
+            inputs=inputs,
+            output_tiles=output_tiles,
+            input_tiles=input_tiles,
+            accumulates=int(accumulates),
+        )
+        command_buffer.add_dispatch(
+            TURNING_FAMILY.function(device, "turn_weights", "float"),
+            groups * taps * output_tiles * input_tiles,
+            source,
+            destination,
+            device.constant_buffer(parameters),
+        )
+        return
     of_source = View((taps - 1) * inputs, (taps * inputs, -inputs, 1, outputs * taps * inputs))
     of_destination = View(0, (1, outputs, taps * outputs, inputs * taps * outputs))
     addend = (destination, of_destination) if accumulates else zeros(command_buffer.device)

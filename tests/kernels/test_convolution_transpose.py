@@ -178,11 +178,14 @@ def test_the_state_of_a_convolution_gives_its_size_and_place(kernel):
 
 
 @pytest.mark.usefixtures("shaders_of_gpus")
-@pytest.mark.parametrize(("size", "name"), [((31, 30), "sum_parts"), ((5, 4), "add")])
-def test_weights_are_added_up_and_turned_at_once_on_gpus(size, name):
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "name"),
+    [((31, 30), 8, 12, "sum_parts"), ((5, 4), 8, 12, "add"), ((3, 4), 35, 40, "turn_weights")],
+)
+def test_weights_are_added_up_and_turned_at_once_on_gpus(size, inputs, outputs, name):
     result = 2 * size[0] + 1, 2 * size[1]
     geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (1, 0), "groups": 1, "result": result}
-    x, w, g = array(1, 2, *size, 8), array(3, 12, 2, 2, 8), array(2, 2, *result, 12)
+    x, w, g = array(1, 2, *size, inputs), array(3, outputs, 2, 2, inputs), array(2, 2, *result, outputs)
     check(geometry, x, w, None, g)
     source, image = source_of(w, stride=(2, 2)), mg.Image.from_array(x)
     gradient = mg.ConvolutionTransposeGradient(source)
