@@ -165,7 +165,7 @@ class _Spread(NamedTuple):
         return ceiling_divide(blocks, DEPTHWISE_BLOCKS) * DEPTHWISE_BLOCKS
 
 
-def _spread(geometry: ConvolutionGeometry, is_gradient: bool, lanes: int) -> _Spread:
+def _spread(geometry: ConvolutionGeometry, is_gradient: bool, lanes: int, joins_pixels: bool) -> _Spread:
     source, destination = geometry.ends(is_gradient)
     groups, (x, y) = geometry.groups, plain_axes(geometry, is_gradient)
     if geometry.is_depthwise and not geometry.replicates:
@@ -173,7 +173,7 @@ def _spread(geometry: ConvolutionGeometry, is_gradient: bool, lanes: int) -> _Sp
     dense = _Spread("convolution_dense", x, y, groups, source[6] // groups, destination[6] // groups)
     if dense.outputs > lanes // 2:
         return dense
-    folds = best_folds(geometry, is_gradient, lanes)
+    folds = best_folds(geometry, is_gradient, lanes) if joins_pixels else None
     if folds is None:
         merged = max(m for m in range(1, groups + 1) if groups % m == 0 and m * dense.outputs <= lanes)
         return dense._replace(groups=groups // merged, merged=merged)
@@ -238,12 +238,17 @@ def _packed(geometry: ConvolutionGeometry, is_gradient: bool, spread: _Spread, b
 
 
 def gather(
-    geometry: ConvolutionGeometry, is_gradient: bool, *, packs_all: bool = False, lanes: int = LANES
+    geometry: ConvolutionGeometry,
+    is_gradient: bool,
+    *,
+    packs_all: bool = False,
+    lanes: int = LANES,
+    joins_pixels: bool = True,
 ) -> Gather:
     """What gives the result from the source, or the data gradient in the place of the source from the result's.
 
     With ``packs_all`` the weights of large fully connected layers are packed too. ``lanes`` are those that few channels
-    should fill.
+    should fill: those of neighbouring pixels, or unless it ``joins_pixels`` those of several groups.
     """
     biases = geometry.ends(is_gradient)[1][6]
     long_pixels = geometry.with_long_pixels()
@@ -252,7 +257,7 @@ def gather(
         geometry = rows
         if geometry.inputs >= UNPACKED_CHANNELS and not packs_all:
             return _unpacked_gather(geometry, is_gradient)
-    spread = _spread(geometry, is_gradient, lanes)
+    spread = _spread(geometry, is_gradient, lanes, joins_pixels)
     rows = geometry.in_one_row() if geometry.is_pointwise and spread.kernel == "convolution_dense" else None
     if rows is not None:
         geometry = rows

@@ -54,6 +54,11 @@ class Tile(NamedTuple):
         return self.rows * self.columns // (self.simd_rows * self.simd_columns) * 32
 
     @property
+    def needs_vectors(self) -> bool:
+        """Whether only aligned images are copied: by stages, or by fewer threads than there are columns."""
+        return self.stages > 0 or self.columns > self.threads
+
+    @property
     def copies_of_thread(self) -> float:
         """How many values a thread copies to threadgroup memory in a step."""
         return self.depth * (self.rows + self.columns) / self.threads
@@ -89,7 +94,8 @@ class Costs(NamedTuple):
     A step of depth takes at least ``latency``, and ``copy_latency`` for each value that a thread copies in it, and
     ``unaligned`` times as long if values are read one by one. A threadgroup's work before the first step and after the
     last takes as long as ``steps_at_ends``. Several splits of the products, each of ``fewest_steps`` or more, take
-    ``sum_time`` more, and each of them ``split_time`` and ``value_time`` for each of its sums.
+    ``sum_time`` more, and each of them ``split_time`` and ``value_time`` for each of its sums. Results that are stored
+    one by one take ``store_time`` for each of a thread, unless they were multiplied in place.
     """
 
     latency: float
@@ -100,6 +106,7 @@ class Costs(NamedTuple):
     split_time: float
     value_time: float
     fewest_steps: int
+    store_time: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -147,16 +154,19 @@ class Tiling:
         runs: int = 1,
         is_aligned: bool = True,
         has_zeros_outside: bool = True,
+        are_summed: bool = False,
+        are_scattered: bool = False,
     ) -> tuple[Tile, int]:
         """The tile, and the splits of the products, for which ``values`` sums of ``runs * run_length`` take least time.
 
-        ``tile_count`` is the number of tiles that cover the sums.
+        ``tile_count`` is the number of tiles that cover the sums. Splits ``are_summed`` by a kernel even if it is one,
+        and results ``are_scattered`` if they are stored one by one.
         """
         units, costs = units or self.units_unless_known, self.costs_of(kind, metal_type)
         tiles = [
             tile
             for tile in self.tiles[kind, metal_type]
-            if (is_aligned or not tile.stages) and (has_zeros_outside or not tile.in_place)
+            if (is_aligned or not tile.needs_vectors) and (has_zeros_outside or not tile.in_place)
         ]
 
         def time(tile: Tile, splits: int) -> float:
@@ -170,8 +180,14 @@ class Tiling:
             else:
                 steps += costs.steps_at_ends
             step_time = self.step_time(kind, tile, metal_type, threadgroups, is_aligned=is_aligned)
-            of_splits = costs.sum_time + splits * (costs.split_time + values * costs.value_time)
-            return steps * step_time + (of_splits if splits > 1 else 0)
+            of_splits = splits * (costs.split_time + values * costs.value_time)
+            if not are_summed:
+                of_splits += costs.sum_time
+            of_stores = 0.0
+            if are_scattered and not tile.in_place:
+                rounds = math.ceil(threadgroups / tile.resident)
+                of_stores = rounds * costs.store_time * tile.rows * tile.columns / tile.threads
+            return steps * step_time + (of_splits if splits > 1 else of_stores)
 
         def choices(tile: Tile) -> set[int]:
             if tile.weight_stages:
@@ -192,12 +208,13 @@ _SMALL_WEIGHTS_TILE = Tile(64, 64, 16, 32, 64, 1.1, 6)
 _COMMON_COSTS = Costs(
     0.35, 0.0, 1.5, steps_at_ends=3, sum_time=4.0, split_time=0.0, value_time=3.2e-6, fewest_steps=4
 )
-_COSTS_OF_FLOATS: Mapping[tuple[Kind, str], Costs] = {
+_COSTS: Mapping[tuple[Kind, str], Costs] = {
     ("gather", "float"): Costs(
         0.25, 0.02, 1.5, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=4.5e-6, fewest_steps=2
     ),
+    ("gather", "half"): _COMMON_COSTS._replace(store_time=0.08),
     ("weights", "float"): Costs(
-        0.65, 0.0, 1.6, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=3e-6, fewest_steps=2
+        1.1, 0.0, 1.6, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=3e-6, fewest_steps=2
     ),
 }
 
@@ -213,17 +230,21 @@ _GPU = Tiling(
         ("gather", "half"): (
             Tile(128, 128, 16, 64, 64, 1.0, 2),
             Tile(128, 64, 32, 64, 32, 1.0, 3),
-            Tile(256, 32, 16, 64, 32, 0.65, 2),
+            Tile(256, 32, 16, 64, 32, 0.75, 3),
             Tile(64, 64, 32, 32, 32, 0.78, 4),
             Tile(64, 32, 32, 32, 16, 0.58, 5),
         ),
-        ("weights", "float"): (Tile(128, 64, 8, 32, 64, 1.0, 3), _SMALL_WEIGHTS_TILE),
+        ("weights", "float"): (
+            Tile(128, 64, 8, 32, 64, 1.0, 3),
+            _SMALL_WEIGHTS_TILE,
+            Tile(32, 128, 16, 32, 64, 0.72, 6),
+        ),
         ("weights", "half"): (Tile(128, 64, 32, 64, 32, 1.0, 3), Tile(64, 64, 32, 32, 32, 0.8, 4)),
         ("planes", "float"): (Tile(128, 64, 16, 32, 64, 1.0, 3), Tile(64, 64, 16, 32, 64, 0.98, 6)),
     },
     products={"float": 158e3, "half": 620e3},
     common_costs=_COMMON_COSTS,
-    costs=_COSTS_OF_FLOATS,
+    costs=_COSTS,
 )
 """Measured on an H200."""
 

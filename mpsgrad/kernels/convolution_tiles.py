@@ -15,7 +15,7 @@ from mpsgrad.kernels.convolution_gather import Gather, gather
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
-from mpsgrad.kernels.convolution_packing import half_packing
+from mpsgrad.kernels.convolution_packing import LANES, half_packing
 from mpsgrad.kernels.convolution_tile import Tile, Tiling, all_tiles, fits_every_gpu, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
@@ -83,6 +83,8 @@ WEIGHTS_WIDTHS = {
 }
 """How many values of the gradient and of the source a thread may read at a time for the weights, the best first."""
 SUM_THREADS = 128
+MOST_JOINED_LANES = 64
+"""Of the pixels of one stride. More take longer than one phase after the other, unless no two windows overlap."""
 _STRUCTS = {
     "gather": (IMAGE_LAYOUT, AXIS, DIVISOR, GATHER_PARAMETERS),
     "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS),
@@ -95,7 +97,7 @@ FAMILIES = {
         {
             **tile.constants,
             "unroll": "#pragma unroll",
-            "widths": WEIGHTS_WIDTHS[metal_type],
+            "widths": [widths for widths in WEIGHTS_WIDTHS[metal_type] if tile.columns // widths[1] <= tile.threads],
         },
         # Sums need registers, which CPUs have not enough of, and compile in a tenth of the time without.
         {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
@@ -149,11 +151,28 @@ def plan_gather(
         to_few = convolution_to_few.plan_gradient(geometry, metal_type, units)
         if to_few is not None:
             return to_few
-    gathered = gather(geometry, is_gradient, packs_all=True)
+    gathered = _gather(geometry, is_gradient, metal_type)
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)
     strides = gathered.channels, gathered.fold_channels
     return _plan_of_gather(gathered, strides, metal_type, tiling_name, compute_units, rounds=rounds)
+
+
+def _gather(geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str) -> Gather:
+    """The gather with the least that tiles multiply in vain."""
+    values = values_of_vector(metal_type)
+    # Groups side by side are read as vectors; that their products are mostly with zeros costs little for half numbers.
+    channels = geometry.ends(is_gradient)[0][6] // geometry.groups
+    joins_groups = metal_type == "half" and geometry.groups > 1 and channels % values != 0
+    gathered = gather(geometry, is_gradient, packs_all=True, joins_pixels=not joins_groups)
+    x, y = geometry.axes
+    if not is_gradient or geometry.groups > 1 or gathered.kernel != "convolution_dense" or x.stride * y.stride == 1:
+        return gathered
+    # Pixels of each phase would leave most columns of a tile without a channel.
+    lanes, is_of_patches = geometry.inputs * x.stride * y.stride, (x.taps, y.taps) == (x.stride, y.stride)
+    if geometry.inputs > LANES // 2 or not (lanes <= MOST_JOINED_LANES or is_of_patches):
+        return gathered
+    return gather(geometry, is_gradient, packs_all=True, lanes=lanes)
 
 
 @lru_cache(maxsize=512)
@@ -199,6 +218,7 @@ def _division_of_gather(
         runs=gathered.y.phase_taps * (1 if joins_columns else gathered.x.phase_taps),
         is_aligned=is_aligned,
         has_zeros_outside=not gathered.replicates,
+        are_scattered=not _stores_vectors(gathered, metal_type),
     )
     row_tiles, column_tiles = counts(tile)
     if tile.weight_stages:
@@ -206,6 +226,11 @@ def _division_of_gather(
         matrices = gathered.groups * gathered.phases
         row_tiles = _threadgroups_of_rows(row_tiles, units * tile.resident // (column_tiles * matrices))
     return _Division(tile, row_tiles, column_tiles, splits)
+
+
+def _stores_vectors(gathered: Gather, metal_type: str) -> bool:
+    is_folded = gathered.lanes != gathered.fold_channels
+    return not is_folded and _is_aligned(gathered.destination, gathered.lanes, values_of_vector(metal_type))
 
 
 def _partial_lanes(gathered: Gather, metal_type: str) -> int:
@@ -239,7 +264,6 @@ def _plan_of_gather(
     packing, biases = gathered.packing, gathered.biases
     if metal_type == "half":
         packing, biases = half_packing(gathered.pack_fields, joins_columns, rounds)
-    is_folded = gathered.lanes != gathered.fold_channels
     parameters = GATHER_PARAMETERS.pack(
         source=gathered.source,
         destination=gathered.destination,
@@ -260,7 +284,7 @@ def _plan_of_gather(
         biases=biases,
         joins_columns=int(joins_columns),
         replicates=int(gathered.replicates),
-        stores_vectors=int(not is_folded and _is_aligned(gathered.destination, gathered.lanes, values)),
+        stores_vectors=int(_stores_vectors(gathered, metal_type)),
         by_width=divisor(gathered.x.size),
         by_height=divisor(gathered.y.size),
         by_column_tiles=divisor(column_tiles),
@@ -301,7 +325,7 @@ def plan_products_of_channels(image: Layout, metal_type: str, tiling_name: str, 
     """
     units = compute_units or tiling(tiling_name).units_unless_known
     geometry = ConvolutionGeometry(image, image, POINT)
-    return _plan_of_weights(geometry, False, metal_type, tiling_name, units, parts=image[7])
+    return _plan_of_weights(geometry, False, metal_type, tiling_name, units, parts=image[7], are_summed=True)
 
 
 def _plan_of_weights(
@@ -312,8 +336,9 @@ def _plan_of_weights(
     units: int,
     *,
     parts: int = 1,
+    are_summed: bool = False,
 ) -> WeightsPlan:
-    """``parts`` of the images have sums of their own, with as many splits each."""
+    """``parts`` of the images have sums of their own, of as many splits each, ``are_summed`` even if it is one."""
     groups, channels, group_outputs = geometry.groups, geometry.group_inputs, geometry.group_outputs
     width, height = geometry.result[4:6]
     pixels = geometry.pixels // parts
@@ -336,6 +361,7 @@ def _plan_of_weights(
         units,
         is_aligned=is_aligned,
         has_zeros_outside=not geometry.replicates,
+        are_summed=are_summed,
     )
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)

@@ -88,6 +88,9 @@ WIDTHS = [
         ("8", "replicated", "8_8"),
     ),
     (((9, 7), 32, 48, (3, 3)), {"groups": 2, "padding": (1, 1)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
+    (((7, 9), 24, 24, (3, 3)), {"groups": 6, "padding": (1, 1)}, ("4", "4", "4_4"), ("8", "8", "2_2")),
+    (((12, 8), 3, 24, (4, 4)), {"stride": (4, 4)}, ("1", "4", "4_1"), ("1", "8", "8_1")),
+    (((14, 13), 3, 16, (7, 6)), {"stride": (4, 4), "padding": (2, 1)}, ("1", "4", "4_1"), ("1", "8", "8_1")),
     (((14, 13), 64, 136, SINGLE), {}, ("4", "4", "4_4"), ("8", "8", "8_8")),
     (((1, 1), 136, 40, SINGLE), {"images": 70}, ("4", "4", "4_4"), ("8", "8", "8_8")),
 ]
@@ -133,10 +136,10 @@ EACH_TILE = [
     )
     for key in convolution_tiles.FAMILIES
     for number, case in enumerate(WIDTHS)
-    if not key[2].stages or not {"1", "2"}.intersection("".join(case[3][2:] if key[0] == "weights" else case[3][:2]))
+    if not (key[2].needs_vectors and {"1", "2"} & set("".join(case[3][2:] if key[0] == "weights" else case[3][:2])))
     if not key[2].in_place or "edge" not in case[1]
 ]
-"""The tiles of GPUs run on GPUs, and on CPUs nightly, where each compiles for seconds. Stages need aligned images, and
+"""The tiles of GPUs run on GPUs, and on CPUs nightly, where each compiles for seconds. Some need aligned images, and
 products in place zeros outside of them."""
 
 
@@ -303,8 +306,8 @@ def test_threads_divide_each_tile(kind, metal_type, tile):
         assert constants["ahead"] > 0
         assert kind == "gather" or constants["threads"] % (tile.columns // 8) == 0
     elif kind == "weights":
-        # A thread copies one column, for several pixels.
-        assert max(tile.rows, tile.columns) <= constants["threads"]
+        # A thread copies one column, or vector of columns, for several pixels.
+        assert max(tile.rows, tile.columns // (vector if tile.needs_vectors else 1)) <= constants["threads"]
         assert all(tile.depth * n // vector % constants["threads"] == 0 for n in (tile.rows, tile.columns))
     else:
         assert tile.rows * tile.depth // vector % constants["threads"] == 0
@@ -404,6 +407,20 @@ def test_threadgroups_go_from_tile_to_tile_where_tiles_are_many_and_short(images
     assert bool(tile.weight_stages) == goes_on
     assert plan.threadgroups < tiles if goes_on else plan.threadgroups == tiles
     assert plan.threadgroups >= 0.9 * min(tiles, tile.resident * UNITS)
+
+
+@pytest.mark.parametrize("metal_type", ["float", "half"])
+@pytest.mark.parametrize("kernel, padding, outputs", [(4, 0, 96), (11, 2, 16), (4, 1, 16)])
+def test_pixels_of_one_stride_share_the_columns_of_a_tile(kernel, padding, outputs, metal_type):
+    """One row of a tile for 4 x 4 pixels of three channels, where phases would have one for each."""
+    size = (112 + 2 * padding - kernel) // 4 + 1
+    source, result = (0, 3, 336, 112 * 336, 112, 112, 3, 16), (0, outputs, size * outputs, 0, size, size, outputs, 16)
+    window = kernel, kernel, 4, 4, 1, 1, -padding, -padding
+    plan = convolution_tiles.plan_gather(
+        ConvolutionGeometry(source, result, window), True, metal_type, "nvidia-9.0", UNITS
+    )
+    blocks = 16 * 28 * 28
+    assert plan is not None and plan.sums is None and plan.threadgroups <= blocks // 32
 
 
 def test_weights_that_are_too_many_to_pack_are_read_as_they_are():
