@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import functional, reference
 from mpsgrad.accuracy import assert_within, error_bound
+from mpsgrad.functional.kept import kept
 from mpsgrad.kernel import BaseKernel
 
 GENERATOR = np.random.default_rng(0)
@@ -316,3 +318,36 @@ def test_help_stands_by_itself(name: str) -> None:
     kernels = re.findall(r"``(\w+)``", text.partition("Source:")[2])
     assert kernels
     assert all(issubclass(getattr(mg, kernel), BaseKernel) for kernel in kernels)
+
+
+def test_kernels_are_kept_for_equal_arguments_of_the_same_types_and_by_each_thread():
+    windows = [kept(mg.PoolingMax, kernel_width=2, kernel_height=height) for height in (3, 3, 2)]
+    assert windows[0] is windows[1] and windows[1] is not windows[2]
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(kept, mg.PoolingMax, kernel_width=2, kernel_height=3).result() is not windows[0]
+    x = np.arange(64, dtype=np.float32).reshape(4, 4, 4)
+    functional.pooling_max(x, kernel=2)
+    with pytest.raises(mg.FormatError, match="kernel_width is 2.0"):
+        functional.pooling_max(x, kernel=(2, 2.0))
+
+
+def test_what_can_change_makes_a_new_kernel():
+    x = np.arange(64, dtype=np.float32).reshape(4, 4, 4)
+    policy = mg.DefaultPadding(mg.PaddingMethod.SIZE_SAME)
+    assert functional.pooling_max(x, kernel=2, padding=policy).shape == (4, 4, 4)
+    policy._method = mg.PaddingMethod.SIZE_VALID_ONLY
+    assert functional.pooling_max(x, kernel=2, padding=policy).shape == (3, 3, 4)
+    slopes = np.full(4, 0.5, np.float32)
+    assert functional.neuron(-x, "prelu", data=slopes)[1, 0, 0] == -8
+    slopes[:] = 2
+    assert functional.neuron(-x, "prelu", data=slopes)[1, 0, 0] == -32
+
+
+def test_properties_of_one_call_do_not_outlast_it():
+    x, y = (np.full((1, 1, 4), value, np.float32) for value in (1, 2))
+    for _ in range(2):
+        np.testing.assert_array_equal(functional.add(x, y, bias=3), np.full((1, 1, 4), 6))
+        np.testing.assert_array_equal(functional.add(x, y), np.full((1, 1, 4), 3))
+        np.testing.assert_array_equal(functional.add(x, y, maximum_value=2), np.full((1, 1, 4), 2))
+        with pytest.raises(mg.FormatError, match="'spread' is not a property"):
+            functional.add(x, y, spread=1)

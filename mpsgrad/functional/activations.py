@@ -8,6 +8,7 @@ import numpy as np
 
 from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import run_both, run_forward, run_gradient
+from mpsgrad.functional.kept import kept
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient
 from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
@@ -35,7 +36,7 @@ def dropout_gradient(source_gradient: Any, keep_probability: float, *, seed: int
 
 def soft_max(source: Any) -> np.ndarray:
     """``exp(x) / sum(exp(x))`` over the channels of each pixel. Source: ``SoftMax``."""
-    return run_forward(SoftMax(), source)
+    return run_forward(kept(SoftMax), source)
 
 
 def soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
@@ -43,12 +44,12 @@ def soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
 
     Source: ``SoftMaxGradient``.
     """
-    return run_gradient(SoftMax(), SoftMaxGradient(), source_gradient, result)[0]
+    return run_gradient(kept(SoftMax), kept(SoftMaxGradient), source_gradient, result)[0]
 
 
 def log_soft_max(source: Any) -> np.ndarray:
     """``x - log(sum(exp(x)))`` over the channels of each pixel. Source: ``LogSoftMax``."""
-    return run_forward(LogSoftMax(), source)
+    return run_forward(kept(LogSoftMax), source)
 
 
 def log_soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
@@ -56,16 +57,16 @@ def log_soft_max_gradient(source_gradient: Any, result: Any) -> np.ndarray:
 
     Source: ``LogSoftMaxGradient``.
     """
-    return run_gradient(LogSoftMax(), LogSoftMaxGradient(), source_gradient, result)[0]
+    return run_gradient(kept(LogSoftMax), kept(LogSoftMaxGradient), source_gradient, result)[0]
 
 
-def _neuron_descriptor(neuron_type: str | NeuronType, parameters: dict[str, Any]) -> NeuronDescriptor:
+def _neuron(cls: type[Neuron | NeuronGradient], neuron_type: str | NeuronType, /, **parameters: Any) -> Any:
     if isinstance(neuron_type, str):
         if neuron_type.upper() not in NeuronType.__members__:
             names = ", ".join(name.lower() for name in NeuronType.__members__)
             raise FormatError(f"neuron: neuron_type is {neuron_type!r}; it has to be one of {names}")
         neuron_type = NeuronType[neuron_type.upper()]
-    return NeuronDescriptor(neuron_type, **parameters)
+    return cls(NeuronDescriptor(neuron_type, **parameters))
 
 
 def neuron(source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:
@@ -75,10 +76,10 @@ def neuron(source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.
     ``parameters`` are its ``a``, ``b``, ``c`` or, for prelu, ``data`` with a slope for each channel;
     ``NeuronDescriptor`` has the formulas and what they are at first. Source: ``Neuron``.
     """
-    return run_forward(Neuron(_neuron_descriptor(neuron_type, parameters)), source)
+    return run_forward(kept(_neuron, Neuron, neuron_type, **parameters), source)
 
 
 def neuron_gradient(source_gradient: Any, source: Any, neuron_type: str | NeuronType, **parameters: Any) -> np.ndarray:
     """The gradient of ``neuron``, ``g f'(x)`` for its source ``x``. Source: ``NeuronGradient``."""
-    descriptor = _neuron_descriptor(neuron_type, parameters)
-    return run_gradient(Neuron(descriptor), NeuronGradient(descriptor), source_gradient, source)[0]
+    forward, gradient = (kept(_neuron, cls, neuron_type, **parameters) for cls in (Neuron, NeuronGradient))
+    return run_gradient(forward, gradient, source_gradient, source)[0]

@@ -9,6 +9,7 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import array_like, image_of
+from mpsgrad.functional.kept import kept
 from mpsgrad.kernels.arithmetic import Add, Arithmetic, Compare, ComparisonType, Divide, Multiply, Subtract
 from mpsgrad.kernels.arithmetic_gradient import (
     AddGradient,
@@ -22,16 +23,30 @@ from mpsgrad.kernels.arithmetic_gradient import (
 def _arithmetic(cls: type[Arithmetic], primary: Any, secondary: Any, properties: dict[str, float]) -> Any:
     """The kernel, which spreads extents of 1 over the other image's, and both images."""
     images = image_of("primary", primary), image_of("secondary", secondary)
-    kernel = cls(records_clamp=True) if {"minimum_value", "maximum_value"} & properties.keys() else cls()
+    spread = []
     for which, own, other in (("primary", *images), ("secondary", *images[::-1])):
         for name, extent in (("pixels_x", "width"), ("pixels_y", "height"), ("feature_channels", "feature_channels")):
             if getattr(own, extent) == 1 and getattr(other, extent) > 1:
-                setattr(kernel, f"{which}_stride_in_{name}", 0)
+                spread.append(f"{which}_stride_in_{name}")
+    return kept(_kernel, cls, tuple(spread), **properties), *images
+
+
+def _kernel(cls: type[Arithmetic], spread: tuple[str, ...], /, **properties: float) -> Arithmetic:
+    """The kernel with strides of 0 that ``spread`` names, and these properties."""
+    kernel = cls(records_clamp=True) if {"minimum_value", "maximum_value"} & properties.keys() else cls()
+    for name in spread:
+        setattr(kernel, name, 0)
     for name, value in properties.items():
         if name not in ("primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value"):
             raise FormatError(f"{cls.__name__}: {name!r} is not a property that can be given")
         setattr(kernel, name, value)
-    return kernel, *images
+    return kernel
+
+
+def _gradient(
+    gradient: type[ArithmeticGradient], is_secondary: bool, cls: type[Arithmetic], /, **properties: float
+) -> ArithmeticGradient:
+    return gradient.of(_kernel(cls, (), **properties), is_secondary_source_filter=is_secondary)
 
 
 def _arithmetic_result(cls: type[Arithmetic], primary: Any, secondary: Any, properties: dict[str, float]) -> np.ndarray:
@@ -55,7 +70,7 @@ def _arithmetic_gradients(
         _, state = kernel.encode(commands, *images, return_state=True)
         for is_secondary in (False, True):
             image = images[is_secondary ^ gradient.takes_the_other_image]
-            made = gradient.of(kernel, is_secondary_source_filter=is_secondary)
+            made = kept(_gradient, gradient, is_secondary, cls, **properties)
             results.append(made.encode(commands, incoming, image, state))
     return array_like(results[0], primary), array_like(results[1], secondary)
 

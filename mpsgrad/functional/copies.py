@@ -9,13 +9,14 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import Pair, array_like, image_of, pair_of, run_forward, run_gradient, shape_of
+from mpsgrad.functional.kept import kept
 from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import Image
 from mpsgrad.kernels.copies import Concatenation, ConcatenationGradient, Reshape, ReshapeGradient, Slice, SliceGradient
 from mpsgrad.kernels.pad import Pad, PadGradient
 
 
-def _slice(source: Any, offset: Pair, size: Pair | None, first_channel: int, channels: int | None) -> Slice:
+def _slice(offset: Pair, size: Pair | None, first_channel: int, channels: int | None) -> Slice:
     kernel = Slice()
     y, x = pair_of("offset", offset)
     kernel.offset, kernel.source_feature_channel_offset = Offset(x, y), first_channel
@@ -35,7 +36,7 @@ def slice_image(
     None is all that there are, and a box that goes on behind the source is cut, as in NumPy; before it, where
     ``offset`` is negative, there are zeros. Source: ``Slice``.
     """
-    return run_forward(_slice(source, offset, size, first_channel, channels), source)
+    return run_forward(kept(_slice, offset, size, first_channel, channels), source)
 
 
 def slice_image_gradient(
@@ -51,8 +52,14 @@ def slice_image_gradient(
 
     ``source`` is looked at for its shape only. Source: ``SliceGradient``.
     """
-    forward = _slice(source, offset, size, first_channel, channels)
-    return run_gradient(forward, SliceGradient(), source_gradient, source)[0]
+    forward = kept(_slice, offset, size, first_channel, channels)
+    return run_gradient(forward, kept(SliceGradient), source_gradient, source)[0]
+
+
+def _reshape(height: int, width: int, channels: int) -> Reshape:
+    kernel = Reshape()
+    kernel.reshaped_height, kernel.reshaped_width, kernel.reshaped_feature_channels = height, width, channels
+    return kernel
 
 
 def reshape(source: Any, height: int, width: int, channels: int) -> np.ndarray:
@@ -60,17 +67,13 @@ def reshape(source: Any, height: int, width: int, channels: int) -> np.ndarray:
 
     Raises ``GeometryError`` for another number of elements. Source: ``Reshape``.
     """
-    kernel = Reshape()
-    kernel.reshaped_height, kernel.reshaped_width, kernel.reshaped_feature_channels = height, width, channels
-    return run_forward(kernel, source)
+    return run_forward(kept(_reshape, height, width, channels), source)
 
 
 def reshape_gradient(source_gradient: Any, source: Any) -> np.ndarray:
     """The gradient of ``reshape``: that of the result in the shape of ``source``. Source: ``ReshapeGradient``."""
-    kernel = Reshape()
     *_, height, width, channels = shape_of("source_gradient", source_gradient)
-    kernel.reshaped_height, kernel.reshaped_width, kernel.reshaped_feature_channels = height, width, channels
-    return run_gradient(kernel, ReshapeGradient(), source_gradient, source)[0]
+    return run_gradient(kept(_reshape, height, width, channels), kept(ReshapeGradient), source_gradient, source)[0]
 
 
 def _images(sources: tuple[Any, ...]) -> list[Image]:
@@ -84,7 +87,7 @@ def concatenation(*sources: Any, aligns_channels: bool = False) -> np.ndarray:
     ``Concatenation``.
     """
     with CommandBuffer() as commands:
-        result = Concatenation(aligns_channels=aligns_channels).encode(commands, _images(sources))
+        result = kept(Concatenation, aligns_channels=aligns_channels).encode(commands, _images(sources))
     return array_like(result, sources[0])
 
 
@@ -92,9 +95,10 @@ def concatenation_gradient(source_gradient: Any, *sources: Any, aligns_channels:
     """The gradients of ``concatenation`` for each of the ``sources``, as a list. Source: ``ConcatenationGradient``."""
     images, incoming = _images(sources), image_of("source_gradient", source_gradient)
     with CommandBuffer() as commands:
-        _, state = Concatenation(aligns_channels=aligns_channels).encode(commands, images, return_state=True)
+        _, state = kept(Concatenation, aligns_channels=aligns_channels).encode(commands, images, return_state=True)
         results = [
-            ConcatenationGradient(index).encode(commands, incoming, image, state) for index, image in enumerate(images)
+            kept(ConcatenationGradient, index).encode(commands, incoming, image, state)
+            for index, image in enumerate(images)
         ]
     return [array_like(result, source) for result, source in zip(results, sources, strict=True)]
 
@@ -133,7 +137,7 @@ def pad(
     ``"mirror_with_edge"`` (its ``symmetric``); ``fill``, for ``"constant"``, a number or one for each channel of the
     result. Source: ``Pad``.
     """
-    return run_forward(_pad(before, after, edge_mode, fill), source)
+    return run_forward(kept(_pad, before, after, edge_mode, fill), source)
 
 
 def pad_gradient(
@@ -145,4 +149,4 @@ def pad_gradient(
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
     """The gradient of ``pad``: for each element the sum of those of its copies. Source: ``PadGradient``."""
-    return run_gradient(_pad(before, after, edge_mode, 0.0), PadGradient(), source_gradient, source)[0]
+    return run_gradient(kept(_pad, before, after, edge_mode, 0.0), kept(PadGradient), source_gradient, source)[0]

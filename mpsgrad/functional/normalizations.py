@@ -19,6 +19,7 @@ from mpsgrad.functional.arrays import (
     run_forward,
     run_gradient,
 )
+from mpsgrad.functional.kept import kept
 from mpsgrad.image import Image
 from mpsgrad.kernels.batch_normalization import (
     BatchNormalization,
@@ -83,7 +84,7 @@ def batch_normalization(
     destination = Image(image.descriptor)
     state = kernel.result_state(image, destination_image=destination)
     with CommandBuffer() as commands:
-        BatchNormalizationStatistics().encode_batch(commands, image.batch_representation(), state)
+        kept(BatchNormalizationStatistics).encode_batch(commands, image.batch_representation(), state)
         kernel.encode(commands, image, batch_normalization_state=state, destination_image=destination)
     return array_like(destination, source)
 
@@ -101,9 +102,9 @@ def batch_normalization_gradient(
     state = kernel.result_state(image, destination_image=Image(image.descriptor))
     images, gradients = image.batch_representation(), incoming.batch_representation()
     with CommandBuffer() as commands:
-        BatchNormalizationStatistics().encode_batch(commands, images, state)
-        BatchNormalizationStatisticsGradient().encode_batch(commands, gradients, images, state)
-        result = BatchNormalizationGradient().encode(commands, incoming, image, state)
+        kept(BatchNormalizationStatistics).encode_batch(commands, images, state)
+        kept(BatchNormalizationStatisticsGradient).encode_batch(commands, gradients, images, state)
+        result = kept(BatchNormalizationGradient).encode(commands, incoming, image, state)
     return array_like(result, source), np.array(state.gradient_for_gamma), np.array(state.gradient_for_beta)
 
 
@@ -134,7 +135,7 @@ def instance_normalization_gradient(
     ``InstanceNormalizationGradient``.
     """
     kernel = _instance_normalization(source, gamma, None, epsilon)
-    result, state = run_both(kernel, InstanceNormalizationGradient(), source_gradient, source)
+    result, state = run_both(kernel, kept(InstanceNormalizationGradient), source_gradient, source)
     return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
 
 
@@ -157,11 +158,13 @@ def group_normalization_gradient(
     The last two are float32, a value for each channel, summed over the batch. Source: ``GroupNormalizationGradient``.
     """
     kernel = _group_normalization(source, groups, gamma, None, epsilon)
-    result, state = run_both(kernel, GroupNormalizationGradient(), source_gradient, source)
+    result, state = run_both(kernel, kept(GroupNormalizationGradient), source_gradient, source)
     return result, state.gradient_for_gamma.sum(0), state.gradient_for_beta.sum(0)
 
 
-def _with_values(kernel: Any, parameters: dict[str, float]) -> Any:
+def _response(cls: Any, window: tuple[int, ...], /, **parameters: float) -> Any:
+    """A kernel over ``window``, the number of channels or the height and the width, with these parameters."""
+    kernel = cls(*window) if len(window) == 1 else cls(kernel_height=window[0], kernel_width=window[1])
     for name, value in parameters.items():
         if name not in kernel._parameter_names:
             known = ", ".join(kernel._parameter_names)
@@ -170,22 +173,34 @@ def _with_values(kernel: Any, parameters: dict[str, float]) -> Any:
     return kernel
 
 
+def _response_gradient(
+    forward: Any,
+    gradient: Any,
+    window: tuple[int, ...],
+    source_gradient: Any,
+    source: Any,
+    parameters: dict[str, float],
+) -> np.ndarray:
+    made, made_gradient = (kept(_response, cls, window, **parameters) for cls in (forward, gradient))
+    return run_gradient(made, made_gradient, source_gradient, source)[0]
+
+
 def cross_channel_normalization(source: Any, *, kernel: int = 5, **parameters: float) -> np.ndarray:
     """``x / (delta + alpha / N sum(x^2))^beta`` with the sum over the ``kernel`` = N channels around each.
 
     ``parameters`` are ``alpha`` (1 at first), ``beta`` (5) and ``delta`` (1); PyTorch's ``k`` is ``delta``. Source:
     ``CrossChannelNormalization``.
     """
-    return run_forward(_with_values(CrossChannelNormalization(kernel), parameters), source)
+    return run_forward(kept(_response, CrossChannelNormalization, (kernel,), **parameters), source)
 
 
 def cross_channel_normalization_gradient(
     source_gradient: Any, source: Any, *, kernel: int = 5, **parameters: float
 ) -> np.ndarray:
     """The gradient of ``cross_channel_normalization``. Source: ``CrossChannelNormalizationGradient``."""
-    forward, gradient = CrossChannelNormalization(kernel), CrossChannelNormalizationGradient(kernel)
-    kernels = _with_values(forward, parameters), _with_values(gradient, parameters)
-    return run_gradient(*kernels, source_gradient, source)[0]
+    return _response_gradient(
+        CrossChannelNormalization, CrossChannelNormalizationGradient, (kernel,), source_gradient, source, parameters
+    )
 
 
 def spatial_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
@@ -194,19 +209,17 @@ def spatial_normalization(source: Any, *, kernel: Pair, **parameters: float) -> 
     Each channel is by itself; pixels outside the source are zeros, and count. ``parameters`` are ``alpha`` (1 at
     first), ``beta`` (5) and ``delta`` (1). Source: ``SpatialNormalization``.
     """
-    height, width = pair_of("kernel", kernel)
-    return run_forward(_with_values(SpatialNormalization(kernel_width=width, kernel_height=height), parameters), source)
+    return run_forward(kept(_response, SpatialNormalization, pair_of("kernel", kernel), **parameters), source)
 
 
 def spatial_normalization_gradient(
     source_gradient: Any, source: Any, *, kernel: Pair, **parameters: float
 ) -> np.ndarray:
     """The gradient of ``spatial_normalization``. Source: ``SpatialNormalizationGradient``."""
-    height, width = pair_of("kernel", kernel)
-    window: dict[str, Any] = {"kernel_width": width, "kernel_height": height}
-    forward = _with_values(SpatialNormalization(**window), parameters)
-    gradient = _with_values(SpatialNormalizationGradient(**window), parameters)
-    return run_gradient(forward, gradient, source_gradient, source)[0]
+    window = pair_of("kernel", kernel)
+    return _response_gradient(
+        SpatialNormalization, SpatialNormalizationGradient, window, source_gradient, source, parameters
+    )
 
 
 def local_contrast_normalization(source: Any, *, kernel: Pair, **parameters: float) -> np.ndarray:
@@ -216,17 +229,14 @@ def local_contrast_normalization(source: Any, *, kernel: Pair, **parameters: flo
     first, so that the variance has no part), ``beta`` (1/2), ``delta`` (1/1024), ``p0`` (1), ``pm`` (0) and ``ps`` (1).
     Source: ``LocalContrastNormalization``.
     """
-    height, width = pair_of("kernel", kernel)
-    forward = LocalContrastNormalization(kernel_width=width, kernel_height=height)
-    return run_forward(_with_values(forward, parameters), source)
+    return run_forward(kept(_response, LocalContrastNormalization, pair_of("kernel", kernel), **parameters), source)
 
 
 def local_contrast_normalization_gradient(
     source_gradient: Any, source: Any, *, kernel: Pair, **parameters: float
 ) -> np.ndarray:
     """The gradient of ``local_contrast_normalization``. Source: ``LocalContrastNormalizationGradient``."""
-    height, width = pair_of("kernel", kernel)
-    window: dict[str, Any] = {"kernel_width": width, "kernel_height": height}
-    forward = _with_values(LocalContrastNormalization(**window), parameters)
-    gradient = _with_values(LocalContrastNormalizationGradient(**window), parameters)
-    return run_gradient(forward, gradient, source_gradient, source)[0]
+    window = pair_of("kernel", kernel)
+    return _response_gradient(
+        LocalContrastNormalization, LocalContrastNormalizationGradient, window, source_gradient, source, parameters
+    )

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.functional.arrays import Pair, dilated_window_of, pair_of, run_forward, run_gradient, window_of, with_edges
+from mpsgrad.functional.kept import kept
 from mpsgrad.geometry import EdgeMode
+from mpsgrad.kernel import Kernel
 from mpsgrad.kernels.pooling import (
     DilatedPoolingMax,
     PoolingAverage,
@@ -19,6 +21,10 @@ from mpsgrad.kernels.pooling_gradient import (
     PoolingL2NormGradient,
 )
 from mpsgrad.padding import Padding
+
+
+def _pooling(cls: type[Kernel], padding: str | Pair | Padding, edge_mode: str | EdgeMode, /, **window: Any) -> Any:
+    return with_edges(cls(**window), padding, edge_mode)
 
 
 def pooling_max(
@@ -36,7 +42,7 @@ def pooling_max(
     as in PyTorch. A NaN is passed over unless it is the first tap. Source: ``PoolingMax``, ``DilatedPoolingMax``.
     """
     window = dilated_window_of(kernel, stride, dilation)
-    return run_forward(with_edges(DilatedPoolingMax(**window), padding, edge_mode), source)
+    return run_forward(kept(_pooling, DilatedPoolingMax, padding, edge_mode, **window), source)
 
 
 def pooling_max_gradient(
@@ -54,8 +60,8 @@ def pooling_max_gradient(
     ``source_gradient`` has the shape of the result. Source: ``PoolingMaxGradient``, ``DilatedPoolingMaxGradient``.
     """
     window = dilated_window_of(kernel, stride, dilation)
-    forward = with_edges(DilatedPoolingMax(**window), padding, edge_mode)
-    return run_gradient(forward, DilatedPoolingMaxGradient(**window), source_gradient, source)[0]
+    forward = kept(_pooling, DilatedPoolingMax, padding, edge_mode, **window)
+    return run_gradient(forward, kept(DilatedPoolingMaxGradient, **window), source_gradient, source)[0]
 
 
 def _average(kernel: Pair, stride: Pair, padding: Any, edge_mode: Any, zero_pad_size: Pair) -> PoolingAverage:
@@ -78,7 +84,7 @@ def pooling_average(
     With ``edge_mode`` ``"clamp"`` that of its part inside the source and ``zero_pad_size`` pixels (y, x) of zeros
     around it: PyTorch's ``count_include_pad=False`` without any. Source: ``PoolingAverage``.
     """
-    return run_forward(_average(kernel, stride, padding, edge_mode, zero_pad_size), source)
+    return run_forward(kept(_average, kernel, stride, padding, edge_mode, zero_pad_size), source)
 
 
 def pooling_average_gradient(
@@ -95,8 +101,8 @@ def pooling_average_gradient(
 
     ``source_gradient`` has the shape of the result. Source: ``PoolingAverageGradient``.
     """
-    forward = _average(kernel, stride, padding, edge_mode, zero_pad_size)
-    return run_gradient(forward, PoolingAverageGradient(**window_of(kernel, stride)), source_gradient, source)[0]
+    forward = kept(_average, kernel, stride, padding, edge_mode, zero_pad_size)
+    return run_gradient(forward, kept(PoolingAverageGradient, **window_of(kernel, stride)), source_gradient, source)[0]
 
 
 def pooling_l2_norm(
@@ -108,7 +114,7 @@ def pooling_l2_norm(
     edge_mode: str | EdgeMode = "zero",
 ) -> np.ndarray:
     """The square root of the sum of squares of each window, channel by channel. Source: ``PoolingL2Norm``."""
-    return run_forward(with_edges(PoolingL2Norm(**window_of(kernel, stride)), padding, edge_mode), source)
+    return run_forward(kept(_pooling, PoolingL2Norm, padding, edge_mode, **window_of(kernel, stride)), source)
 
 
 def pooling_l2_norm_gradient(
@@ -125,5 +131,5 @@ def pooling_l2_norm_gradient(
     ``source_gradient`` has the shape of the result. Source: ``PoolingL2NormGradient``.
     """
     window = window_of(kernel, stride)
-    forward = with_edges(PoolingL2Norm(**window), padding, edge_mode)
-    return run_gradient(forward, PoolingL2NormGradient(**window), source_gradient, source)[0]
+    forward = kept(_pooling, PoolingL2Norm, padding, edge_mode, **window)
+    return run_gradient(forward, kept(PoolingL2NormGradient, **window), source_gradient, source)[0]

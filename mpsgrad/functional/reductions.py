@@ -9,6 +9,7 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError
 from mpsgrad.functional.arrays import array_like, image_of, run_forward, run_gradient
+from mpsgrad.functional.kept import kept
 from mpsgrad.image import Image
 from mpsgrad.kernel import BaseKernel
 from mpsgrad.kernels.gram_matrix import GramMatrixCalculation, GramMatrixCalculationGradient
@@ -25,7 +26,7 @@ def gram_matrix(source: Any, *, alpha: float = 1.0) -> np.ndarray:
 
     Source: ``GramMatrixCalculation``.
     """
-    return run_forward(GramMatrixCalculation(alpha), source)
+    return run_forward(kept(GramMatrixCalculation, alpha), source)
 
 
 def gram_matrix_gradient(source_gradient: Any, source: Any, *, alpha: float = 1.0) -> np.ndarray:
@@ -33,8 +34,8 @@ def gram_matrix_gradient(source_gradient: Any, source: Any, *, alpha: float = 1.
 
     Source: ``GramMatrixCalculationGradient``.
     """
-    forward = GramMatrixCalculation(alpha)
-    return run_gradient(forward, GramMatrixCalculationGradient(), source_gradient, source)[0]
+    forward = kept(GramMatrixCalculation, alpha)
+    return run_gradient(forward, kept(GramMatrixCalculationGradient), source_gradient, source)[0]
 
 
 def _weighted_reduction(mean: bool, by_non_zero_weights: bool) -> Any:
@@ -53,7 +54,7 @@ def weighted_reduction(
     It is divided by the number of channels for a ``mean``, and ``by_non_zero_weights`` by the number of weights that
     are not 0. Source: ``ReduceFeatureChannelsAndWeightsSum``, ``ReduceFeatureChannelsAndWeightsMean``.
     """
-    kernel = _weighted_reduction(mean, by_non_zero_weights)
+    kernel = kept(_weighted_reduction, mean, by_non_zero_weights)
     images = image_of("source", source), image_of("weights", weights)
     with CommandBuffer() as commands:
         result = kernel.encode(commands, *images)
@@ -68,14 +69,14 @@ def weighted_reduction_gradient(
     ``source_gradient`` is N x H x W x 1. ``by_non_zero_weights`` there is no gradient for the weights: None. Source:
     ``ReduceFeatureChannelsAndWeightsGradient``.
     """
-    forward, of_weights = _weighted_reduction(mean, by_non_zero_weights), None
+    forward, of_weights = kept(_weighted_reduction, mean, by_non_zero_weights), None
     x, w = image_of("source", source), image_of("weights", weights)
     incoming = image_of("source_gradient", source_gradient)
     state = forward.result_state(x, w, destination_image=Image(forward.destination_image_descriptor([x, w])))
     with CommandBuffer() as commands:
-        of_source = ReduceFeatureChannelsAndWeightsGradient().encode(commands, incoming, w, state)
+        of_source = kept(ReduceFeatureChannelsAndWeightsGradient).encode(commands, incoming, w, state)
         if not by_non_zero_weights:
-            gradient = ReduceFeatureChannelsAndWeightsGradient(is_secondary_source_filter=True)
+            gradient = kept(ReduceFeatureChannelsAndWeightsGradient, is_secondary_source_filter=True)
             of_weights = gradient.encode(commands, incoming, x, state)
     return array_like(of_source, source), None if of_weights is None else array_like(of_weights, weights)
 
@@ -104,7 +105,7 @@ def reduction(source: Any, over: str, operation: str, *, weight: float = 1.0) ->
     argument_max, the index of the first that won, and ``weight`` times their sum; over all pixels, "spatial", the mean.
     Source: ``ReduceRowMin`` and its like, ``ReductionSpatialMean``.
     """
-    return run_forward(_reduction(over, operation, weight), source)
+    return run_forward(kept(_reduction, over, operation, weight), source)
 
 
 def reduction_gradient(
@@ -115,4 +116,4 @@ def reduction_gradient(
     ``source_gradient`` has the shape of the result. There is none of argument_min and argument_max. Source:
     ``ReduceGradient``.
     """
-    return run_gradient(_reduction(over, operation, weight), ReduceGradient(), source_gradient, source)[0]
+    return run_gradient(kept(_reduction, over, operation, weight), kept(ReduceGradient), source_gradient, source)[0]

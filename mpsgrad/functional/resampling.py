@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.functional.arrays import Pair, pair_of, run_forward, run_gradient, shape_of
+from mpsgrad.functional.kept import kept
 from mpsgrad.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeBilinearGradient
 from mpsgrad.kernels.upsampling import (
     ResizeBilinear,
@@ -28,7 +29,7 @@ def upsampling_nearest(source: Any, *, factor: float | tuple[float, float]) -> n
 
     The result has ``floor(factor H) x floor(factor W)`` pixels. Source: ``UpsamplingNearest``.
     """
-    return run_forward(UpsamplingNearest(**_factors(factor)), source)
+    return run_forward(kept(UpsamplingNearest, **_factors(factor)), source)
 
 
 def upsampling_nearest_gradient(
@@ -39,7 +40,9 @@ def upsampling_nearest_gradient(
     ``source`` is looked at for its shape only. Source: ``UpsamplingNearestGradient``.
     """
     factors = _factors(factor)
-    return run_gradient(UpsamplingNearest(**factors), UpsamplingNearestGradient(**factors), source_gradient, source)[0]
+    return run_gradient(
+        kept(UpsamplingNearest, **factors), kept(UpsamplingNearestGradient, **factors), source_gradient, source
+    )[0]
 
 
 def upsampling_bilinear(source: Any, *, factor: float | tuple[float, float], align_corners: bool = False) -> np.ndarray:
@@ -48,7 +51,7 @@ def upsampling_bilinear(source: Any, *, factor: float | tuple[float, float], ali
     With ``align_corners`` at ``o (size - 1) / (result's size - 1)``, as in PyTorch; without, PyTorch shifts by half a
     pixel. Source: ``UpsamplingBilinear``.
     """
-    return run_forward(UpsamplingBilinear(**_factors(factor), align_corners=align_corners), source)
+    return run_forward(kept(UpsamplingBilinear, **_factors(factor), align_corners=align_corners), source)
 
 
 def upsampling_bilinear_gradient(
@@ -59,8 +62,8 @@ def upsampling_bilinear_gradient(
     ``source`` is looked at for its shape only. Source: ``UpsamplingBilinearGradient``.
     """
     factors = _factors(factor)
-    forward = UpsamplingBilinear(**factors, align_corners=align_corners)
-    return run_gradient(forward, UpsamplingBilinearGradient(**factors), source_gradient, source)[0]
+    forward = kept(UpsamplingBilinear, **factors, align_corners=align_corners)
+    return run_gradient(forward, kept(UpsamplingBilinearGradient, **factors), source_gradient, source)[0]
 
 
 def resize_bilinear(source: Any, *, size: Pair, align_corners: bool = False) -> np.ndarray:
@@ -69,7 +72,7 @@ def resize_bilinear(source: Any, *, size: Pair, align_corners: bool = False) -> 
     With ``align_corners`` at ``o (H - 1) / (size - 1)``. Source: ``ResizeBilinear``.
     """
     height, width = pair_of("size", size)
-    kernel = ResizeBilinear(resize_width=width, resize_height=height, align_corners=align_corners)
+    kernel = kept(ResizeBilinear, resize_width=width, resize_height=height, align_corners=align_corners)
     return run_forward(kernel, source)
 
 
@@ -82,7 +85,9 @@ def resize_bilinear_gradient(
     """
     height, width = pair_of("size", size)
     arguments: dict[str, Any] = {"resize_width": width, "resize_height": height, "align_corners": align_corners}
-    return run_gradient(ResizeBilinear(**arguments), ResizeBilinearGradient(**arguments), source_gradient, source)[0]
+    return run_gradient(
+        kept(ResizeBilinear, **arguments), kept(ResizeBilinearGradient, **arguments), source_gradient, source
+    )[0]
 
 
 def _crops(size: Pair, regions: Any) -> CropAndResizeBilinear:
