@@ -257,6 +257,19 @@ def test_losses(reduction: Any) -> None:
             assert_close(gradient, expected, 6)
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean", "sum_by_non_zero_weights"])
+def test_softmax_cross_entropy_with_weights_of_classes(reduction: str) -> None:
+    """And with labels that do not add up to 1: the gradient is that of the loss."""
+    labels, classes = np.abs(like(X, 4)), np.array([0.5, 2, 1, 0, 3, 0.25], np.float32)
+    weights, kind = np.broadcast_to(classes, X.shape).copy(), "softmax_cross_entropy"
+    value, gradient = functional.softmax_cross_entropy(X, labels, weights, reduction=reduction)
+    exact = reference.loss(X, labels, kind, reduction=reduction, weights=weights)
+    assert_close(value, exact, 400, 400.0)
+    ones = np.ones_like(exact, np.float32)
+    expected = reference.reduced_loss_gradient(ones, X, labels, kind, reduction=reduction, weights=weights)
+    assert_close(gradient, expected, 12)
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([np.float32, np.float16]))
 def test_dtype_rank_and_memory_order(seed: int, dtype: Any) -> None:
     generator = np.random.default_rng(seed)

@@ -30,10 +30,15 @@ def loss(
     is ``"none"`` (a loss of each element), ``"sum"``, ``"mean"`` or ``"sum_by_non_zero_weights"``, over each image by
     itself. ``labels`` (and ``weights``) are float32 of the source's shape: of classes one-hot. ``descriptor`` are
     ``weight``, ``label_smoothing``, ``number_of_classes``, ``epsilon``, ``delta`` and ``reduce_across_batch`` of
-    ``LossDescriptor``. Source: ``Loss``.
+    ``LossDescriptor``. Source: ``Loss``, and ``LossGradient`` for softmax cross-entropy.
     """
     kernel = Loss(LossDescriptor(loss_type, reduction, **descriptor), gradient_follows_reduction=True)
-    return _loss(kernel, source, labels, weights)
+    value, gradient = _loss(kernel, source, labels, weights)
+    if kernel.loss_type is LossType.SOFTMAX_CROSS_ENTROPY:
+        # That of ``Loss`` is exact only where a pixel's labels add up to 1 and its weights are equal.
+        ones = np.ones_like(value)
+        gradient = loss_gradient(ones, source, labels, loss_type, weights, reduction=reduction, **descriptor)
+    return value, gradient
 
 
 def _loss(kernel: LossKernel, source: Any, labels: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
