@@ -178,14 +178,7 @@ from .kernels.batch_normalization_state import (
     NormalizationMeanAndVarianceState,
 )
 from .kernels.binary_convolution import BinaryConvolution, BinaryFullyConnected
-from .kernels.convolution import (
-    Convolution,
-    ConvolutionAccumulatorPrecisionOption,
-    ConvolutionGradient,
-    ConvolutionGradientOption,
-    FullyConnected,
-    FullyConnectedGradient,
-)
+from .kernels.convolution import Convolution, ConvolutionGradient, ConvolutionGradientOption
 from .kernels.convolution_data_source import ConvolutionDataSource
 from .kernels.convolution_descriptor import (
     ConvolutionDescriptor,
@@ -203,6 +196,7 @@ from .kernels.convolution_transpose import (
     ConvolutionTransposeGradient,
     ConvolutionTransposeGradientState,
 )
+from .kernels.convolution_weights import ConvolutionAccumulatorPrecisionOption
 from .kernels.copies import (
     Concatenation,
     ConcatenationGradient,
@@ -219,6 +213,7 @@ from .kernels.crop_and_resize import (
 )
 from .kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
 from .kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
+from .kernels.fully_connected import FullyConnected, FullyConnectedGradient
 from .kernels.gram_matrix import (
     GramMatrixCalculation,
     GramMatrixCalculationGradient,

@@ -18,10 +18,11 @@ from mpsgrad.functional.arrays import (
     with_edges,
 )
 from mpsgrad.geometry import EdgeMode
-from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, FullyConnected, FullyConnectedGradient
+from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient
 from mpsgrad.kernels.convolution_data_source import ArrayConvolutionDataSource, ConvolutionDataSource
 from mpsgrad.kernels.convolution_descriptor import SubPixelConvolutionDescriptor
 from mpsgrad.kernels.convolution_transpose import ConvolutionTranspose, ConvolutionTransposeGradient
+from mpsgrad.kernels.fully_connected import FullyConnected, FullyConnectedGradient
 from mpsgrad.padding import Padding
 
 

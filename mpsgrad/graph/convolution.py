@@ -11,15 +11,10 @@ from mpsgrad.graph.nodes import GradientStateNode, ImageNode, StateNode, UnaryNo
 from mpsgrad.graph.setting import Setting
 from mpsgrad.graph.trainable import TrainableGradientNode, TrainableNode
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernels.convolution import (
-    Convolution,
-    ConvolutionAccumulatorPrecisionOption,
-    ConvolutionGradient,
-    ConvolutionGradientOption,
-    FullyConnected,
-    FullyConnectedGradient,
-)
+from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, ConvolutionGradientOption
 from mpsgrad.kernels.convolution_transpose import ConvolutionTranspose, ConvolutionTransposeGradient
+from mpsgrad.kernels.convolution_weights import ConvolutionAccumulatorPrecisionOption
+from mpsgrad.kernels.fully_connected import FullyConnected, FullyConnectedGradient
 from mpsgrad.padding import VALID_ONLY, Padding
 from mpsgrad.state import State
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import (
     BaseKernel,
-    EnumProperty,
-    Kernel,
     PositionProperty,
     Regions,
     clip_layout,
@@ -25,18 +22,13 @@ from mpsgrad.kernel import (
     require_first_window,
     require_state_batch,
 )
-from mpsgrad.kernels.convolution import (
-    Convolution,
-    ConvolutionAccumulatorPrecisionOption,
-    ConvolutionGradient,
-    _ExportingKernel,
-    _WeightedKernel,
-)
+from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
 from mpsgrad.kernels.convolution_neuron import result_before
 from mpsgrad.kernels.convolution_state import ConvolutionGradientState
 from mpsgrad.kernels.convolution_transpose_dispatch import add_gradients, add_turning, turned
+from mpsgrad.kernels.convolution_weights import _ForwardKernel, _WeightedKernel
 from mpsgrad.padding import ExplicitPadding, transposed_size_and_offset
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 
@@ -119,7 +111,7 @@ class _TurnedWeights(_WeightedKernel):
         )
 
 
-class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
+class ConvolutionTranspose(_ForwardKernel, _TurnedWeights):
     """``y[v][o] = act(b[o] + sum over taps t and channels c of w[o][t][c] * z[v + first + dilation * t][c])``.
 
     ``z`` is the source with ``stride - 1`` zeros between neighbouring pixels, and ``first`` is ``offset * stride +
@@ -138,9 +130,6 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
 
     supported_edge_modes = (EdgeMode.ZERO,)
 
-    accumulator_precision_option = EnumProperty(
-        ConvolutionAccumulatorPrecisionOption.FLOAT, "Kept for ported code: sums are always in float32."
-    )
     kernel_offset_x = PositionProperty("The window's position on the source after zeros are inserted.")
     kernel_offset_y = PositionProperty("The same along y.")
 
@@ -148,9 +137,7 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
     def __init__(
         self, data_source: ConvolutionDataSource, *, device: Device | None = None, label: str | None = None
     ) -> None:
-        super().__init__(device=device, label=label)
-        self._set_data_source(data_source)
-        self._set_window(*self._descriptor.geometry[:6])
+        super().__init__(data_source, device=device, label=label)
         if self._descriptor.sub_pixel_scale_factor > 1:
             raise GeometryError(f"{type(self).__name__}: the descriptor is for sub-pixel convolution")
         self._coupled: ConvolutionGradientState | None = None
@@ -158,28 +145,6 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
     @property
     def is_backwards(self) -> bool:
         return True
-
-    @property
-    def is_result_state_reused_across_batch(self) -> bool:
-        return True
-
-    @property
-    def input_feature_channels(self) -> int:
-        """Channels of the source."""
-        return self._descriptor.input_feature_channels
-
-    @property
-    def output_feature_channels(self) -> int:
-        """Channels of the result."""
-        return self._descriptor.output_feature_channels
-
-    def _source_channels(self, source: Image) -> int:
-        have, need = super()._source_channels(source), self._descriptor.input_feature_channels
-        if have < need:
-            raise GeometryError(
-                f"{type(self).__name__}: source_image has {have} feature channels to read but the weights need {need}"
-            )
-        return need
 
     def _destination_channels(self, source_channels: int) -> int:
         return self._descriptor.output_feature_channels
@@ -306,12 +271,6 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
     def _encode_aspects(self, state: Any) -> Hashable:
         return (super()._encode_aspects(state), self._coupled and self._coupled.snapshot)
 
-    def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
-        return replace(
-            super()._snapshot(source, destination),
-            source_feature_channel_max_count=self._descriptor.input_feature_channels,
-        )
-
     def _make_state(
         self, source: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> ConvolutionTransposeGradientState:
@@ -330,19 +289,11 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
 
     def _require_state(self, state: Any, source: Image, destination: Image) -> None:
         super()._require_state(state, source, destination)
-        owner = type(self).__name__
-        if state.has_gradients:
+        offset = self.kernel_offset_x, self.kernel_offset_y
+        if state.kernel_offset != offset:
             raise StateError(
-                f"{owner}: destination_state already holds the gradients of a batch; it is not re-usable across batches"
-            )
-        if state.convolution_transpose is not self:
-            raise StateError(
-                f"{owner}: destination_state was made by another kernel, {state.convolution_transpose!r}"
-            )
-        if state.kernel_offset != (self.kernel_offset_x, self.kernel_offset_y):
-            raise StateError(
-                f"{owner}: kernel_offset is {(self.kernel_offset_x, self.kernel_offset_y)} but destination_state was "
-                f"made when it was {state.kernel_offset}; make the state after the last property is set"
+                f"{type(self).__name__}: kernel_offset is {offset} but destination_state was made when it was "
+                f"{state.kernel_offset}; make the state after the last property is set"
             )
 
     def _dispatch(
@@ -358,9 +309,6 @@ class ConvolutionTranspose(_ExportingKernel, _TurnedWeights, Kernel):
                 first_pixel=(0, 0),
                 source_size=(regions.width, regions.height),
             )
-
-    def _archived_properties(self) -> dict[str, Any]:
-        return {**super()._archived_properties(), **self._archived_parameters()}
 
 
 class ConvolutionTransposeGradient(_TurnedWeights, ConvolutionGradient):

@@ -19,7 +19,7 @@ from test_convolution_variants import (
 )
 
 import mpsgrad as mg
-from mpsgrad.kernels import convolution
+from mpsgrad.kernels import convolution_weights
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_small_groups import SPREADS
 from mpsgrad.testing import batch_sizes
@@ -60,7 +60,7 @@ IDS = [case[0] for case in CASES]
 @pytest.fixture(scope="module", autouse=True)
 def no_tiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
+        patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
         yield
 
 

@@ -16,7 +16,7 @@ from test_convolution_variants import IDS, SINGLE, VARIANTS, make, names, shaped
 
 import mpsgrad as mg
 from mpsgrad import testing
-from mpsgrad.kernels import convolution, convolution_tiles
+from mpsgrad.kernels import convolution_tiles, convolution_weights
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 from mpsgrad.kernels.convolution_tile import Kind, Tile, Tiling, all_tiles, tiling
@@ -29,7 +29,7 @@ UNITS = 132
 @pytest.fixture(scope="module", autouse=True)
 def only_tiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.TILES)
+        patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.TILES)
         patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
         yield
 

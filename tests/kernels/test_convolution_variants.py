@@ -15,11 +15,11 @@ from test_convolution import EDGES, Layer, layers, run
 
 import mpsgrad as mg
 from mpsgrad.kernels import (
-    convolution,
     convolution_depthwise_rows,
     convolution_patches,
     convolution_simdgroups,
     convolution_small_groups,
+    convolution_weights,
     convolution_weights_gradient,
 )
 from mpsgrad.kernels.convolution_dispatch import Algorithm
@@ -46,7 +46,7 @@ def always_by_eights() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def neither_tiles_nor_copies() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
+        patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
         for module in convolution_depthwise_rows, convolution_patches, convolution_small_groups:
             patch.setattr(module, "plan_gather", lambda *geometry: None)
             patch.setattr(module, "plan_weights", lambda *geometry: None)

@@ -16,7 +16,7 @@ from test_convolution_variants import make
 
 import mpsgrad as mg
 from mpsgrad import testing
-from mpsgrad.kernels import convolution, convolution_winograd
+from mpsgrad.kernels import convolution_weights, convolution_winograd
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_tile import Tiling, all_tiles, tiling
@@ -69,7 +69,7 @@ def forget_plans() -> None:
 def wherever_possible() -> Iterator[pytest.MonkeyPatch]:
     """The method is used for each geometry that it can do, by parts of a few tiles and in several splits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.TILES)
+        patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.TILES)
         patch.setattr(convolution_winograd, "pays", lambda *arguments: True)
         forget_plans()
         yield patch
@@ -156,7 +156,7 @@ def winograd_layers(draw: Any) -> Layer:
 @settings(max_examples=20)
 def test_random_layers_against_the_references(layer, part):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.TILES)
+        patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.TILES)
         patch.setattr(convolution_winograd, "pays", lambda *arguments: True)
         patch.setattr(convolution_winograd, "LARGEST_WORKSPACE", part)
         forget_plans()
@@ -288,7 +288,7 @@ def test_halves_are_left_to_other_kernels(wherever_possible):
 @settings(max_examples=10)
 def test_layers_of_all_kinds(layer):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "algorithm_for", lambda device: Algorithm.TILES)
+        patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.TILES)
         patch.setattr(convolution_winograd, "pays", lambda *arguments: True)
         forget_plans()
         check(layer)
