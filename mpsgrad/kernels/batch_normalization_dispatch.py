@@ -192,7 +192,8 @@ class _SimdgroupEncoder(Encoder):
         by_eights = self._by_eights(work)
         is_plain = self.neuron.neuron_type is NeuronType.NONE
         partial = self._partial(work, 3 + len(self.slopes) if by_eights and not is_plain else 0)
-        parameters = self._parameters(work, previous=previous)
+        exceeds = exceeds_caches(layouts[0], len(images), tunables(self.device.tuning))
+        parameters = self._parameters(work, previous=previous, exceeds=exceeds)
         sources = [image.buffer for image in images]
         numbers = *self.numbers_of_channels, *self.slopes
         sums, threads = "normalization_gradient_sums", work.threads

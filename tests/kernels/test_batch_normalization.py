@@ -26,6 +26,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
+from mpsgrad.tunables import set_tunables, tunables
 
 EPS = float(np.finfo(np.float32).eps)
 FLT_MIN = float(np.finfo(np.float32).tiny)
@@ -357,6 +358,23 @@ def test_batches_and_repetitions_give_the_same_bits():
         np.testing.assert_array_equal(np.asarray(gradients[index])[0], first.dx[index])
     np.testing.assert_array_equal(np.asarray(results), first.y)
     np.testing.assert_array_equal(np.asarray(together), first.dx)
+
+
+@pytest.mark.parametrize("neuron", [None, mg.NeuronDescriptor("prelu", data=np.linspace(-1, 1, 120))])
+def test_images_that_caches_do_not_hold_give_the_same_bits(neuron):
+    """CPUs add them up in the order of memory, and others some columns after the other."""
+    case, device = Case.draw((2, 31, 41, 120), np.float32, neuron=neuron), mg.default_device()
+    before, found = tunables(device.tuning), []
+    try:
+        for cached_bytes in (before.cached_bytes, 1 << 20):
+            set_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
+            found.append(run(case))
+    finally:
+        set_tunables(device.tuning, before)
+    held, not_held = found
+    np.testing.assert_array_equal(held.dx, not_held.dx)
+    np.testing.assert_array_equal(held.state.gradient_for_gamma, not_held.state.gradient_for_gamma)
+    check(case, held)
 
 
 def test_automatic_encodes_equal_manual_ones():
