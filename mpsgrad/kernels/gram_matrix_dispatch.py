@@ -43,6 +43,7 @@ TERMS_PARAMETERS = ParameterStruct(
     channels="int",
     padded_channels="int",
     rows="int",
+    weight_rows="int",
     scale="float",
 )
 FAMILY = strided_family(
@@ -126,8 +127,8 @@ def add_gradient(
     destination: ImagePart,
 ) -> None:
     """Adds ``destination[p][c] = alpha * sum of source[p][f] * (gradient[f][c] + gradient[c][f])`` over ``f``."""
-    if metal_type == "half" and _uses_tiles(command_buffer, source):
-        _add_product_with_terms(command_buffer, alpha, gradient, source, destination)
+    if _uses_tiles(command_buffer, source):
+        _add_product_with_terms(command_buffer, alpha, metal_type, gradient, source, destination)
         return
     first, column, _, step, *_ = gradient.layout
     start, pixel, _, image, width, height, channels, images = source.layout
@@ -141,22 +142,6 @@ def add_gradient(
     }
     square = channels, channels, 1, images
     add_elementwise(command_buffer, FAMILY, PARAMETERS, "symmetric", metal_type, operands, square, scale=alpha)
-    device = command_buffer.device
-    if _uses_tiles(command_buffer, source):
-        where = metal_type, device.tiling, device.compute_units
-        plan = tiles.plan_products_with_matrices(source.layout, destination.layout, *where)
-        assert plan.packing is not None
-        packed = command_buffer.scratch(4 * plan.packing.count)
-        command_buffer.add_dispatch(
-            plan.packing.family.function(device, plan.packing.kernel, "float"),
-            plan.packing.threadgroups,
-            matrices,
-            device.constant_buffer(bytes(4 * channels * images)),
-            packed,
-            device.constant_buffer(plan.packing.parameters),
-        )
-        add_planned_gather(command_buffer, plan, metal_type, source, destination, [packed])
-        return
     at, across, _, far, *_ = destination.layout
     # Channels that the forward kernel read, pixels, and the channels f that are added up.
     add_reduction(
@@ -179,31 +164,42 @@ def add_gradient(
 
 
 def _add_product_with_terms(
-    command_buffer: CommandBuffer, alpha: float, gradient: ImagePart, source: ImagePart, destination: ImagePart
+    command_buffer: CommandBuffer,
+    alpha: float,
+    metal_type: str,
+    gradient: ImagePart,
+    source: ImagePart,
+    destination: ImagePart,
 ) -> None:
-    """``add_gradient`` for half images in tiles. A packed weight is the sum of two half numbers: nothing is rounded."""
+    """``add_gradient`` in tiles. A packed weight is the sum of two numbers; halves stay apart, and are not rounded."""
     device = command_buffer.device
     plan = tiles.plan_products_with_matrices(
-        source.layout, destination.layout, "half", device.tiling, device.compute_units
+        source.layout, destination.layout, metal_type, device.tiling, device.compute_units
     )
     assert plan.packing is not None
     first, column, _, step, *_, channels, images = gradient.layout
-    padded = ceiling_divide(channels, HALVES_AT_ONCE) * HALVES_AT_ONCE
+    if metal_type == "half":
+        padded = ceiling_divide(channels, HALVES_AT_ONCE) * HALVES_AT_ONCE
+        rows, length = channels * images, padded
+    else:
+        padded = ceiling_divide(channels, LANES) * LANES
+        rows, length = plan.packing.count // LANES, LANES
     parameters = TERMS_PARAMETERS.pack(
         start=first,
         column_stride=column,
         image_stride=step,
         channels=channels,
         padded_channels=padded,
-        rows=channels * images,
+        rows=rows,
+        weight_rows=channels * images * padded // length,
         scale=alpha,
     )
     packed = command_buffer.scratch(4 * plan.packing.count)
     command_buffer.add_dispatch(
-        FAMILY.function(device, "pack_terms", "half"),
-        ceiling_divide(padded * channels * images, TERMS_THREADS),
+        FAMILY.function(device, "pack_terms", metal_type),
+        ceiling_divide(rows * length, TERMS_THREADS),
         gradient.buffer,
         packed,
         device.constant_buffer(parameters),
     )
-    add_planned_gather(command_buffer, plan, "half", source, destination, [packed])
+    add_planned_gather(command_buffer, plan, metal_type, source, destination, [packed])
