@@ -39,6 +39,7 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "convolution_pixels_per_tile": ("convolution", "convolution_gradient_data"),
     "convolution_weights_rows_at_once": ("convolution_gradient_weights",),
     "convolution_by_eights": ("convolution", "convolution_gradient_data", "convolution_gradient_weights"),
+    "pooling_gradient_by_eights": ("pooling_max_gradient_recorded",),
     "chunk_elements": ("batch_normalization", "batch_normalization_gradient"),
     "stream_elements": ("batch_normalization", "batch_normalization_gradient"),
     "cached_bytes": ("neuron_linear_gradient", "neuron_relu_gradient"),

@@ -11,6 +11,7 @@ from mpsgrad.errors import GeometryError
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS_WITH_EIGHTS, threads_of, walk_of
 from mpsgrad.shader import ParameterStruct, ShaderFamily, family_of
+from mpsgrad.tunables import tunables
 
 LARGEST_RECORDED_WINDOW = 254
 """Taps of the largest window whose maxima are recorded in one byte each."""
@@ -71,6 +72,8 @@ MOST_CHANNELS_BY_TILES = 63
 """With more channels, reading each pixel of a window is as fast, except for gradients of average pooling."""
 COLUMNS_OF_TAPS = 2, 3
 """Gradients of max pooling go through tiles for windows of so many taps at stride 1."""
+BY_EIGHTS = ("pooling_max_gradient_3x3_stride_2",)
+"""Kernels that are faster by eights than by simdgroups, whatever the channels, on CPUs with few registers."""
 SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
@@ -140,6 +143,8 @@ def add_dispatch(
     has_vectors = blocks or "gradient" not in name
     has_eights = has_vectors or name.startswith("pooling_average")
     walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_eights)
+    if walk == "row" and name in BY_EIGHTS and tunables(device.tuning).pooling_gradient_by_eights:
+        walk = "eights"
     function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     threads = threads_of(walk, parameters["destination"], *size)

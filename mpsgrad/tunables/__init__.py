@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 
 
 NEVER, ALWAYS, WHERE_FEWER = 0, 1, 2
-"""What ``convolution_by_eights`` may be: the last is where the channels leave simdgroups more products to do."""
+"""What ``..._by_eights`` may be: the last, of convolutions, is where channels leave simdgroups more products to do."""
 
 
 def _number(default: int, *choices: int) -> Any:
@@ -38,7 +38,9 @@ class Tunables:
     ``convolution_pixels_per_tile`` and ``convolution_weights_rows_at_once`` are how many sums a lane has in registers
     where simdgroups work on their own; with ``convolution_by_eights`` the threads of a CPU do that instead, on eights
     of floats: always where it has 16 registers of eight floats, where that makes fewer products if it has larger ones.
-    If the images of a kernel have more than ``cached_bytes`` together, CPUs write results past their caches.
+    If the images of a kernel have more than ``cached_bytes`` together, CPUs write results past their caches. With
+    ``pooling_gradient_by_eights`` gradients of max pooling over 3 x 3 taps at stride 2 are computed by eights of
+    floats, too: a simdgroup needs more than 16 registers for them.
     """
 
     neuron_elements_per_simdgroup: int = _number(512, 256, 512, 1024, 2048, 4096, 8192)
@@ -54,6 +56,7 @@ class Tunables:
     convolution_by_eights: int = _number(NEVER, NEVER, ALWAYS, WHERE_FEWER)
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
     stream_elements: int = _number(2048, 512, 1024, 2048, 4096, 8192, 32768, 65536)
+    pooling_gradient_by_eights: int = _number(NEVER, NEVER, ALWAYS)
     most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)
     cached_bytes: int = _number(2**24, 2**20, 2**21, 2**22, 2**23, 2**24, 2**25, 2**26)
 

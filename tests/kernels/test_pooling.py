@@ -27,6 +27,7 @@ from mpsgrad.testing import (
     values,
     window_geometries,
 )
+from mpsgrad.tunables import set_tunables, tunables
 
 EDGES = {"zero": mg.EdgeMode.ZERO, "clamp": mg.EdgeMode.CLAMP}
 edges = st.sampled_from(sorted(EDGES))
@@ -245,6 +246,19 @@ def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stri
     """Windows that cross from one tile of columns into the next count in both."""
     geometry = WindowGeometry(width, 6, size, size, stride, stride, 1, 1, 0, 1, width // stride, 6 // stride)
     check_gradient_of(kind, geometry, channels, edge, np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("by_eights", [0, 1])
+def test_gradients_of_many_channels_by_eights_or_simdgroups(by_eights, dtype):
+    """CPUs with few registers take eights of them."""
+    device = mg.default_device()
+    before = tunables(device.tuning)
+    try:
+        set_tunables(device.tuning, before.with_number("pooling_gradient_by_eights", by_eights))
+        check_gradient_of(RECORDED, replace(SIMPLE, offset_x=1, offset_y=1), 37, "clamp", dtype)
+    finally:
+        set_tunables(device.tuning, before)
 
 
 @pytest.mark.parametrize("edge", EDGES)
