@@ -22,6 +22,7 @@ from mpsgrad.image import (
     allocated,
 )
 from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingProperty, RegionProperty
+from mpsgrad.known_attributes import KnownAttributes
 from mpsgrad.padding import SAME, PaddingMethod
 from mpsgrad.repeated_encode import REMEMBERED_ENCODES, RememberedEncode, RememberedWork, image_token, token
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -73,7 +74,7 @@ class Regions:
     images: int
 
 
-class BaseKernel(DeviceBound):
+class BaseKernel(KnownAttributes, DeviceBound):
     """What unary, binary and gradient kernels have in common. Source: ``MPSKernel``.
 
     ``device`` None takes the default device.
@@ -388,7 +389,7 @@ class BaseKernel(DeviceBound):
     def _recall(self, key: tuple[Any, ...] | None) -> RememberedEncode | None:
         """What the encode with ``key`` found out, with the kernel's properties set as that encode left them."""
         remembered = self._encodes.get(key) if key is not None else None
-        if remembered is not None:
+        if remembered is not None and remembered.values is not self._values:
             self._values, self._values_token = remembered.values, remembered.values_token
         return remembered
 

@@ -11,10 +11,11 @@ from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.image import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IntegerProperty
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType, require_neuron_descriptor
+from mpsgrad.known_attributes import KnownAttributes
 
 
 @archivable
-class ConvolutionDescriptor:
+class ConvolutionDescriptor(KnownAttributes):
     """The window, the channels and the groups of a convolution. Source: ``MPSCNNConvolutionDescriptor``.
 
     Sizes, strides and dilation rates are in pixels; any size from 1 on is allowed, even ones too. Both channel counts

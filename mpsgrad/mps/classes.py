@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from mpsgrad.base_kernel import BaseKernel
 from mpsgrad.devices import Device
 from mpsgrad.errors import ArchiveError, GeometryError
 from mpsgrad.kernels.optimizer import Optimizer
+from mpsgrad.known_attributes import no_such_attribute
 from mpsgrad.mps import metal
 from mpsgrad.mps.conversion import APPLE_CLASSES, MutableDescriptor, to_apple
 from mpsgrad.mps.manifest import Declaration, Member, declarations
@@ -29,13 +29,7 @@ class AppleObject:
     """What every class here adds to the one of ``mpsgrad`` that it derives from: an error that says what there is."""
 
     def __getattr__(self, name: str) -> Any:
-        raise _no_such(self, name)
-
-
-def _no_such(thing: Any, name: str) -> AttributeError:
-    close = difflib.get_close_matches(name, [each for each in dir(type(thing)) if not each.startswith("_")], n=3)
-    hint = f"; close to it are {', '.join(close)}" if close else ""
-    return AttributeError(f"{type(thing).__name__} has no {name}{hint}", name=name, obj=thing)
+        raise no_such_attribute(self, name)
 
 
 class _KnownProperties:
@@ -43,7 +37,7 @@ class _KnownProperties:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.islower() and not hasattr(type(self), name):
-            raise _no_such(self, name)
+            raise no_such_attribute(self, name)
         super().__setattr__(name, value)
 
 
@@ -84,9 +78,7 @@ class _ImageBytes:
         height, width, channels = self.shape[1:]
         given = np.frombuffer(bytes, self.dtype)
         if given.size != height * width * channels:
-            raise GeometryError(
-                f"{type(self).__name__}: bytes has {given.size} values of {height * width * channels}"
-            )
+            raise GeometryError(f"{type(self).__name__}: bytes has {given.size} values of {height * width * channels}")
         values = np.array(self) if self.number_of_images > 1 else np.empty(self.shape, self.dtype)
         if layout:
             values[image] = given.reshape(channels, height, width).transpose(1, 2, 0)

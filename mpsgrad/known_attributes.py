@@ -1,0 +1,44 @@
+"""Objects that have certain properties and no others: to set a misspelt one would have no effect."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Any
+
+
+class _Complete(type):
+    """Notes when an object has been made: its constructors may give it any attributes."""
+
+    def __call__(cls, *arguments: Any, **named: Any) -> Any:
+        made = super().__call__(*arguments, **named)
+        made.__dict__["_is_complete"] = True
+        return made
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The constructor's, not that of ``__call__``."""
+        _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+        return inspect.Signature(parameters)
+
+
+class KnownAttributes(metaclass=_Complete):
+    """An object whose attributes are those that its class has or that it was made with.
+
+    Setting another one raises ``AttributeError`` that names the nearest. Names that begin with an underscore are free.
+    """
+
+    _is_complete = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[0] != "_" and self._is_complete and name not in self.__dict__ and not hasattr(type(self), name):
+            raise no_such_attribute(self, name)
+        object.__setattr__(self, name, value)
+
+
+def no_such_attribute(thing: Any, name: str) -> AttributeError:
+    """The error of using an attribute ``name`` that ``thing`` has not, with the nearest that it has."""
+    known = sorted(each for each in {*dir(type(thing)), *vars(thing)} if not each.startswith("_"))
+    close = difflib.get_close_matches(name, known, n=3)
+    hint = f"; close to it are {', '.join(close)}" if close else ""
+    return AttributeError(f"{type(thing).__name__} has no {name}{hint}", name=name, obj=thing)

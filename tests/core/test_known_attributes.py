@@ -1,0 +1,57 @@
+"""Misspelt properties are refused: they would have no effect."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+import mpsgrad as mg
+
+
+@pytest.mark.parametrize(
+    ("thing", "misspelt", "meant"),
+    [
+        (lambda: mg.PoolingMax(kernel_width=2, kernel_height=2), "offest", "offset"),
+        (mg.Add, "primary_stride_in_pixel_x", "primary_stride_in_pixels_x"),
+        (mg.SoftMaxGradient, "lable", "label"),
+        (lambda: mg.ConvolutionDescriptor(3, 3, 4, 8), "stride_in_pixel_x", "stride_in_pixels_x"),
+        (lambda: copy.copy(mg.ConvolutionDescriptor(3, 3, 4, 8)), "group", "groups"),
+    ],
+)
+def test_setting_a_misspelt_property_names_the_nearest_ones(thing: Any, misspelt: str, meant: str) -> None:
+    made = thing()
+    value = getattr(made, meant)
+    setattr(made, meant, value)
+    with pytest.raises(AttributeError, match=rf"^{type(made).__name__} has no {misspelt}; close to it are .*{meant}"):
+        setattr(made, misspelt, value)
+    assert not hasattr(made, misspelt) and getattr(made, meant) == value
+    with pytest.raises(AttributeError, match=f"^{type(made).__name__} has no zzz$"):
+        made.zzz = 1
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [mg.ImageDescriptor(), mg.NeuronDescriptor(mg.NeuronType.RELU), mg.LossDescriptor("mean_squared_error", "mean")],
+)
+def test_descriptors_that_do_not_change_refuse_every_name(descriptor: Any) -> None:
+    with pytest.raises(FrozenInstanceError, match="widht"):
+        descriptor.widht = 2
+
+
+def test_classes_of_users_have_what_their_constructors_make() -> None:
+    class Scaled(mg.NeuronLinear):
+        unit = "m"
+
+        def __init__(self, factor: float) -> None:
+            self.before = factor
+            super().__init__(a=factor)
+            self.factor = factor
+
+    kernel = Scaled(2)
+    kernel.factor, kernel.before, kernel.unit, kernel._kept = 3, 1, "s", 4  # type: ignore[attr-defined]
+    assert (kernel.factor, kernel.before, kernel.unit) == (3, 1, "s")
+    with pytest.raises(AttributeError, match="^Scaled has no factro; close to it are factor"):
+        kernel.factro = 2  # type: ignore[attr-defined]
