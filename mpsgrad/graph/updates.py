@@ -53,17 +53,14 @@ class ParameterUpdate:
             return self._update_on_device(command_buffer, state)
         if self.node.training_style is TrainingStyle.UPDATE_DEVICE_CPU:
             source_state = self._source_state(command_buffer)
-            is_done = False
 
             def update(done: CommandBuffer) -> None:
-                nonlocal is_done
                 if done.is_recorded:
                     raise StateError(
                         f"Graph: the training style of {self.name} is CPU, but its encode was recorded; a replay does "
                         "not load new parameters from the CPU"
                     )
-                if done.error is None and not is_done:
-                    is_done = True
+                if done.error is None:
                     self._update_on_cpu(state, source_state)
 
             command_buffer.add_completed_handler(update)

@@ -140,6 +140,21 @@ def test_an_empty_command_buffer_completes():
     assert commands.gpu_time is not None and commands.gpu_time >= 0
 
 
+def test_what_was_noted_of_work_that_is_taken_back_is_corrected_from_its_end(fake):
+    commands, undone = mg.CommandBuffer(fake), []
+    with pytest.raises(ZeroDivisionError), commands._all_or_nothing():
+        for step in range(3):
+            commands._if_taken_back(lambda step=step: undone.append(step))
+        raise ZeroDivisionError
+    assert undone == [2, 1, 0]
+
+
+def test_encodes_share_a_workspace_that_is_large_enough(fake):
+    commands = mg.CommandBuffer(fake)
+    first = commands.workspace(64)
+    assert commands.workspace(64) is commands.workspace(32) is first is not commands.workspace(65)
+
+
 def test_no_threadgroups_are_no_dispatch(fake):
     commands = mg.CommandBuffer(fake)
     commands.add_dispatch(None, 0)

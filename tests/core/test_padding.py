@@ -13,7 +13,7 @@ from worked_cases import PADDING
 
 import mpsgrad as mg
 from mpsgrad import reference
-from mpsgrad.padding import TensorflowAveragePooling, forward_size_and_offset
+from mpsgrad.padding import TensorflowAveragePooling, forward_size_and_offset, transposed_size_and_offset
 
 Method = mg.PaddingMethod
 SIZES = {"valid": Method.SIZE_VALID_ONLY, "same": Method.SIZE_SAME, "full": Method.SIZE_FULL}
@@ -89,6 +89,13 @@ def test_every_policy_matches_the_reference_along_both_axes(size, align, remaind
         for n, m, k, s, side in zip(extents, sizes, windows, strides, REMAINDERS[remainder], strict=True)
     ]
     assert applied(kernel, *extents) == (*sizes, mg.Offset(*offsets))
+
+
+def test_a_window_that_is_one_pixel_too_large_does_not_fit():
+    with pytest.raises(mg.GeometryError, match="a window of 4 pixels along x does not fit a source of 3 pixels"):
+        forward_size_and_offset("kernel", "x", Method.SIZE_VALID_ONLY, 3, 4, 1)
+    with pytest.raises(mg.GeometryError, match="over 2 pixels at a stride of 1 leaves 0 pixels"):
+        transposed_size_and_offset("kernel", "x", Method.SIZE_VALID_ONLY, 2, 3, 1)
 
 
 def test_the_default_is_the_same_size_with_the_remainder_at_the_top_left():

@@ -92,6 +92,12 @@ def test_what_nothing_needs_is_left_out() -> None:
     assert np.asarray(answers.loss_image).min() > 0
     with pytest.raises(mg.StateError, match="nothing is left to compute"):
         mg.Graph(node, results_are_needed=False)
+    # The state holds the gradients for the parameters once the gradient filter has run.
+    node.result_state.export_from_graph = True  # type: ignore[union-attr]
+    graph, states = mg.Graph(ends, results_are_needed=False), []
+    with mg.CommandBuffer() as commands:
+        graph.encode(commands, [pictures], [answers], destination_states=states)
+    assert graph.filters[-1] is frozen and states[0].gradient_for_weights.any()
 
 
 def test_the_gradient_of_the_pictures_is_left_out_where_only_weights_are_trained() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from residual_network import residual_network
 
 import mpsgrad as mg
-from mpsgrad.graph.memory import Lifetime, MemoryPlan, _narrowest_gap, plan_memory
+from mpsgrad.graph.memory import _ORDERS, Lifetime, MemoryPlan, _narrowest_gap, _placed, plan_memory
 
 
 def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> MemoryPlan:
@@ -129,6 +129,19 @@ def test_an_image_takes_the_smallest_place_that_fits() -> None:
     assert _narrowest_gap([(4, 6), (8, 10)], 2) == 6
     assert _narrowest_gap([(4, 6), (8, 10)], 3) == 0
     assert _narrowest_gap([(4, 6), (8, 10)], 5) == 10
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 4)), min_size=4, max_size=12))
+@settings(max_examples=100)
+def test_the_best_order_to_place_images_in_is_kept(drawn: list[tuple[int, int, int]]) -> None:
+    lifetimes = tuple(Lifetime("", nbytes, first, first + steps) for nbytes, first, steps in drawn)
+    conflicts = [[k for k, other in enumerate(lifetimes) if each.overlaps(other)] for each in lifetimes]
+    found = []
+    for key in _ORDERS:
+        order = sorted(range(len(lifetimes)), key=lambda index: key(lifetimes[index]), reverse=True)
+        found.append(_placed(order, lifetimes, conflicts, 1 << 20).planned_bytes)
+    plan = plan_memory(lifetimes, divides_buffers=True, largest_buffer=1 << 20)
+    assert plan.planned_bytes == min(found)
 
 
 def test_a_buffer_for_an_image_above_the_limit_serves_later_ones_too() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad.kernels.normalization_kernel import copy_parameters
 from mpsgrad.training import digits, initial, models
 from mpsgrad.training.graph_network import GraphNetwork
 from mpsgrad.training.optimizers import MOMENTUM, OPTIMIZERS
@@ -138,14 +139,20 @@ def test_parameters_are_updated_on_the_cpu_when_the_work_has_completed() -> None
         gradient_kernel.reload_weights_and_biases_from_data_source()
         with mg.CommandBuffer() as commands:
             y, state = kernel.encode(commands, image, return_state=True)
-            gradient_kernel.encode(commands, squared.encode(commands, y, labels), image, state)
+            expected = gradient_kernel.encode(commands, squared.encode(commands, y, labels), image, state)
         with mg.CommandBuffer() as commands:
-            graph.encode(commands, [image], [labels])
+            found = graph.encode(commands, [image], [labels])
             assert len(source.calls) == step
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
         gradient, used = source.calls[-1]
         np.testing.assert_array_equal(gradient, state.gradient_for_weights)
         np.testing.assert_array_equal(used, before)
         assert len(source.calls) == step + 1
+    commands = mg.CommandBuffer()
+    graph.encode(commands, [image], [labels])
+    commands._error = mg.DeviceError("lost")
+    commands._call_handlers()
+    assert len(source.calls) == 3, "an update from gradients that were not computed"
     commands = mg.CommandBuffer()
     graph.encode(commands, [image], [labels])
     recording = commands.record()
@@ -158,10 +165,15 @@ def test_parameters_are_updated_on_the_cpu_when_the_work_has_completed() -> None
 def test_normalizations_have_their_data_sources_called(kind: str, style: mg.TrainingStyle) -> None:
     base: Any = getattr(mg, f"{kind}NormalizationDataSource")
     calls: list[str] = []
+    temporary: list[mg.NormalizationGammaAndBetaState] = []
 
     class Source(base):  # type: ignore[misc]
         number_of_feature_channels, number_of_groups, epsilon = 4, 2, 1e-3
         gamma, beta = np.ones(4, np.float32), np.zeros(4, np.float32)
+
+        def load(self) -> bool:
+            calls.append("load")
+            return True
 
         def _step(self, states: Any) -> None:
             states = [states] if isinstance(states, mg.BatchNormalizationState) else states
@@ -170,7 +182,10 @@ def test_normalizations_have_their_data_sources_called(kind: str, style: mg.Trai
 
         def update_gamma_and_beta_with_command_buffer(self, commands: Any, state: Any) -> Any:
             calls.append("device")
-            return mg.NormalizationGammaAndBetaState.from_arrays(self.gamma * 2, self.beta)
+            made = mg.NormalizationGammaAndBetaState.temporary(commands, 4)
+            copy_parameters(commands, mg.NormalizationGammaAndBetaState.from_arrays(self.gamma * 2, self.beta), made)
+            temporary.append(made)
+            return made
 
         def update_mean_and_variance_with_command_buffer(self, commands: Any, state: Any) -> Any:
             calls.append("statistics")
@@ -196,6 +211,7 @@ def test_normalizations_have_their_data_sources_called(kind: str, style: mg.Trai
     node.training_style = style
     loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
     graph = mg.Graph([*loss.training_graph(), node])
+    calls.clear()
     image, labels = mg.Image.from_array(values(3, 4, 4, 4)), mg.LossLabels.from_array(values(3, 4, 4, 4))
     results = []
     for _ in range(2):
@@ -206,7 +222,10 @@ def test_normalizations_have_their_data_sources_called(kind: str, style: mg.Trai
         results.append(np.asarray(made[0]))
     on_device = style == mg.TrainingStyle.UPDATE_DEVICE_GPU
     statistics = ["statistics"] if kind == "Batch" else []
-    assert calls == 2 * [*statistics, "device" if on_device else "cpu"]
+    if on_device:
+        assert calls == 2 * [*statistics, "device"] and [state.read_count for state in temporary] == [0, 0]
+    else:
+        assert calls == 2 * [*statistics, *["load"] * len(statistics), "cpu", "load"]
     factor = 2.0 if on_device else gamma
     np.testing.assert_allclose(results[1], factor * results[0], rtol=1e-5, atol=1e-6)
 
@@ -226,12 +245,18 @@ def test_frozen_parameters_are_neither_updated_nor_differentiated() -> None:
         node.training_style = 7  # type: ignore[assignment]
 
 
-def test_two_filters_with_one_data_source_are_updated_one_after_the_other() -> None:
+@pytest.mark.parametrize("is_temporary", [False, True])
+def test_two_filters_with_one_data_source_are_updated_one_after_the_other(is_temporary: bool) -> None:
     rate = 0.125
+    states: list[mg.ConvolutionWeightsAndBiasesState] = []
 
     class Shared(OnCPU):
         def update_with_command_buffer(self, command_buffer: Any, gradient_state: Any, source_state: Any) -> Any:
-            updated = mg.ConvolutionWeightsAndBiasesState.with_descriptor(self.descriptor)
+            if is_temporary:
+                updated = mg.ConvolutionWeightsAndBiasesState.temporary(command_buffer, self.descriptor)
+            else:
+                updated = mg.ConvolutionWeightsAndBiasesState.with_descriptor(self.descriptor)
+            states.append(updated)
             descent = mg.OptimizerStochasticGradientDescent.with_learning_rate(rate)
             descent.encode_convolution(command_buffer, gradient_state, source_state, result_state=updated)
             return updated
@@ -250,6 +275,7 @@ def test_two_filters_with_one_data_source_are_updated_one_after_the_other() -> N
         with mg.CommandBuffer() as commands:
             training.encode(commands, [mg.Image.from_array(a)], [mg.LossLabels.from_array(t)], intermediate_images=made)
         outputs.append(np.asarray(made[0]))
+    assert len(states) == 4 and all(state.read_count == 0 for state in states)
     w = weights.reshape(2, 2).astype(np.float64)
     y = a @ w.T
     z = y @ w.T
