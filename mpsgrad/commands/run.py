@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ Each --arg is one argument of the kernel, in the order of the buffer indices:
   3.0f  -7  true      a number for a reference or pointer that is only read, in the type that the kernel declares
                       (--arg=-3.0f where the shell's reader of options would take it for an option)
   int:5  float4:1,2,3,4   an array of these numbers, in the type given
+
+A kernel may leave its arguments here, as on a GPU: it then reads and writes other memory, or the process ends.
+'mpsgrad check --run FILE KERNEL' with the same options says where it does, and keeps it from happening.
 
 Each --out is an argument to show after the run, by its name in the kernel or its position from 0:
   --out y             prints it
@@ -101,6 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
             language_version=arguments.language_version,
         )
         function = library.function(arguments.kernel)
+        _require_elements(arguments.arguments, values)
         names = [each.name for each in function.arguments]
         outputs = [_output(text, names, values) for text in arguments.outputs]
         result = function(
@@ -155,6 +160,13 @@ def parse_value(text: str) -> Any:
             raise argparse.ArgumentTypeError(f"{text!r}: not every number fits into {kind}")
         return converted
     return _number(text, text)
+
+
+def _require_elements(texts: Sequence[str], values: Sequence[Any]) -> None:
+    """Raises ``ArgumentTypeError`` for an array of nothing: whatever the kernel reads or writes of it is elsewhere."""
+    for text, value in zip(texts, values, strict=True):
+        if isinstance(value, np.ndarray) and not value.size:
+            raise argparse.ArgumentTypeError(f"--arg {text}: an array without elements, but Metal has no empty buffers")
 
 
 def _dtype(name: str, text: str) -> np.dtype:

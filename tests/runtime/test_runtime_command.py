@@ -89,6 +89,7 @@ def test_typed_values_and_threadgroup_memory(folder: Path, capsys: pytest.Captur
         (("saxpy", "--grid", "0", "--arg", "1", "--arg", "float:1", "--arg", "float:1"), 1, "grid is (0,)"),
         (("saxpy", "--grid", "1", "--arg", "one"), 2, "'one' is no argument; it has to be a .npy file"),
         (("saxpy", "--grid", "1", "--arg", "zeros:float"), 2, "has to be like zeros:float:1024"),
+        (("saxpy", "--grid", "4", "--arg", "zeros:float:0"), 2, "--arg zeros:float:0: an array without elements"),
         (("saxpy", "--grid", "1", "--arg", "zeros:fluat:4"), 2, "'fluat' is no type of Metal or NumPy"),
         (("saxpy", "--grid", "1", "--arg", "uchar:256"), 2, "not every number fits into uchar"),
         (("saxpy", "--grid", "1", "--arg", "int:1.5"), 2, "not every number fits into int"),
