@@ -6,7 +6,7 @@ them: one after the other from the lowest bit of the first byte on, none across 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -253,6 +253,9 @@ def _reads(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, s
     fields = set().union(*owners.values())
     swizzles = {name for name in fields if len(name) <= 4 and any(set(name) <= set(letters) for letters in _LETTERS)}
     others = {name for owner, members in source.members.items() for name in members.keys() - owners.get(owner, set())}
+    unions = {source.text(name_place(source, first)): (first, last) for first, last in class_bodies(source)}
+    unions = {n: body for n, body in unions.items() if source.text(body[0]) == "union" and n not in owners}
+    others |= {text for first, last in unions.values() for text in source.texts[first:last]}
     shared = swizzles | others & fields
     expressions = Expressions(source)
     for index in source.places(*fields):
@@ -261,6 +264,8 @@ def _reads(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, s
         start = _start(source, index - 1)
         if source.text(index) in shared:
             kind = expressions.type_of(start, index - 1)
+            if kind is None and _is_of(unions.keys(), source, start):
+                continue
             if kind is None:
                 message = f"'{source.text(index)}', a bit-field, of an object of unknown type is not supported on CPUs"
                 raise error(message, source.tokens[index])
@@ -271,6 +276,12 @@ def _reads(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, s
             continue
         is_whole = after in (",", ")", ";", "}") and before in ("(", ",", "=", "return", "{")
         yield index, _VALUE if is_whole else _PROMOTED
+
+
+def _is_of(types: Collection[str], source: Source, index: int) -> bool:
+    """Whether the name at ``index`` was last declared as that of an object of one of ``types``."""
+    places = [at for at in source.places(source.text(index), end=index) if source.kind(at - 1) == IDENTIFIER]
+    return bool(places) and source.text(places[-1] - 1) in types
 
 
 def _start(source: Source, index: int) -> int:

@@ -43,6 +43,7 @@ class Packed(ctypes.Structure):
 FIELDS = ("a", "b", "c", "d", "e", "wide", "rest", "small", "flag")
 KERNEL = LIBRARY + DECLARATION + """
 union Word { uint all; struct { uint low : 12; uint high : 20; }; uint byte : 8; };
+union Other { uint all; uchar4 b; };
 struct Colour { ushort r : 5; ushort g : 6; ushort b : 5; uint mix(uint k) const thread { return r * k + g; } };
 kernel void k(device Packed* x, constant Packed& from, device long* o, device Word* w, device Colour* colours,
               uint i [[thread_position_in_grid]]) {
@@ -60,6 +61,7 @@ kernel void k(device Packed* x, constant Packed& from, device long* o, device Wo
     o[14] = w[0].high; w[0].low = 5; w[1].byte = 300;
     Colour c = colours[0]; float4 v = float4(c.r, c.g, c.b, 1);
     o[15] = c.mix(2) + v.r + v.b; c.g = 63; colours[1] = c;
+    Other other; other.all = 0x01020304; o[16] = other.b.y + p.b;   // of a union, and of bit-fields
 }
 """.replace("LOADS", " ".join(f"o[{k}] = p.{name};" for k, name in enumerate(FIELDS)))
 
@@ -72,7 +74,7 @@ def test_bit_fields_lie_and_count_as_in_c() -> None:
     p.tail = other.tail = 1
     constant = Packed(a=1, b=99, c=-200, small=21)
     before = bytes(raw)
-    o = np.zeros(16, np.int64)
+    o = np.zeros(17, np.int64)
     words, colours = np.array([0xABCDE123, 0xFFFFFFFF], np.uint32), np.array([0b10011_100001_00111, 0], np.uint16)
     memory = np.frombuffer(before, np.uint8).copy()
     function = mg.compile(KERNEL).function("k")
@@ -86,7 +88,7 @@ def test_bit_fields_lie_and_count_as_in_c() -> None:
     expected += [constant.small & 7, third, (p.a if p.e == 3 else p.d) + ctypes.sizeof(Packed)]
     other.d, other.flag = 100, 1
     assert memory.tobytes() == bytes(raw) != before
-    assert o.tolist() == [*expected, 0xABCDE, 7 * 2 + 33 + 7 + 0b10011]
+    assert o.tolist() == [*expected, 0xABCDE, 7 * 2 + 33 + 7 + 0b10011, 3 + p.b]
     assert words.tolist() == [0xABCDE005, 0xFFFFFF00 | (300 & 255)]
     assert colours[1] == 0b10011_111111_00111
 
