@@ -146,7 +146,8 @@ from .graph import (
     UpsamplingNearestNode,
     YOLOLossNode,
 )
-from .image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
+from .image import Image, ImageBatch, TemporaryImage
+from .image_descriptor import FeatureChannelFormat, ImageDescriptor
 from .kernel import BinaryKernel, GradientKernel, Kernel, KernelOptions
 from .kernels.arithmetic import (
     Add,

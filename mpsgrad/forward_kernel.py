@@ -19,9 +19,10 @@ from mpsgrad.base_kernel import (
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor, count_repeats_once, read_once
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
+from mpsgrad.read_counts import count_repeats_once, read_once
 from mpsgrad.repeated_encode import RememberedEncode, image_token
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 from mpsgrad.window_properties import WindowProperties

@@ -10,8 +10,9 @@ from mpsgrad.binary_kernel import BinaryKernel
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor, count_repeats_once, read_once
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import PositionProperty
+from mpsgrad.read_counts import count_repeats_once, read_once
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
 
 

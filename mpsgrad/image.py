@@ -1,10 +1,9 @@
-"""Images: N x height x width x feature channels in device memory, their descriptors, batches and allocators."""
+"""Images: N x height x width x feature channels in device memory, their batches and allocators."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol, overload
 
@@ -12,117 +11,13 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
-from mpsgrad.devices import Buffer, Device, available_devices, default_device, require_device
-from mpsgrad.dlpack import CUDA, LEGACY_STREAM, BorrowedTensor, capsule_of, dense_strides
+from mpsgrad.devices import Buffer, Device, require_device
+from mpsgrad.dlpack import CUDA, LEGACY_STREAM, capsule_of
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import integer, member
-
-_LEAST_ALIGNMENT = 16
-
-LARGEST_ELEMENT_COUNT = 2**31 - 1
-"""Kernels index with 32-bit integers; larger images are refused."""
-
-
-class FeatureChannelFormat(enum.IntEnum):
-    """How one feature channel is stored. Source: ``MPSImageFeatureChannelFormat``."""
-
-    NONE = 0
-    UNORM8 = 1
-    UNORM16 = 2
-    FLOAT16 = 3
-    FLOAT32 = 4
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The NumPy dtype; raises ``NotImplementedError`` for formats that images do not have here."""
-        if self not in _DTYPES:
-            raise NotImplementedError(f"images are FLOAT16 or FLOAT32, not {self.name}")
-        return _DTYPES[self]
-
-    @property
-    def metal_type(self) -> str:
-        """The name of the storage type in Metal."""
-        return "half" if self is FeatureChannelFormat.FLOAT16 else "float"
-
-    @classmethod
-    def from_dtype(cls, dtype: Any) -> FeatureChannelFormat:
-        """The format of a NumPy dtype; raises ``FormatError`` for any but native float16 and float32."""
-        try:
-            dtype = np.dtype(dtype)
-        except TypeError:
-            raise FormatError(f"{dtype!r} is no dtype; images hold float16 or float32") from None
-        for format, known in _DTYPES.items():
-            if dtype == known and dtype.isnative:
-                return format
-        raise FormatError(f"images hold float16 or float32 in native byte order, not {dtype!r}; convert with astype")
-
-
-_DTYPES: dict[FeatureChannelFormat, np.dtype] = {
-    FeatureChannelFormat.FLOAT16: np.dtype(np.float16),
-    FeatureChannelFormat.FLOAT32: np.dtype(np.float32),
-}
-
-
-@dataclass(frozen=True)
-class ImageDescriptor:
-    """The format and the extents of an image. Source: ``MPSImageDescriptor``.
-
-    ``width`` and ``height`` are in pixels. Raises ``GeometryError`` for an extent below 1 or more than
-    ``LARGEST_ELEMENT_COUNT`` elements, and ``NotImplementedError`` for a format other than FLOAT16 and FLOAT32.
-    """
-
-    channel_format: FeatureChannelFormat = FeatureChannelFormat.FLOAT32
-    width: int = 1
-    height: int = 1
-    feature_channels: int = 1
-    number_of_images: int = 1
-
-    def __post_init__(self) -> None:
-        channel_format = member("ImageDescriptor", "channel_format", FeatureChannelFormat, self.channel_format)
-        object.__setattr__(self, "channel_format", channel_format)
-        if self.channel_format not in _DTYPES:
-            raise NotImplementedError(
-                f"ImageDescriptor: channel_format is {self.channel_format.name}; images are FLOAT16 or FLOAT32"
-            )
-        for name in ("width", "height", "feature_channels", "number_of_images"):
-            object.__setattr__(self, name, integer("ImageDescriptor", name, getattr(self, name), 1))
-        if self.element_count > LARGEST_ELEMENT_COUNT:
-            raise GeometryError(
-                f"ImageDescriptor: {self.shape_text} has {self.element_count} elements; "
-                f"the largest image has {LARGEST_ELEMENT_COUNT}"
-            )
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(number_of_images, height, width, feature_channels)."""
-        return self.number_of_images, self.height, self.width, self.feature_channels
-
-    @property
-    def shape_text(self) -> str:
-        """The shape as messages print it: ``8x32x32x16``."""
-        return "x".join(map(str, self.shape))
-
-    @property
-    def element_count(self) -> int:
-        """The number of elements of all images."""
-        return self.number_of_images * self.height * self.width * self.feature_channels
-
-    @cached_property
-    def nbytes(self) -> int:
-        """Bytes of the elements."""
-        return self.element_count * self.channel_format.dtype.itemsize
-
-    @cached_property
-    def dense_strides(self) -> tuple[int, int, int]:
-        """Elements from one pixel, row and image to the next where they follow each other without gaps."""
-        row = self.feature_channels * self.width
-        return self.feature_channels, row, row * self.height
-
-    @cached_property
-    def dense_layout(self) -> tuple[int, ...]:
-        """``Image.layout`` of an image that is no view."""
-        extents = (self.width, self.height, self.feature_channels, self.number_of_images)
-        return (0, *self.dense_strides, *extents)
+from mpsgrad.foreign_array import as_array, borrow, descriptor_of_array
+from mpsgrad.geometry import integer
+from mpsgrad.image_descriptor import FeatureChannelFormat, ImageDescriptor
+from mpsgrad.read_counts import increment_read_counts
 
 
 class Image(DeviceBound):
@@ -159,26 +54,9 @@ class Image(DeviceBound):
         than native float16 and float32 and for an array that is not C-contiguous, ``GeometryError`` for another
         number of dimensions or an extent of 0.
         """
-        values = _as_array("Image.from_array", array)
-        if values.ndim not in (3, 4):
-            raise GeometryError(
-                f"Image.from_array: the array has shape {values.shape}; it has to be (images, height, width, channels)"
-                " or (height, width, channels)"
-            )
-        if not values.flags.c_contiguous:
-            raise FormatError(
-                f"Image.from_array: the array of shape {values.shape} has strides {values.strides}; it has to be "
-                "C-contiguous (numpy.ascontiguousarray makes it so)"
-            )
-        shape = values.shape if values.ndim == 4 else (1, *values.shape)
-        if 0 in shape:
-            raise GeometryError(f"Image.from_array: the array of shape {values.shape} is empty")
-        images, height, width, channels = shape
-        try:
-            channel_format = FeatureChannelFormat.from_dtype(values.dtype)
-        except FormatError as error:
-            raise FormatError(f"Image.from_array: {error}") from None
-        image = cls(ImageDescriptor(channel_format, width, height, channels, images), device, label=label)
+        owner = "Image.from_array"
+        values = as_array(owner, array)
+        image = cls(descriptor_of_array(owner, values), device, label=label)
         image.buffer.write(values.reshape(-1).view(np.uint8))
         return image
 
@@ -400,34 +278,7 @@ class Image(DeviceBound):
         the driver allocated.
         """
         owner = "Image.from_dlpack"
-        if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
-            raise FormatError(f"{owner}: {type(array).__name__} has no __dlpack__")
-        chosen = _device_of_dlpack(owner, array, device)
-        stream = getattr(chosen, "stream", None)
-        try:
-            capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=int(stream))
-            tensor = BorrowedTensor(capsule)
-        except BufferError as error:
-            raise FormatError(f"{owner}: {error}") from error
-        if len(tensor.shape) not in (3, 4) or 0 in tensor.shape:
-            raise GeometryError(
-                f"{owner}: the array has shape {tensor.shape}; it has to be (images, height, width, channels) or "
-                "(height, width, channels), without an extent of 0"
-            )
-        gaps = zip(tensor.shape, tensor.strides, dense_strides(tensor.shape), strict=True)
-        if any(stride != dense for extent, stride, dense in gaps if extent > 1):
-            raise FormatError(
-                f"{owner}: the array of shape {tensor.shape} has strides {tensor.strides}; it has to be C-contiguous"
-            )
-        if tensor.dtype not in _DTYPES.values():
-            raise FormatError(f"{owner}: images hold float16 or float32, not {tensor.dtype or 'another type'}")
-        if tensor.address % _LEAST_ALIGNMENT:
-            raise FormatError(
-                f"{owner}: the array begins at address {tensor.address:#x}, which is no multiple of {_LEAST_ALIGNMENT};"
-                " Image.from_array copies it"
-            )
-        images, height, width, channels = tensor.shape if len(tensor.shape) == 4 else (1, *tensor.shape)
-        descriptor = ImageDescriptor(FeatureChannelFormat.from_dtype(tensor.dtype), width, height, channels, images)
+        chosen, tensor, descriptor = borrow(owner, array, device)
         image = cls(descriptor, chosen, label=label)
         image._buffer = chosen.adopt(tensor.address, image.resource_size, tensor)
         image._is_borrowed = True
@@ -490,7 +341,7 @@ class Image(DeviceBound):
         Waits for the command buffer that writes the image and, on CPUs, for committed work that reads it; on a Mac let
         that complete first. Raises ``GeometryError`` for another shape and ``FormatError`` for another dtype.
         """
-        values = _as_array("Image.write", array)
+        values = as_array("Image.write", array)
         if values.shape != self.shape:
             raise GeometryError(f"Image.write: the array has shape {values.shape} but the image {self.shape}")
         if values.dtype != self.dtype or not values.dtype.isnative:
@@ -766,60 +617,3 @@ class ImageBatch(Sequence[Image]):
         return f"<ImageBatch of {len(self)} x {self._images[0].descriptor.shape_text}>"
 
 
-def read_once(items: Iterable[Any]) -> None:
-    """Counts one read of each different temporary object among ``items``, images and states."""
-    temporary = [item for item in items if item.command_buffer is not None]
-    if temporary:
-        for item in {id(item): item for item in temporary}.values():
-            item._read_once()
-
-
-def increment_read_counts(objects: Iterable[Any], amount: int) -> int:
-    """Adds ``amount`` to the read count of each different temporary object that still has one; returns their number."""
-    unique = {id(item): item for item in objects}
-    for item in unique.values():
-        if item.read_count > 0:
-            item.read_count += amount
-    return len(unique)
-
-
-def count_repeats_once(encodes: Iterable[Iterable[Any]]) -> None:
-    """Raises read counts, so that what several ``encodes`` of one batch read is given up only once for all of them."""
-    reads: dict[int, tuple[Any, int]] = {}
-    for objects in encodes:
-        for item in {id(item): item for item in objects}.values():
-            reads[id(item)] = item, reads.get(id(item), (item, 0))[1] + 1
-    for item, count in reads.values():
-        if count > 1 and item.read_count > 0:
-            item.read_count += count - 1
-
-
-def _device_of_dlpack(owner: str, array: Any, device: Device | None) -> Device:
-    """``device``, or the one that the memory of ``array`` belongs to; raises ``FormatError`` if it is on another."""
-    place = tuple(map(int, array.__dlpack_device__()))
-    if device is None:
-        chosen = default_device()
-        if chosen.dlpack_device != place:
-            chosen = next((each for each in available_devices() if each.dlpack_device == place), chosen)
-    else:
-        chosen = require_device("Image", device)
-    if chosen.dlpack_device != place:
-        raise FormatError(
-            f"{owner}: the array is on the DLPack device {place} but {chosen.identifier} is {chosen.dlpack_device}; "
-            "Image.from_array copies arrays of the CPU"
-        )
-    return chosen
-
-
-def _as_array(owner: str, array: Any) -> np.ndarray:
-    if isinstance(array, (list, tuple, int, float)):
-        raise FormatError(f"{owner}: {type(array).__name__} is not an array; make it one with numpy.asarray")
-    try:
-        if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
-            return np.from_dlpack(array)
-        values = np.asarray(array)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise FormatError(f"{owner}: {type(array).__name__} cannot be read as a NumPy array: {error}") from error
-    if values.dtype == object:
-        raise FormatError(f"{owner}: {type(array).__name__} is not an array of numbers")
-    return values

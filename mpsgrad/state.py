@@ -14,7 +14,8 @@ from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset, Region, integer
-from mpsgrad.image import Image, ImageDescriptor, increment_read_counts
+from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.read_counts import increment_read_counts
 
 if TYPE_CHECKING:
     from mpsgrad.base_kernel import BaseKernel

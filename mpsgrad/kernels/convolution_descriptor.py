@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsgrad.archive import archivable
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.image import LARGEST_ELEMENT_COUNT
+from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IntegerProperty
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType, require_neuron_descriptor
 from mpsgrad.known_attributes import KnownAttributes

@@ -9,7 +9,7 @@ from typing import Any
 
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.devices import Buffer
-from mpsgrad.image import LARGEST_ELEMENT_COUNT
+from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 from mpsgrad.joined_dispatch import JoinableKernel, JoinableRun, add_run, joined_struct, most_joined
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables

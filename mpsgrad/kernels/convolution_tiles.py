@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
-from mpsgrad.image import LARGEST_ELEMENT_COUNT
+from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_depthwise, convolution_to_few
 from mpsgrad.kernels.convolution_axis import AXIS

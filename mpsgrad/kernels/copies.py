@@ -11,11 +11,12 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, Offset, Origin, integer
-from mpsgrad.image import Image, ImageBatch, ImageDescriptor, read_once
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, IntegerProperty, Kernel, Regions
 from mpsgrad.kernels.pad_dispatch import add_surrounded
 from mpsgrad.kernels.pointwise import Layout, Operand, exceeds_caches, pieces
 from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_elementwise, strided_family, zeros
+from mpsgrad.read_counts import read_once
 from mpsgrad.shader import ParameterStruct
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.tunables import tunables

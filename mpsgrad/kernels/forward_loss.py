@@ -9,7 +9,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage, read_once
+from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor, TemporaryImage
 from mpsgrad.kernel import BaseKernel, BinaryKernel, Kernel, Regions, require_batch, require_state_batch, share_memory
 from mpsgrad.kernels import loss_elements, loss_soft_max
 from mpsgrad.kernels.joined_batch import join_batch, require_one_size, split_batch
@@ -19,6 +19,7 @@ from mpsgrad.kernels.neuron import Neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.neuron_dispatch import add_neuron
 from mpsgrad.kernels.pointwise import Operand
+from mpsgrad.read_counts import read_once
 from mpsgrad.state import GradientState, State, StateBatch
 
 

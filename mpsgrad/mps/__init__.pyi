@@ -33,7 +33,8 @@ from mpsgrad.graph.resampling import BilinearScaleNode, UpsamplingBilinearGradie
 from mpsgrad.graph.response_normalization import CrossChannelNormalizationGradientNode, CrossChannelNormalizationNode, LocalContrastNormalizationGradientNode, LocalContrastNormalizationNode, NormalizationNode, SpatialNormalizationGradientNode, SpatialNormalizationNode
 from mpsgrad.graph.soft_max import LogSoftMaxGradientNode, LogSoftMaxNode, SoftMaxGradientNode, SoftMaxNode
 from mpsgrad.graph.trainable import TrainableNode
-from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor, TemporaryImage
+from mpsgrad.image import Image, TemporaryImage
+from mpsgrad.image_descriptor import FeatureChannelFormat, ImageDescriptor
 from mpsgrad.kernels.arithmetic import Add, Arithmetic, ArithmeticGradientState, Compare, ComparisonType, Divide, Multiply, Subtract
 from mpsgrad.kernels.arithmetic_gradient import AddGradient, ArithmeticGradient, MultiplyGradient, SubtractGradient
 from mpsgrad.kernels.batch_normalization import BatchNormalization, BatchNormalizationGradient, BatchNormalizationStatistics, BatchNormalizationStatisticsGradient

@@ -10,7 +10,7 @@ import pytest
 from fake_device import FakeDevice
 
 import mpsgrad as mg
-from mpsgrad.image import LARGEST_ELEMENT_COUNT
+from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 
 RANDOM = np.random.default_rng(11)
 
