@@ -1,17 +1,16 @@
-"""``BaseKernel``: what every kernel has in common, the layouts that shaders get, and the checks of batches."""
+"""``BaseKernel``: what every kernel has in common."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import LARGEST_POSITION, MAXIMUM, NO_CLIP, EdgeMode, Region, ceiling_divide, integer
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, integer
 from mpsgrad.image import (
     HandedImageAllocator,
     Image,
@@ -24,26 +23,9 @@ from mpsgrad.image import (
 from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingProperty, RegionProperty
 from mpsgrad.known_attributes import KnownAttributes
 from mpsgrad.padding import SAME, PaddingMethod
+from mpsgrad.regions import Regions, share_memory
 from mpsgrad.repeated_encode import REMEMBERED_ENCODES, RememberedEncode, RememberedWork, image_token, token
-from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
-
-FILL_PARAMETERS = ParameterStruct("FillParameters", count="int")
-FILL_THREADS, ELEMENTS_OF_FILL_THREAD = 256, 16
-FILL = ShaderFamily("fill", (FILL_PARAMETERS,), {"threads": FILL_THREADS, "elements": ELEMENTS_OF_FILL_THREAD})
-
-WINDOW = ParameterStruct(
-    "Window",
-    width="int",
-    height="int",
-    stride_x="int",
-    stride_y="int",
-    dilation_x="int",
-    dilation_y="int",
-    origin_x="int",
-    origin_y="int",
-)
-"""A window: ``origin`` is the source pixel of the first tap of the first output pixel."""
+from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State
 
 _ALLOCATORS_OF_NEW_IMAGES = (RegularImageAllocator, TemporaryImageAllocator, HandedImageAllocator)
 """Those whose images are whole ones that share no memory with an encode's sources."""
@@ -58,20 +40,6 @@ class KernelOptions(enum.IntFlag):
     DISABLE_INTERNAL_TILING = 4
     INSERT_DEBUG_GROUPS = 8
     VERBOSE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Regions:
-    """What one encode reads and writes, as layouts for the shaders (the fields of ``ImageLayout``).
-
-    ``width``, ``height``, ``images`` are the extents of the destination region; the layouts hold the channels in use.
-    """
-
-    sources: tuple[tuple[int, ...], ...]
-    destination: tuple[int, ...]
-    width: int
-    height: int
-    images: int
 
 
 class BaseKernel(KnownAttributes, DeviceBound):
@@ -487,116 +455,3 @@ def _is_usable(item: Image | State, command_buffer: CommandBuffer) -> bool:
     """Whether ``item`` is regular, or temporary on ``command_buffer`` with reads left."""
     home = item.command_buffer
     return home is None or (home is command_buffer and item.read_count > 0)
-
-
-def share_memory(a: Image, b: Image) -> bool:
-    """Whether two images have an element in common; views of one are judged by image and channel ranges."""
-    if a._root is not b._root:
-        if not (a._is_borrowed or b._is_borrowed):
-            return False
-        first, second = a._addresses, b._addresses
-        return first.start < second.stop and second.start < first.stop
-    stride = a._strides[2]
-    pixel = a._strides[0]
-    a_image, b_image = a._first_element // stride, b._first_element // stride
-    if a_image + a.number_of_images <= b_image or b_image + b.number_of_images <= a_image:
-        return False
-    a_channel, b_channel = a._first_element % pixel, b._first_element % pixel
-    return a_channel < b_channel + b.feature_channels and b_channel < a_channel + a.feature_channels
-
-
-def source_layout(image: Image, first_channel: int, channels: int, first_image: int, images: int) -> tuple[int, ...]:
-    """The layout of the part of ``image`` that a kernel reads."""
-    start, pixel, row, step, width, height, _, _ = image.layout
-    return (start + first_image * step + first_channel, pixel, row, step, width, height, channels, images)
-
-
-def fill_with_zeros(command_buffer: CommandBuffer, image: Image) -> None:
-    """Writes 0 to every element of ``image``, which is no view."""
-    fill_buffer_with_zeros(
-        command_buffer, image.buffer, image.descriptor.element_count, image.channel_format.metal_type
-    )
-
-
-def fill_buffer_with_zeros(
-    command_buffer: CommandBuffer, buffer: Buffer, count: int, metal_type: str = "float"
-) -> None:
-    """Writes 0 to the first ``count`` elements of ``metal_type`` in ``buffer``."""
-    function = FILL.function(command_buffer.device, "fill_with_zeros", metal_type)
-    parameters = command_buffer.device.constant_buffer(FILL_PARAMETERS.pack(count=count))
-    threadgroups = ceiling_divide(count, FILL_THREADS * ELEMENTS_OF_FILL_THREAD)
-    command_buffer.add_dispatch(function, threadgroups, buffer, parameters)
-
-
-def require_reach(kernel: BaseKernel, offset: str, window: tuple[int, ...], width: int, height: int) -> None:
-    """Raises ``GeometryError`` if the windows of ``width`` x ``height`` pixels lie beyond 32-bit coordinates.
-
-    ``window`` is in the order of ``BaseKernel._window``; ``offset`` is the name of the property with the first centre.
-    """
-    taps_x, taps_y, stride_x, stride_y, dilation_x, dilation_y = window
-    first = getattr(kernel, offset)
-    for axis, start, taps, stride, dilation, count in (
-        ("x", first.x, taps_x, stride_x, dilation_x, width),
-        ("y", first.y, taps_y, stride_y, dilation_y, height),
-    ):
-        extent = (taps - 1) * dilation + 1
-        last = start + stride * max(count - 1, 0)
-        if start - extent < -LARGEST_POSITION or last + extent > LARGEST_POSITION:
-            raise GeometryError(
-                f"{type(kernel).__name__}: the windows of {extent} pixels along {axis} have their centres at pixels "
-                f"{start} to {last}; they have to lie between {-LARGEST_POSITION} and {LARGEST_POSITION}"
-            )
-
-
-def require_first_window(owner: str, x: int, y: int) -> None:
-    """Raises ``GeometryError`` if the first window, which begins at ``(x, y)``, lies beyond 32-bit coordinates."""
-    if max(abs(x), abs(y)) > LARGEST_POSITION:
-        raise GeometryError(
-            f"{owner}: offset and kernel_offset put the first window at ({x}, {y}); it has to lie between "
-            f"{-LARGEST_POSITION} and {LARGEST_POSITION}"
-        )
-
-
-def clip_layout(layout: tuple[int, ...], clip_rect: Region) -> tuple[int, ...]:
-    """``layout`` cut to the columns and rows of ``clip_rect``; its pixel 0 is the clip rectangle's first."""
-    start, pixel, row, step, width, height, channels, images = layout
-    (x, y, _), size = clip_rect
-    return (
-        start + y * row + x * pixel,
-        pixel,
-        row,
-        step,
-        max(min(size.width, width - x), 0),
-        max(min(size.height, height - y), 0),
-        channels,
-        images,
-    )
-
-
-def require_batch(owner: str, argument: str, images: Any, count: int | None = None) -> ImageBatch:
-    """``images`` as a batch; raises ``FormatError`` if they are none and ``GeometryError`` unless there are ``count``.
-
-    Results, whose ``argument`` begins with ``destination``, have to be different images.
-    """
-    if isinstance(images, Image) or not isinstance(images, Sequence):
-        raise FormatError(
-            f"{owner}: {argument} is {type(images).__name__}; it has to be an ImageBatch or a list of images"
-        )
-    batch = images if isinstance(images, ImageBatch) else ImageBatch(images)
-    if count is not None and len(batch) != count:
-        raise GeometryError(f"{owner}: {argument} has {len(batch)} images but the batch has {count}")
-    if argument.startswith("destination") and not batch._is_of_different_images:
-        raise GeometryError(f"{owner}: {argument} has an image twice; each result needs one of its own")
-    return batch
-
-
-def require_state_batch(owner: str, argument: str, states: Any, count: int) -> StateBatch:
-    """``states`` as a batch; raises ``FormatError`` if they are none, ``GeometryError`` unless there are ``count``."""
-    if isinstance(states, State) or not isinstance(states, Sequence):
-        raise FormatError(
-            f"{owner}: {argument} is {type(states).__name__}; it has to be a StateBatch or a list of states"
-        )
-    batch = states if isinstance(states, StateBatch) else StateBatch(states)
-    if len(batch) != count:
-        raise GeometryError(f"{owner}: {argument} has {len(batch)} states but the batch has {count} images")
-    return batch

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpsgrad.base_kernel import Regions, require_reach, source_layout
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.forward_kernel import ForwardKernel
@@ -13,6 +12,7 @@ from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import forward_size_and_offset
+from mpsgrad.regions import Regions, require_reach, source_layout
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot, State, StateBatch
 
 

@@ -6,23 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from mpsgrad.base_kernel import (
-    BaseKernel,
-    Regions,
-    fill_with_zeros,
-    require_batch,
-    require_reach,
-    require_state_batch,
-    share_memory,
-    source_layout,
-)
+from mpsgrad.base_kernel import BaseKernel
+from mpsgrad.batch_arguments import require_batch, require_state_batch
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.fill import fill_with_zeros
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
 from mpsgrad.read_counts import count_repeats_once, read_once
+from mpsgrad.regions import Regions, require_reach, share_memory, source_layout
 from mpsgrad.repeated_encode import RememberedEncode, image_token
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 from mpsgrad.window_properties import WindowProperties

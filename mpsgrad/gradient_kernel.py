@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from mpsgrad.base_kernel import Regions, clip_layout, fill_with_zeros, require_batch, require_state_batch, source_layout
+from mpsgrad.batch_arguments import require_batch, require_state_batch
 from mpsgrad.binary_kernel import BinaryKernel
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.fill import fill_with_zeros
 from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import PositionProperty
 from mpsgrad.read_counts import count_repeats_once, read_once
+from mpsgrad.regions import Regions, clip_layout, source_layout
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State, StateBatch
 
 

@@ -4,21 +4,10 @@ A concrete kernel says how many channels it produces, checks what only it knows,
 ``_dispatch``; everything else happens here, before anything is dispatched.
 """
 
-from mpsgrad.base_kernel import (
-    WINDOW,
-    BaseKernel,
-    KernelOptions,
-    Regions,
-    clip_layout,
-    fill_buffer_with_zeros,
-    fill_with_zeros,
-    require_batch,
-    require_first_window,
-    require_state_batch,
-    share_memory,
-    source_layout,
-)
+from mpsgrad.base_kernel import BaseKernel, KernelOptions
+from mpsgrad.batch_arguments import require_batch, require_state_batch
 from mpsgrad.binary_kernel import BinaryKernel
+from mpsgrad.fill import fill_buffer_with_zeros, fill_with_zeros
 from mpsgrad.forward_kernel import Kernel
 from mpsgrad.gradient_kernel import GradientKernel
 from mpsgrad.kernel_property import (
@@ -32,6 +21,7 @@ from mpsgrad.kernel_property import (
     RegionProperty,
     SizeProperty,
 )
+from mpsgrad.regions import WINDOW, Regions, clip_layout, require_first_window, share_memory, source_layout
 from mpsgrad.shader import IMAGE_LAYOUT
 
 __all__ = [

@@ -18,8 +18,8 @@ from mpsgrad.devices import Buffer, Dispatch, Function
 from mpsgrad.image import Image, ImageDescriptor
 
 if TYPE_CHECKING:
-    from mpsgrad.base_kernel import Regions
     from mpsgrad.command import CommandBuffer
+    from mpsgrad.regions import Regions
 
 REMEMBERED_ENCODES = 64
 """How many encodes a kernel remembers; then it starts again with none."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mpsgrad.base_kernel import require_batch
+from mpsgrad.batch_arguments import require_batch
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import MAXIMUM, Offset, Origin, Region, Size
