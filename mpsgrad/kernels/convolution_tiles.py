@@ -83,8 +83,9 @@ WEIGHTS_WIDTHS = {
 }
 """How many values of the gradient and of the source a thread may read at a time for the weights, the best first."""
 SUM_THREADS = 128
-MOST_JOINED_LANES = 64
-"""Of the pixels of one stride. More take longer than one phase after the other, unless no two windows overlap."""
+JOINED_LANES, MOST_JOINED_PRODUCTS = 64, 0.6
+"""The columns of a tile for the pixels of one stride, which need more than one only where no windows overlap. Their
+results are scattered, so it has to save the rest of the products that one phase after the other would take."""
 _STRUCTS = {
     "gather": (IMAGE_LAYOUT, AXIS, DIVISOR, GATHER_PARAMETERS),
     "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS),
@@ -170,9 +171,11 @@ def _gather(geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str) -
         return gathered
     # Pixels of each phase would leave most columns of a tile without a channel.
     lanes, is_of_patches = geometry.inputs * x.stride * y.stride, (x.taps, y.taps) == (x.stride, y.stride)
-    if geometry.inputs > LANES // 2 or not (lanes <= MOST_JOINED_LANES or is_of_patches):
+    if geometry.inputs > LANES // 2 or not (lanes <= JOINED_LANES or is_of_patches):
         return gathered
-    return gather(geometry, is_gradient, packs_all=True, lanes=lanes)
+    joined = gather(geometry, is_gradient, packs_all=True, lanes=lanes)
+    products = joined.x.taps * joined.y.taps * ceiling_divide(lanes, JOINED_LANES) * JOINED_LANES
+    return joined if products < MOST_JOINED_PRODUCTS * geometry.taps * LANES else gathered
 
 
 @lru_cache(maxsize=512)

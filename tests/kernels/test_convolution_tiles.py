@@ -410,17 +410,21 @@ def test_threadgroups_go_from_tile_to_tile_where_tiles_are_many_and_short(images
 
 
 @pytest.mark.parametrize("metal_type", ["float", "half"])
-@pytest.mark.parametrize("kernel, padding, outputs", [(4, 0, 96), (11, 2, 16), (4, 1, 16)])
-def test_pixels_of_one_stride_share_the_columns_of_a_tile(kernel, padding, outputs, metal_type):
-    """One row of a tile for 4 x 4 pixels of three channels, where phases would have one for each."""
-    size = (112 + 2 * padding - kernel) // 4 + 1
-    source, result = (0, 3, 336, 112 * 336, 112, 112, 3, 16), (0, outputs, size * outputs, 0, size, size, outputs, 16)
-    window = kernel, kernel, 4, 4, 1, 1, -padding, -padding
-    plan = convolution_tiles.plan_gather(
-        ConvolutionGeometry(source, result, window), True, metal_type, "nvidia-9.0", UNITS
-    )
-    blocks = 16 * 28 * 28
-    assert plan is not None and plan.sums is None and plan.threadgroups <= blocks // 32
+@pytest.mark.parametrize(
+    "kernel, stride, padding, inputs, outputs, is_joined",
+    [(4, 4, 0, 3, 96, True), (11, 4, 2, 3, 16, True), (4, 4, 1, 3, 16, True), (3, 2, 1, 16, 32, False)],
+)
+def test_pixels_of_one_stride_share_the_columns_of_a_tile(
+    kernel, stride, padding, inputs, outputs, is_joined, metal_type
+):
+    """Where phases would have one for each channel of one pixel, and that costs more than to store one by one."""
+    size = (112 + 2 * padding - kernel) // stride + 1
+    window = kernel, kernel, stride, stride, 1, 1, -padding, -padding
+    geometry = ConvolutionGeometry(layout(16, 112, inputs), layout(16, size, outputs), window)
+    plan = convolution_tiles.plan_gather(geometry, True, metal_type, "nvidia-9.0", UNITS)
+    assert plan is not None
+    (parameters,) = np.frombuffer(plan.parameters, convolution_tiles.GATHER_PARAMETERS.dtype)
+    assert parameters["lanes"] == (inputs * stride**2 if is_joined else inputs)
 
 
 def test_weights_that_are_too_many_to_pack_are_read_as_they_are():
