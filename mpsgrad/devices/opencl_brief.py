@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 SURELY_BRIEF_BYTES = 4 << 10
 SURELY_BRIEF_BYTES_OF_A_THREADGROUP = 128 << 10
 """A threadgroup has one thread anyway, which need not be another one."""
-MOST_BYTES = 1 << 20
-"""More would put out of a core's cache what the caller has there."""
+MOST_BYTES = 2 << 20
+"""More would put out of a core's cache what the caller has there. What two dispatches use counts twice."""
 LONGEST_SECONDS = 11e-6
-"""What takes longer, two threads that have to be woken do sooner."""
-SECONDS_OF_ANOTHER_DISPATCH = 4e-6
+"""For each dispatch. What takes longer, two threads do sooner that have to be woken, and wait for each other."""
 TRIALS = 5
 """What was too long so many times is not tried again: the first times memory is new and caches are cold."""
 WORK_REMEMBERED = 4096
@@ -82,8 +81,7 @@ class ImmediateQueue:
         if trials > 0:
             if len(self._trials) >= WORK_REMEMBERED:
                 self._trials.clear()
-            longest = LONGEST_SECONDS + SECONDS_OF_ANOTHER_DISPATCH * (len(dispatches) - 1)
-            self._trials[key] = trials - 1 if seconds > longest else -1
+            self._trials[key] = trials - 1 if seconds > LONGEST_SECONDS * len(dispatches) else -1
         return FinishedWork(seconds)
 
     def _run(self, dispatches: Sequence[Dispatch]) -> float:
