@@ -15,7 +15,7 @@ from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.convolution_parts import PARTS, Parts
 from mpsgrad.kernels.convolution_simdgroups import EIGHTS_CHANNELS, FILLED_LANES, FOLD_COST, is_by_eights
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
+from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
 PIXELS_OF_EIGHTS = {1: 8, 2: 6, 3: 4}
 """Of a tile that has so many eights of channels."""
@@ -23,8 +23,9 @@ EIGHTS_IN_PHASES = (1, 2)
 """Of a tile whose pixels have phases."""
 TILE_COSTS, TILE_COSTS_OF_GROUPS = {2: 1.0, 3: 1.0}, {1: 1.15, 2: 1.0, 3: 1.0}
 """How long a product takes there. Without groups a single eight has too few products."""
-VALUES = 6
-"""How many values of windows are multiplied with a gradient at a time."""
+VALUES, VALUES_OF_MANY_REGISTERS = 6, 9
+"""How many values of windows are multiplied with 16 channels of a gradient at a time, where there are 16 registers and
+where more."""
 MOST_PHASES = 4
 """Along one axis."""
 PATCH_VALUES = 4096
@@ -73,11 +74,13 @@ FAMILY = ShaderFamily(
             if eights in those
         ),
         "most_phases": MOST_PHASES,
-        "eight_values": VALUES,
         "patch_values": PATCH_VALUES,
         "part_pixels": PART_PIXELS,
         "sum_rows": SUM_ROWS,
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
+    },
+    measured=lambda numbers: {
+        "eight_values": VALUES if numbers.convolution_by_eights == ALWAYS else VALUES_OF_MANY_REGISTERS,
     },
     dtypes=("float",),
     ahead_of_time=False,
