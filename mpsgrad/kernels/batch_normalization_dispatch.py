@@ -172,7 +172,7 @@ class _SimdgroupEncoder(Encoder):
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
         work = self._work(("source",), (layout,))
         _, _, _, _, width, height, _, images = layout
-        partial = self._partial(work)
+        partial = self._partial(work, 1)
         parameters = self._parameters(work, pixels=width * height * images, previous=previous)
         if self._by_eights(work):
             self._add("batch_statistics_of_eights", work.chunks, source.buffer, *partial, parameters)

@@ -43,6 +43,8 @@ THREADS = 256
 MERGING_THREADS = 128
 ROWS_OF_EIGHTS = 4
 """How many rows a thread of a CPU adds up at a time."""
+ROWS_OF_STATISTICS, COLUMNS_OF_STATISTICS = 32, 8192
+"""On CPUs: statistics of so many rows are merged at a time, or of fewer longer ones."""
 STATISTICS_ROWS, STREAM_ROWS, SUMS_ROWS, GRADIENT_ROWS = 8, 4, 4, 4
 """How many rows a thread of a GPU has on the way at a time in each kernel."""
 WITHOUT_NEURON = "batch_statistics", "merge_", "normalization_coefficients"
@@ -59,6 +61,8 @@ def _family(name: str) -> ShaderFamily:
             "by_eights": False,
             "threads_of_eights": THREADS_OF_EIGHTS,
             "rows_of_eights": ROWS_OF_EIGHTS,
+            "rows_of_statistics": ROWS_OF_STATISTICS,
+            "columns_of_statistics": COLUMNS_OF_STATISTICS,
             "threads": THREADS,
             "merging_threads": MERGING_THREADS,
             "statistics_rows": STATISTICS_ROWS,
@@ -88,6 +92,8 @@ def _family_in_one(name: str) -> ShaderFamily:
         (IMAGE_LAYOUT, NEURON, PARAMETERS),
         {
             "rows_of_eights": ROWS_OF_EIGHTS,
+            "rows_of_statistics": ROWS_OF_STATISTICS,
+            "columns_of_statistics": COLUMNS_OF_STATISTICS,
             "calls_functions": False,
             "neuron": name,
             "neuron_types": (name,),

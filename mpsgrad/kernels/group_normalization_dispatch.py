@@ -88,9 +88,8 @@ EIGHTS_OF_TABLE = 5
 """On CPUs: what a thread that makes all passes keeps of eight columns."""
 ROWS_OF_TILE, COLUMNS_OF_TILE = 4, 1024
 """On CPUs: a thread that makes all passes reads so many rows in turn, or more of fewer columns."""
-ROWS_OF_STATISTICS, COLUMNS_OF_STATISTICS, COLUMNS_OF_PANEL = 32, 8192, 64
-"""On CPUs: statistics of so many rows are merged at a time, or of fewer longer ones, and so many columns are gone
-through from the first row to the last where caches hold the images."""
+COLUMNS_OF_PANEL = 64
+"""On CPUs: so many columns are gone through from the first row to the last where caches hold the images."""
 KEPT_BYTES, FEWEST_CHANNELS_OF_BLOCK = 4 << 20, 64
 """On CPUs: of the images that a thread makes all passes over; threads share one only if there are fewer than cores, and
 then have so many channels each: caches read more than a thread's part of a shorter row, and two write to its lines."""
@@ -105,8 +104,6 @@ FAMILY = ShaderFamily(
         "eights_of_table": EIGHTS_OF_TABLE,
         "rows_of_tile": ROWS_OF_TILE,
         "columns_of_tile": COLUMNS_OF_TILE,
-        "rows_of_statistics": ROWS_OF_STATISTICS,
-        "columns_of_statistics": COLUMNS_OF_STATISTICS,
         "columns_of_panel": COLUMNS_OF_PANEL,
     },
     {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64}},
