@@ -28,6 +28,7 @@ MENU = {
     "docs/backward-pass.md": "The backward graph",
     "docs/families.md": "The families of kernels",
     "docs/porting.md": "Porting from Objective-C and Swift",
+    "docs/pytorch.md": "For who knows PyTorch",
     "COVERAGE.md": "Coverage of Apple's names",
     "docs/metal-stdlib.md": "Metal's standard library",
     "bench/results/cpu-avx512.md": "Speed on a CPU with AVX-512",
