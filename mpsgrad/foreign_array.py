@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,8 @@ def descriptor_of_array(owner: str, values: np.ndarray) -> ImageDescriptor:
         raise FormatError(f"{owner}: {error}") from None
 
 
-def _descriptor(shape: Sequence[int], dtype: np.dtype) -> ImageDescriptor:
+@lru_cache(maxsize=512)
+def _descriptor(shape: tuple[int, ...], dtype: np.dtype) -> ImageDescriptor:
     channel_format = FeatureChannelFormat.from_dtype(dtype)
     images, height, width, channels = shape if len(shape) == 4 else (1, *shape)
     return ImageDescriptor(channel_format, width, height, channels, images)

@@ -210,6 +210,8 @@ class Image(DeviceBound):
     @property
     def _span(self) -> int:
         """How many elements there are from the first to the last, with all that lie between them."""
+        if self.parent is None:
+            return self.descriptor.element_count
         return 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self._element_strides, strict=True))
 
     @property
@@ -230,7 +232,9 @@ class Image(DeviceBound):
         return memory[self._first_element * itemsize :][: span * itemsize].view(self.dtype)
 
     def _array_of(self, storage: np.ndarray) -> np.ndarray:
-        strides = tuple(stride * self.dtype.itemsize for stride in self._element_strides)
+        if self.parent is None:
+            return storage.reshape(self.shape)
+        strides = tuple(stride * storage.itemsize for stride in self._element_strides)
         return np.lib.stride_tricks.as_strided(storage, self.shape, strides)
 
     @property
