@@ -17,7 +17,13 @@ from mpsgrad.geometry import Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import EnumProperty, GradientKernel, Regions, clip_layout, require_first_window
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
-from mpsgrad.kernels.convolution_dispatch import ImagePart, add_forward, add_gradient_data, add_gradient_weights
+from mpsgrad.kernels.convolution_dispatch import (
+    GradientSums,
+    ImagePart,
+    add_forward,
+    add_gradient_data,
+    add_gradient_weights,
+)
 from mpsgrad.kernels.convolution_neuron import result_before
 from mpsgrad.kernels.convolution_state import FLOAT_BYTES, ConvolutionGradientState
 from mpsgrad.kernels.convolution_sub_pixels import add_sub_pixels
@@ -268,15 +274,13 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         data_window = self._data_window(forward_clip.origin)
         if self._computes_weights_gradient:
             window = (*self._window, self.secondary_offset.x, self.secondary_offset.y)
-            for_weights, for_biases = state.accumulators
+            weights, biases = state.accumulators
             add_gradient_weights(
                 command_buffer,
                 self._weights(source_gradient, window, self.secondary_edge_mode),
                 gradient,
                 source,
-                for_weights=for_weights,
-                for_biases=for_biases,
-                accumulates=state.has_gradients,
+                GradientSums(weights, biases, state.has_gradients),
             )
         if self._computes_data_gradient:
             add_gradient_data(

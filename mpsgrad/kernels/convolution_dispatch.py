@@ -234,17 +234,19 @@ def add_gradient_data(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class GradientSums:
+    """Where gradients for weights and biases go, float32: written, or added to what is there if it ``accumulates``."""
+
+    weights: Buffer
+    biases: Buffer
+    accumulates: bool = False
+
+
 def add_gradient_weights(
-    command_buffer: CommandBuffer,
-    numbers: Weights,
-    gradient: ImagePart,
-    source: ImagePart,
-    *,
-    for_weights: Buffer,
-    for_biases: Buffer,
-    accumulates: bool,
+    command_buffer: CommandBuffer, numbers: Weights, gradient: ImagePart, source: ImagePart, sums: GradientSums
 ) -> None:
-    """Adds the gradients for weights and biases, written to ``for_weights`` and ``for_biases`` or added to them."""
+    """Adds the gradients for weights and biases."""
     device = command_buffer.device
     if _computes_in_float(device, numbers):
         halves = gradient, source
@@ -252,38 +254,35 @@ def add_gradient_weights(
         _add_conversion(command_buffer, "half", halves[0], gradient)
         _add_conversion(command_buffer, "half", halves[1], source)
         numbers = replace(numbers, metal_type="float")
-    geometry = numbers.geometry(source, gradient)
+    geometry, metal_type, accumulates = numbers.geometry(source, gradient), numbers.metal_type, sums.accumulates
     plan: weights_gradient.Plan | None = None
     if numbers.algorithm is Algorithm.TILES:
         if device.family != "cpu" and convolution_sums.has_few_outputs(geometry):
             of_images = (gradient.buffer, gradient.layout), (source.buffer, source.layout)
-            convolution_sums.add_products_of_pixels(
-                command_buffer, numbers.metal_type, *of_images, for_weights, accumulates
-            )
-            convolution_sums.add_sums_of_pixels(
-                command_buffer, numbers.metal_type, of_images[0], for_biases, accumulates
-            )
+            convolution_sums.add_products_of_pixels(command_buffer, metal_type, *of_images, sums.weights, accumulates)
+            convolution_sums.add_sums_of_pixels(command_buffer, metal_type, of_images[0], sums.biases, accumulates)
             return
-        of_gpu = geometry, accumulates, numbers.metal_type, device.tiling, device.compute_units
+        of_gpu = geometry, accumulates, metal_type, device.tiling, device.compute_units
         by_winograd = winograd.plan_weights(*of_gpu)
         if by_winograd is not None:
             images = {"gradient": gradient.buffer, "source": source.buffer}
-            _add_steps(command_buffer, by_winograd, **images, weights=for_weights, biases=for_biases)
+            _add_steps(command_buffer, by_winograd, **images, weights=sums.weights, biases=sums.biases)
             return
         plan = tiles.plan_weights(*of_gpu)
     else:
-        of_cpu = geometry, accumulates, numbers.metal_type, tunables(device.tuning)
+        of_cpu = geometry, accumulates, metal_type, tunables(device.tuning)
         plan = (
             depthwise_rows.plan_weights(*of_cpu)
             or small_groups.plan_weights(*of_cpu)
             or patches.plan_weights(*of_cpu)
         )
     if plan is None:
-        plan = weights_gradient.plan(geometry, accumulates, numbers.metal_type, tunables(device.tuning))
-    partial = for_weights if plan.splits == 1 else command_buffer.scratch(4 * plan.splits * plan.split_stride)
-    _add_products(command_buffer, plan, numbers.metal_type, gradient, source, partial, for_biases)
+        plan = weights_gradient.plan(geometry, accumulates, metal_type, tunables(device.tuning))
     if plan.splits == 1:
+        _add_products(command_buffer, plan, metal_type, (gradient, source), (sums.weights, sums.biases))
         return
+    partial = command_buffer.scratch(4 * plan.splits * plan.split_stride)
+    _add_products(command_buffer, plan, metal_type, (gradient, source), (partial, sums.biases))
     kernel, threadgroups = packing.sum_of_splits(
         plan.split_stride, plan.splits, device.tuning, has_many_threads=numbers.algorithm is Algorithm.TILES
     )
@@ -291,8 +290,8 @@ def add_gradient_weights(
         packing.FAMILY.function(device, kernel, "float"),
         threadgroups,
         partial,
-        for_weights,
-        for_biases,
+        sums.weights,
+        sums.biases,
         device.constant_buffer(plan.sum_parameters),
     )
 
@@ -301,16 +300,14 @@ def _add_products(
     command_buffer: CommandBuffer,
     plan: weights_gradient.Plan,
     metal_type: str,
-    gradient: ImagePart,
-    source: ImagePart,
-    sums: Buffer,
-    for_biases: Buffer,
+    images: tuple[ImagePart, ImagePart],
+    sums: tuple[Buffer, Buffer],
 ) -> None:
+    """Adds what ``plan`` computes from the gradient and the source, for weights and biases."""
     function = plan.family.function(command_buffer.device, plan.kernel, metal_type)
     constants = command_buffer.device.constant_buffer(plan.parameters)
-    command_buffer.add_dispatch(
-        function, plan.threadgroups, gradient.buffer, source.buffer, sums, for_biases, constants
-    )
+    buffers = [image.buffer for image in images]
+    command_buffer.add_dispatch(function, plan.threadgroups, *buffers, *sums, constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +333,7 @@ def add_partial_gradient_weights(
     if plan is None or winograd.plan_weights(*arguments) is not None:
         return None
     sums, unused = (command_buffer.scratch(4 * count * plan.split_stride) for count in (plan.splits, 1))
-    _add_products(command_buffer, plan, numbers.metal_type, gradient, source, sums, unused)
+    _add_products(command_buffer, plan, numbers.metal_type, (gradient, source), (sums, unused))
     return PartialSums(sums, plan.splits, plan.split_stride)
 
 

@@ -24,7 +24,14 @@ from mpsgrad.kernel import (
 )
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
-from mpsgrad.kernels.convolution_dispatch import ImagePart, Weights, add_forward, add_gradient_data, algorithm_for
+from mpsgrad.kernels.convolution_dispatch import (
+    GradientSums,
+    ImagePart,
+    Weights,
+    add_forward,
+    add_gradient_data,
+    algorithm_for,
+)
 from mpsgrad.kernels.convolution_neuron import result_before
 from mpsgrad.kernels.convolution_state import ConvolutionGradientState
 from mpsgrad.kernels.convolution_transpose_dispatch import add_gradients, add_turning, turned
@@ -352,16 +359,14 @@ class ConvolutionTransposeGradient(_TurnedWeights, ConvolutionGradient):
         numbers = self._turned_weights(source_gradient, state.snapshot.offset, state.kernel_offset)
         gradient = ImagePart(source_gradient.buffer, clip_layout(regions.sources[0], state.snapshot.clip_rect))
         if self._computes_weights_gradient:
-            for_weights, for_biases = state.accumulators
+            weights, biases = state.accumulators
             add_gradients(
                 command_buffer,
                 self._descriptor,
                 numbers,
                 gradient,
                 ImagePart(source_image.buffer, regions.sources[1]),
-                for_weights=for_weights,
-                for_biases=for_biases,
-                accumulates=state.has_gradients,
+                GradientSums(weights, biases, state.has_gradients),
             )
         if self._computes_data_gradient:
             add_forward(command_buffer, numbers, gradient, ImagePart(destination.buffer, regions.destination))

@@ -14,6 +14,7 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor
 from mpsgrad.kernels.convolution_dispatch import (
+    GradientSums,
     ImagePart,
     Weights,
     add_gradient_weights,
@@ -105,12 +106,9 @@ def add_gradients(
     numbers: Weights,
     gradient: ImagePart,
     source: ImagePart,
-    *,
-    for_weights: Buffer,
-    for_biases: Buffer,
-    accumulates: bool,
+    sums: GradientSums,
 ) -> None:
-    """Adds the gradients for weights and biases, written to the two buffers or added to them.
+    """Adds the gradients for weights and biases.
 
     ``numbers`` are those of the ordinary convolution, which takes ``gradient`` for its source.
     """
@@ -121,17 +119,16 @@ def add_gradients(
         in_parts = View(0, (1, outputs, taps * outputs, parts.stride))
         of_weights = View((taps - 1) * inputs, (taps * inputs, -inputs, 1, 0))
         extents = outputs, taps, inputs, parts.splits
-        add_sum_of_parts(command_buffer, (parts.buffer, in_parts), (for_weights, of_weights), extents, accumulates)
+        in_place = sums.weights, of_weights
+        add_sum_of_parts(command_buffer, (parts.buffer, in_parts), in_place, extents, sums.accumulates)
     else:
         if parts is not None:
             weights = parts.buffer
         else:
             weights, unused = (command_buffer.scratch(4 * count) for count in (_count(descriptor), source.layout[6]))
-            add_gradient_weights(
-                command_buffer, numbers, source, gradient, for_weights=weights, for_biases=unused, accumulates=False
-            )
-        add_turning(command_buffer, descriptor, weights, for_weights, back=True, accumulates=accumulates)
-    _add_sums(command_buffer, numbers, gradient, for_biases, accumulates)
+            add_gradient_weights(command_buffer, numbers, source, gradient, GradientSums(weights, unused))
+        add_turning(command_buffer, descriptor, weights, sums.weights, back=True, accumulates=sums.accumulates)
+    _add_sums(command_buffer, numbers, gradient, sums.biases, sums.accumulates)
 
 
 def _count(descriptor: ConvolutionDescriptor) -> int:
@@ -153,8 +150,6 @@ def _add_sums(
         unused, found, PackedWeights(unused, found), (1, 1, 1, 1, 1, 1, 0, 0), 1, False, numbers.metal_type,
         numbers.algorithm,
     )  # fmt: skip
-    add_gradient_weights(
-        command_buffer, pointwise, gradient, one_channel, for_weights=unused, for_biases=found, accumulates=False
-    )
+    add_gradient_weights(command_buffer, pointwise, gradient, one_channel, GradientSums(unused, found))
     addend = (sums, view) if accumulates else zeros(command_buffer.device)
     add_sum(command_buffer, "float", (found, view), addend, (sums, view), (channels, 1, 1, 1))

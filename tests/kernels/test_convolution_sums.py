@@ -8,7 +8,7 @@ import pytest
 
 import mpsgrad as mg
 from mpsgrad.kernels import convolution_sums
-from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, Weights, add_gradient_weights
+from mpsgrad.kernels.convolution_dispatch import Algorithm, GradientSums, ImagePart, Weights, add_gradient_weights
 from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.testing import assert_within, error_bound
 
@@ -48,9 +48,7 @@ def test_weights_and_biases_against_the_sums(device, monkeypatch, size, channels
                 numbers,
                 ImagePart(images[1].buffer, images[1].layout),
                 ImagePart(view.buffer, view.layout),
-                for_weights=found[0],
-                for_biases=found[1],
-                accumulates=times > 1,
+                GradientSums(*found, accumulates=times > 1),
             )
         names = [dispatch.function.name.partition("_")[0] for dispatch in commands._dispatches]
         assert set(names) <= {"product", "sum", "add"}
