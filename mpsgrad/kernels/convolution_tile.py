@@ -110,6 +110,34 @@ class Costs(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Products:
+    """What is to be multiplied: ``values`` sums of ``runs * run_length`` products, which ``tile_count`` tiles cover.
+
+    Values are read one by one unless the images are aligned, and outside of them are zeros or other values. Splits
+    ``are_summed`` by a kernel even if it is one, and results ``are_scattered`` if they are stored one by one.
+    """
+
+    kind: Kind
+    metal_type: str
+    tile_count: Callable[[Tile], int]
+    run_length: int
+    values: int
+    runs: int = 1
+    is_aligned: bool = True
+    has_zeros_outside: bool = True
+    are_summed: bool = False
+    are_scattered: bool = False
+
+    def can_use(self, tile: Tile) -> bool:
+        """Whether ``tile`` can read the images."""
+        return (self.is_aligned or not tile.needs_vectors) and (self.has_zeros_outside or not tile.in_place)
+
+    def steps(self, tile: Tile) -> int:
+        """How many steps of its depth ``tile`` takes for a sum."""
+        return self.runs * math.ceil(self.run_length / tile.depth)
+
+
+@dataclass(frozen=True)
 class Tiling:
     """How a family of devices multiplies: its tiles by kind and Metal type of the images, and what it takes.
 
@@ -142,66 +170,52 @@ class Tiling:
         rounds = math.ceil(threadgroups / tile.resident)
         return rounds * math.hypot(min(threadgroups, tile.resident) * alone, latency)
 
-    def divided(
-        self,
-        kind: Kind,
-        metal_type: str,
-        tile_count: Callable[[Tile], int],
-        run_length: int,
-        values: int,
-        units: int,
-        *,
-        runs: int = 1,
-        is_aligned: bool = True,
-        has_zeros_outside: bool = True,
-        are_summed: bool = False,
-        are_scattered: bool = False,
-    ) -> tuple[Tile, int]:
-        """The tile, and the splits of the products, for which ``values`` sums of ``runs * run_length`` take least time.
-
-        ``tile_count`` is the number of tiles that cover the sums. Splits ``are_summed`` by a kernel even if it is one,
-        and results ``are_scattered`` if they are stored one by one.
-        """
-        units, costs = units or self.units_unless_known, self.costs_of(kind, metal_type)
-        tiles = [
-            tile
-            for tile in self.tiles[kind, metal_type]
-            if (is_aligned or not tile.needs_vectors) and (has_zeros_outside or not tile.in_place)
-        ]
-
-        def time(tile: Tile, splits: int) -> float:
-            steps: float = math.ceil(runs * math.ceil(run_length / tile.depth) / splits)
-            threadgroups = math.ceil(tile_count(tile) * splits / units)
-            if tile.weight_stages:
-                if steps > tile.weight_stages:
-                    return math.inf
-                # It begins once, and takes as long as a step to store a tile.
-                steps += 1 + costs.steps_at_ends / math.ceil(threadgroups / tile.resident)
-            else:
-                steps += costs.steps_at_ends
-            step_time = self.step_time(kind, tile, metal_type, threadgroups, is_aligned=is_aligned)
-            of_splits = splits * (costs.split_time + values * costs.value_time)
-            if not are_summed:
-                of_splits += costs.sum_time
-            of_stores = 0.0
-            if are_scattered and not tile.in_place:
-                rounds = math.ceil(threadgroups / tile.resident)
-                of_stores = rounds * costs.store_time * tile.rows * tile.columns / tile.threads
-            return steps * step_time + (of_splits if splits > 1 else of_stores)
-
-        def choices(tile: Tile) -> set[int]:
-            if tile.weight_stages:
-                return {1}
-            most = max(runs * math.ceil(run_length / tile.depth) // costs.fewest_steps, 1)
-            # The threadgroups of a weight gradient, which has many more pixels than sums, can all be there at once.
-            step = tile.resident if kind == "weights" else 1
-            filling = (share * units // tile_count(tile) for share in range(step, 4 * tile.resident + 1, step))
-            return {1} | {min(splits, most) for splits in filling if splits}
-
+    def divided(self, products: Products, units: int) -> tuple[Tile, int]:
+        """The tile, and the splits of ``products``, with which ``units`` take least time; 0 are not known."""
+        units = units or self.units_unless_known
         return min(
-            ((tile, splits) for tile in tiles for splits in sorted(choices(tile))),
-            key=lambda choice: time(*choice),
+            (
+                (tile, splits)
+                for tile in self.tiles[products.kind, products.metal_type]
+                if products.can_use(tile)
+                for splits in sorted(self._splits(products, units, tile))
+            ),
+            key=lambda choice: self._time(products, units, *choice),
         )
+
+    def _splits(self, products: Products, units: int, tile: Tile) -> set[int]:
+        """How many may take least time."""
+        if tile.weight_stages:
+            return {1}
+        most = max(products.steps(tile) // self.costs_of(products.kind, products.metal_type).fewest_steps, 1)
+        # The threadgroups of a weight gradient, which has many more pixels than sums, can all be there at once.
+        step = tile.resident if products.kind == "weights" else 1
+        tile_count = products.tile_count(tile)
+        filling = (share * units // tile_count for share in range(step, 4 * tile.resident + 1, step))
+        return {1} | {min(splits, most) for splits in filling if splits}
+
+    def _time(self, products: Products, units: int, tile: Tile, splits: int) -> float:
+        """In microseconds."""
+        costs = self.costs_of(products.kind, products.metal_type)
+        steps: float = math.ceil(products.steps(tile) / splits)
+        threadgroups = math.ceil(products.tile_count(tile) * splits / units)
+        rounds = math.ceil(threadgroups / tile.resident)
+        if tile.weight_stages:
+            if steps > tile.weight_stages:
+                return math.inf
+            # It begins once, and takes as long as a step to store a tile.
+            steps += 1 + costs.steps_at_ends / rounds
+        else:
+            steps += costs.steps_at_ends
+        is_aligned = products.is_aligned
+        step_time = self.step_time(products.kind, tile, products.metal_type, threadgroups, is_aligned=is_aligned)
+        of_splits = splits * (costs.split_time + products.values * costs.value_time)
+        if not products.are_summed:
+            of_splits += costs.sum_time
+        of_stores = 0.0
+        if products.are_scattered and not tile.in_place:
+            of_stores = rounds * costs.store_time * tile.rows * tile.columns / tile.threads
+        return steps * step_time + (of_splits if splits > 1 else of_stores)
 
 
 _SMALL_WEIGHTS_TILE = Tile(64, 64, 16, 32, 64, 1.1, 6)

@@ -16,7 +16,7 @@ from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES, half_packing
-from mpsgrad.kernels.convolution_tile import Tile, Tiling, all_tiles, fits_every_gpu, tiling
+from mpsgrad.kernels.convolution_tile import Products, Tile, Tiling, all_tiles, fits_every_gpu, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
 from mpsgrad.kernels.divisor import DIVISOR, divisor
@@ -211,18 +211,18 @@ def _division_of_gather(
 
     # Of the matrices of a gradient, those of pixels that no window reads take no time.
     busy_matrices = gathered.groups * gathered.x.busy_phases * gathered.y.busy_phases
-    tile, splits = of_device.divided(
+    products = Products(
         "gather",
         metal_type,
         lambda tile: math.prod(counts(tile)) * busy_matrices,
-        gathered.channels * (gathered.x.taps if joins_columns else 1),
-        _partial_sums(gathered, metal_type),
-        compute_units,
+        run_length=gathered.channels * (gathered.x.taps if joins_columns else 1),
+        values=_partial_sums(gathered, metal_type),
         runs=gathered.y.phase_taps * (1 if joins_columns else gathered.x.phase_taps),
         is_aligned=is_aligned,
         has_zeros_outside=not gathered.replicates,
         are_scattered=not _stores_vectors(gathered, metal_type),
     )
+    tile, splits = of_device.divided(products, compute_units)
     row_tiles, column_tiles = counts(tile)
     if tile.weight_stages:
         units = compute_units or of_device.units_unless_known
@@ -355,17 +355,17 @@ def _plan_of_weights(
     def counts(tile: Tile) -> tuple[int, int]:
         return ceiling_divide(group_outputs, tile.rows), ceiling_divide(geometry.window_values, tile.columns)
 
-    tile, splits = tiling(tiling_name).divided(
+    products = Products(
         "weights",
         metal_type,
         lambda tile: math.prod(counts(tile)) * groups * parts,
-        pixels,
-        geometry.weights_count * parts,
-        units,
+        run_length=pixels,
+        values=geometry.weights_count * parts,
         is_aligned=is_aligned,
         has_zeros_outside=not geometry.replicates,
         are_summed=are_summed,
     )
+    tile, splits = tiling(tiling_name).divided(products, units)
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)
     splits = parts * splits_per_part

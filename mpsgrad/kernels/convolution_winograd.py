@@ -11,7 +11,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import Packing, require_packable
-from mpsgrad.kernels.convolution_tile import Tile, all_tiles, tiling
+from mpsgrad.kernels.convolution_tile import Products, Tile, all_tiles, tiling
 from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
@@ -291,7 +291,8 @@ def plan_weights(
     def product_tiles(tile: Tile) -> int:
         return PLANES * ceiling_divide(outputs, tile.rows) * ceiling_divide(inputs, tile.columns)
 
-    tile, splits = of_device.divided("planes", metal_type, product_tiles, parts[0][1], split_stride, units)
+    products = Products("planes", metal_type, product_tiles, run_length=parts[0][1], values=split_stride)
+    tile, splits = of_device.divided(products, units)
     step_time = of_device.step_time("planes", tile, metal_type, ceiling_divide(splits * product_tiles(tile), units))
     time = ceiling_divide(ceiling_divide(tiles.count, tile.depth), splits) * step_time
     moved = (geometry.pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)
