@@ -1,7 +1,7 @@
 """How long users' sources of 160 to 200 lines take to compile: cold, and again from the cache on disk.
 
 ``python -m bench.compile_time`` prints milliseconds, medians of several sources that differ in a constant: for those
-in ``user_kernels``, of five or six kernels each, and for one kernel with many statements of vectors. Intel's compiler
+in ``user_kernels``, of one to six kernels each, and for one kernel with many statements of vectors. Intel's compiler
 takes longest for the last with a ``simd_sum``: each vector of each thread is then part of one of 128 numbers.
 
 "cold" is ``mg.compile`` and the function of the source that takes longest to get; on CPUs the functions of a long
