@@ -10,6 +10,7 @@ import numpy as np
 from mpsgrad.archive import archivable
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer, real
+from mpsgrad.kernels.data_source_members import require_members
 
 if TYPE_CHECKING:
     from mpsgrad.command import CommandBuffer
@@ -246,12 +247,7 @@ def load_normalization(
     not, ``StateError`` if it cannot load, and what ``from_arrays`` raises.
     """
     required = ("number_of_feature_channels", *further, *arrays, "load", "purge", "label")
-    missing = [name for name in required if not hasattr(type(data_source), name) and not hasattr(data_source, name)]
-    if missing:
-        raise FormatError(
-            f"{owner}: data_source is {type(data_source).__name__}, which has no {', '.join(missing)}; it has to be "
-            f"{'an' if protocol[0] in 'AEIOU' else 'a'} {protocol}"
-        )
+    require_members(owner, data_source, required, protocol)
     loaded = data_source.load()
     try:
         if not loaded:

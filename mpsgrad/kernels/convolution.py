@@ -59,6 +59,8 @@ class Convolution(_ForwardKernel):
     method, in tiles of 4 x 4 results: errors are about twice those of the plain sum, and a value of ``x`` that is not
     finite reaches all results of its tile. It needs a workspace, which the encodes of a command buffer share; a batch
     for which that would be larger than 256 MiB is computed one part after another. The same holds for its gradients.
+    On CPUs, where the result has a few channels, several of its pixels are computed together, and what is not finite
+    reaches all of those too.
 
     Raises ``StateError`` if the data source cannot load.
     """

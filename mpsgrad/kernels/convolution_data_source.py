@@ -18,6 +18,7 @@ from mpsgrad.kernels.convolution_descriptor import (
     require_descriptor,
 )
 from mpsgrad.kernels.convolution_quantization import dequantized
+from mpsgrad.kernels.data_source_members import require_members
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
 
 if TYPE_CHECKING:
@@ -226,12 +227,7 @@ def load_parameters(owner: str, data_source: Any) -> LoadedParameters:
     Raises ``FormatError`` if it is no data source, ``StateError`` if it cannot load, ``NotImplementedError`` for UINT8
     weights that nothing says how to read, and what ``from_arrays`` raises.
     """
-    missing = [name for name in _REQUIRED if not hasattr(type(data_source), name) and not hasattr(data_source, name)]
-    if missing:
-        raise FormatError(
-            f"{owner}: data_source is {type(data_source).__name__}, which has no {', '.join(missing)}; it has to be a "
-            "ConvolutionDataSource"
-        )
+    require_members(owner, data_source, _REQUIRED, "ConvolutionDataSource")
     loaded = data_source.load()
     try:
         if not loaded:

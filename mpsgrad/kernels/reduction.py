@@ -76,6 +76,9 @@ class ReduceUnary(Kernel):
     ``clip_rect_source`` takes the place of ``offset``, which is ignored: the part of the source that is reduced. The
     result has one pixel along a reduced axis and the extents of that part along the others; ``GeometryError`` is raised
     if the destination's clip rectangle is larger.
+
+    Minima and maxima, and their indices, mostly pass over what is not a number: fast math on a Mac promises nothing of
+    NaNs. NumPy and PyTorch hand them on; sums and means do so here too.
     """
 
     remembers_encodes = True

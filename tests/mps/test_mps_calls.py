@@ -583,6 +583,12 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mps.MPSNNLocalCorrelation, NotImplementedError, "MPSNNLocalCorrelation is not planned: a matching of two"),
     (lambda: mps.MPSCNNFoo, AttributeError, "mpsgrad.mps has no MPSCNNFoo; COVERAGE.md lists what there is"),
     (
+        lambda: mps.MPSCNNConvolution.initWithDevice(None, weights=type("Own", (), {"dataType": 0, "load": 0})()),
+        mg.FormatError,
+        "data_source is Own, which has no data_type, .*a ConvolutionDataSource, or with Apple's names an "
+        "mpsgrad.mps.MPSCNNConvolutionDataSource",
+    ),
+    (
         lambda: Weights.__bases__[0]().dataType(),
         NotImplementedError,
         r"MPSCNNConvolutionDataSource has to define dataType\(\)",
