@@ -11,9 +11,11 @@ from mpsgrad.kernels.convolution_gather import Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import NEVER, Tunables
+from mpsgrad.tunables import ALWAYS, NEVER, Tunables
 
 PIXELS = 4
+TILES = (PIXELS, 2), (PIXELS, 1), (1, 4), (1, 1)
+"""Of so many pixels and eights of channels; CPUs with more registers than 16 have a larger one."""
 ROWS_PER_THREAD = 8
 THREADS_WANTED = 64
 """So many keep every core busy; only above that one goes on to a second row."""
@@ -34,6 +36,9 @@ FAMILY = ShaderFamily(
     "convolution_depthwise_of_eights",
     (IMAGE_LAYOUT, AXIS, PARAMETERS),
     {"pixels": PIXELS},
+    measured=lambda numbers: {
+        "tiles": TILES if numbers.convolution_by_eights == ALWAYS else ((PIXELS, 4), *TILES),
+    },
     dtypes=("float",),
     ahead_of_time=False,
     device_families=("cpu",),
