@@ -7,8 +7,7 @@ from typing import Any
 
 from mpsgrad.devices import Device
 from mpsgrad.geometry import ceiling_divide
-
-Layout = tuple[int, ...]
+from mpsgrad.kernels.pointwise import Layout
 
 CONSTANTS: dict[str, Any] = {"threads": 128, "walks": ("element", "element4")}
 CPU_CONSTANTS: dict[str, Any] = {"threads": 256, "walks": ("row", "short_pixels")}
