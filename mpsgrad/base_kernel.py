@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
@@ -274,6 +275,13 @@ class BaseKernel(KnownAttributes, DeviceBound):
             self._values = {**now, **values}
             self._values_token = 0
 
+    def _token_of_values(self) -> int:
+        """The token of the checked properties as they are now; 0 if one of them has none."""
+        if self._values_token == 0:
+            with suppress(TypeError):
+                self._values_token = token(frozenset(self._values.items()))
+        return self._values_token
+
     def _new_image(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor) -> Image:
         """A result that the kernel's allocator makes."""
         allocator = self.destination_image_allocator
@@ -313,11 +321,8 @@ class BaseKernel(KnownAttributes, DeviceBound):
             or not command_buffer._is_open
         ):
             return None
-        if self._values_token == 0:
-            try:
-                self._values_token = token(frozenset(self._values.items()))
-            except TypeError:
-                return None
+        if self._values_token == 0 and self._token_of_values() == 0:
+            return None
         tokens: list[int] = []
         buffers: list[Buffer] = []
         is_borrowed = False
@@ -381,11 +386,8 @@ class BaseKernel(KnownAttributes, DeviceBound):
             return
         if type(self.destination_image_allocator) not in _ALLOCATORS_OF_NEW_IMAGES:
             return
-        if self._values_token == 0:
-            try:
-                self._values_token = token(frozenset(self._values.items()))
-            except TypeError:
-                return
+        if self._token_of_values() == 0:
+            return
         if len(self._encodes) >= REMEMBERED_ENCODES:
             self._encodes.clear()
         dispatches, scratch = start

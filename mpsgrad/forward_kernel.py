@@ -447,10 +447,9 @@ class Kernel(WindowProperties, ForwardKernel):
 
     def _shared_snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
         """The properties as they are now, in the same object as long as neither they nor the images' extents change."""
-        extents = (self._values_token, image_token(source), image_token(destination))
-        if self._values_token == 0 or self._last_snapshot is None or self._last_snapshot[0] != extents:
-            snapshot = self._snapshot(source, destination)
-            self._last_snapshot = ((self._values_token, *extents[1:]), snapshot)
+        key = (self._token_of_values(), image_token(source), image_token(destination))
+        if key[0] == 0 or self._last_snapshot is None or self._last_snapshot[0] != key:
+            self._last_snapshot = (key, self._snapshot(source, destination))
         return self._last_snapshot[1]
 
     def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
