@@ -72,6 +72,7 @@ TESTS = {
     "convolution_weights": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "batch_normalization": ("tests/kernels/test_batch_normalization.py", "tests/kernels/test_group_normalization.py"),
     "copies": ("tests/kernels/test_copies.py",),
+    "copies_of_pixels": ("tests/kernels/test_copies.py",),
     "crop_and_resize": ("tests/kernels/test_crop_and_resize.py",),
     "dropout": ("tests/kernels/test_dropout.py",),
     "lib/walks": ("tests/kernels/test_pooling.py", "tests/kernels/test_response_normalization.py"),

@@ -13,9 +13,10 @@ from mpsgrad.fill import fill_with_zeros
 from mpsgrad.geometry import MAXIMUM, Offset, Origin, integer
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, IntegerProperty, Kernel, Regions
+from mpsgrad.kernels.copies_of_pixels import CopiedPixels, add_copies_of_pixels, can_copy_pixels
 from mpsgrad.kernels.pad_dispatch import add_surrounded
 from mpsgrad.kernels.pointwise import Layout, Operand, exceeds_caches, pieces
-from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_elementwise, strided_family, zeros
+from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_work, elementwise_on, strided_family, zeros
 from mpsgrad.read_counts import read_once
 from mpsgrad.shader import ParameterStruct
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -34,9 +35,13 @@ def _add_copy(
     elements_beside: int = 0,
 ) -> None:
     operands = {"source": source, "destination": destination}
-    add_elementwise(
-        command_buffer, FAMILY, PARAMETERS, "copy", metal_type, operands, extents, elements_beside=elements_beside
-    )
+    work = elementwise_on(command_buffer.device, metal_type, operands, extents, elements_beside=elements_beside)
+    if work.walk == "pixels" and source[1].strides[0] == 1:
+        copied = [CopiedPixels(*source, extents[0])]
+        add_copies_of_pixels(command_buffer, metal_type, copied, destination, extents[1:])
+        return
+    buffers = source[0], destination[0]
+    add_work(command_buffer, FAMILY, PARAMETERS, f"copy_by_{work.walk}", metal_type, buffers, work, {})
 
 
 def add_copy_of_image(
@@ -408,9 +413,27 @@ class Concatenation(BaseKernel):
                 f"{type(self).__name__}: destination_image is {destination.descriptor.shape_text} but the sources give "
                 f"{descriptor.shape_text}"
             )
+        self._add_copies(command_buffer, sources, destination)
+        destination._written_by(command_buffer)
+        regions = Regions((), destination.layout, destination.width, destination.height, destination.number_of_images)
+        self._remember(key, command_buffer, before, (*sources, destination), None, descriptor, regions)
+        return self._finished(sources, destination, destination_image is None, return_state)
+
+    def _add_copies(self, command_buffer: CommandBuffer, sources: list[Image], destination: Image) -> None:
         first = self._first_channels(sources)
         metal_type, (start, pixel, row, step, width, height, _, images) = (
             destination.channel_format.metal_type, destination.layout)
+        if len(sources) > 1 and can_copy_pixels(self.device, destination.layout):
+            copied = []
+            for index, image in enumerate(sources):
+                copied.append(CopiedPixels(image.buffer, View.of(image.layout), image.feature_channels))
+                gap = first[index + 1] - first[index] - image.feature_channels
+                if gap:
+                    buffer, _ = zeros(self.device)
+                    copied.append(CopiedPixels(buffer, View(0, (1, 0, 0, 0)), gap))
+            written = destination.buffer, View.of(destination.layout)
+            add_copies_of_pixels(command_buffer, metal_type, copied, written, (width, height, images))
+            return
         for index, image in enumerate(sources):
             channels, end = image.feature_channels, first[index + 1]
             target = View(start + first[index], (1, pixel, row, step))
@@ -423,10 +446,6 @@ class Concatenation(BaseKernel):
                 target = View(start + end - gap, target.strides)
                 extents = (gap, width, height, images)
                 _add_copy(command_buffer, metal_type, zeros(self.device), (destination.buffer, target), extents)
-        destination._written_by(command_buffer)
-        regions = Regions((), destination.layout, width, height, images)
-        self._remember(key, command_buffer, before, (*sources, destination), None, descriptor, regions)
-        return self._finished(sources, destination, destination_image is None, return_state)
 
     def _finished(self, sources: list[Image], destination: Image, is_new: bool, return_state: bool) -> Any:
         """What an encode returns whose dispatches were added."""

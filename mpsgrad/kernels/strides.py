@@ -200,7 +200,7 @@ def elementwise(
     has_whole_lines = rows == 1 or not any(number % ELEMENTS_OF_LINE for number in (run.extent, *starts))
     exceeds_caches = has_whole_lines and (element_count(axes, len(views)) + elements_beside) * 4 > numbers.cached_bytes
     if device_family == "cpu" and _is_short(run, x) and not exceeds_caches:
-        walk, parts, threads = _of_pixels(axes, compute_units, numbers)
+        walk, parts, threads = pixels_of_threads(axes, compute_units, numbers)
     elif device_family == "cpu":
         share = _share(run.extent * rows, compute_units, numbers)
         run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
@@ -231,7 +231,7 @@ def _is_short(run: Axis, x: Axis) -> bool:
     return follow and run.extent <= MEDIUM_RUN and (run.extent % 8 != 0 or 0 in x.strides) and x.extent >= 8
 
 
-def _of_pixels(
+def pixels_of_threads(
     axes: Sequence[Axis], compute_units: int, numbers: Tunables
 ) -> tuple[str, tuple[int, int, int, int], int]:
     """The walk for short runs, what a thread has of them, and how many threads there are."""
@@ -272,6 +272,28 @@ def is_even(axes: Sequence[Axis], views: Sequence[View], count: int) -> bool:
     return True
 
 
+def elementwise_on(
+    device: Device,
+    metal_type: str,
+    operands: Mapping[str, tuple[Buffer, View]],
+    extents: tuple[int, int, int, int],
+    results: int = 1,
+    elements_beside: int = 0,
+) -> Work:
+    """``elementwise`` of ``operands`` for ``device``."""
+    return elementwise(
+        tuple(operands),
+        tuple(view for _, view in operands.values()),
+        extents,
+        results,
+        device.family,
+        values_of_vector(metal_type),
+        device.compute_units,
+        tunables(device.tuning),
+        elements_beside,
+    )
+
+
 def add_elementwise(
     command_buffer: CommandBuffer,
     family: ShaderFamily,
@@ -289,20 +311,7 @@ def add_elementwise(
     ``elements_beside`` is as for ``elementwise``; ``parameters`` are those of ``struct`` that do not follow from the
     strides.
     """
-    views = tuple(view for _, view in operands.values())
-    vector = values_of_vector(metal_type)
-    device = command_buffer.device
-    work = elementwise(
-        tuple(operands),
-        views,
-        extents,
-        results,
-        device.family,
-        vector,
-        device.compute_units,
-        tunables(device.tuning),
-        elements_beside,
-    )
+    work = elementwise_on(command_buffer.device, metal_type, operands, extents, results, elements_beside)
     buffers = [buffer for buffer, _ in operands.values()]
     add_work(command_buffer, family, struct, f"{name}_by_{work.walk}", metal_type, buffers, work, parameters)
 

@@ -102,6 +102,32 @@ def test_a_concatenation_that_exceeds_the_caches_only_as_a_whole(channels):
     np.testing.assert_array_equal(np.asarray(result), np.concatenate(sources, 3))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_views_of_many_pixels_are_concatenated_in_place(dtype):
+    """More pixels than a thread of a CPU makes at once, of more sources than one run of its kernel has."""
+    rng = np.random.default_rng(7)
+    arrays = [rng.standard_normal((2, 43, 45, count)).astype(dtype) for count in (4, 5, 1, 13, 8, 9)]
+    wide, before = (rng.standard_normal((2, 43, 45, count)).astype(dtype) for count in (12, 48))
+    sources, parent = [mg.Image.from_array(array) for array in arrays], mg.Image.from_array(before)
+    sources[0] = mg.Image.from_array(wide).sub_image(4, 4)
+    with mg.CommandBuffer() as commands:
+        mg.Concatenation().encode(commands, sources, destination_image=parent.sub_image(4, 40))
+    before[..., 4:44] = np.concatenate((wide[..., 4:8], *arrays[1:]), 3)
+    np.testing.assert_array_equal(np.asarray(parent), before)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("channels", range(1, 8))
+def test_slices_of_few_channels_of_many_pixels(channels, dtype):
+    x = np.random.default_rng(channels).standard_normal((2, 43, 45, 12)).astype(dtype)
+    kernel = mg.Slice()
+    kernel.offset, kernel.clip_rect = mg.Offset(3, 2), mg.Region(mg.Origin(), mg.Size(41, 40, 2))
+    kernel.source_feature_channel_offset, kernel.source_feature_channel_max_count = 4, channels
+    with mg.CommandBuffer() as commands:
+        y = kernel.encode(commands, mg.Image.from_array(x))
+    np.testing.assert_array_equal(np.asarray(y), reference.slice_image(x, (2, 3), (40, 41), 4, channels))
+
+
 def test_what_goes_past_the_caches_counts_what_is_beside_it_and_is_whole_lines():
     numbers = tunables("cpu")
     elements = 64 * 56 * 56
@@ -153,13 +179,17 @@ def test_views_are_reshaped_in_place():
 def test_concatenations_and_their_gradients(aligns, data):
     n, h, w, _ = data.draw(extents)
     dtype = data.draw(channel_formats()).dtype
-    counts = data.draw(st.lists(channel_counts(), min_size=1, max_size=4))
+    counts = data.draw(st.lists(channel_counts(), min_size=1, max_size=6))
     arrays = [draw_image(data, (n, h, w, count), dtype) for count in counts]
     images = [mg.Image.from_array(array) for array in arrays]
     kernel = mg.Concatenation(aligns_channels=aligns)
     with mg.CommandBuffer() as commands:
         y, state = kernel.encode(commands, images, return_state=True)
-    np.testing.assert_array_equal(np.asarray(y), reference.concatenation(arrays, aligns_channels=aligns))
+        result = FencedImage.of(y.descriptor)
+        kernel.encode(commands, images, destination_image=result.image)
+    expected = reference.concatenation(arrays, aligns_channels=aligns)
+    np.testing.assert_array_equal(np.asarray(y), expected)
+    np.testing.assert_array_equal(result.check(), expected)
     g = draw_image(data, y.shape, dtype)
     for index, expected in enumerate(reference.concatenation_gradient(g, counts, aligns_channels=aligns)):
         with mg.CommandBuffer() as commands:
