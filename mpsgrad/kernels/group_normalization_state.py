@@ -14,7 +14,7 @@ from mpsgrad.errors import FormatError, StateError
 from mpsgrad.kernels.batch_normalization_state import FLOAT_BYTES, NormalizationGammaAndBetaState
 from mpsgrad.kernels.convolution_packing import FAMILY as SUMS
 from mpsgrad.kernels.convolution_packing import SUM_PARAMETERS, sum_of_splits
-from mpsgrad.kernels.of_images import OfImages
+from mpsgrad.kernels.values_of_images import ValuesOfImages
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 from mpsgrad.vector import Vector
 
@@ -38,8 +38,8 @@ class _Encode:
 class _Contents:
     """Which images' values are there. A state shares it with its parts."""
 
-    statistics: OfImages[_Encode] = field(default_factory=OfImages)
-    gradients: OfImages[_Encode] = field(default_factory=OfImages)
+    statistics: ValuesOfImages[_Encode] = field(default_factory=ValuesOfImages)
+    gradients: ValuesOfImages[_Encode] = field(default_factory=ValuesOfImages)
 
 
 class _ImageNormalizationGradientState(GradientState):
@@ -162,10 +162,10 @@ class _ImageNormalizationGradientState(GradientState):
         )
         return gamma, beta
 
-    def _rows(self, index: int, of_images: OfImages[_Encode]) -> np.ndarray | None:
+    def _rows(self, index: int, encodes: ValuesOfImages[_Encode]) -> np.ndarray | None:
         images = self._images
         command_buffers = set()
-        for encode in of_images.values(images):
+        for encode in encodes.values(images):
             if encode is None:
                 return None
             command_buffers.add(encode.command_buffer)

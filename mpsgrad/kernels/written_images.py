@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.kernels.of_images import OfImages
+from mpsgrad.kernels.values_of_images import ValuesOfImages
 
 
 class WrittenImages:
@@ -15,7 +15,7 @@ class WrittenImages:
     """
 
     def __init__(self) -> None:
-        self._writers: OfImages[CommandBuffer] = OfImages()
+        self._writers: ValuesOfImages[CommandBuffer] = ValuesOfImages()
 
     def add(self, command_buffer: CommandBuffer, images: range) -> None:
         """Notes that ``command_buffer`` writes ``images``."""

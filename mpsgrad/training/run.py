@@ -122,10 +122,8 @@ def train(
     try:
         _write_files(output, settings, history, run.network, pictures, run.batches, plots)
     except OSError as error:
-        raise MPSGradError(
-            f"{output}: cannot write the results: {error.strerror or error}; the checkpoints are whole, and --resume "
-            "writes them again"
-        ) from error
+        kept = "; the checkpoints are whole, and --resume writes them again" if keeps_checkpoints else ""
+        raise MPSGradError(f"{output}: cannot write the results: {error.strerror or error}{kept}") from error
     console.print(f"test accuracy {history[-1].test_accuracy:.4f}; files in {output}")
     return run.network
 

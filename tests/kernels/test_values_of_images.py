@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsgrad import CommandBuffer
-from mpsgrad.kernels.of_images import OfImages
+from mpsgrad.kernels.values_of_images import ValuesOfImages
 
 RANGES = st.tuples(st.integers(0, 7), st.integers(0, 4)).map(lambda pair: range(pair[0], sum(pair)))
 
 
 @given(st.lists(st.tuples(RANGES, st.sampled_from(("a", "b", None)))), RANGES)
 def test_ranges_say_what_a_value_for_each_image_says(changes, asked):
-    kept: OfImages[str] = OfImages()
+    kept: ValuesOfImages[str] = ValuesOfImages()
     model: dict[int, str | None] = {}
     for images, value in changes:
         kept.set(CommandBuffer(), images, value)
@@ -24,7 +24,7 @@ def test_ranges_say_what_a_value_for_each_image_says(changes, asked):
 
 
 def test_what_was_noted_of_work_that_is_taken_back_is_forgotten():
-    kept: OfImages[str] = OfImages()
+    kept: ValuesOfImages[str] = ValuesOfImages()
     commands = CommandBuffer()
     kept.set(commands, range(3), "before")
     try:

@@ -11,7 +11,7 @@ T = TypeVar("T")
 Part = tuple[range, T]
 
 
-class OfImages(Generic[T]):
+class ValuesOfImages(Generic[T]):
     """A value for each image that has one, kept for ranges of images. A state shares it with its parts."""
 
     def __init__(self) -> None:
