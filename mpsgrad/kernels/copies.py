@@ -16,7 +16,7 @@ from mpsgrad.kernel import BaseKernel, GradientKernel, IntegerProperty, Kernel, 
 from mpsgrad.kernels.copies_of_pixels import CopiedPixels, add_copies_of_pixels, can_copy_pixels
 from mpsgrad.kernels.pad_dispatch import add_surrounded
 from mpsgrad.kernels.pointwise import Layout, Operand, exceeds_caches, pieces
-from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, add_work, elementwise_on, strided_family, zeros
+from mpsgrad.kernels.strides import EXTENTS, STRIDES, View, Work, add_work, elementwise_on, strided_family, zeros
 from mpsgrad.read_counts import read_once
 from mpsgrad.shader import ParameterStruct
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -36,12 +36,23 @@ def _add_copy(
 ) -> None:
     operands = {"source": source, "destination": destination}
     work = elementwise_on(command_buffer.device, metal_type, operands, extents, elements_beside=elements_beside)
-    if work.walk == "pixels" and source[1].strides[0] == 1:
+    if _takes_pixels(command_buffer.device, work, source[1], destination[1], extents):
         copied = [CopiedPixels(*source, extents[0])]
         add_copies_of_pixels(command_buffer, metal_type, copied, destination, extents[1:])
         return
     buffers = source[0], destination[0]
     add_work(command_buffer, FAMILY, PARAMETERS, f"copy_by_{work.walk}", metal_type, buffers, work, {})
+
+
+def _takes_pixels(
+    device: Device, work: Work, source: View, destination: View, extents: tuple[int, int, int, int]
+) -> bool:
+    """Whether pixels are copied one by one that ``work`` would copy: they do not follow each other everywhere."""
+    channels = extents[0]
+    are_joined = channels == 1 or source.strides[1] == destination.strides[1] == channels
+    if source.strides[0] != 1 or (are_joined and work.walk != "pixels"):
+        return False
+    return can_copy_pixels(device, channels) and not work.exceeds_caches
 
 
 def add_copy_of_image(
@@ -419,11 +430,16 @@ class Concatenation(BaseKernel):
         self._remember(key, command_buffer, before, (*sources, destination), None, descriptor, regions)
         return self._finished(sources, destination, destination_image is None, return_state)
 
+    def _copies_pixels(self, destination: Image) -> bool:
+        """Whether one kernel copies all sources: what exceeds the caches of CPUs is written past them by another."""
+        device, layout = self.device, destination.layout
+        return can_copy_pixels(device, layout[6]) and not exceeds_caches(layout, 2, tunables(device.tuning))
+
     def _add_copies(self, command_buffer: CommandBuffer, sources: list[Image], destination: Image) -> None:
         first = self._first_channels(sources)
         metal_type, (start, pixel, row, step, width, height, _, images) = (
             destination.channel_format.metal_type, destination.layout)
-        if len(sources) > 1 and can_copy_pixels(self.device, destination.layout):
+        if len(sources) > 1 and self._copies_pixels(destination):
             copied = []
             for index, image in enumerate(sources):
                 copied.append(CopiedPixels(image.buffer, View.of(image.layout), image.feature_channels))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.kernels.pointwise import Layout, exceeds_caches
 from mpsgrad.kernels.strides import Axis, View, axes_of, filled, joined_axes, pixels_of_threads
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
@@ -51,15 +50,9 @@ class CopiedPixels:
     run: int
 
 
-def can_copy_pixels(device: Device, layout: Layout) -> bool:
-    """Whether ``device`` has the kernel, and its threads, of at least eight pixels each, suit results of ``layout``.
-
-    They do if caches hold all images: what exceeds them is written past them by other kernels.
-    """
-    numbers = tunables(device.tuning)
-    if device.family != "cpu" or exceeds_caches(layout, 2, numbers):
-        return False
-    return 8 * layout[6] <= numbers.stream_elements
+def can_copy_pixels(device: Device, channels: int) -> bool:
+    """Whether ``device`` has the kernel, and its threads, of at least eight pixels each, suit so many ``channels``."""
+    return device.family == "cpu" and 8 * channels <= tunables(device.tuning).stream_elements
 
 
 def add_copies_of_pixels(

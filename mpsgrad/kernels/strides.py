@@ -157,11 +157,15 @@ def axes_of(extents: Sequence[int], views: Sequence[View]) -> list[Axis]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A kernel function's name, how many threads it takes, and the parameters that follow from the strides."""
+    """A kernel function's name, how many threads it takes, and the parameters that follow from the strides.
+
+    ``exceeds_caches`` says whether CPUs write its results past their caches.
+    """
 
     walk: str
     threads: int
     parameters: dict[str, tuple[int, ...]]
+    exceeds_caches: bool = False
 
 
 def strides_of(names: Sequence[str], views: Sequence[View], axes: Sequence[Axis]) -> dict[str, tuple[int, ...]]:
@@ -214,7 +218,7 @@ def elementwise(
         threads = length * rows
     parameters = strides_of(names, views, axes)
     parameters["extents"] = extents_of((run, x, y, z), parts, length)
-    return Work(walk, threads, parameters)
+    return Work(walk, threads, parameters, exceeds_caches)
 
 
 def _share(count: int, compute_units: int, numbers: Tunables) -> int:
