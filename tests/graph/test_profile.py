@@ -8,27 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_updates import digits_network
 
 import mpsgrad as mg
-from mpsgrad.training import digits, models
+from mpsgrad.training import digits
 from mpsgrad.training.graph_network import GraphNetwork
-from mpsgrad.training.optimizers import OPTIMIZERS
 
 RANDOM = np.random.default_rng(6)
 
 
 @pytest.fixture(scope="module")
 def graph() -> GraphNetwork:
-    return GraphNetwork(
-        "digits",
-        models.digits,
-        shape=(8, 8, 1),
-        classes=digits.CLASSES,
-        batch_size=8,
-        optimizer=OPTIMIZERS["sgd"],
-        seed=6,
-        device=mg.default_device(),
-    )
+    return digits_network(batch_size=8)
 
 
 def require_trace(path: Path) -> list[dict[str, Any]]:

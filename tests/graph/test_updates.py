@@ -22,15 +22,15 @@ def values(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def digits_network(seed: int = 4) -> GraphNetwork:
+def digits_network(batch_size: int = 16) -> GraphNetwork:
     return GraphNetwork(
         "digits",
         models.digits,
         shape=(8, 8, 1),
         classes=digits.CLASSES,
-        batch_size=16,
+        batch_size=batch_size,
         optimizer=OPTIMIZERS["sgd"],
-        seed=seed,
+        seed=4,
         device=mg.default_device(),
     )
 

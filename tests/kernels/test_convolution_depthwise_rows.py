@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from test_convolution_variants import check_against_the_references, check_in_a_part_of_larger_images, make, names
+from test_convolution_variants import (
+    check_additions_to_a_state,
+    check_against_the_references,
+    check_in_a_part_of_larger_images,
+    make,
+    names,
+)
 
 import mpsgrad as mg
 from mpsgrad.tunables import NEVER, WHERE_FEWER, tunables
@@ -52,11 +58,4 @@ def test_only_the_clip_rectangle_is_written(kernel):
 
 
 def test_gradients_for_weights_are_added_to_what_a_state_holds():
-    layer = make((9, 7), 40, 40, (3, 3), padding=(1, 1), groups=40, images=3)
-    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
-    source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
-    state = kernel.result_state(source, destination_image=gradient)
-    with mg.CommandBuffer() as commands:
-        gradient_kernel.encode(commands, gradient._images(0, 1), source._images(0, 1), state)
-        gradient_kernel.encode(commands, gradient._images(1, 2), source._images(1, 2), state)
-    layer.check_state(state)
+    check_additions_to_a_state(make((9, 7), 40, 40, (3, 3), padding=(1, 1), groups=40, images=3))

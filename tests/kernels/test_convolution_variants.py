@@ -229,6 +229,20 @@ def check_in_a_part_of_larger_images(layer: Layer, before: int, behind: int) -> 
     layer.check_state(state)
 
 
+def check_additions_to_a_state(layer: Layer) -> list[str]:
+    """The gradients for weights and biases of three images, those of two added to the first one's; the kernels run."""
+    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
+    gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
+    source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
+    state = kernel.result_state(source, destination_image=gradient)
+    with mg.CommandBuffer() as commands:
+        gradient_kernel.encode(commands, gradient._images(0, 1), source._images(0, 1), state)
+        gradient_kernel.encode(commands, gradient._images(1, 2), source._images(1, 2), state)
+        kernels = [each.function.name for each in commands._dispatches]
+    layer.check_state(state)
+    return kernels
+
+
 @pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
 @pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
 def test_each_variant_by_eights(variant):
@@ -248,15 +262,7 @@ def test_each_variant_in_a_part_of_larger_images(variant):
 @pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
 def test_each_variant_adds_to_what_a_state_holds(variant):
     _, arguments, options, *_ = variant
-    layer = make(*arguments, **{**options, "images": 3})
-    kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
-    gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
-    source, gradient = mg.Image.from_array(layer.source), mg.Image.from_array(layer.gradient)
-    state = kernel.result_state(source, destination_image=gradient)
-    with mg.CommandBuffer() as commands:
-        gradient_kernel.encode(commands, gradient._images(0, 1), source._images(0, 1), state)
-        gradient_kernel.encode(commands, gradient._images(1, 2), source._images(1, 2), state)
-    layer.check_state(state)
+    check_additions_to_a_state(make(*arguments, **{**options, "images": 3}))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
