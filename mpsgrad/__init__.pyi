@@ -179,6 +179,7 @@ from .kernels.batch_normalization_state import (
     NormalizationMeanAndVarianceState,
 )
 from .kernels.binary_convolution import BinaryConvolution, BinaryFullyConnected
+from .kernels.concatenation import Concatenation, ConcatenationGradient, ConcatenationGradientState
 from .kernels.convolution import Convolution, ConvolutionGradient, ConvolutionGradientOption
 from .kernels.convolution_data_source import ConvolutionDataSource
 from .kernels.convolution_descriptor import (
@@ -198,22 +199,13 @@ from .kernels.convolution_transpose import (
     ConvolutionTransposeGradientState,
 )
 from .kernels.convolution_weights import ConvolutionAccumulatorPrecisionOption
-from .kernels.copies import (
-    Concatenation,
-    ConcatenationGradient,
-    ConcatenationGradientState,
-    Reshape,
-    ReshapeGradient,
-    Slice,
-    SliceGradient,
-)
 from .kernels.crop_and_resize import (
     CropAndResizeBilinear,
     CropAndResizeBilinearGradient,
     CropAndResizeGradientState,
 )
 from .kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
-from .kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient, LossGradientState
+from .kernels.forward_loss import ForwardLoss, LossGradientState
 from .kernels.fully_connected import FullyConnected, FullyConnectedGradient
 from .kernels.gram_matrix import (
     GramMatrixCalculation,
@@ -235,8 +227,10 @@ from .kernels.group_normalization_state import (
     InstanceNormalizationGradientState,
     NormalizationGradientSum,
 )
+from .kernels.initial_gradient import InitialGradient
 from .kernels.loss import Loss
 from .kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
+from .kernels.loss_gradient import LossGradient
 from .kernels.loss_labels import LossDataDescriptor, LossLabels
 from .kernels.loss_scale import LossScale
 from .kernels.neuron import (
@@ -270,13 +264,8 @@ from .kernels.pooling import (
     PoolingL2Norm,
     PoolingMax,
 )
-from .kernels.pooling_gradient import (
-    DilatedPoolingMaxGradient,
-    PoolingAverageGradient,
-    PoolingGradient,
-    PoolingL2NormGradient,
-    PoolingMaxGradient,
-)
+from .kernels.pooling_gradient import PoolingAverageGradient, PoolingGradient, PoolingL2NormGradient
+from .kernels.pooling_max_gradient import DilatedPoolingMaxGradient, PoolingMaxGradient
 from .kernels.reduction import (
     ReduceColumnMax,
     ReduceColumnMean,
@@ -298,6 +287,7 @@ from .kernels.reduction import (
     ReductionSpatialMean,
     ReductionSpatialMeanGradient,
 )
+from .kernels.reshape import Reshape, ReshapeGradient
 from .kernels.response_normalization import (
     CrossChannelNormalization,
     CrossChannelNormalizationGradient,
@@ -307,6 +297,7 @@ from .kernels.response_normalization import (
     SpatialNormalization,
     SpatialNormalizationGradient,
 )
+from .kernels.slice import Slice, SliceGradient
 from .kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from .kernels.upsampling import (
     ResizeBilinear,

@@ -15,7 +15,7 @@ from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, Offset
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
-from mpsgrad.read_counts import count_repeats_once, read_once
+from mpsgrad.read_counts import count_repeats_once, parts_in_place_of, read_once
 from mpsgrad.regions import Regions, require_reach, share_memory, source_layout
 from mpsgrad.repeated_encode import RememberedEncode, image_token
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
@@ -204,9 +204,7 @@ class ForwardKernel(BaseKernel):
         one = self.destination_image_descriptor([batch[0] for batch in batches])
         descriptor = replace(one, number_of_images=len(batches[0]))
         joined = self._new_image(command_buffer, descriptor)
-        made = joined.batch_representation()
-        if len(made) > 1:
-            joined._read_once()
+        made = parts_in_place_of(joined)
         states = None
         if return_state:
             states = self._make_state_batch(batches, made, command_buffer if state_is_temporary else None)
@@ -240,10 +238,7 @@ class ForwardKernel(BaseKernel):
                 return None
             if self.is_result_state_reused_across_batch:
                 return StateBatch([state] * len(destinations))
-            parts = state.batch_representation()
-            if len(parts) > 1:
-                state._read_once()
-            return parts
+            return parts_in_place_of(state)
         states = [
             self._make_state(*images, command_buffer) for images in zip(*batches, destinations, strict=True)
         ]

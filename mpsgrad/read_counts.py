@@ -14,6 +14,14 @@ def read_once(items: Iterable[Any]) -> None:
             item._read_once()
 
 
+def parts_in_place_of(whole: Any) -> Any:
+    """The batch of the parts of ``whole``, an image or a state, whose reads count for it from now on."""
+    parts = whole.batch_representation()
+    if len(parts) > 1:
+        whole._read_once()
+    return parts
+
+
 def increment_read_counts(objects: Iterable[Any], amount: int) -> int:
     """Adds ``amount`` to the read count of each different temporary object that still has one; returns their number."""
     unique = {id(item): item for item in objects}

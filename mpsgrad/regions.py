@@ -40,6 +40,12 @@ class Regions:
     height: int
     images: int
 
+    @classmethod
+    def of_whole(cls, destination: Image, *sources: Image) -> Regions:
+        """Those of an encode that reads all of ``sources`` and fills ``destination``."""
+        *_, width, height, _, images = layout = destination.layout
+        return cls(tuple(source.layout for source in sources), layout, width, height, images)
+
 
 def share_memory(a: Image, b: Image) -> bool:
     """Whether two images have an element in common; views of one are judged by image and channel ranges."""

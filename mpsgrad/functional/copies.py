@@ -12,8 +12,10 @@ from mpsgrad.functional.arrays import Pair, array_like, image_of, pair_of, run_f
 from mpsgrad.functional.kept import kept
 from mpsgrad.geometry import EdgeMode, Offset, Origin, Region, Size
 from mpsgrad.image import Image
-from mpsgrad.kernels.copies import Concatenation, ConcatenationGradient, Reshape, ReshapeGradient, Slice, SliceGradient
+from mpsgrad.kernels.concatenation import Concatenation, ConcatenationGradient
 from mpsgrad.kernels.pad import Pad, PadGradient
+from mpsgrad.kernels.reshape import Reshape, ReshapeGradient
+from mpsgrad.kernels.slice import Slice, SliceGradient
 
 
 def _slice(offset: Pair, size: Pair | None, first_channel: int, channels: int | None) -> Slice:

@@ -8,9 +8,9 @@ import numpy as np
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.functional.arrays import array_like, image_of
-from mpsgrad.kernels.forward_loss import LossGradient
 from mpsgrad.kernels.loss import Loss, LossKernel
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
+from mpsgrad.kernels.loss_gradient import LossGradient
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.yolo_loss import YOLOLoss, YOLOLossDescriptor
 

@@ -15,11 +15,8 @@ from mpsgrad.kernels.pooling import (
     PoolingAverage,
     PoolingL2Norm,
 )
-from mpsgrad.kernels.pooling_gradient import (
-    DilatedPoolingMaxGradient,
-    PoolingAverageGradient,
-    PoolingL2NormGradient,
-)
+from mpsgrad.kernels.pooling_gradient import PoolingAverageGradient, PoolingL2NormGradient
+from mpsgrad.kernels.pooling_max_gradient import DilatedPoolingMaxGradient
 from mpsgrad.padding import Padding
 
 

@@ -11,8 +11,8 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import MAXIMUM, Offset, Origin, Region, Size
 from mpsgrad.image import Image
-from mpsgrad.kernels.copies import Slice
 from mpsgrad.kernels.loss_labels import LossLabels
+from mpsgrad.kernels.slice import Slice
 
 
 class BatchJoiner:

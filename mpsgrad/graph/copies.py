@@ -19,15 +19,10 @@ from mpsgrad.graph.nodes import (
 )
 from mpsgrad.graph.setting import Setting
 from mpsgrad.image import Image, ImageDescriptor
-from mpsgrad.kernels.copies import (
-    Concatenation,
-    ConcatenationGradient,
-    Reshape,
-    ReshapeGradient,
-    Slice,
-    SliceGradient,
-)
+from mpsgrad.kernels.concatenation import Concatenation, ConcatenationGradient
 from mpsgrad.kernels.gram_matrix import GramMatrixCalculation, GramMatrixCalculationGradient
+from mpsgrad.kernels.reshape import Reshape, ReshapeGradient
+from mpsgrad.kernels.slice import Slice, SliceGradient
 from mpsgrad.state import State
 
 

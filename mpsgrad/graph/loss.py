@@ -16,9 +16,11 @@ from mpsgrad.graph.nodes import (
 )
 from mpsgrad.graph.setting import Setting
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
-from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient
+from mpsgrad.kernels.forward_loss import ForwardLoss
+from mpsgrad.kernels.initial_gradient import InitialGradient
 from mpsgrad.kernels.loss import Loss
 from mpsgrad.kernels.loss_descriptor import LossDescriptor
+from mpsgrad.kernels.loss_gradient import LossGradient
 from mpsgrad.kernels.yolo_loss import YOLOLoss, YOLOLossDescriptor
 from mpsgrad.state import State
 

@@ -15,12 +15,8 @@ from mpsgrad.kernels.pooling import (
     PoolingL2Norm,
     PoolingMax,
 )
-from mpsgrad.kernels.pooling_gradient import (
-    DilatedPoolingMaxGradient,
-    PoolingAverageGradient,
-    PoolingL2NormGradient,
-    PoolingMaxGradient,
-)
+from mpsgrad.kernels.pooling_gradient import PoolingAverageGradient, PoolingL2NormGradient
+from mpsgrad.kernels.pooling_max_gradient import DilatedPoolingMaxGradient, PoolingMaxGradient
 from mpsgrad.padding import Padding
 
 WINDOW = ("kernel_width", "kernel_height", "stride_in_pixels_x", "stride_in_pixels_y")

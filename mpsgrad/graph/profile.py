@@ -19,7 +19,7 @@ from mpsgrad.graph.run import Run
 from mpsgrad.graph.summary import parameter_count, table
 from mpsgrad.graph.trainable import TrainableGradientNode
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
-from mpsgrad.kernels.copies import Slice
+from mpsgrad.kernels.slice import Slice
 from mpsgrad.state import State
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from mpsgrad.kernels.joined_batch import join_batch, split_batch
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossProperties, LossReductionType, LossType
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.loss_terms import LossTerms, require_whole_images
+from mpsgrad.read_counts import parts_in_place_of
 from mpsgrad.state import StateBatch
 
 
@@ -154,11 +155,7 @@ class LossKernel(Kernel):
         result = self.encode(command_buffer, whole, labels, destination_image=written)
         split_batch(command_buffer, labels.loss_image, [target.loss_image for target in targets])
         if destinations is None:
-            assert result is not None
-            parts = result.batch_representation()
-            if len(parts) > 1:
-                result._read_once()
-            return parts
+            return parts_in_place_of(result)
         if destinations.whole is None:
             assert written is not None
             split_batch(command_buffer, written, destinations)

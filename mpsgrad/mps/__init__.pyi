@@ -47,17 +47,18 @@ from mpsgrad.kernels.convolution_quantization import ConvolutionWeightsQuantizat
 from mpsgrad.kernels.convolution_state import ConvolutionGradientState, ConvolutionWeightsAndBiasesState, ConvolutionWeightsLayout
 from mpsgrad.kernels.convolution_transpose import ConvolutionTranspose, ConvolutionTransposeGradient, ConvolutionTransposeGradientState
 from mpsgrad.kernels.convolution_weights import ConvolutionAccumulatorPrecisionOption
-from mpsgrad.kernels.copies import Reshape, ReshapeGradient, Slice
 from mpsgrad.kernels.crop_and_resize import CropAndResizeBilinear
 from mpsgrad.kernels.dropout import Dropout, DropoutGradient, DropoutGradientState
-from mpsgrad.kernels.forward_loss import ForwardLoss, InitialGradient, LossGradient
+from mpsgrad.kernels.forward_loss import ForwardLoss
 from mpsgrad.kernels.fully_connected import FullyConnected, FullyConnectedGradient
 from mpsgrad.kernels.gram_matrix import GramMatrixCalculation, GramMatrixCalculationGradient
 from mpsgrad.kernels.group_normalization import GroupNormalization, GroupNormalizationGradient, InstanceNormalization, InstanceNormalizationGradient
 from mpsgrad.kernels.group_normalization_data_source import GroupNormalizationDataSource, InstanceNormalizationDataSource
 from mpsgrad.kernels.group_normalization_state import GroupNormalizationGradientState, InstanceNormalizationGradientState
+from mpsgrad.kernels.initial_gradient import InitialGradient
 from mpsgrad.kernels.loss import Loss
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
+from mpsgrad.kernels.loss_gradient import LossGradient
 from mpsgrad.kernels.loss_labels import LossDataDescriptor, LossLabels
 from mpsgrad.kernels.neuron import Neuron, NeuronAbsolute, NeuronELU, NeuronExponential, NeuronHardSigmoid, NeuronLinear, NeuronLogarithm, NeuronPReLU, NeuronPower, NeuronReLU, NeuronReLUN, NeuronSigmoid, NeuronSoftPlus, NeuronSoftSign, NeuronTanH
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
@@ -67,9 +68,12 @@ from mpsgrad.kernels.optimizer_adaptive import OptimizerAdam, OptimizerRMSProp
 from mpsgrad.kernels.optimizer_steps import RegularizationType
 from mpsgrad.kernels.pad import Pad, PadGradient
 from mpsgrad.kernels.pooling import DilatedPoolingMax, Pooling, PoolingAverage, PoolingL2Norm, PoolingMax
-from mpsgrad.kernels.pooling_gradient import DilatedPoolingMaxGradient, PoolingAverageGradient, PoolingGradient, PoolingL2NormGradient, PoolingMaxGradient
+from mpsgrad.kernels.pooling_gradient import PoolingAverageGradient, PoolingGradient, PoolingL2NormGradient
+from mpsgrad.kernels.pooling_max_gradient import DilatedPoolingMaxGradient, PoolingMaxGradient
 from mpsgrad.kernels.reduction import ReduceColumnMax, ReduceColumnMean, ReduceColumnMin, ReduceColumnSum, ReduceFeatureChannelsArgumentMax, ReduceFeatureChannelsArgumentMin, ReduceFeatureChannelsMax, ReduceFeatureChannelsMean, ReduceFeatureChannelsMin, ReduceFeatureChannelsSum, ReduceRowMax, ReduceRowMean, ReduceRowMin, ReduceRowSum, ReduceUnary
+from mpsgrad.kernels.reshape import Reshape, ReshapeGradient
 from mpsgrad.kernels.response_normalization import CrossChannelNormalization, CrossChannelNormalizationGradient, LocalContrastNormalization, LocalContrastNormalizationGradient, SpatialNormalization, SpatialNormalizationGradient
+from mpsgrad.kernels.slice import Slice
 from mpsgrad.kernels.soft_max import LogSoftMax, LogSoftMaxGradient, SoftMax, SoftMaxGradient
 from mpsgrad.kernels.upsampling import ResizeBilinear, Upsampling, UpsamplingBilinear, UpsamplingBilinearGradient, UpsamplingGradient, UpsamplingNearest, UpsamplingNearestGradient
 from mpsgrad.kernels.weighted_reduction import ReduceBinary, ReduceFeatureChannelsAndWeightsMean, ReduceFeatureChannelsAndWeightsSum

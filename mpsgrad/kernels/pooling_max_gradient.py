@@ -1,0 +1,228 @@
+"""The gradients of max pooling: each window gives its gradient to its maximum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer, Device
+from mpsgrad.image import Image
+from mpsgrad.kernel import Regions
+from mpsgrad.kernels.pooling_dispatch import (
+    COLUMNS_OF_TAPS,
+    GRADIENT_PARAMETERS,
+    LARGE_WINDOWS_FAMILY,
+    LARGEST_RECORDED_WINDOW,
+    MOST_CHANNELS_BY_TILES,
+    SEARCH_FAMILY,
+    SEARCHED_BLOCKS,
+    WINDOWS_FAMILY,
+    add_dispatch,
+    add_dispatch_of_shares,
+    shares_of_channels,
+    shares_of_rows,
+)
+from mpsgrad.kernels.pooling_gradient import PoolingGradient, covers_source
+from mpsgrad.kernels.walk import works_by_rows
+
+LEAST_CHANNELS_BY_BLOCKS = 8
+"""Gradients of max pooling with fewer channels visit each window once on CPUs, rather than each pixel or block."""
+LEAST_CHANNELS_BY_WINDOWS = 16
+"""Where they do, a thread has so many at least: a cache line."""
+THREADS_BY_WINDOWS_PER_UNIT = 4
+MOST_CHANNELS_OF_COLUMNS = 23
+"""With more, rows of blocks are faster than these tiles where there are blocks."""
+
+
+class PoolingMaxGradient(PoolingGradient):
+    """The gradient of ``PoolingMax``: each window gives all of its gradient to its maximum.
+
+    Of equal maxima the first in row-major order takes it; a zero outside the source that wins strictly takes it
+    nowhere. If the state recorded the maxima and the kernel has the forward geometry, the record is used; else each
+    window is searched once. Source: ``MPSCNNPoolingMaxGradient``.
+    """
+
+    forward_kernels = ("PoolingMax",)
+    _operation = "max"
+
+    def _dispatch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        destination: Image,
+        regions: Regions,
+        state: Any,
+    ) -> None:
+        parameters = self._parameters(regions)
+        metal_type = source_gradient.channel_format.metal_type
+        parameters["replicates"] = self._clamps and self._has_windows_outside(parameters)
+        is_large = self.kernel_width * self.kernel_height > LARGEST_RECORDED_WINDOW
+        name = LARGE_WINDOWS_FAMILY.name if is_large else "pooling_max"
+        if self._is_recorded(source_gradient, regions, state):
+            taps = state.resource(0)
+            first, pixel, row, image, *_ = state._record_layout()
+            x, y, z = self.primary_offset
+            first += z * image + y * row + x * pixel + self.primary_source_feature_channel_offset
+            parameters["windows"] = (first, pixel, row, image, *parameters["windows"][4:])
+        elif metal_type == "float" and self._can_search_few_channels(parameters):
+            self._add_dispatch_with_search(
+                command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), parameters
+            )
+            return
+        else:
+            *_, width, height, channels, images = parameters["windows"]
+            elements = width * height * channels * images
+            taps = command_buffer.scratch(max(1, elements) * (4 if is_large else 1))
+            if elements:
+                add_dispatch(
+                    self.device,
+                    command_buffer,
+                    f"{name}_search",
+                    metal_type,
+                    source_image.buffer,
+                    taps,
+                    **self._pass_over_windows(parameters),
+                )
+        buffers = (source_gradient.buffer, taps, destination.buffer)
+        if metal_type == "float" and not is_large and self._can_visit_windows(parameters):
+            if self._add_dispatch_by_columns(command_buffer, buffers, parameters):
+                return
+            if parameters["destination"][6] < LEAST_CHANNELS_BY_BLOCKS or not self._has_blocks(parameters):
+                self._add_dispatch_by_windows(command_buffer, buffers, parameters)
+                return
+        self._add_gradient_dispatch(command_buffer, f"{name}_gradient", metal_type, buffers, parameters)
+
+    def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:
+        """Whether each window may be visited once: on CPUs, if all taps inside the source lie in the destination."""
+        return works_by_rows(self.device) and not parameters["replicates"] and covers_source(parameters)
+
+    def _can_search_few_channels(self, parameters: dict[str, Any]) -> bool:
+        """Whether the kernel suits that searches for the winners of a few channels and takes them at once."""
+        width, height, stride_x, stride_y, *dilation = self._window
+        images = [parameters[name] for name in ("destination", "gradient", "source")]
+        *_, windows_x, windows_y, channels, _ = parameters["gradient"]
+        return (
+            channels < 8
+            and self._can_visit_windows(parameters)
+            and (width, stride_x) in SEARCHED_BLOCKS
+            and (width, stride_x) == (height, stride_y)
+            and dilation == [1, 1]
+            and windows_x * windows_y > 0
+            and all(pixel == channels for _, pixel, *_ in images)
+        )
+
+    def _add_dispatch_with_search(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> None:
+        *_, height, _, images = parameters["destination"]
+        size, stride = self.kernel_width, self.stride_in_pixels_x
+        # The windows at the edge of a share of the rows are searched for both shares.
+        rows = shares_of_rows(self.device, images, height // (4 * size))
+        name = f"pooling_max_gradient_{size}x{size}_stride_{stride}_and_search"
+        function = SEARCH_FAMILY.function(self.device, name, "float")
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, 1, rows)
+
+    def _add_dispatch_by_columns(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel that compares tiles of columns with the winners of windows; False if it does not suit."""
+        taps_x, taps_y, stride_x, _, *dilation, _, _ = parameters["window"]
+        _, pixel, *_, height, channels, images = parameters["destination"]
+        shares = shares_of_channels(channels, taps_x, 1)
+        if (
+            shares is None
+            or taps_x not in COLUMNS_OF_TAPS
+            or taps_y > taps_x
+            or stride_x != 1
+            or dilation != [1, 1]
+            or channels > MOST_CHANNELS_BY_TILES
+            or (channels > MOST_CHANNELS_OF_COLUMNS and self._has_blocks(parameters))
+            or (channels < 8 and not pixel == parameters["gradient"][1] == parameters["windows"][1] == channels)
+        ):
+            return False
+        function = WINDOWS_FAMILY.function(self.device, f"pooling_max_gradient_of_{taps_x}_columns", "float")
+        rows = shares_of_rows(self.device, images * shares, height // taps_y)
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
+        return True
+
+    def _add_dispatch_by_windows(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+    ) -> None:
+        *_, height, channels, images = parameters["destination"]
+        wanted = -(-THREADS_BY_WINDOWS_PER_UNIT * max(1, self.device.compute_units) // images)
+        shares = max(1, min(wanted, channels // LEAST_CHANNELS_BY_WINDOWS))
+        # The windows at the edge of a share of the rows are visited for both shares.
+        rows = max(1, min(-(-wanted // shares), height // (2 * self._dilated_height)))
+        function = WINDOWS_FAMILY.function(self.device, "pooling_max_gradient_by_windows", "float")
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
+
+    def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
+        if state.records_maxima:
+            writers = state._recorded.writers(state._images(self.primary_offset.z, regions.images))
+            command_buffer._reads_from(type(self).__name__, "gradient_state", writers or ())
+
+    def _has_windows_outside(self, parameters: dict[str, Any]) -> bool:
+        """Whether some window has no tap inside the source."""
+        *_, width, height, _, _ = parameters["gradient"]
+        *_, source_width, source_height, _, _ = parameters["source"]
+        taps_x, taps_y, stride_x, stride_y, dilation_x, dilation_y, origin_x, origin_y = parameters["window"]
+        return _misses(origin_x, stride_x, width, taps_x, dilation_x, source_width) or _misses(
+            origin_y, stride_y, height, taps_y, dilation_y, source_height
+        )
+
+    def _is_recorded(self, source_gradient: Image, regions: Regions, state: Any) -> bool:
+        """Whether the state's record holds the maxima of exactly the windows that this encode needs."""
+        snapshot = state.snapshot
+        forward = self._forward_geometry(snapshot) | {
+            "secondary_edge_mode": snapshot.edge_mode,
+            "primary_source_feature_channel_offset": snapshot.destination_feature_channel_offset,
+            "secondary_source_feature_channel_offset": snapshot.source_feature_channel_offset,
+        }
+        return (
+            state.records_maxima
+            and all(getattr(self, name) == value for name, value in forward.items())
+            and regions.sources[0][6] <= snapshot.source_channels
+            and source_gradient.shape[1:] == snapshot.destination.shape[1:]
+            and state._recorded.writers(state._images(self.primary_offset.z, regions.images)) is not None
+        )
+
+
+@lru_cache(1024)
+def _misses(origin: int, stride: int, count: int, taps: int, dilation: int, size: int) -> bool:
+    """Whether one of ``count`` windows has no tap at 0 .. size - 1 of one axis."""
+    for index in range(count):
+        first = origin + index * stride
+        inside = range(first, first + taps * dilation, dilation)
+        below = -(-max(0, -first) // dilation)
+        if below >= taps or inside[below] >= size:
+            return True
+    return False
+
+
+class DilatedPoolingMaxGradient(PoolingMaxGradient):
+    """The gradient of ``DilatedPoolingMax``, by the rules of ``PoolingMaxGradient``.
+
+    Source: ``MPSCNNDilatedPoolingMaxGradient``.
+    """
+
+    forward_kernels = ("DilatedPoolingMax",)
+
+    def __init__(
+        self,
+        *,
+        kernel_width: int,
+        kernel_height: int,
+        dilation_rate_x: int = 1,
+        dilation_rate_y: int = 1,
+        stride_in_pixels_x: int = 1,
+        stride_in_pixels_y: int = 1,
+        device: Device | None = None,
+        label: str | None = None,
+    ) -> None:
+        super().__init__(kernel_width=kernel_width, kernel_height=kernel_height, device=device, label=label)
+        self._set_window(
+            kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y, dilation_rate_x, dilation_rate_y
+        )
