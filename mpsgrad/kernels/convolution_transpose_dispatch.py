@@ -143,13 +143,10 @@ def _add_sums(
         of_image = gradient.buffer, gradient.layout
         add_sums_of_pixels(command_buffer, numbers.metal_type, of_image, sums, accumulates)
         return
-    channels, view = gradient.layout[6], View(0, (1, 0, 0, 0))
+    unused = command_buffer.scratch(4 * gradient.layout[6])
     one_channel = ImagePart(gradient.buffer, (*gradient.layout[:6], 1, gradient.layout[7]))
-    unused, found = (command_buffer.scratch(4 * channels) for _ in range(2))
     pointwise = Weights(
-        unused, found, PackedWeights(unused, found), (1, 1, 1, 1, 1, 1, 0, 0), 1, False, numbers.metal_type,
+        unused, unused, PackedWeights(unused, unused), (1, 1, 1, 1, 1, 1, 0, 0), 1, False, numbers.metal_type,
         numbers.algorithm,
     )  # fmt: skip
-    add_gradient_weights(command_buffer, pointwise, gradient, one_channel, GradientSums(unused, found))
-    addend = (sums, view) if accumulates else zeros(command_buffer.device)
-    add_sum(command_buffer, "float", (found, view), addend, (sums, view), (channels, 1, 1, 1))
+    add_gradient_weights(command_buffer, pointwise, gradient, one_channel, GradientSums(unused, sums, accumulates))

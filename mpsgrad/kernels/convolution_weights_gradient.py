@@ -35,6 +35,8 @@ PIXELS_AHEAD = 16
 """So far ahead a core fetches what it will copy: lines that lie a pixel apart it does not foresee."""
 EIGHTS_THREADS_WANTED = 256
 """So many keep every core busy; more splits would only make more partial sums."""
+FEW_PRODUCTS = 65536
+"""Up to so many of pixels and weights are added up in one split: a second dispatch would take longer. Measured."""
 
 FEW_CHANNELS = 16
 SHORT_ROW = 256
@@ -234,7 +236,9 @@ def plan_of_rows(
     **others: int,
 ) -> Plan:
     """The dispatch of a kernel that takes ``PARAMETERS``, ``others`` being fields of these, and has ``tiles`` for each
-    split of the gradient image's rows."""
+    split of the gradient image's rows: for few products there is one."""
+    if geometry.pixels * geometry.weights_count <= FEW_PRODUCTS:
+        rows_per_split = max(geometry.result[5] * geometry.result[7], 1)
     splits = max(ceiling_divide(geometry.result[5] * geometry.result[7], rows_per_split), 1)
     return plan_of_splits(
         family,

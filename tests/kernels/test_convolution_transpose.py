@@ -197,6 +197,17 @@ def test_weights_are_added_up_and_turned_at_once_on_gpus(size, inputs, outputs, 
     commands.commit()
 
 
+def test_gradients_of_small_images_take_four_dispatches():
+    source, image = source_of(array(1, 4, 1, 1, 4)), mg.Image.from_array(array(2, 1, 2, 2, 4))
+    gradient, commands = mg.ConvolutionTransposeGradient(source), mg.CommandBuffer()
+    y, state = mg.ConvolutionTranspose(source).encode(commands, image, return_state=True)
+    before = len(commands._dispatches)
+    gradient.encode(commands, y, image, state)
+    # Products, their turning, the sums for biases, and the result; the weights are added up in one split.
+    assert len(commands._dispatches) - before == 4
+    commands.commit()
+
+
 def test_depthwise():
     x, w, b = array(8, 2, 5, 6, 6), array(9, 6, 3, 3), array(10, 6)
     source = source_of(w, b, stride=(2, 2))
