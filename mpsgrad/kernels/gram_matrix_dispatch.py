@@ -10,6 +10,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_tiles as tiles
+from mpsgrad.kernels import gram_matrix_few_channels as few
 from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
 from mpsgrad.kernels.convolution_packing import HALVES_AT_ONCE, LANES
 from mpsgrad.kernels.pointwise import THREADS_OF_EIGHTS
@@ -33,8 +34,8 @@ PARAMETERS = ParameterStruct(
     reduced=REDUCED,
     scale="float",
 )
-TILE = 6, 16
-"""Rows and columns whose sums a thread of a CPU has in registers: twelve of sixteen."""
+TILES = (6, 16), (8, 8)
+"""Rows and columns whose sums a thread of a CPU has in registers: twelve of sixteen, or eight of few channels."""
 TERMS_PARAMETERS = ParameterStruct(
     "GramMatrixTermsParameters",
     start="int",
@@ -49,8 +50,7 @@ TERMS_PARAMETERS = ParameterStruct(
 FAMILY = strided_family(
     "gram_matrix",
     (PARAMETERS, TERMS_PARAMETERS),
-    tile_rows=TILE[0],
-    tile_columns=TILE[1],
+    tiles=TILES,
     threads_of_tiles=THREADS_OF_EIGHTS,
     terms_threads=TERMS_THREADS,
 )
@@ -65,7 +65,19 @@ def add_products(
     first, column, _, step, *_ = destination.layout
     pixels = width * height
     view = destination.buffer, View(first, (1, column, 0, step))
-    if _uses_tiles(command_buffer, source):
+    takes_few = few.takes(command_buffer, metal_type, source)
+    chunks = few.chunks_of(command_buffer, source)
+    if takes_few and chunks == 1:
+        few.add_products(command_buffer, alpha, source, (destination.buffer, few.Matrices(first, column, step)), 1)
+        return
+    if takes_few:
+        size = channels**2
+        parts = command_buffer.scratch(4 * size * chunks * images)
+        places = few.Matrices(0, channels, size * chunks, size)
+        few.add_products(command_buffer, 1.0, source, (parts, places), chunks)
+        operands = {"parts": (parts, View(0, (1, channels, size, chunks * size))), "destination": view}
+        extents, name = (channels, channels, chunks, images), "sum_parts"
+    elif _uses_tiles(command_buffer, source):
         each = start, pixel, pixels * pixel, image, pixels, 1, channels, images
         parts, count, stride = _add_parts(command_buffer, metal_type, ImagePart(source.buffer, each))
         operands = {"parts": (parts, View(0, (1, channels, stride, count * stride))), "destination": view}
@@ -87,9 +99,14 @@ def add_products(
         extents,
         _KEPT,
         merge="sum_parts",
-        tile=TILE,
+        tile=_tile(channels),
         scale=alpha,
     )
+
+
+def _tile(channels: int) -> tuple[int, int]:
+    wide, narrow = TILES
+    return wide if channels >= wide[1] else narrow
 
 
 def _uses_tiles(command_buffer: CommandBuffer, source: ImagePart) -> bool:
@@ -130,6 +147,9 @@ def add_gradient(
     if _uses_tiles(command_buffer, source):
         _add_product_with_terms(command_buffer, alpha, metal_type, gradient, source, destination)
         return
+    if few.takes(command_buffer, metal_type, source, destination):
+        few.add_gradient(command_buffer, alpha, gradient, source, destination)
+        return
     first, column, _, step, *_ = gradient.layout
     start, pixel, _, image, width, height, channels, images = source.layout
     matrices = command_buffer.scratch(4 * channels * channels * images)
@@ -158,7 +178,7 @@ def add_gradient(
         (channels, width * height, channels, images),
         _KEPT,
         merge="sum_parts",
-        tile=TILE,
+        tile=_tile(channels),
         scale=1.0,
     )
 

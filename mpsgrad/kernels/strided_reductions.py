@@ -246,7 +246,7 @@ def _in_tiles(
     rows_of_thread = rows * -(-FEWEST_TERMS_OF_TILE // rows_per_chunk)
     threads = chunks * y.extent * across * -(-x.extent // rows_of_thread)
     sizes, shares = (rows_per_chunk, run.extent, 1, chunks), (across, columns, rows_of_thread)
-    return _pass("in_tiles", threads, names, views, axes, sizes, shares=shares), chunks
+    return _pass(f"in_tiles_of_{columns}", threads, names, views, axes, sizes, shares=shares), chunks
 
 
 def _power_of_two(number: int) -> int:
