@@ -10,31 +10,25 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
-from mpsgrad.dlpack import CUDA, LEGACY_STREAM, capsule_of
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.foreign_array import as_array, borrow, descriptor_of_array
 from mpsgrad.geometry import integer
 from mpsgrad.image_descriptor import FeatureChannelFormat, ImageDescriptor
+from mpsgrad.image_memory import ImageMemory
 from mpsgrad.read_counts import increment_read_counts
 
 
-class Image(DeviceBound):
+class Image(ImageMemory):
     """``number_of_images`` pictures of height x width pixels with ``feature_channels`` channels each.
 
     One contiguous device buffer in N, height, width, channel order. Views (``sub_image``, ``batch_representation``)
     share the storage of their ``parent``. Source: ``MPSImage``.
     """
 
+    parent: Image | None = None
     command_buffer: CommandBuffer | None = None
     """The command buffer that a temporary image lives on."""
-    parent: Image | None = None
-    _is_borrowed = False
-    """Whether the memory is that of another library's array, which further images may be over too."""
-    _buffer: Buffer | None = None
-    _first_element = 0
-    _writer: CommandBuffer | None = None
     _layout: tuple[int, ...] | None = None
     _token = 0
 
@@ -86,16 +80,6 @@ class Image(DeviceBound):
         return self.descriptor.number_of_images
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(number_of_images, height, width, feature_channels)."""
-        return self.descriptor.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The NumPy dtype of the elements."""
-        return self.channel_format.dtype
-
-    @property
     def precision(self) -> int:
         """Bits of the significand: 24 for FLOAT32, 11 for FLOAT16."""
         return np.finfo(self.dtype).nmant + 1
@@ -104,18 +88,6 @@ class Image(DeviceBound):
     def resource_size(self) -> int:
         """Bytes of the storage; a view counts its own elements."""
         return self.descriptor.nbytes
-
-    @property
-    def buffer(self) -> Buffer:
-        """The device memory, allocated at the first use; a view's is its parent's."""
-        if self._buffer is None:
-            self._buffer = self._allocate()
-        return self._buffer
-
-    def _allocate(self) -> Buffer:
-        if self.parent is not None:
-            return self.parent.buffer
-        return self.device.allocate(self.descriptor.nbytes)
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -190,83 +162,6 @@ class Image(DeviceBound):
     def _new_view(self, descriptor: ImageDescriptor) -> Image:
         return type(self)(descriptor, self.device, label=self.label)
 
-    @property
-    def _root(self) -> Image:
-        image = self
-        while image.parent is not None:
-            image = image.parent
-        return image
-
-    def _written_by(self, command_buffer: CommandBuffer) -> None:
-        command_buffer._writes(self if self.parent is None else self._root)
-
-    def _wait_for_writer(self, what: str, *, needs_result: bool) -> None:
-        writer = self._root._writer
-        if writer is not None:
-            name = f"{type(self).__name__}{f' {self.label!r}' if self.label else ''}"
-            writer._wait_for(name, what, needs_result=needs_result)
-            writer._is_done_with(self._root)
-
-    @property
-    def _span(self) -> int:
-        """How many elements there are from the first to the last, with all that lie between them."""
-        if self.parent is None:
-            return self.descriptor.element_count
-        return 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self._element_strides, strict=True))
-
-    @property
-    def _addresses(self) -> range:
-        """The addresses from the first element to the last."""
-        memory, itemsize = self.buffer.memory, self.dtype.itemsize
-        begin = memory.ctypes.data if memory is not None else self.buffer.address  # type: ignore[attr-defined]
-        begin += self._first_element * itemsize
-        return range(begin, begin + self._span * itemsize)
-
-    def _storage(self) -> np.ndarray:
-        """The elements from the first to the last, with all that lie between them: a copy without unified memory."""
-        itemsize = self.dtype.itemsize
-        span = self._span
-        memory = self.buffer.memory
-        if memory is None:
-            return self.buffer.read(self._first_element * itemsize, span * itemsize).view(self.dtype)
-        return memory[self._first_element * itemsize :][: span * itemsize].view(self.dtype)
-
-    def _array_of(self, storage: np.ndarray) -> np.ndarray:
-        if self.parent is None:
-            return storage.reshape(self.shape)
-        strides = tuple(stride * storage.itemsize for stride in self._element_strides)
-        return np.lib.stride_tricks.as_strided(storage, self.shape, strides)
-
-    @property
-    def _element_strides(self) -> tuple[int, int, int, int]:
-        """The strides of images, rows, pixels and channels, in elements."""
-        pixel, row, image = self._strides
-        return image, row, pixel, 1
-
-    def _array(self) -> np.ndarray:
-        return self._array_of(self._storage())
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The image as an array of shape (images, height, width, channels).
-
-        Waits for the command buffer that writes the image. On unified memory this is a view of the live storage unless
-        a copy is asked for; elsewhere it is a copy, which cannot be written unless it was asked for, because that would
-        not change the image. Raises ``StateError`` if that command buffer has not been committed.
-        """
-        self._wait_for_writer("read", needs_result=True)
-        values = self._array()
-        if dtype is not None and np.dtype(dtype) != values.dtype:
-            if copy is False:
-                raise ValueError(f"an image of {values.dtype} cannot be read as {np.dtype(dtype)} without a copy")
-            return values.astype(dtype)
-        if copy is False and self.buffer.memory is None:
-            raise ValueError(f"an image on {self.device.identifier} cannot be read without a copy")
-        if copy:
-            return values.copy()
-        if self.buffer.memory is None:
-            values.flags.writeable = False
-        return values
-
     @classmethod
     def from_dlpack(cls, array: Any, device: Device | None = None, *, label: str | None = None) -> Image:
         """An image in the memory of ``array``, N x height x width x channels or height x width x channels.
@@ -287,79 +182,6 @@ class Image(DeviceBound):
         image._buffer = chosen.adopt(tensor.address, image.resource_size, tensor)
         image._is_borrowed = True
         return image
-
-    def __dlpack__(self, *, stream: int | None = None, **arguments: Any) -> Any:
-        """A capsule with the image's memory, for ``from_dlpack`` of other libraries; nothing is copied.
-
-        On a GPU ``stream`` is the other library's, which waits for the work that writes the image: None, 0 and 1 are
-        CUDA's default stream, 2 the thread's, -1 waits for nothing. Raises ``StateError`` if that work has not been
-        committed, ``BufferError`` for another device or a copy.
-        """
-        if self.buffer.memory is not None:
-            return np.asarray(self).__dlpack__(stream=stream, **arguments)
-        if arguments.get("copy"):
-            raise BufferError("an image is not copied on its way; copy what comes out")
-        if arguments.get("dl_device") not in (None, self.__dlpack_device__()):
-            raise BufferError(f"the image is on {self.device.identifier}, and it is not copied to another device")
-        self._require_submitted("lent")
-        self.buffer.lend(stream if stream not in (None, 0, -1) else LEGACY_STREAM, waits=stream != -1)  # type: ignore[attr-defined]
-        address = self.buffer.address + self._first_element * self.dtype.itemsize  # type: ignore[attr-defined]
-        return capsule_of(
-            self.buffer, address, self.device.dlpack_device, self.dtype, self.shape, self._element_strides
-        )
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device.dlpack_device
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3 of the interface, on NVIDIA GPUs; the stream in it is that of the work that writes the image."""
-        if self.device.dlpack_device[0] != CUDA:
-            raise AttributeError(f"an image on {self.device.identifier} has no __cuda_array_interface__")
-        self._require_submitted("lent")
-        stream = int(self.device.stream)  # type: ignore[attr-defined]
-        # The other library does not say on which stream it uses the memory, so that all of them are waited for.
-        self.buffer.lend(stream, waits=False)  # type: ignore[attr-defined]
-        itemsize = self.dtype.itemsize
-        return {
-            "shape": self.shape,
-            "typestr": self.dtype.str,
-            "data": (self.buffer.address + self._first_element * itemsize, False),  # type: ignore[attr-defined]
-            "strides": tuple(stride * itemsize for stride in self._element_strides),
-            "version": 3,
-            "stream": stream,
-        }
-
-    def _require_submitted(self, what: str) -> None:
-        """Raises ``StateError`` unless the work that writes the image was committed, and what it reported if it failed.
-
-        Does not wait for it."""
-        writer = self._root._writer
-        if writer is not None:
-            writer._require_submitted(type(self).__name__, what)
-
-    # objc: -writeBytes:dataLayout:imageIndex:
-    def write(self, array: Any) -> None:
-        """Replaces the contents by ``array``, which has the image's shape and dtype.
-
-        Waits for the command buffer that writes the image and, on CPUs, for committed work that reads it; on a Mac let
-        that complete first. Raises ``GeometryError`` for another shape and ``FormatError`` for another dtype.
-        """
-        values = as_array("Image.write", array)
-        if values.shape != self.shape:
-            raise GeometryError(f"Image.write: the array has shape {values.shape} but the image {self.shape}")
-        if values.dtype != self.dtype or not values.dtype.isnative:
-            raise FormatError(f"Image.write: the array is {values.dtype!r} but the image {self.dtype!r}")
-        self._wait_for_writer("written", needs_result=False)
-        self.device.wait_until_unused(self.buffer)
-        if self.buffer.memory is None and self.parent is None:
-            self.buffer.write(np.ascontiguousarray(values))
-            return
-        storage = self._storage()
-        self._array_of(storage)[...] = values
-        if self.buffer.memory is None:
-            # What lies between the elements of a view is written as it was read.
-            self.buffer.write(storage, self._first_element * storage.itemsize)
 
     # objc: -synchronizeOnCommandBuffer:
     def synchronize(self, command_buffer: CommandBuffer) -> None:
