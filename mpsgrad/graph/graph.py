@@ -24,7 +24,8 @@ from mpsgrad.graph.plan import Plan, make_plan
 from mpsgrad.graph.planned_memory import PlannedMemory
 from mpsgrad.graph.profile import Profile, measure
 from mpsgrad.graph.run import Run
-from mpsgrad.graph.shapes import ENCODE_ERRORS, infer_shapes, source_name
+from mpsgrad.graph.shapes import ENCODE_ERRORS, infer_shapes
+from mpsgrad.graph.sources import Sources
 from mpsgrad.graph.structure import Structure, result_images
 from mpsgrad.graph.summary import summary
 from mpsgrad.graph.trainable import TrainableGradientNode
@@ -93,6 +94,7 @@ class Graph(DeviceBound):
         self._loss_scale = loss_scale
         self._fuses_filters = bool(fuses_filters)
         self._structure = structure = Structure(results, results_are_needed)
+        self._sources = Sources(structure, self.device)
         self._fusion = find_fusion(structure) if self._fuses_filters else Fusion()
         self._kernels: dict[FilterNode, Sequence[Any]] = {}
         self._allocators: dict[FilterNode, HandedImageAllocator] = {}
@@ -211,14 +213,10 @@ class Graph(DeviceBound):
         Takes what ``encode`` takes, but no temporary images. Parameters are not updated. ``print`` shows a table, and
         ``Profile.write_trace`` writes a file for https://ui.perfetto.dev. Raises what ``encode`` raises.
         """
-        command_buffer = CommandBuffer(self.device)
-        images = self._require_images(command_buffer, source_images)
-        for image, node in zip(images, self._structure.sources, strict=True):
-            if image.command_buffer is not None:
-                raise StateError(f"Graph: profile, but source image {source_name(node, 0)} is temporary")
-        states = self._require_states(source_states)
+        images = self._sources.images(CommandBuffer(self.device), source_images)
+        states = self._sources.states(source_states)
         plan = self._plan_for(tuple(image.descriptor for image in images))
-        self._check_states(plan, states)
+        self._sources.check_states(states, plan.shapes, self._kernels)
         return measure(self, plan, images, states, integer("Graph", "repeats", repeats, 1))
 
     def __str__(self) -> str:
@@ -334,15 +332,7 @@ class Graph(DeviceBound):
 
         Raises ``GeometryError`` if extents do not meet, naming the filter, with the extents of all images before it.
         """
-        descriptors = []
-        for index, each in enumerate(self._require_count("source_images", source_images, self._structure.sources)):
-            if not isinstance(each, (Image, ImageDescriptor)):
-                raise FormatError(
-                    f"Graph: source_images[{index}] is {type(each).__name__}; it has to be an Image or an "
-                    "ImageDescriptor"
-                )
-            descriptors.append(each if isinstance(each, ImageDescriptor) else each.descriptor)
-        return self._plan_for(tuple(descriptors))
+        return self._plan_for(self._sources.descriptors(source_images))
 
     def _plan_for(self, descriptors: tuple[ImageDescriptor, ...]) -> Plan:
         plan = self._plans.get(descriptors)
@@ -389,11 +379,11 @@ class Graph(DeviceBound):
         """
         self._require_command_buffer(command_buffer)
         _require_lists(intermediate_images=intermediate_images, destination_states=destination_states)
-        images = self._require_images(command_buffer, source_images)
-        states = self._require_states(source_states)
+        images = self._sources.images(command_buffer, source_images)
+        states = self._sources.states(source_states)
         with self._lock:
             plan = self._plan_for(tuple(image.descriptor for image in images))
-            self._check_states(plan, states)
+            self._sources.check_states(states, plan.shapes, self._kernels)
             run = Run(self, command_buffer, plan, images, states)
             with command_buffer._all_or_nothing():
                 run.encode()
@@ -421,8 +411,8 @@ class Graph(DeviceBound):
         """
         self._require_command_buffer(command_buffer)
         _require_lists(intermediate_images=intermediate_images, destination_states=destination_states)
-        batches = self._require_count("source_images", source_images, self._structure.sources)
-        labels = self._require_count("source_states", source_states, self._structure.source_states)
+        batches = self._sources.list_of_images(source_images)
+        labels = self._sources.list_of_states(source_states)
         joiner = BatchJoiner(command_buffer)
         made: list[Any] = []
         states: list[Any] = []
@@ -475,65 +465,6 @@ class Graph(DeviceBound):
                 f"Graph: command_buffer is for {command_buffer.device.identifier} but the graph for "
                 f"{self.device.identifier}"
             )
-
-    def _require_count(self, name: str, given: Any, nodes: Sequence[Any]) -> list[Any]:
-        if isinstance(given, (Image, State, ImageDescriptor)) or not isinstance(given, Sequence):
-            raise FormatError(f"Graph: {name} is {type(given).__name__}; it has to be a list")
-        if len(given) != len(nodes):
-            wanted = ", ".join(self._wanted(node, index) for index, node in enumerate(nodes)) or "none"
-            raise GeometryError(f"Graph: {name} has {len(given)} but the graph takes {len(nodes)}: {wanted}")
-        return list(given)
-
-    def _wanted(self, source: ImageNode | StateNode, index: int) -> str:
-        """The handle of a source, or without one who reads it."""
-        if source.handle is not None:
-            return source_name(source, index)
-        readers = [
-            self._structure.names[node]
-            for node in self._structure.filters
-            if source in (*node.source_images, *node.source_states)
-        ]
-        return f"one for {' and '.join(readers)}"
-
-    def _require_images(self, command_buffer: CommandBuffer, source_images: Any) -> list[Image]:
-        images = self._require_count("source_images", source_images, self._structure.sources)
-        for index, (image, node) in enumerate(zip(images, self._structure.sources, strict=True)):
-            name = f"source image {source_name(node, index)}"
-            if not isinstance(image, Image):
-                hint = "; encode_batch takes batches" if isinstance(image, ImageBatch) else ""
-                raise FormatError(f"Graph: {name} is {type(image).__name__}; it has to be an Image{hint}")
-            if image.device is not self.device:
-                raise StateError(
-                    f"Graph: {name} is on {image.device.identifier} but the graph on {self.device.identifier}"
-                )
-            if image.command_buffer not in (None, command_buffer):
-                raise StateError(f"Graph: {name} is temporary and belongs to {image.command_buffer}")
-            image._require_readable("Graph", name)
-            if image.number_of_images != images[0].number_of_images:
-                raise GeometryError(
-                    f"Graph: {name} has {image.number_of_images} images but the first source image "
-                    f"{images[0].number_of_images}"
-                )
-        return images
-
-    def _require_states(self, source_states: Any) -> list[State]:
-        states = self._require_count("source_states", source_states, self._structure.source_states)
-        for index, (state, node) in enumerate(zip(states, self._structure.source_states, strict=True)):
-            if not isinstance(state, LossLabels):
-                name = source_name(node, index)  # type: ignore[arg-type]
-                raise FormatError(f"Graph: source state {name} is {type(state).__name__}; it has to be LossLabels")
-        return states
-
-    def _check_states(self, plan: Plan, states: Sequence[State]) -> None:
-        """Has the filters that read source states compare them with their source images."""
-        given = dict(zip(self._structure.source_states, states, strict=True))
-        for node in self._structure.filters:
-            if any(state in given for state in node.source_states):
-                images = plan.shapes.stand_ins_of(node.source_images)
-                try:
-                    node.check_states(self._kernels[node], images, [given[state] for state in node.source_states])
-                except ENCODE_ERRORS as error:
-                    raise type(error)(f"Graph: {self._structure.names[node]}: {error}") from error
 
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
