@@ -42,12 +42,13 @@ from mpsgrad.image import (
 from mpsgrad.kernels.dropout import Dropout
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.loss_scale import LossScale
+from mpsgrad.known_attributes import KnownAttributes
 from mpsgrad.state import State
 
 _PLANS_KEPT = 8
 
 
-class Graph(DeviceBound):
+class Graph(KnownAttributes, DeviceBound):
     """The filters that ``results`` need, with a kernel for each, encoded by one call. Source: ``MPSNNGraph``.
 
     ``results`` is an ``ImageNode``, a ``FilterNode`` (its result image), or a list of them; ``results_are_needed`` says

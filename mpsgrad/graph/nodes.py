@@ -12,6 +12,7 @@ from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.graph.setting import settings_of, take_settings
 from mpsgrad.image import FeatureChannelFormat, Image, ImageAllocator, ImageDescriptor
+from mpsgrad.known_attributes import KnownAttributes
 from mpsgrad.padding import SAME, Padding, require_padding
 from mpsgrad.state import State
 
@@ -33,7 +34,7 @@ def handle_text(handle: Any) -> str:
     return " ".join((label if isinstance(label, str) else str(handle)).split())
 
 
-class ImageNode:
+class ImageNode(KnownAttributes):
     """A place for an image in a graph. Source: ``MPSNNImageNode``.
 
     One that no filter produces is a source of the graph. ``handle`` is any object, mostly a text; it says which image
@@ -69,7 +70,7 @@ class ImageNode:
         return f"<ImageNode{name}{of}>"
 
 
-class StateNode:
+class StateNode(KnownAttributes):
     """A place for a state in a graph: what a filter leaves for its gradient. Source: ``MPSNNStateNode``.
 
     Filters make them; labels, which are sources of a graph, are ``LabelsNode``.
@@ -111,7 +112,7 @@ NodeHandler = Callable[["FilterNode", "FilterNode | None", ImageNode, ImageNode]
 computes, and the gradient that it starts from. The second is None for additions. Source: ``MPSGradientNodeBlock``."""
 
 
-class FilterNode:
+class FilterNode(KnownAttributes):
     """A kernel in a graph, with the nodes of its sources and results. Source: ``MPSNNFilterNode``.
 
     ``label`` names it in messages, summaries and pictures. What kernels are made with are further arguments and

@@ -12,6 +12,7 @@ from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer, real
 from mpsgrad.image import FeatureChannelFormat, Image
+from mpsgrad.known_attributes import KnownAttributes
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.vector import Vector
 
@@ -38,7 +39,7 @@ FAMILY = ShaderFamily(
 )
 
 
-class LossScale:
+class LossScale(KnownAttributes):
     """A scale for losses that adapts itself to what their gradients bear, on the device.
 
     Gradients of a loss times ``scale`` are ``scale`` times as large, so that small ones are not lost in float16. Where

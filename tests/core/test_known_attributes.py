@@ -19,6 +19,12 @@ import mpsgrad as mg
         (mg.SoftMaxGradient, "lable", "label"),
         (lambda: mg.ConvolutionDescriptor(3, 3, 4, 8), "stride_in_pixel_x", "stride_in_pixels_x"),
         (lambda: copy.copy(mg.ConvolutionDescriptor(3, 3, 4, 8)), "group", "groups"),
+        (mg.ImageNode, "stop_gradients", "stop_gradient"),
+        (mg.LabelsNode, "export_from_grph", "export_from_graph"),
+        (lambda: mg.NeuronReLUNode(mg.ImageNode()), "source_image", "source_images"),
+        (lambda: mg.PoolingMaxNode(mg.ImageNode(), kernel_width=2, kernel_height=2), "padding_polcy", "padding_policy"),
+        (lambda: mg.Graph(mg.NeuronReLUNode(mg.ImageNode())), "formt", "format"),
+        (mg.LossScale, "growth_intervall", "growth_interval"),
     ],
 )
 def test_setting_a_misspelt_property_names_the_nearest_ones(thing: Any, misspelt: str, meant: str) -> None:
