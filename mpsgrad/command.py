@@ -99,11 +99,13 @@ class CommandBuffer(DeviceBound):
     def _all_or_nothing(self) -> Iterator[None]:
         """Takes the dispatches of the block back if an exception leaves it, and what was noted of them."""
         dispatches, varying, outer = len(self._dispatches), len(self._varying), self._undo
+        reads = dict(self._read_from)
         undo = self._undo = []
         try:
             yield
         except BaseException:
             del self._dispatches[dispatches:], self._varying[varying:]
+            self._read_from = reads
             for step in reversed(undo):
                 step()
             raise
@@ -285,8 +287,10 @@ class CommandBuffer(DeviceBound):
     def _writes(self, target: Any) -> None:
         """Makes ``target``, an image, a state or a vector, wait for this command buffer before the CPU reads it."""
         previous = target._writer
-        if previous is not None and previous is not self:
-            self._becomes_writer_of(target)
+        if previous is not self:
+            self._if_taken_back(partial(setattr, target, "_writer", previous))
+            if previous is not None:
+                self._becomes_writer_of(target)
         target._writer = self
         self._written.append(target)
 
@@ -347,13 +351,22 @@ class CommandBuffer(DeviceBound):
         self._read_from.clear()
 
     def _reuse_buffer(self, nbytes: int) -> Buffer | None:
-        """Memory of a temporary image or state of this command buffer whose read count reached 0, or None."""
+        """Memory of a temporary image or state of this command buffer whose read count reached 0, or None.
+
+        Its new owner has to forget it where the work is taken back that it is for.
+        """
         free = self._free_buffers.get(nbytes)
-        return free.pop() if free else None
+        if not free:
+            return None
+        buffer = free.pop()
+        self._if_taken_back(partial(free.append, buffer))
+        return buffer
 
     def _give_back(self, buffer: Buffer) -> None:
         if self.is_open:
-            self._free_buffers.setdefault(buffer.nbytes, []).append(buffer)
+            free = self._free_buffers.setdefault(buffer.nbytes, [])
+            free.append(buffer)
+            self._if_taken_back(partial(free.remove, buffer))
 
     def __enter__(self) -> CommandBuffer:
         return self

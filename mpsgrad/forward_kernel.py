@@ -265,8 +265,8 @@ class ForwardKernel(BaseKernel):
             self._validate(*wholes[:-1])
             self._run(command_buffer, *wholes, state)
             return
-        count_repeats_once(zip(*batches, strict=True))
         with command_buffer._all_or_nothing():
+            count_repeats_once(zip(*batches, strict=True))
             for index, images in enumerate(zip(*batches, strict=True)):
                 self._validate(*images)
                 self._run(

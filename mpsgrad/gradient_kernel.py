@@ -210,8 +210,8 @@ class GradientKernel(BinaryKernel):
                 result = self.encode(command_buffer, gradient, source, state)  # type: ignore[arg-type]
                 return None if result is None else result.batch_representation()
             self._require_command_buffer(command_buffer, "encode_batch")
-            count_repeats_once(zip(gradients, sources, states, strict=True))
             with command_buffer._all_or_nothing():
+                count_repeats_once(zip(gradients, sources, states, strict=True))
                 results = [
                     self.encode(command_buffer, g, s, t) for g, s, t in zip(gradients, sources, states, strict=True)
                 ]
@@ -222,8 +222,8 @@ class GradientKernel(BinaryKernel):
             self.encode(command_buffer, gradient, source, state, destination_gradient=destination)  # type: ignore[arg-type]
             return None
         self._require_command_buffer(command_buffer, "encode_batch")
-        count_repeats_once(zip(gradients, sources, states, strict=True))
         with command_buffer._all_or_nothing():
+            count_repeats_once(zip(gradients, sources, states, strict=True))
             for g, s, t, d in zip(gradients, sources, states, destinations, strict=True):
                 self.encode(command_buffer, g, s, t, destination_gradient=d)
         return None

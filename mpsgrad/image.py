@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -243,6 +243,7 @@ class TemporaryImage(Image):
     def read_count(self, count: int) -> None:
         if self._read_count == 0:
             raise StateError("TemporaryImage: read_count is 0, so the memory is gone and the count cannot be changed")
+        self.command_buffer._if_taken_back(partial(setattr, self, "_read_count", self._read_count))
         self._read_count = integer("TemporaryImage", "read_count", count, 0)
         if self._read_count == 0:
             if self.parent is not None:
@@ -264,6 +265,7 @@ class TemporaryImage(Image):
         if self.parent is not None:
             return self.parent.buffer
         reused = self.command_buffer._reuse_buffer(self.resource_size)
+        self.command_buffer._if_taken_back(partial(setattr, self, "_buffer", None))
         return reused if reused is not None else self.device.allocate(self.resource_size)
 
     def _new_view(self, descriptor: ImageDescriptor) -> Image:

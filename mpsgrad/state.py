@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -63,8 +63,10 @@ class State(DeviceBound):
         self._require_readable(type(self).__name__, "the state")
         buffer = self._buffers[index]
         if buffer is None:
-            size = self._sizes[index]
-            reused = self.command_buffer._reuse_buffer(size) if self.command_buffer is not None else None
+            size, reused = self._sizes[index], None
+            if self.command_buffer is not None:
+                reused = self.command_buffer._reuse_buffer(size)
+                self.command_buffer._if_taken_back(partial(self._buffers.__setitem__, index, None))
             buffer = self._buffers[index] = reused if reused is not None else self.device.allocate(size)
         return buffer
 
@@ -102,6 +104,7 @@ class State(DeviceBound):
             raise StateError(f"{name}: read_count is {count}, but only temporary states count their reads")
         if self._read_count == 0:
             raise StateError(f"{name}: read_count is 0, so the memory is gone and the count cannot be changed")
+        self.command_buffer._if_taken_back(partial(setattr, self, "_read_count", self._read_count))
         self._read_count = integer(name, "read_count", count, 0)
         if self._read_count == 0:
             self._release()

@@ -385,8 +385,8 @@ class Graph(KnownAttributes, DeviceBound):
         with self._lock:
             plan = self._plan_for(tuple(image.descriptor for image in images))
             self._sources.check_states(states, plan.shapes, self._kernels)
-            run = Run(self, command_buffer, plan, images, states)
             with command_buffer._all_or_nothing():
+                run = Run(self, command_buffer, plan, images, states)
                 run.encode()
         if intermediate_images is not None:
             intermediate_images += [run.images[image] for image in self._intermediates]

@@ -124,3 +124,86 @@ def test_gradients_were_not_used() -> None:
         _fail(gradient.encode_batch, commands, [g, g], [x, _image(3, SMALLER)], state)
         with pytest.raises(mg.StateError, match="gradients of 40 pixels in all"):
             sums.encode_batch(commands, [g], [x], state)
+
+
+def _temporary(commands: mg.CommandBuffer, seed: int) -> mg.TemporaryImage:
+    image = _image(seed)
+    made = mg.TemporaryImage(commands, image.descriptor)
+    mg.NeuronLinear().encode(commands, image, destination_image=made)
+    return made
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 0, 1), (1, 1, 1)])
+def test_temporary_sources_were_not_read(order: tuple[int, ...]) -> None:
+    """Their memory is theirs again, also where the failed encode wrote a temporary result there."""
+    pool = mg.PoolingMax(kernel_width=2, kernel_height=2)
+    with mg.CommandBuffer() as commands:
+        sources = [_temporary(commands, seed) for seed in range(3)]
+        batch = [sources[index] for index in order]
+        results = [mg.TemporaryImage(commands, sources[0].descriptor) for _ in order]
+        smaller = mg.Image(replace(results[0].descriptor, feature_channels=2))
+        _fail(pool.encode_batch, commands, batch, destination_images=[*results[:2], smaller])
+        assert [image.read_count for image in sources] == [1, 1, 1]
+        pool.encode_batch(commands, batch, destination_images=results)
+        assert [image.read_count for image in sources] == [int(index not in order) for index in range(3)]
+        kept = [mg.NeuronLinear().encode(commands, result) for result in results]
+        wanted = [pool.encode(commands, _image(index)) for index in order]
+    np.testing.assert_array_equal([np.asarray(image) for image in kept], [np.asarray(image) for image in wanted])
+
+
+def test_temporary_gradients_and_states_were_not_read() -> None:
+    pool = mg.PoolingMax(kernel_width=2, kernel_height=2, record_maxima=True)
+    gradient = mg.PoolingMaxGradient(kernel_width=2, kernel_height=2)
+    sources = [_image(1), _image(2)]
+    with mg.CommandBuffer() as commands:
+        made = [pool.encode(commands, x, return_state=True, state_is_temporary=True) for x in sources]
+        states = [state for _, state in made]
+        gradients = [_temporary(commands, seed) for seed in (3, 4)]
+        _fail(gradient.encode_batch, commands, gradients, [sources[0], _image(5, SMALLER)], states)
+        assert [each.read_count for each in (*gradients, *states)] == [1, 1, 1, 1]
+        got = gradient.encode_batch(commands, gradients, sources, states)
+        assert [each.read_count for each in (*gradients, *states)] == [0, 0, 0, 0]
+    wanted = []
+    with mg.CommandBuffer() as commands:
+        for x, seed in zip(sources, (3, 4), strict=True):
+            _, state = pool.encode(commands, x, return_state=True)
+            wanted.append(gradient.encode(commands, _image(seed), x, state))
+    np.testing.assert_array_equal([np.asarray(image) for image in got], [np.asarray(image) for image in wanted])
+
+
+def test_work_of_another_command_buffer_was_not_replaced() -> None:
+    other, result = mg.CommandBuffer(), mg.Image(_image(1).descriptor)
+    neuron = mg.NeuronLinear(a=2)
+    neuron.encode(other, _image(2), destination_image=result)
+    with mg.CommandBuffer() as commands:
+        narrow = mg.Image(replace(result.descriptor, feature_channels=2))
+        _fail(neuron.encode_batch, commands, [_image(1), _image(1)], destination_images=[result, narrow])
+    with pytest.raises(mg.StateError, match="before its command buffer was committed"):
+        np.asarray(result)
+    other.commit()
+    np.testing.assert_array_equal(np.asarray(result), 2 * np.asarray(_image(2)))
+
+
+def test_sources_of_a_graph_were_not_read() -> None:
+    class Refused(mg.DefaultPadding):
+        def destination_image_descriptor(self, *arguments: Any) -> mg.ImageDescriptor:
+            if refuses:
+                raise mg.GeometryError("refused")
+            return arguments[-1]
+
+    refuses = False
+    node = mg.PoolingMaxNode(mg.NeuronReLUNode(mg.ImageNode()).result_image, 2)
+    node.padding_policy = Refused(mg.PaddingMethod.CUSTOM | mg.PaddingMethod.SIZE_SAME)
+    graph = mg.Graph(node.result_image)
+    with mg.CommandBuffer() as commands:
+        wanted = graph.encode(commands, [_image(1)])
+        x = _temporary(commands, 1)
+        refuses = True
+        _fail(graph.encode, commands, [x])
+        assert x.read_count == 1
+        # What is not committed would have to be before this command buffer if that read it.
+        _fail(graph.encode, commands, [mg.NeuronLinear().encode(mg.CommandBuffer(), _image(1))])
+        refuses = False
+        got = graph.encode(commands, [x])
+        assert x.read_count == 0
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
