@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mpsgrad.devices import Device
-from mpsgrad.geometry import Offset
+from mpsgrad.geometry import MAXIMUM, Offset, Origin, Region, Size
 from mpsgrad.image import ImageDescriptor
 from mpsgrad.kernel import GradientKernel
 from mpsgrad.state import ForwardSnapshot
@@ -49,6 +49,10 @@ class _GradientOfOneImage(GradientKernel):
     def _configure_from(self, state: Any) -> None:
         super()._configure_from(state)
         source = self._source_snapshot(state)
+        if source.source.number_of_images - source.offset.z != source.images:
+            # The forward kernel did not read all images of the one that is not differentiated.
+            first = self._snapshot_of(state).offset.z
+            self._configure(clip_rect=Region(Origin(0, 0, first), Size(MAXIMUM, MAXIMUM, source.images)))
         self._configure(
             secondary_offset=Offset(0, 0, source.offset.z),
             secondary_edge_mode=source.edge_mode,

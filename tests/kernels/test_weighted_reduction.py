@@ -128,6 +128,22 @@ def test_parts_of_both_images_into_a_part_of_a_third(kind):
     np.testing.assert_allclose(np.asarray(dx), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("is_secondary", [False, True])
+def test_the_gradient_of_images_whose_weights_are_of_more(is_secondary):
+    rng = np.random.default_rng(2)
+    own, other, g = (rng.standard_normal((n, 3, 4, c)).astype(np.float32) for n, c in ((2, 5), (4, 5), (2, 1)))
+    kernel, sources = mg.ReduceFeatureChannelsAndWeightsSum(), [mg.Image.from_array(each) for each in (own, other)]
+    which = "primary" if is_secondary else "secondary"
+    setattr(kernel, f"{which}_source_clip_rect", mg.Region(mg.Origin(0, 0, 1), mg.Size(4, 3, 2)))
+    if is_secondary:
+        sources.reverse()
+    gradient = mg.ReduceFeatureChannelsAndWeightsGradient(is_secondary_source_filter=is_secondary)
+    with mg.CommandBuffer() as commands:
+        _, state = kernel.encode(commands, *sources, return_state=True)
+        dx = gradient.encode(commands, mg.Image.from_array(g), sources[is_secondary - 1], state)
+    np.testing.assert_allclose(np.asarray(dx), g * other[1:3], rtol=1e-6)
+
+
 def test_no_weight_at_all_gives_0():
     y = functional.weighted_reduction(np.ones((1, 2, 2, 5), np.float32), np.zeros((1, 2, 2, 5), np.float32),
                                       by_non_zero_weights=True)  # fmt: skip
