@@ -22,6 +22,7 @@ from mpsgrad.msl.tokens import (
     error,
     matching,
     matching_angle,
+    skip_attributes,
     spell,
     split_commas,
 )
@@ -59,8 +60,17 @@ class Parameter:
     @property
     def pointee(self) -> list[Token]:
         """The tokens of ``type`` before the first pointer or reference."""
-        marks = (i for i, token in enumerate(self.type) if token.text in ("*", "&") and _outside_angles(self.type, i))
-        return self.type[: next(marks, None)]
+        return self.type[: next(iter(self._marks), None)]
+
+    @property
+    def holds_pointers(self) -> bool:
+        """Whether what it points or refers to is a pointer."""
+        return len(self._marks) > 1
+
+    @property
+    def _marks(self) -> list[int]:
+        """The indices in ``type`` of pointers and references."""
+        return [i for i, token in enumerate(self.type) if token.text in ("*", "&") and _outside_angles(self.type, i)]
 
     def attribute(self, *names: str) -> Attribute | None:
         return next((attribute for attribute in self.attributes if attribute.name in names), None)
@@ -446,14 +456,16 @@ def _is_stage(tokens: Sequence[Token], index: int) -> bool:
     return before == "[" and _text(tokens, index - 2) == "["
 
 
-_STATEMENTS = frozenset({"if", "for", "while", "switch"})
+_NOT_FUNCTIONS = frozenset({"if", "for", "while", "switch", "__attribute__", "alignas"})
 
 
 def _read_members(program: Program, start: int, end: int) -> None:
     """Notes the bodies of member functions, so that what a kernel calls through them is known."""
     tokens = program.tokens
     classes = {
-        tokens[index + 1].text for index in range(start, end) if tokens[index].text in ("struct", "class", "union")
+        tokens[skip_attributes(tokens, index + 1, end - 1)].text
+        for index in range(start, end - 1)
+        if tokens[index].text in ("struct", "class", "union")
     }
     end_of_body = start
     end_of_head = start
@@ -463,7 +475,7 @@ def _read_members(program: Program, start: int, end: int) -> None:
         is_operator = "operator" in (tokens[index - 2].text, tokens[index - 3].text)
         if tokens[index].text != "(" or not (tokens[index - 1].kind == IDENTIFIER or is_operator):
             continue
-        if tokens[index - 1].text in _STATEMENTS:
+        if tokens[index - 1].text in _NOT_FUNCTIONS:
             continue
         close = matching(tokens, index, end)
         position = close + 1

@@ -9,8 +9,9 @@ from itertools import pairwise
 from mpsgrad.msl.analysis.recursion import recursive_calls
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
-from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching
+from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, skip_attributes
 
+_NO_ARGUMENT_BUFFERS = "argument buffers are not supported: a buffer cannot hold a pointer"
 _BUFFERS_ONLY = "kernels take buffers only"
 _TEXTURES = re.compile(r"(?:texture(?:1d|2d|3d|cube|_buffer)\w*|depth(?:2d|cube)\w*)$")
 _REASONS = {
@@ -84,26 +85,45 @@ def refuse_function_pointers(tokens: Sequence[Token]) -> None:
 
 
 def refuse_pointers_in_buffers(program: Program) -> None:
-    """Raises ``ShaderError`` at a pointer in a struct that a kernel takes as a buffer: the host cannot fill it."""
-    tokens = program.tokens
-    pointees: set[str] = set()
+    """Raises ``ShaderError`` at a pointer in what a kernel takes as a buffer: the host cannot fill it."""
+    structs = _structs(program.tokens)
+    todo: list[str] = []
     for kernel in program.kernels:
         for parameter in kernel.parameters:
             space = parameter.address_space
             if space is not None and space.text in ("device", "constant"):
-                pointees.update(token.text for token in parameter.type)
-    for index, token in enumerate(tokens[:-2]):
-        if token.text != "struct" or tokens[index + 2].text != "{" or tokens[index + 1].text not in pointees:
+                if parameter.holds_pointers:
+                    raise error(_NO_ARGUMENT_BUFFERS, parameter.place)
+                todo += [token.text for token in parameter.type]
+    while todo:
+        for member in structs.pop(todo.pop(), ()):
+            words = [token.text for token in member]
+            if "*" in words and not ADDRESS_SPACES.isdisjoint(words):
+                raise error(_NO_ARGUMENT_BUFFERS, member[-1])
+            todo += words
+
+
+def _structs(tokens: Sequence[Token]) -> dict[str, list[list[Token]]]:
+    """The declarations of the data members of each struct, by its name and by that which a ``typedef`` gives it."""
+    found: dict[str, list[list[Token]]] = {}
+    for index, token in enumerate(tokens):
+        if token.text != "struct":
             continue
-        position, end = index + 3, matching(tokens, index + 2)
+        name = skip_attributes(tokens, index + 1, len(tokens) - 1)
+        opening = name + (tokens[name].kind == IDENTIFIER)
+        if opening >= len(tokens) or tokens[opening].text != "{":
+            continue
+        position, end = opening + 1, matching(tokens, opening)
+        members: list[list[Token]] = []
         while position < end:
             stop = position
             while stop < end and tokens[stop].text not in (";", "{", "("):
                 stop += 1
-            words = [each.text for each in tokens[position:stop]]
-            if stop < end and tokens[stop].text == ";" and "*" in words and ADDRESS_SPACES & set(words):
-                raise error("argument buffers are not supported: a buffer cannot hold a pointer", tokens[stop - 1])
+            if stop < end and tokens[stop].text == ";" and stop > position:
+                members.append(list(tokens[position:stop]))
             position = (matching(tokens, stop) if stop < end and tokens[stop].text in "{(" else stop) + 1
+        found[tokens[name].text] = found[tokens[end + 1].text if end + 1 < len(tokens) else ""] = members
+    return found
 
 
 def _declared(tokens: Sequence[Token]) -> set[str]:

@@ -215,6 +215,24 @@ def split_commas(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
+def skip_attributes(tokens: Sequence[Token], index: int, end: int) -> int:
+    """The index behind ``__attribute__((...))``, ``alignas(...)`` and ``[[...]]`` groups."""
+    while index < end:
+        text = tokens[index].text
+        following = tokens[index + 1].text if index + 1 < end else ""
+        if (text in ("__attribute__", "alignas") and following == "(") or (text == "[" and following == "["):
+            depth = 0
+            index += text not in "["
+            while index < end:
+                depth += (tokens[index].text in ("(", "[")) - (tokens[index].text in (")", "]"))
+                index += 1
+                if depth == 0:
+                    break
+        else:
+            break
+    return index
+
+
 def error(message: str, token: Token) -> ShaderError:
     """A ``ShaderError`` that points at ``token``."""
     return ShaderError(message, file=token.file, line=token.line, column=token.column)

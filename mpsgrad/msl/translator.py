@@ -26,6 +26,7 @@ from mpsgrad.msl.library_marks import OF_TEMPORARIES
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.overloads import Overloads, Piece
+from mpsgrad.msl.packed_structs import BEFORE_STRUCT, IN_STRUCT, packed_structs
 from mpsgrad.msl.parts import parts_of
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.reach import Reach
@@ -156,6 +157,9 @@ class _Translator:
             for place in functions_with_barriers(program):
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
         if not backend.has_native_constructors:
+            for declaration, body in packed_structs(program.tokens):
+                forms.put_before(declaration, BEFORE_STRUCT)
+                forms.put_before(body, IN_STRUCT)
             # What a class assigns by itself gives a reference that does not say where the object is.
             for first, end, name in _assignments_returned(program.tokens):
                 forms.put_before(first, "(")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.analysis.types import skip_attributes
-from mpsgrad.msl.tokens import IDENTIFIER
+from mpsgrad.msl.tokens import IDENTIFIER, skip_attributes
 
 Extent = tuple[int, int]
 """The word that begins a class's definition, and the bracket that ends its body."""

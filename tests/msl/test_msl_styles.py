@@ -147,6 +147,14 @@ struct Last { uchar tag; struct { uchar a; uint b; } __attribute__((packed)) inn
 struct alignas(16) Fields { uint low : 5, high : 11; };
 static_assert(sizeof(Record) == 13 && sizeof(Padded) == 8 && sizeof(Early) == 5 && sizeof(Late) == 5 && sizeof(Last) == 7, "");
 static_assert(sizeof(Fields) == 16, "");
+struct Made { ushort v; Made() = default; Made(ushort w) : v(w) {} };
+struct Loose { ushort t; packed_float2 x; };
+struct __attribute__((packed)) Classes { uchar tag; packed_short3 d; float3x3 m; bool2 b; Made made; Loose loose[2]; };
+typedef struct { uchar a; struct { uchar x; uint y; } in; packed_float2 z; } __attribute__((packed)) Inside;
+template <typename T> struct __attribute__((__packed__)) Of { uchar a; T v; struct In { uchar a; float b; }; In w; };
+struct Around { public: struct __attribute__((packed)) { uchar t; packed_half3 v; } x; uchar y; };
+static_assert(sizeof(Classes) == 1 + 6 + 48 + 2 + 2 + 24 && alignof(Classes) == 1 && sizeof(Inside) == 1 + 8 + 8, "");
+static_assert(sizeof(Of<packed_float2>) == 1 + 8 + 8 && sizeof(Around) == 8, "");
 constexpr array<uint, 2> sums(uint n) { array<uint, 2> r = {}; for (uint k = 0; k < n; k++) r[k & 1] += k; return r; }
 extern "C" kernel void packed_structs(device const Record* records, device const Late* late, device float* out) {
   out[0] = records[1].length + records[1].v.y + late[1].x;

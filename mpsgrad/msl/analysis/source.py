@@ -11,10 +11,18 @@ from itertools import chain
 from typing import TypeVar
 
 from mpsgrad.errors import ShaderError
-from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment, skip_attributes
+from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.declarations import Attribute, Kernel, Parameter, Program, end_of_initialisers, integer_value
-from mpsgrad.msl.tokens import IDENTIFIER, OPENING, PUNCTUATION, Token, matching_angle, split_commas
+from mpsgrad.msl.tokens import (
+    IDENTIFIER,
+    OPENING,
+    PUNCTUATION,
+    Token,
+    matching_angle,
+    skip_attributes,
+    split_commas,
+)
 
 BUILT_IN_TYPE = re.compile(
     r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|float|size_t|ptrdiff_t|unsigned|signed|u?int(?:8|16|32|64)_t"
@@ -185,8 +193,9 @@ class Source:
         """Names of types: the language's, and those that the program declares."""
         names = {"void", "auto"} | self.aliases.keys()
         for index in self.places("struct", "class", "union", "enum", "typename"):
-            if self.kind(index + 1) == IDENTIFIER:
-                names.add(self.text(index + 1))
+            name = skip_attributes(self.tokens, index + 1, len(self.tokens))
+            if self.kind(name) == IDENTIFIER:
+                names.add(self.text(name))
         return frozenset(names)
 
     def is_type(self, index: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.tokens import IDENTIFIER, matching_angle
+from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, skip_attributes
 
 _TEMPLATES = frozenset(
     """
@@ -50,8 +50,9 @@ def _declared(source: Source, index: int) -> Iterator[str]:
     while index < len(source.tokens):
         text = source.text(index)
         if text in ("struct", "class", "union", "using"):
-            if source.kind(index + 1) == IDENTIFIER:
-                yield source.text(index + 1)
+            name = skip_attributes(source.tokens, index + 1, len(source.tokens))
+            if source.kind(name) == IDENTIFIER:
+                yield source.text(name)
             return
         if text in ("(", "=", ";", "{"):
             if source.kind(index - 1) == IDENTIFIER:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mpsgrad.msl.declarations import ADDRESS_SPACES
-from mpsgrad.msl.tokens import IDENTIFIER, Token, matching_angle, split_commas
+from mpsgrad.msl.tokens import IDENTIFIER, Token, matching_angle, skip_attributes, split_commas
 
 SIZES = {
     "bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8,
@@ -79,24 +79,6 @@ def built_in(name: str) -> Type | None:
         return Type(vector[2], int(vector[3] or 1), packed=vector[1] is not None)
     matrix = _MATRIX.match(name)
     return Type(matrix[1], int(matrix[3]), columns=int(matrix[2])) if matrix else None
-
-
-def skip_attributes(tokens: Sequence[Token], index: int, end: int) -> int:
-    """The index behind ``__attribute__((...))``, ``alignas(...)`` and ``[[...]]`` groups."""
-    while index < end:
-        text = tokens[index].text
-        following = tokens[index + 1].text if index + 1 < end else ""
-        if (text in ("__attribute__", "alignas") and following == "(") or (text == "[" and following == "["):
-            depth = 0
-            index += text not in "["
-            while index < end:
-                depth += (tokens[index].text in ("(", "[")) - (tokens[index].text in (")", "]"))
-                index += 1
-                if depth == 0:
-                    break
-        else:
-            break
-    return index
 
 
 def read_type(
