@@ -10,7 +10,7 @@ from mpsgrad.geometry import Offset
 from mpsgrad.image import Image
 from mpsgrad.kernels.arithmetic_family import GRADIENT_FAMILY, GRADIENT_PARAMETERS
 from mpsgrad.kernels.arithmetic_operand import channels_and_extents, spread_operand
-from mpsgrad.kernels.pointwise import Layout, Operand, pieces
+from mpsgrad.kernels.pointwise import Layout, Operand, dense_layout, pieces
 from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import View, add_elementwise, zeros
 
@@ -62,9 +62,8 @@ class GradientWork:
     def _dense(self, width: int, height: int, images: int, itemsize: int) -> tuple[Buffer, Layout]:
         """Scratch memory for all channels of so many pixels."""
         channels = self.layout[6]
-        row, image = channels * width, channels * width * height
-        buffer = self.command_buffer.scratch(itemsize * image * images)
-        return buffer, (0, channels, row, image, width, height, channels, images)
+        buffer = self.command_buffer.scratch(itemsize * width * height * channels * images)
+        return buffer, dense_layout(width, height, channels, images)
 
     def mask(self, buffer: Buffer, record: Layout) -> None:
         """Sets the incoming gradient to 0 where the mask in ``buffer`` is."""

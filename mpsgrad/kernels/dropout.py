@@ -18,6 +18,7 @@ from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Reg
 from mpsgrad.kernels.pointwise import (
     Layout,
     Operand,
+    dense_layout,
     is_run_of_vectors,
     merge_channels,
     pieces,
@@ -130,10 +131,20 @@ class DropoutGradientState(GradientState):
 
     def _mask_layout(self) -> Layout:
         """Where the mask of image 0 lies, and of those behind it."""
-        result = self.snapshot.destination
-        pixel, row, image = result.dense_strides
-        first = self._index * image
-        return (first, pixel, row, image, result.width, result.height, result.feature_channels, result.number_of_images)
+        _, pixel, row, image, *extents = self.snapshot.destination.dense_layout
+        return (self._index * image, pixel, row, image, *extents)
+
+    def _mask_of_images(self, owner: str, argument: str, what: str, begin: int, count: int) -> Layout:
+        """Where the masks of images ``begin`` to ``begin + count`` lie; raises ``StateError`` if there are fewer.
+
+        ``owner`` and ``argument`` name the kernel and the state, and ``what`` says what is done to the masks.
+        """
+        first, pixel, row, image, width, height, channels, room = self._mask_layout()
+        if begin + count > room:
+            raise StateError(
+                f"{owner}: {argument} holds masks of {room} images but images {begin} to {begin + count} are {what}"
+            )
+        return (first + begin * image, pixel, row, image, width, height, channels, count)
 
     @property
     def mask_data(self) -> np.ndarray | None:
@@ -232,24 +243,22 @@ class Dropout(_Settings, Kernel):
     ) -> DropoutGradientState:
         return DropoutGradientState(self, self._shared_snapshot(source, destination), command_buffer=command_buffer)
 
+    def _mask(self, command_buffer: CommandBuffer, target: Layout, state: Any) -> tuple[Buffer, Layout]:
+        """The buffer and the layout of the masks of what an encode writes to ``target``."""
+        *_, width, height, channels, images = target
+        if state is None:
+            return command_buffer.scratch(width * height * channels * images), dense_layout(*target[4:])
+        x, y, z = self.clip_rect.origin
+        owner = type(self).__name__
+        first, pixel, row, image, *_ = state._mask_of_images(owner, "destination_state", "written", z, images)
+        first += y * row + x * pixel + self.destination_feature_channel_offset
+        return state.resource(0), (first, pixel, row, image, width, height, channels, images)
+
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
         *_, width, height, channels, images = target = regions.destination
-        origin = self.clip_rect.origin
-        if state is None:
-            mask = command_buffer.scratch(width * height * channels * images)
-            row = channels * width
-            layout: Layout = (0, channels, row, row * height, width, height, channels, images)
-        else:
-            first, pixel, row, image, *_, room = state._mask_layout()
-            if origin.z + images > room:
-                raise StateError(
-                    f"{type(self).__name__}: destination_state holds masks of {room} images but images {origin.z} to "
-                    f"{origin.z + images} are written"
-                )
-            first += origin.z * image + origin.y * row + origin.x * pixel + self.destination_feature_channel_offset
-            layout, mask = (first, pixel, row, image, width, height, channels, images), state.resource(0)
+        mask, layout = self._mask(command_buffer, target, state)
         operand = Operand(regions.sources[0], self.offset.x, self.offset.y)
         elements = width * height * channels
         stride = self.mask_stride_in_pixels
@@ -362,17 +371,13 @@ class DropoutGradient(_Settings, GradientKernel):
         regions: Regions,
         state: Any,
     ) -> None:
-        clip_rect = state.snapshot.clip_rect
         gradient_layout, dx, dy = self._pointwise_gradient(regions.sources[0], state)
         *_, channels, images = gradient_layout
-        first, pixel, row, image, width, height, _, room = state._mask_layout()
-        if self.primary_offset.z + images > room:
-            raise StateError(
-                f"{type(self).__name__}: gradient_state holds masks of {room} images but images "
-                f"{self.primary_offset.z} to {self.primary_offset.z + images} are read"
-            )
-        first += self.primary_offset.z * image + self.primary_source_feature_channel_offset
-        mask = clip_layout((first, pixel, row, image, width, height, channels, images), clip_rect)
+        first, *rest = state._mask_of_images(
+            type(self).__name__, "gradient_state", "read", self.primary_offset.z, images
+        )
+        first += self.primary_source_feature_channel_offset
+        mask = clip_layout((first, *rest[:5], channels, images), state.snapshot.clip_rect)
         operands = (
             Operand(gradient_layout, dx, dy),
             Operand(mask, dx + self.secondary_offset.x, dy + self.secondary_offset.y),

@@ -156,17 +156,15 @@ def add_neuron(
         chunks = -(-run // elements)
         pixels_per_simdgroup = max(1, elements // run)
         simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
-        threadgroups = -(-simdgroups // (THREADS // 32))
-        variant, share = "", elements_per_thread(run, device.compute_units, numbers)
+        variant, threadgroups = "", -(-simdgroups // (THREADS // 32))
+        share = elements_per_thread(run, device.compute_units, numbers)
         if None not in piece.operands:
             values = values_of_vector(metal_type)
-            if device.family == "cpu":
-                if metal_type == "float" and is_run_of_eights((target, *parts)):
-                    variant = "_of_eights"
-                    threadgroups = -(-run // (THREADS_OF_EIGHTS * share))
-            elif is_run_of_vectors((target, *parts), values):
-                variant = "_of_vectors"
-                threadgroups = -(-run // (values * VECTOR_THREADS * (VECTORS_AT_ONCE // len(operands))))
+            if (device.family, metal_type) == ("cpu", "float") and is_run_of_eights((target, *parts)):
+                variant, threadgroups = "_of_eights", -(-run // (THREADS_OF_EIGHTS * share))
+            elif device.family != "cpu" and is_run_of_vectors((target, *parts), values):
+                elements_of_threadgroup = values * VECTOR_THREADS * (VECTORS_AT_ONCE // len(operands))
+                variant, threadgroups = "_of_vectors", -(-run // elements_of_threadgroup)
         parameters = PARAMETERS.pack(
             gradient=parts[0],
             source=parts[-1],

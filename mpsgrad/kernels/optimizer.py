@@ -295,23 +295,11 @@ class Optimizer(BaseKernel):
             if not isinstance(state, State) or not hasattr(type(state), attribute):
                 raise FormatError(f"{owner}: the {name} is {type(state).__name__}; it has to be a state of parameters")
             self._require_usable(command_buffer, f"the {name}", state)
-        given: dict[str, Sequence[Vector]] = {}
-        for name, vectors in slots.items():
-            if vectors is None and name in self.optional_slots:
-                continue
-            if isinstance(vectors, Vector) or not isinstance(vectors, Sequence) or not vectors:
-                raise FormatError(f"{owner}: {name}s is {vectors!r}; it has to be 1 or 2 vectors")
-            given[name] = vectors
-            first, count = next((f"{n}s", len(v)) for n, v in given.items())
-            if len(vectors) != count:
-                raise GeometryError(f"{owner}: {name}s has {len(vectors)} vectors but {first} has {count}")
+        given = self._given_slots(slots)
         gradient_state._require_gradients(owner, command_buffer)
         command_buffer._reads(owner, "the source state", source_state._writer)
-        gradients, values, results = (
-            gradient_state.gradient_vectors,
-            source_state.parameter_vectors,
-            result_state.parameter_vectors,
-        )
+        gradients, values = gradient_state.gradient_vectors, source_state.parameter_vectors
+        results = result_state.parameter_vectors
         updated = min(len(gradients), len(values))
         if len(results) < updated:
             raise GeometryError(f"{owner}: the source state has {updated} parameters but result_state {len(results)}")
@@ -334,6 +322,21 @@ class Optimizer(BaseKernel):
         result_state._written_by(command_buffer)
         for state in {id(s): s for s in (gradient_state, source_state)}.values():
             state._read_once()
+
+    def _given_slots(self, slots: Mapping[str, Sequence[Vector] | None]) -> dict[str, Sequence[Vector]]:
+        """The vectors of the slots that there are; raises unless each has as many, and none is missing."""
+        owner = type(self).__name__
+        given: dict[str, Sequence[Vector]] = {}
+        for name, vectors in slots.items():
+            if vectors is None and name in self.optional_slots:
+                continue
+            if isinstance(vectors, Vector) or not isinstance(vectors, Sequence) or not vectors:
+                raise FormatError(f"{owner}: {name}s is {vectors!r}; it has to be 1 or 2 vectors")
+            given[name] = vectors
+            first, count = next((f"{n}s", len(v)) for n, v in given.items())
+            if len(vectors) != count:
+                raise GeometryError(f"{owner}: {name}s has {len(vectors)} vectors but {first} has {count}")
+        return given
 
 
 class OptimizerStochasticGradientDescent(Optimizer):

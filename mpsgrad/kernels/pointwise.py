@@ -18,6 +18,12 @@ Layout = tuple[int, ...]
 """The fields of ``ImageLayout``: first element, strides of pixel, row and image, width, height, channels, images."""
 
 
+def dense_layout(width: int, height: int, channels: int, images: int) -> Layout:
+    """That of images whose elements follow each other from the first one of a buffer on."""
+    row = channels * width
+    return (0, channels, row, row * height, width, height, channels, images)
+
+
 ASSUMED_COMPUTE_UNITS = 40
 """Of a device that does not tell: as many as a large Apple GPU has cores."""
 

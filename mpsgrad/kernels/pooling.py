@@ -21,7 +21,6 @@ from mpsgrad.kernels.pooling_dispatch import (
     THREADS_BY_TILES_PER_UNIT,
     add_dispatch,
     add_dispatch_of_shares,
-    dense_layout,
     require_positions,
     shares_of_channels,
     shares_of_rows,
@@ -72,11 +71,8 @@ class PoolingGradientState(GradientState):
         return (self.snapshot, self.zero_pad_size, self._index, self.records_maxima, images)
 
     def _record_layout(self) -> tuple[int, ...]:
-        destination = self.snapshot.destination
-        _, pixel, row, image, width, height, channels, images = dense_layout(
-            destination.width, destination.height, destination.feature_channels, destination.number_of_images
-        )
-        return (self._index * image, pixel, row, image, width, height, channels, images)
+        _, pixel, row, image, *extents = self.snapshot.destination.dense_layout
+        return (self._index * image, pixel, row, image, *extents)
 
     def _images(self, first: int, count: int) -> range:
         return range(self._index + first, self._index + first + count)

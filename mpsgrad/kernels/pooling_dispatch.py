@@ -156,11 +156,6 @@ def add_dispatch(
     )
 
 
-def dense_layout(width: int, height: int, channels: int, images: int) -> tuple[int, ...]:
-    """The layout of a scratch buffer with one element for each window."""
-    return (0, channels, channels * width, channels * width * height, width, height, channels, images)
-
-
 def require_positions(owner: str, window: tuple[int, ...], width: int, height: int) -> None:
     """Raises ``GeometryError`` if the windows lie so far out that their pixels have no 32-bit coordinates."""
     tap_width, tap_height, stride_x, stride_y, _, _, origin_x, origin_y = window

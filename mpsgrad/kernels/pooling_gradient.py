@@ -11,6 +11,7 @@ from mpsgrad.errors import GeometryError
 from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset, Size
 from mpsgrad.image import Image
 from mpsgrad.kernel import GradientKernel, IntegerProperty, Regions, SizeProperty
+from mpsgrad.kernels.pointwise import dense_layout
 from mpsgrad.kernels.pooling import PoolingGradientState
 from mpsgrad.kernels.pooling_dispatch import (
     BLOCKS,
@@ -20,7 +21,6 @@ from mpsgrad.kernels.pooling_dispatch import (
     LARGEST_POSITION,
     add_dispatch,
     add_dispatch_of_shares,
-    dense_layout,
     require_positions,
     shares_of_channels,
     shares_of_rows,

@@ -12,7 +12,7 @@ from mpsgrad.geometry import Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import GradientKernel, IntegerProperty, Kernel, Regions
 from mpsgrad.kernels.copies import add_copy
-from mpsgrad.kernels.pointwise import Layout
+from mpsgrad.kernels.pointwise import Layout, dense_layout
 from mpsgrad.kernels.strides import View
 
 
@@ -27,7 +27,7 @@ def _reshape(command_buffer: CommandBuffer, source: Image, destination: Image, r
             # Elements that do not follow each other are copied to, or from, scratch memory where they do.
             scratch = command_buffer.scratch(count * images * source.dtype.itemsize)
             _, _, _, _, width, height, channels, _ = layout
-            dense = (0, channels, channels * width, count, width, height, channels, images)
+            dense = dense_layout(width, height, channels, images)
             outside, inside = (buffers[which], View.of(layout)), (scratch, View.of(dense))
             if which == 0:
                 add_copy(command_buffer, metal_type, outside, inside, (channels, width, height, images))

@@ -12,6 +12,7 @@ from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, integer
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernel_property import RealProperty
+from mpsgrad.kernels.pointwise import dense_layout
 from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -193,10 +194,9 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
             )
         gradient, dx, dy = self._pointwise_gradient(regions.sources[0], state)
         *_, width, height, channels, images = gradient
-        row = width * channels
-        dense: Layout = (0, channels, row, row * height, width, height, channels, images)
+        dense = dense_layout(width, height, channels, images)
         count = 3 if "p0" in self._parameter_names else 2
-        scratch = tuple(command_buffer.scratch(4 * row * height * images) for _ in range(count))
+        scratch = tuple(command_buffer.scratch(4 * width * height * channels * images) for _ in range(count))
         metal_type = source_image.channel_format.metal_type
         offset = state.snapshot.offset
         source = regions.sources[1]

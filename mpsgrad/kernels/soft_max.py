@@ -217,6 +217,19 @@ def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
     return -(-share // at_once) * at_once
 
 
+def _function(
+    device: Device, function_name: str, metal_type: str, channels: int, takes_rows_together: bool
+) -> tuple[ShaderFamily, str]:
+    """The family that has the kernel for rows of ``channels``, and the end of its name."""
+    if takes_rows_together:
+        return FEW_CHANNELS_FAMILIES[function_name.removesuffix("_gradient")], f"_of_{channels}_channels"
+    by_eights = device.family == "cpu" and metal_type == "float" and channels >= 8
+    variant = "_of_eights" if by_eights else _variant(device, channels)
+    if by_eights and channels <= MOST_CHANNELS_TOGETHER.get(function_name, 0):
+        variant = "_of_short_rows"
+    return family_of(FAMILIES, function_name), variant
+
+
 def _add_dispatches(
     kernel: Kernel | GradientKernel,
     command_buffer: CommandBuffer,
@@ -227,7 +240,7 @@ def _add_dispatches(
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the source or the result."""
     device, channels, metal_type = kernel.device, layout[6], destination.channel_format.metal_type
-    by_eights = device.family == "cpu" and metal_type == "float"
+    numbers = tunables(device.tuning)
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
         buffers = [image.buffer for image, _ in operands]
         layouts: list[tuple[int, ...]] = [part for part in piece.operands if part is not None]
@@ -240,19 +253,14 @@ def _add_dispatches(
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
         takes_rows_together = (
-            by_eights and channels in FEW_CHANNELS_OF_EIGHTS and rows >= ROWS_TOGETHER and _is_run(merged)
+            (device.family, metal_type) == ("cpu", "float")
+            and channels in FEW_CHANNELS_OF_EIGHTS
+            and rows >= ROWS_TOGETHER
+            and _is_run(merged)
         )
-        if takes_rows_together:
-            family = FEW_CHANNELS_FAMILIES[function_name.removesuffix("_gradient")]
-            variant = f"_of_{channels}_channels"
-        else:
-            family = family_of(FAMILIES, function_name)
-            variant = "_of_eights" if by_eights and channels >= 8 else _variant(device, channels)
-            if variant == "_of_eights" and channels <= MOST_CHANNELS_TOGETHER.get(function_name, 0):
-                variant = "_of_short_rows"
+        family, variant = _function(device, function_name, metal_type, channels, takes_rows_together)
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
-        numbers = tunables(device.tuning)
         rows_of_thread = rows_per_thread(rows, channels, device.compute_units, numbers)
         if takes_rows_together:
             rows_per_threadgroup = rows_of_thread = -(-rows_of_thread // ROWS_TOGETHER) * ROWS_TOGETHER

@@ -20,7 +20,8 @@ RANDOM = np.random.default_rng(4)
 
 
 def made(step: int) -> Checkpoint:
-    arrays = {"first.weights": RANDOM.random((3, 2, 2, 1), np.float32), "none": np.zeros((0, 2), np.float32)}
+    strided = RANDOM.random((1, 2, 2, 3), np.float32).T
+    arrays = {"none": np.zeros((0, 2), np.float32), "first.weights": strided, "first.biases": strided[:, 0, 0, 0]}
     return Checkpoint(step, arrays, {"rate": 0.1, "generator": RANDOM.bit_generator.state, "losses": [1 / 3]})
 
 
@@ -66,6 +67,17 @@ def test_a_flipped_bit_or_a_missing_end_is_found(tmp_path: Path, place: int, tru
     assert same(last, before)
     (error,) = errors
     assert str(file) in str(error) and "damaged" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("written", "other"), [(b'"F32"', b'"I32"'), (b"[3,2,2,1]", b"[2,3,2,1]"), (b"[0,2]", b"[2,0]")]
+)
+def test_types_and_extents_belong_to_the_checksum(tmp_path: Path, written: bytes, other: bytes) -> None:
+    file = tmp_path / "checkpoint-00000007.safetensors"
+    assert written in CONTENT
+    file.write_bytes(CONTENT.replace(written, other, 1))
+    with pytest.raises(mg.CheckpointError, match="is damaged: its contents do not have its checksum"):
+        read(file)
 
 
 def test_other_files_are_named(tmp_path: Path) -> None:
