@@ -51,6 +51,12 @@ class Axis(NamedTuple):
         """The most phases whose pixels use a tap."""
         return min(self.divisor, self.taps)
 
+    @property
+    def taps_of_phases(self) -> list[int]:
+        """How many taps the pixels of each phase use."""
+        firsts = [self.origin + phase for phase in range(self.divisor)]
+        return [sum((first + self.step * tap) % self.divisor == 0 for tap in range(self.taps)) for first in firsts]
+
     def packed(self) -> tuple[int, ...]:
         tap_step = self.tap_step
         shift = self.step * tap_step // self.divisor

@@ -45,6 +45,9 @@ GATHER_PARAMETERS = ParameterStruct(
     joins_columns="int",
     replicates="int",
     stores_vectors="int",
+    tiles_of_phase="int",
+    first_phase_x="int",
+    first_phase_y="int",
     by_width=DIVISOR,
     by_height=DIVISOR,
     by_column_tiles=DIVISOR,
@@ -221,6 +224,7 @@ def _division_of_gather(
         is_aligned=is_aligned,
         has_zeros_outside=not gathered.replicates,
         are_scattered=not _stores_vectors(gathered, metal_type),
+        are_equal=not _has_longer_phases(gathered),
     )
     tile, splits = of_device.divided(products, compute_units)
     row_tiles, column_tiles = counts(tile)
@@ -229,6 +233,17 @@ def _division_of_gather(
         matrices = gathered.groups * gathered.phases
         row_tiles = _threadgroups_of_rows(row_tiles, units * tile.resident // (column_tiles * matrices))
     return _Division(tile, row_tiles, column_tiles, splits)
+
+
+def _has_longer_phases(gathered: Gather) -> bool:
+    """Whether the pixels of some phases use more taps than those of others."""
+    return any(len(set(axis.taps_of_phases)) > 1 for axis in (gathered.x, gathered.y))
+
+
+def _first_phase(taps_of_phases: list[int]) -> int:
+    """The first one of those with the most taps, which follow each other and may go round."""
+    most = max(taps_of_phases)
+    return next((n for n, taps in enumerate(taps_of_phases) if taps == most > taps_of_phases[n - 1]), 0)
 
 
 def _stores_vectors(gathered: Gather, metal_type: str) -> bool:
@@ -288,6 +303,10 @@ def _plan_of_gather(
         joins_columns=int(joins_columns),
         replicates=int(gathered.replicates),
         stores_vectors=int(_stores_vectors(gathered, metal_type)),
+        # Long tiles that begin last would leave a GPU half idle.
+        tiles_of_phase=row_tiles * gathered.groups * splits if _has_longer_phases(gathered) else 0,
+        first_phase_x=_first_phase(gathered.x.taps_of_phases),
+        first_phase_y=_first_phase(gathered.y.taps_of_phases),
         by_width=divisor(gathered.x.size),
         by_height=divisor(gathered.y.size),
         by_column_tiles=divisor(column_tiles),

@@ -80,6 +80,8 @@ WIDTHS = [
     (((9, 11), 7, 40, (3, 3)), {"padding": (1, 1)}, ("1", "4", "4_1"), ("1", "8", "8_1")),
     (((9, 11), 5, 7, (3, 3)), {"padding": (1, 1)}, ("1", "1", "1_1"), ("1", "1", "1_1")),
     (((12, 10), 72, 80, (3, 3)), {"stride": (2, 3), "padding": (1, 2)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
+    # Several tiles of each phase, whose pixels use different numbers of taps.
+    (((25, 22), 40, 8, (3, 3)), {"stride": (2, 2), "padding": (1, 1)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
     (((12, 10), 16, 24, (3, 2)), {"dilation": (2, 3), "padding": (2, 3)}, ("4", "4", "4_4"), ("8", "8", "8_8")),
     (
         ((6, 7), 16, 40, (5, 3)),
@@ -427,6 +429,31 @@ def test_pixels_of_one_stride_share_the_columns_of_a_tile(
     assert plan is not None
     (parameters,) = np.frombuffer(plan.parameters, convolution_tiles.GATHER_PARAMETERS.dtype)
     assert parameters["lanes"] == (inputs * stride**2 if is_joined else inputs)
+
+
+@pytest.mark.parametrize("kernel, stride, padding", [(3, 2, 1), (3, 2, 0), (1, 2, 0), (5, 3, 1), (7, 4, 3)])
+@pytest.mark.parametrize("metal_type", ["float", "half"])
+def test_the_pixels_of_a_data_gradient_that_use_the_most_taps_come_first(kernel, stride, padding, metal_type):
+    size = (56 + 2 * padding - kernel) // stride + 1
+    window = kernel, kernel, stride, stride, 1, 1, -padding, -padding
+    geometry = ConvolutionGeometry(layout(64, 56, 64), layout(64, size, 64), window)
+    plan = convolution_tiles.plan_gather(geometry, True, metal_type, "nvidia-9.0", UNITS)
+    assert plan is not None
+    (parameters,) = np.frombuffer(plan.parameters, convolution_tiles.GATHER_PARAMETERS.dtype)
+    used = [sum((pixel + padding - tap) % stride == 0 for tap in range(kernel)) for pixel in range(stride)]
+    for axis in "xy":
+        first = parameters[f"first_phase_{axis}"]
+        in_order = [used[(first + n) % stride] for n in range(stride)]
+        assert in_order == sorted(used, reverse=True)
+    assert parameters["tiles_of_phase"] * stride**2 * parameters["column_tiles"] == plan.threadgroups
+
+
+def test_the_phases_of_the_same_pixels_stay_together_where_all_use_as_many_taps():
+    geometry = ConvolutionGeometry(layout(64, 56, 64), layout(64, 28, 64), (4, 4, 2, 2, 1, 1, -1, -1))
+    plan = convolution_tiles.plan_gather(geometry, True, "half", "nvidia-9.0", UNITS)
+    assert plan is not None
+    (parameters,) = np.frombuffer(plan.parameters, convolution_tiles.GATHER_PARAMETERS.dtype)
+    assert [parameters[name] for name in ("tiles_of_phase", "first_phase_x", "first_phase_y")] == [0, 0, 0]
 
 
 def test_weights_that_are_too_many_to_pack_are_read_as_they_are():
