@@ -11,6 +11,7 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_depthwise_of_eights as depthwise
 from mpsgrad.kernels import convolution_depthwise_rows as depthwise_rows
+from mpsgrad.kernels import convolution_group_rows as group_rows
 from mpsgrad.kernels import convolution_packing as packing
 from mpsgrad.kernels import convolution_patches as patches
 from mpsgrad.kernels import convolution_simdgroups as simdgroups
@@ -156,7 +157,8 @@ def _add_gather(
     else:
         of_cpu = geometry, is_gradient, numbers.metal_type, tunables(device.tuning)
         plan = (
-            small_groups.plan_gather(*of_cpu)
+            group_rows.plan_gather(*of_cpu)
+            or small_groups.plan_gather(*of_cpu)
             or patches.plan_gather(*of_cpu)
             or depthwise_rows.plan_gather(*of_cpu)
             or depthwise.plan_gather(*of_cpu)

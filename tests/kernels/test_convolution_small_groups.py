@@ -45,7 +45,7 @@ CASES = [
     ("dilated", ((12, 13), 16, 32, (3, 3)), {"dilation": (2, 3), "groups": 8}, (True, True, True)),
     ("long_strides", ((12, 13), 16, 32, (2, 2)), {"stride": (5, 2), "groups": 8}, (True, False, True)),
     ("two_of_eight", ((10, 13), 24, 27, (3, 4)), {"stride": (2, 3), "groups": 3}, (False, True, False)),
-    ("pairs_of_eight", ((10, 13), 32, 32, (3, 3)), {"stride": (2, 1), "groups": 4}, (False, True, False)),
+    ("pairs_of_eight", ((10, 13), 32, 36, (3, 3)), {"stride": (2, 1), "groups": 4}, (False, True, False)),
     ("pointwise", ((6, 5), 32, 32, SINGLE), {"groups": 8}, (False, False, False)),
     ("window_above_image", ((2, 3), 20, 40, (5, 7)), {"padding": (3, 4), "groups": 20}, (True, True, True)),
     ("wide_image", ((3, 300), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 6, "images": 1}, (True, True, True)),

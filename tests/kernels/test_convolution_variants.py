@@ -16,6 +16,7 @@ from test_convolution import EDGES, Layer, layers, run
 import mpsgrad as mg
 from mpsgrad.kernels import (
     convolution_depthwise_rows,
+    convolution_group_rows,
     convolution_patches,
     convolution_simdgroups,
     convolution_small_groups,
@@ -50,6 +51,7 @@ def neither_tiles_nor_copies() -> Iterator[None]:
         for module in convolution_depthwise_rows, convolution_patches, convolution_small_groups:
             patch.setattr(module, "plan_gather", lambda *geometry: None)
             patch.setattr(module, "plan_weights", lambda *geometry: None)
+        patch.setattr(convolution_group_rows, "plan_gather", lambda *geometry: None)
         yield
 
 
