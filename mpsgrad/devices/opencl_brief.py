@@ -20,6 +20,8 @@ MOST_BYTES = 2 << 20
 """More would put out of a core's cache what the caller has there. What two dispatches use counts twice."""
 LONGEST_SECONDS = 11e-6
 """For each dispatch. What takes longer, two threads do sooner that have to be woken, and wait for each other."""
+LONGEST_SECONDS_OF_A_THREADGROUP = 60e-6
+"""Where no dispatch has several threadgroups another thread is no sooner; but the one that submits could go on."""
 TRIALS = 5
 """What was too long so many times is not tried again: the first times memory is new and caches are cold."""
 WORK_REMEMBERED = 4096
@@ -79,9 +81,10 @@ class ImmediateQueue:
             return None
         seconds = self._run(dispatches)
         if trials > 0:
+            longest = LONGEST_SECONDS * len(dispatches) if may_be_long else LONGEST_SECONDS_OF_A_THREADGROUP
             if len(self._trials) >= WORK_REMEMBERED:
                 self._trials.clear()
-            self._trials[key] = trials - 1 if seconds > LONGEST_SECONDS * len(dispatches) else -1
+            self._trials[key] = trials - 1 if seconds > longest else -1
         return FinishedWork(seconds)
 
     def _run(self, dispatches: Sequence[Dispatch]) -> float:

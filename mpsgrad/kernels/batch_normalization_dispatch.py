@@ -14,11 +14,13 @@ from mpsgrad.image import Image
 from mpsgrad.kernels.batch_normalization_at_once import join_at_once
 from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
+    CHANNELS_OF_MERGE,
     FAMILIES,
     FAMILIES_AT_ONCE,
     FEW_THREADS,
     GRADIENT_ROWS,
     MANY_THREADS,
+    MOST_SUMMED_COLUMNS,
     PARAMETERS,
     ROWS_AT_ONCE,
     STATISTICS_ROWS,
@@ -67,9 +69,8 @@ def streaming_pixels_per_row(channels: int) -> int:
     return even * -(-256 // (channels * even))
 
 
-SUMMED_COLUMNS, STREAMED_COLUMNS, MOST_SUMMED_COLUMNS = 64, 256, 1024
-"""About so many columns are to be in a row where pixels have to be joined for whole eights of columns. Sums of more
-than ``MOST_SUMMED_COLUMNS`` would not stay in the nearest cache."""
+SUMMED_COLUMNS, STREAMED_COLUMNS = 64, 256
+"""About so many columns are to be in a row where pixels have to be joined for whole eights of columns."""
 
 
 def pixels_of_whole_eights(channels: int, columns: int) -> int:
@@ -179,7 +180,7 @@ class _SimdgroupEncoder(Encoder):
         else:
             self._add("batch_statistics", work.threads, source.buffer, *partial, parameters)
         totals = self.mean, self.variance
-        self._add("merge_batch_statistics", self.channels, source.buffer, *partial, *totals, parameters)
+        self._add_merge("merge_batch_statistics", work, source.buffer, *partial, *totals, parameters)
 
     def add_sums(
         self,
@@ -201,7 +202,15 @@ class _SimdgroupEncoder(Encoder):
             sums, threads = f"{sums}_of_eights", work.chunks
         self._add(sums, threads, *sources, *numbers, *partial, parameters)
         merge = "merge_normalization_gradient_sums"
-        self._add(merge, self.channels, *partial, self.variance, *gradients, parameters)
+        self._add_merge(merge, work, *partial, self.variance, *gradients, parameters)
+
+    def _add_merge(self, function_name: str, work: ChunkedRows, *buffers: Buffer) -> None:
+        """Adds the kernel that merges the chunks."""
+        if not self._by_eights(work):
+            self._add(function_name, self.channels, *buffers)
+            return
+        threads = -(-self.channels // CHANNELS_OF_MERGE) if work.columns == self.channels else 1
+        self._add(f"{function_name}_of_eights", threads, *buffers)
 
     def _coefficients(self, work: ChunkedRows, parameters: Buffer, gradients: tuple[Buffer, ...] = ()) -> Buffer:
         """The table of coefficients for the columns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from mpsgrad.devices import Buffer, Device, Dispatch, Function
@@ -13,11 +14,13 @@ MOST_ELEMENTS_IN_ONE = 1 << 17
 """Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken."""
 MOST_THREADGROUPS_IN_ONE = 16
 """Into which such an image is divided. It is seen at once, where reading the parameters takes longer than a launch."""
+FUNCTIONS_REMEMBERED = 256
+"""To find out whose kernels they are takes longer than a launch."""
 
 
 def _statistics_and_coefficients(merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
     """One kernel for statistics that are merged and then used to normalize, or None for those of others."""
-    both = _both(merge, coefficients)
+    both = _both(merge.function, coefficients.function, coefficients.buffers[0].device)
     if both is None:
         return None
     source, means, deviations, mean, variance, parameters = merge.buffers
@@ -30,7 +33,7 @@ def _statistics_and_coefficients(merge: Dispatch, coefficients: Dispatch) -> Dis
 
 def _sums_and_coefficients(merge: Dispatch, coefficients: Dispatch) -> Dispatch | None:
     """One kernel for sums that are merged and then used for the data gradient, or None for those of others."""
-    both = _both(merge, coefficients)
+    both = _both(merge.function, coefficients.function, coefficients.buffers[0].device)
     if both is None:
         return None
     sums, products, variance, *gradients, parameters = merge.buffers
@@ -41,22 +44,23 @@ def _sums_and_coefficients(merge: Dispatch, coefficients: Dispatch) -> Dispatch 
     return Dispatch(both, merge.threadgroups, buffers)
 
 
-def _both(first: Dispatch, second: Dispatch) -> Function | None:
+@lru_cache(maxsize=FUNCTIONS_REMEMBERED)
+def _both(first: Function, second: Function, device: Device) -> Function | None:
     """The kernel for what two kernels do one after the other, or None if they are none of a CPU's."""
-    family, device = FAMILIES[NeuronType.NONE], first.buffers[0].device
-    dtype = family.dtype_of(first.function, device)
-    if device.family != "cpu" or dtype is None or dtype != family.dtype_of(second.function, device):
+    family = FAMILIES[NeuronType.NONE]
+    dtype = family.dtype_of(first, device)
+    if device.family != "cpu" or dtype is None or dtype != family.dtype_of(second, device):
         return None
-    return family.function(device, f"{first.function.name}_and_coefficients", dtype)
+    return family.function(device, f"{first.name}_and_coefficients", dtype)
 
 
 def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispatch | None:
     """One kernel for statistics of a small image and what it is then normalized to, or None."""
     if _is_divided(stream):
         return None
-    device = stream.buffers[0].device
-    kind = _kind(device, stream)
-    if kind is None or not _are_plain(device, statistics, merge):
+    plain = statistics.function, merge.function
+    function = _in_one("normalize_in_one", stream.buffers[0].device, (stream.function,), plain)
+    if function is None:
         return None
     source, *partial, parameters = statistics.buffers
     source_of_merge, *rest = merge.buffers
@@ -71,16 +75,16 @@ def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) 
     ):
         return None
     buffers = source, *partial, mean, variance, gamma, beta, table, destination, parameters, coefficients
-    return Dispatch(FAMILIES_IN_ONE[kind].function(device, "normalize_in_one", "float"), 1, buffers)
+    return Dispatch(function, 1, buffers)
 
 
 def _gradient_in_one(sums: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispatch | None:
     """One kernel for the sums over a small gradient and the data gradient that takes them, or None."""
     if _is_divided(stream):
         return None
-    device = stream.buffers[0].device
-    kind = _kind(device, stream)
-    if kind is None or kind != _kind(device, sums) or not _are_plain(device, merge):
+    neuron = stream.function, sums.function
+    function = _in_one("normalization_gradient_in_one", stream.buffers[0].device, neuron, (merge.function,))
+    if function is None:
         return None
     gradient, source, mean, variance, gamma, beta, *slopes_and_partial, parameters = sums.buffers
     *partial_of_merge, own_variance, gamma_gradient, beta_gradient, own_mean, own_gamma, own_beta = merge.buffers[:8]
@@ -100,7 +104,6 @@ def _gradient_in_one(sums: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispa
         *(gradient, source, *numbers, *partial_of_merge, gamma_gradient, beta_gradient, table, destination),
         *(parameters, coefficients),
     )
-    function = FAMILIES_IN_ONE[kind].function(device, "normalization_gradient_in_one", "float")
     return Dispatch(function, 1, buffers)
 
 
@@ -109,14 +112,16 @@ def _is_divided(stream: Dispatch) -> bool:
     return not (isinstance(stream.threadgroups, int) and stream.threadgroups <= MOST_THREADGROUPS_IN_ONE)
 
 
-def _kind(device: Device, dispatch: Dispatch) -> NeuronType | None:
-    """The neuron that is part of the kernel, if one kernel may do all with it."""
-    return next((kind for kind in FAMILIES_IN_ONE if FAMILIES[kind].dtype_of(dispatch.function, device)), None)
-
-
-def _are_plain(device: Device, *dispatches: Dispatch) -> bool:
-    """Whether they are of the kernels that do the same with every neuron."""
-    return all(FAMILIES[NeuronType.NONE].dtype_of(dispatch.function, device) for dispatch in dispatches)
+@lru_cache(maxsize=FUNCTIONS_REMEMBERED)
+def _in_one(
+    name: str, device: Device, with_neuron: tuple[Function, ...], plain: tuple[Function, ...]
+) -> Function | None:
+    """The kernel called ``name`` that does what these do, those of a neuron and those for every one, or None."""
+    for kind, family in FAMILIES_IN_ONE.items():
+        if all(FAMILIES[kind].dtype_of(function, device) for function in with_neuron):
+            are_plain = all(FAMILIES[NeuronType.NONE].dtype_of(function, device) for function in plain)
+            return family.function(device, name, "float") if are_plain else None
+    return None
 
 
 _known: WeakKeyDictionary[Buffer, WeakKeyDictionary[Buffer, bool]] = WeakKeyDictionary()
@@ -132,8 +137,8 @@ def _is_small(sums: Buffer, stream: Buffer) -> bool:
     if small is None:
         p, q = PARAMETERS.values_in(sums), PARAMETERS.values_in(stream)
         small = by_stream[stream] = bool(
-            p["previous"] == p["tail"] == 0
-            and p["channels"] == p["source"]["channels"] == q["channels"]
+            p["previous"] == 0
+            and p["channels"] == q["channels"]
             and p["epsilon"] == q["epsilon"]
             and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
         )
@@ -143,15 +148,16 @@ def _is_small(sums: Buffer, stream: Buffer) -> bool:
 def join_normalization() -> None:
     """Has ``CommandBuffer`` join them."""
     coefficients = "normalization_coefficients"
-    join_when_adjacent(_statistics_and_coefficients, "merge_batch_statistics", coefficients)
-    join_when_adjacent(_sums_and_coefficients, "merge_normalization_gradient_sums", coefficients)
+    for suffix in ("", "_of_eights"):
+        join_when_adjacent(_statistics_and_coefficients, f"merge_batch_statistics{suffix}", coefficients)
+        join_when_adjacent(_sums_and_coefficients, f"merge_normalization_gradient_sums{suffix}", coefficients)
     join_when_adjacent(
         _normalized_in_one,
-        *("batch_statistics_of_eights", "merge_batch_statistics_and_coefficients", "normalize_of_eights"),
+        *("batch_statistics_of_eights", "merge_batch_statistics_of_eights_and_coefficients", "normalize_of_eights"),
     )
     join_when_adjacent(
         _gradient_in_one,
         "normalization_gradient_sums_of_eights",
-        "merge_normalization_gradient_sums_and_coefficients",
+        "merge_normalization_gradient_sums_of_eights_and_coefficients",
         "normalization_gradient_of_eights",
     )

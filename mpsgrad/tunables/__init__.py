@@ -57,7 +57,7 @@ class Tunables:
     chunk_elements: int = _number(4096, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
     stream_elements: int = _number(2048, 512, 1024, 2048, 4096, 8192, 32768, 65536)
     pooling_gradient_by_eights: int = _number(NEVER, NEVER, ALWAYS)
-    most_chunks: int = _number(2048, 512, 1024, 2048, 4096, 8192, 2**31)
+    most_chunks: int = _number(2048, 32, 512, 1024, 2048, 4096, 8192)
     cached_bytes: int = _number(2**24, 2**20, 2**21, 2**22, 2**23, 2**24, 2**25, 2**26)
 
     def __post_init__(self) -> None:
