@@ -325,22 +325,26 @@ class BaseKernel(KnownAttributes, DeviceBound):
             return None
         tokens: list[int] = []
         buffers: list[Buffer] = []
-        is_borrowed = False
-        for image in sources if destination is None else (*sources, destination):
+        images = sources if destination is None else (*sources, destination)
+        for image in images:
             if not isinstance(image, Image) or image.device is not device:
                 return None
             if image.command_buffer is not None and not _is_usable(image, command_buffer):
                 return None
-            is_borrowed = is_borrowed or image._is_borrowed
             tokens.append(image._token or image_token(image))
             buffers.append(image._buffer or image.buffer)
-        if is_borrowed and destination is not None and any(share_memory(source, destination) for source in sources):
-            return None
         shared = None
-        if len({*buffers}) < len(buffers):
-            if destination is not None and buffers.index(buffers[-1]) < len(sources):
+        if len(buffers) > 1:
+            if (
+                destination is not None
+                and any(image._is_borrowed for image in images)
+                and any(share_memory(source, destination) for source in sources)
+            ):
                 return None
-            shared = tuple(map(buffers.index, buffers))
+            if len({*buffers}) < len(buffers):
+                if destination is not None and buffers.index(buffers[-1]) < len(sources):
+                    return None
+                shared = tuple(map(buffers.index, buffers))
         of_state = None
         if state is not None:
             if not isinstance(state, (GradientState, BinaryGradientState)) or state.device is not device:
@@ -384,7 +388,8 @@ class BaseKernel(KnownAttributes, DeviceBound):
         is_empty = descriptor is not None and regions is None
         if key is None or is_empty or self._is_custom():
             return
-        if type(self.destination_image_allocator) not in _ALLOCATORS_OF_NEW_IMAGES:
+        allocator = type(self.destination_image_allocator)
+        if allocator not in _ALLOCATORS_OF_NEW_IMAGES:
             return
         if self._token_of_values() == 0:
             return
@@ -396,10 +401,12 @@ class BaseKernel(KnownAttributes, DeviceBound):
             images,
             self,
             state,
-            command_buffer._scratch[scratch:],
-            command_buffer._workspaces,
+            command_buffer._lent.scratch[scratch:],
+            command_buffer._lent.workspaces,
         )
-        self._encodes[key] = RememberedEncode(self._values, self._values_token, descriptor, regions, work)
+        self._encodes[key] = RememberedEncode(
+            self._values, self._values_token, descriptor, regions, work, allocator is RegularImageAllocator
+        )
 
     def _encode_again(
         self,
@@ -416,11 +423,14 @@ class BaseKernel(KnownAttributes, DeviceBound):
         """
         assert remembered.descriptor is not None and remembered.regions is not None
         for source in sources:
-            writer = (source if source.parent is None else source._root)._writer
+            writer = source._writer if source.parent is None else source._root._writer
             if writer is not None and source is not written:
                 command_buffer._reads(type(self).__name__, "a source image", writer)
         if destination is None:
-            destination = self._new_image(command_buffer, remembered.descriptor)
+            if remembered.makes_regular_images:
+                destination = Image(remembered.descriptor, self.device)
+            else:
+                destination = self._new_image(command_buffer, remembered.descriptor)
         self._begin_encode(command_buffer, state)
         remembered.work.add_to(command_buffer, (*sources, destination), self, state)
         self._note_encode(command_buffer, state, remembered.regions)

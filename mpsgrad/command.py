@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
 
@@ -43,28 +43,33 @@ class CommandBuffer(DeviceBound):
         self.device = require_device("CommandBuffer", device)
         self.label = label
         self._dispatches: list[Dispatch] = []
-        self._scratch: list[Buffer] = []
-        self._workspaces: list[Buffer] = []
-        self._varying: list[VaryingBuffer] = []
-        self._shared_varying: dict[tuple[Any, bytes], Buffer] = {}
         self._handlers: list[Callable[[CommandBuffer], Any]] = []
         self._written: list[Any] = []
         # Of what recorded work writes what others were the last to write or to wait for: the next replay changes that.
         self._taken: list[Any] = []
         self._read_from: dict[CommandBuffer, tuple[str, str]] = {}
-        self._free_buffers: dict[int, list[Buffer]] = {}
+
+    @cached_property
+    def _lent(self) -> _LentBuffers:
+        """What encodes were lent, until the work is handed over; most need nothing."""
+        return _LentBuffers()
+
+    def _takes_back(self) -> _LentBuffers | None:
+        """What encodes were lent, which they no longer are."""
+        return self.__dict__.pop("_lent", None)
 
     def scratch(self, nbytes: int) -> Buffer:
         """A new buffer for dispatches of one encode, of which nothing outlives the command buffer."""
         buffer = self.device.allocate(nbytes)
-        self._scratch.append(buffer)
+        self._lent.scratch.append(buffer)
         return buffer
 
     def workspace(self, nbytes: int) -> Buffer:
         """A buffer of ``nbytes`` or more for dispatches of one encode: those of another encode may have it, too."""
-        if not self._workspaces or self._workspaces[-1].nbytes < nbytes:
-            self._workspaces.append(self.device.allocate(nbytes))
-        return self._workspaces[-1]
+        workspaces = self._lent.workspaces
+        if not workspaces or workspaces[-1].nbytes < nbytes:
+            workspaces.append(self.device.allocate(nbytes))
+        return workspaces[-1]
 
     def varying(self, evaluate: Callable[[], bytes], shared_by: Any = None) -> Buffer:
         """A buffer with what ``evaluate`` gives now, for numbers that differ from one encode to the next.
@@ -73,18 +78,19 @@ class CommandBuffer(DeviceBound):
         With ``shared_by``, which says what the numbers belong to, calls that find the same ones have one buffer.
         """
         key = (shared_by, evaluate()) if shared_by is not None else None
-        if key is not None and key in self._shared_varying:
-            return self._shared_varying[key]
+        shared = self._lent.shared_varying
+        if key is not None and key in shared:
+            return shared[key]
         made = VaryingBuffer(self.device, evaluate)
-        self._varying.append(made)
+        self._lent.varying.append(made)
         if key is not None:
-            self._shared_varying[key] = made.buffer
-            self._if_taken_back(partial(self._shared_varying.pop, key))
+            shared[key] = made.buffer
+            self._if_taken_back(partial(shared.pop, key))
         return made.buffer
 
     def _position(self) -> tuple[int, int]:
         """How many dispatches and how many buffers of scratch memory there are."""
-        return len(self._dispatches), len(self._scratch)
+        return len(self._dispatches), len(self._lent.scratch)
 
     def add_dispatch(self, function: Function, threadgroups: int, *buffers: Buffer) -> None:
         """Appends one run of ``function`` over ``threadgroups`` threadgroups with ``buffers`` as its arguments.
@@ -98,13 +104,13 @@ class CommandBuffer(DeviceBound):
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Takes the dispatches of the block back if an exception leaves it, and what was noted of them."""
-        dispatches, varying, outer = len(self._dispatches), len(self._varying), self._undo
+        dispatches, varying, outer = len(self._dispatches), len(self._lent.varying), self._undo
         reads = dict(self._read_from)
         undo = self._undo = []
         try:
             yield
         except BaseException:
-            del self._dispatches[dispatches:], self._varying[varying:]
+            del self._dispatches[dispatches:], self._lent.varying[varying:]
             self._read_from = reads
             for step in reversed(undo):
                 step()
@@ -150,11 +156,7 @@ class CommandBuffer(DeviceBound):
             self._finished = True
             raise
         self._is_open = False
-        self._free_buffers.clear()
-        self._scratch.clear()
-        self._workspaces.clear()
-        self._varying.clear()
-        self._shared_varying.clear()
+        self._takes_back()
         self._written.clear()
 
     def record(self) -> Recording:
@@ -167,13 +169,9 @@ class CommandBuffer(DeviceBound):
         self._dispatches = []
         self._is_open = False
         self._recorded = True
-        self._free_buffers.clear()
-        self._scratch.clear()
-        self._workspaces.clear()
         self._taken, self._written = list({id(each): each for each in self._written}.values()), []
-        varying, self._varying = self._varying, []
-        self._shared_varying.clear()
-        return Recording(self, work, varying)
+        lent = self._takes_back()
+        return Recording(self, work, lent.varying if lent is not None else [])
 
     def wait_until_completed(self) -> None:
         """Blocks until the work has run, then calls the handlers once; after ``record``, once for each replay.
@@ -288,10 +286,11 @@ class CommandBuffer(DeviceBound):
         """Makes ``target``, an image, a state or a vector, wait for this command buffer before the CPU reads it."""
         previous = target._writer
         if previous is not self:
-            self._if_taken_back(partial(setattr, target, "_writer", previous))
+            if self._undo is not None:
+                self._undo.append(partial(setattr, target, "_writer", previous))
             if previous is not None:
                 self._becomes_writer_of(target)
-        target._writer = self
+            target._writer = self
         self._written.append(target)
 
     def _becomes_writer_of(self, target: Any) -> None:
@@ -355,7 +354,7 @@ class CommandBuffer(DeviceBound):
 
         Its new owner has to forget it where the work is taken back that it is for.
         """
-        free = self._free_buffers.get(nbytes)
+        free = self._lent.free.get(nbytes)
         if not free:
             return None
         buffer = free.pop()
@@ -364,7 +363,7 @@ class CommandBuffer(DeviceBound):
 
     def _give_back(self, buffer: Buffer) -> None:
         if self.is_open:
-            free = self._free_buffers.setdefault(buffer.nbytes, [])
+            free = self._lent.free.setdefault(buffer.nbytes, [])
             free.append(buffer)
             self._if_taken_back(partial(free.remove, buffer))
 
@@ -377,9 +376,7 @@ class CommandBuffer(DeviceBound):
         if error is not None:
             if self.is_open:
                 self._dispatches = []
-                self._scratch.clear()
-                self._workspaces.clear()
-                self._varying.clear()
+                self._takes_back()
                 self._written.clear()
                 self._read_from.clear()
                 self._is_open = False
@@ -393,6 +390,17 @@ class CommandBuffer(DeviceBound):
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
         return f"<CommandBuffer{name} on {self.device.identifier}: {len(self._dispatches)} dispatches>"
+
+
+class _LentBuffers:
+    """The buffers that encodes of one command buffer are lent, and those that may be lent again, by their sizes."""
+
+    def __init__(self) -> None:
+        self.scratch: list[Buffer] = []
+        self.workspaces: list[Buffer] = []
+        self.varying: list[VaryingBuffer] = []
+        self.shared_varying: dict[tuple[Any, bytes], Buffer] = {}
+        self.free: dict[int, list[Buffer]] = {}
 
 
 class VaryingBuffer:

@@ -26,10 +26,10 @@ def join_when_adjacent(join: Join, *names: str) -> None:
     _joins.setdefault(last, []).append((before, join))
 
 
-def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> list[Dispatch]:
-    """``dispatches``, for a device, with those joined that can be."""
+def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
+    """``dispatches``, for a device, with those joined that can be; the same list where there is only one."""
     if len(dispatches) == 1 and type(dispatches[0]) is Dispatch:
-        return [*dispatches]
+        return dispatches
     joined: list[Dispatch] = []
     for dispatch in dispatches:
         if isinstance(dispatch, JoinedDispatch):

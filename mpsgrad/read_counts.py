@@ -8,9 +8,14 @@ from typing import Any
 
 def read_once(items: Iterable[Any]) -> None:
     """Counts one read of each different temporary object among ``items``, images and states."""
-    temporary = [item for item in items if item.command_buffer is not None]
-    if temporary:
-        for item in {id(item): item for item in temporary}.values():
+    temporary = None
+    for item in items:
+        if item.command_buffer is not None:
+            if temporary is None:
+                temporary = {}
+            temporary[id(item)] = item
+    if temporary is not None:
+        for item in temporary.values():
             item._read_once()
 
 

@@ -71,18 +71,18 @@ class DispatchPattern:
 class RememberedWork:
     """The dispatches of an encode.
 
-    Their buffers are picked from a list: those of ``images`` (indices of the encode's), those that the kernel and the
-    state lend (names), scratch memory of ``scratch_sizes`` bytes, workspaces of ``workspace_sizes`` bytes, and
-    ``constants``.
+    Their buffers are picked from a list: those of all images of the encode, ``constants``, those that the kernel and
+    the state lend (names), scratch memory of ``scratch_sizes`` bytes, and workspaces of ``workspace_sizes`` bytes.
+    ``is_lent`` says whether there are any but the first two.
     """
 
     dispatches: tuple[DispatchPattern, ...]
-    images: tuple[int, ...]
+    constants: tuple[Buffer, ...]
+    is_lent: bool
     of_kernel: tuple[Hashable, ...]
     of_state: tuple[Hashable, ...]
     scratch_sizes: tuple[int, ...]
     workspace_sizes: tuple[int, ...]
-    constants: tuple[Buffer, ...]
 
     @classmethod
     def of(
@@ -100,22 +100,24 @@ class RememberedWork:
         where it has to be done again.
         """
         origins: list[Mapping[Any, Buffer]] = [
-            {index: image._buffer for index, image in enumerate(images) if image._buffer is not None},
+            {index: image.buffer for index, image in enumerate(images)},
+            {},
             kernel._encode_buffers(),
             state._encode_buffers() if state is not None else {},
             dict(enumerate(scratch)),
             dict(enumerate(workspaces)),
         ]
+        constant = 1
         found: dict[int, tuple[int, Any]] = {}
         for origin, buffers in enumerate(origins):
             for name, buffer in buffers.items():
                 found.setdefault(id(buffer), (origin, name))
-        constant = len(origins)
-        used: list[dict[Any, Buffer]] = [{} for _ in range(constant + 1)]
+        used: list[dict[Any, Buffer]] = [{} for _ in origins]
+        used[0] |= origins[0]
         kept = []
         for dispatch in dispatches:
             places = [found.get(id(buffer), (constant, id(buffer))) for buffer in dispatch.buffers]
-            if all(origin in (1, constant) for origin, _ in places):
+            if all(origin in (constant, 2) for origin, _ in places):
                 continue
             for (origin, name), buffer in zip(places, dispatch.buffers, strict=True):
                 used[origin][name] = buffer
@@ -127,31 +129,29 @@ class RememberedWork:
             assert isinstance(dispatch.threadgroups, int)
             pick = _picker([position[place] for place in places])
             patterns.append(DispatchPattern(dispatch.function, dispatch.threadgroups, pick))
+        _, constants, of_kernel, of_state, scratch_used, workspaces_used = used
         return cls(
             tuple(patterns),
-            tuple(used[0]),
-            tuple(used[1]),
-            tuple(used[2]),
-            tuple(buffer.nbytes for buffer in used[3].values()),
-            tuple(buffer.nbytes for buffer in used[4].values()),
-            tuple(used[5].values()),
+            tuple(constants.values()),
+            any(used[2:]),
+            tuple(of_kernel),
+            tuple(of_state),
+            tuple(buffer.nbytes for buffer in scratch_used.values()),
+            tuple(buffer.nbytes for buffer in workspaces_used.values()),
         )
 
     def add_to(self, command_buffer: CommandBuffer, images: Sequence[Image], kernel: Lender, state: Any) -> None:
         """Adds the dispatches for other images and another state to ``command_buffer``."""
-        buffers = [images[index]._buffer or images[index].buffer for index in self.images]
-        for name in self.of_kernel:
-            buffers.append(kernel._encode_buffer(name, command_buffer))
-        for name in self.of_state:
-            buffers.append(state._encode_buffer(name, command_buffer))
-        for size in self.scratch_sizes:
-            buffers.append(command_buffer.device.allocate(size))
-        for size in self.workspace_sizes:
-            buffers.append(command_buffer.workspace(size))
+        buffers = [image._buffer or image.buffer for image in images]
         buffers += self.constants
-        command_buffer._dispatches += [
-            Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers)) for dispatch in self.dispatches
-        ]
+        if self.is_lent:
+            buffers += [kernel._encode_buffer(name, command_buffer) for name in self.of_kernel]
+            buffers += [state._encode_buffer(name, command_buffer) for name in self.of_state]
+            buffers += [command_buffer.device.allocate(size) for size in self.scratch_sizes]
+            buffers += [command_buffer.workspace(size) for size in self.workspace_sizes]
+        added = command_buffer._dispatches
+        for dispatch in self.dispatches:
+            added.append(Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers)))
 
 
 def _picker(indices: Sequence[int]) -> Callable[[Sequence[Buffer]], tuple[Buffer, ...]]:
@@ -166,7 +166,8 @@ class RememberedEncode:
     """What one encode found out.
 
     ``values`` are the kernel's properties after it. ``descriptor`` is that of its destination and ``regions`` are what
-    it read and wrote; both are None for an encode that writes to a state only.
+    it read and wrote; both are None for an encode that writes to a state only. ``makes_regular_images`` says whether
+    its allocator is the one of regular images.
     """
 
     values: dict[str, Any]
@@ -174,3 +175,4 @@ class RememberedEncode:
     descriptor: ImageDescriptor | None
     regions: Regions | None
     work: RememberedWork
+    makes_regular_images: bool

@@ -17,7 +17,7 @@ import re
 import sys
 import tempfile
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -188,14 +188,15 @@ def _takes_addresses(device: pyopencl.Device) -> bool:
 
 
 class _Memory:
-    """A page-aligned block of host memory with its OpenCL handle, recycled through the device's pool."""
+    """A page-aligned block of host memory with its OpenCL handle, recycled through ``free``, a list of such blocks."""
 
-    __slots__ = ("address", "array", "handle", "size")
+    __slots__ = ("address", "array", "free", "handle", "size")
 
-    def __init__(self, context: pyopencl.Context, size: int) -> None:
+    def __init__(self, context: pyopencl.Context, size: int, free: list[_Memory]) -> None:
         import pyopencl as cl
 
         self.size = size
+        self.free = free
         # Python's default is a shared mapping, which Linux does not back by huge pages.
         private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
         mapping = mmap.mmap(-1, size, **private)
@@ -275,7 +276,10 @@ class OpenCLBuffer(Buffer):
     def __del__(self) -> None:
         memory = self._memory
         if type(memory) is _Memory:
-            self.device._recycle(memory)
+            if self.device._mapped_bytes <= _POOL_LIMIT_BYTES:
+                memory.free.append(memory)
+            else:
+                self.device._recycle_within_limit(memory)
 
 
 def _finish(queue: pyopencl.CommandQueue, process: int) -> None:
@@ -331,8 +335,10 @@ class OpenCLDevice(Device):
             features=frozenset({"half", "simdgroup", "gpu_time"}),
         )
         self._handle = handle
-        self._pool: dict[int, list[_Memory]] = {}
-        self._pool_bytes = 0
+        self._pool: defaultdict[int, list[_Memory]] = defaultdict(list)
+        """By their sizes the blocks that nobody has. A list adds one and gives one at once, so that needs no lock."""
+        self._mapped_bytes = 0
+        """Of all blocks, whoever has them."""
         # Reentrant: a buffer may be collected, and recycled, while its own thread allocates another.
         self._lock = RLock()
         # The work of one submission follows on the queue without any of another thread's between, and a kernel has one
@@ -385,20 +391,24 @@ class OpenCLDevice(Device):
         return None
 
     def allocate(self, nbytes: int) -> OpenCLBuffer:
+        free = self._pool[pooled_size(nbytes, mmap.PAGESIZE)]
+        try:
+            memory = free.pop()
+        except IndexError:
+            memory = None
+        return OpenCLBuffer(self, memory if memory is not None else self._new_memory(nbytes, free), nbytes)
+
+    def _new_memory(self, nbytes: int, free: list[_Memory]) -> _Memory:
         size = pooled_size(nbytes, mmap.PAGESIZE)
+        try:
+            memory = _Memory(self._context, size, free)
+        except (OSError, ValueError, OverflowError, MemoryError, self._error) as error:
+            raise DeviceError(
+                f"{self.identifier}: cannot allocate {nbytes} bytes; the device has {self.memory_bytes} in all"
+            ) from error
         with self._lock:
-            free = self._pool.get(size)
-            memory = free.pop() if free else None
-            if memory is not None:
-                self._pool_bytes -= size
-        if memory is None:
-            try:
-                memory = _Memory(self._context, size)
-            except (OSError, ValueError, OverflowError, MemoryError, self._error) as error:
-                raise DeviceError(
-                    f"{self.identifier}: cannot allocate {nbytes} bytes; the device has {self.memory_bytes} in all"
-                ) from error
-        return OpenCLBuffer(self, memory, nbytes)
+            self._mapped_bytes += size
+        return memory
 
     def adopt(self, address: int, nbytes: int, owner: Any) -> OpenCLBuffer:
         return OpenCLBuffer(self, _ForeignMemory(address, nbytes, owner), nbytes)
@@ -409,14 +419,14 @@ class OpenCLDevice(Device):
 
         return cl.Error
 
-    def _recycle(self, memory: _Memory) -> None:
+    def _recycle_within_limit(self, memory: _Memory) -> None:
+        """Keeps ``memory`` for later use, unless the blocks that nobody has would exceed the limit."""
         with self._lock:
-            if self._pool_bytes + memory.size <= _POOL_LIMIT_BYTES:
-                free = self._pool.get(memory.size)
-                if free is None:
-                    free = self._pool[memory.size] = []
-                free.append(memory)
-                self._pool_bytes += memory.size
+            pooled = sum(size * len(free) for size, free in [*self._pool.items()])
+            if pooled + memory.size <= _POOL_LIMIT_BYTES:
+                memory.free.append(memory)
+            else:
+                self._mapped_bytes -= memory.size
 
     def translate(self, source: str, *, name: str) -> str:
         return translations.translated(source, "opencl", name).source
@@ -574,8 +584,9 @@ class OpenCLDevice(Device):
 
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Submission:
         with self.enqueuing:
-            if self.immediate_queue is not None and self._is_idle():
-                done = self.immediate_queue.run_if_brief(dispatches)
+            if not self._in_flight or self._is_idle():
+                immediate = self.immediate_queue
+                done = immediate.run_if_brief(dispatches) if immediate is not None else None
                 if done is not None:
                     return done
             return self._submitted(dispatches, enqueued(self.queue, dispatches), label)
@@ -611,8 +622,6 @@ class OpenCLDevice(Device):
 
     def _is_idle(self) -> bool:
         """Whether all work on the queue has run."""
-        if not self._in_flight:
-            return True
         with self._lock:
             self._forget_what_has_run()
             return not self._in_flight

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import opencl_brief, opencl_launch
+from mpsgrad.devices import opencl, opencl_brief, opencl_launch
 from mpsgrad.errors import ShaderError
 
 SHAPE = (16, 56, 56, 64)
@@ -32,6 +32,20 @@ def test_memory_of_a_dropped_submission_is_not_recycled_while_it_runs(opencl_dev
         marker.commit()
         marker.wait_until_completed()
         assert all((np.asarray(image) == 7).all() for image in reused)
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 3])
+def test_no_more_memory_than_the_limit_is_kept(opencl_device: Any, monkeypatch: Any, blocks: int) -> None:
+    nbytes = 3 << 20
+    buffers = [opencl_device.allocate(nbytes) for _ in range(4)]
+    (size,) = {buffer._memory.size for buffer in buffers}
+    free = opencl_device._pool[size]
+    pooled = sum(size * len(free) for size, free in opencl_device._pool.items())
+    before, mapped = len(free), opencl_device._mapped_bytes
+    monkeypatch.setattr(opencl, "_POOL_LIMIT_BYTES", pooled + blocks * size)
+    del buffers
+    assert len(free) == before + blocks
+    assert opencl_device._mapped_bytes == mapped - (4 - blocks) * size
 
 
 def test_a_view_keeps_its_memory(opencl_device: mg.Device) -> None:

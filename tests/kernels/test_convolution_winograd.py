@@ -304,7 +304,7 @@ def test_encodes_of_one_command_buffer_share_their_workspace(wherever_possible):
                 kernel.encode(commands, mg.Image.from_array(layer.source))
                 for kernel, layer in zip(kernels, layers, strict=True)
             ]
-            assert len(commands._workspaces) == 2, "the second fits into the first's, the third needs more"
+            assert len(commands._lent.workspaces) == 2, "the second fits into the first's, the third needs more"
         for layer, result in zip(layers, results, strict=True):
             assert_within(np.asarray(result), layer.expected(), layer.forward_bound())
 
