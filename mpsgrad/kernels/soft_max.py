@@ -41,6 +41,8 @@ ROWS_TOGETHER = 8
 MOST_CHANNELS_TOGETHER = {"soft_max": 24, "log_soft_max": 48}
 """No longer rows of a forward kernel are taken by eights of rows by a thread of a CPU: that saves logarithms, too."""
 FEWEST_THREADGROUPS_PER_UNIT = 4
+FEWEST_OF_LONG_ROW = 256
+"""Rows of so many channels may be written past the caches of a CPU though they end within a line of them."""
 
 PARAMETERS = ParameterStruct(
     "SoftMaxParameters",
@@ -69,6 +71,7 @@ def _family(operation: str) -> ShaderFamily:
             "by_eights": False,
             "spread": SPREAD,
             "row_threads": ROW_THREADS,
+            "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "most_channels_together": MOST_CHANNELS_TOGETHER[operation],
             "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
         },

@@ -23,6 +23,7 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
+from mpsgrad.tunables import set_tunables, tunables
 
 EXP_ULPS = 8
 """What ``exp`` and ``log`` may be off, in units of the last place of float32; Metal grants 3 + |2x|."""
@@ -116,6 +117,22 @@ def test_short_rows_match_the_reference(kind, shape):
     expected = kind.reference_gradient(g, y)
     bound = kind.gradient_bound(g, y, expected, np.float32)
     assert_within(run_gradient(kind.gradient(), g, y, state), expected, bound)
+
+
+@each_kind
+@pytest.mark.parametrize("channels", [264, 272])
+def test_gradients_past_the_caches_are_the_same_bits(kind, channels):
+    generator, device = np.random.default_rng(8), mg.default_device()
+    g, y = (generator.standard_normal((1, 20, 20, channels), np.float32) for _ in range(2))
+    _, _, state = run(kind.forward(), y)
+    before, found = tunables(device.tuning), []
+    try:
+        for cached_bytes in (before.cached_bytes, 1 << 20):
+            set_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
+            found.append(run_gradient(kind.gradient(), g, y, state))
+    finally:
+        set_tunables(device.tuning, before)
+    np.testing.assert_array_equal(*found)
 
 
 def test_the_worked_cases():
