@@ -14,6 +14,7 @@ from mpsgrad.kernels import convolution_depthwise_rows as depthwise_rows
 from mpsgrad.kernels import convolution_group_rows as group_rows
 from mpsgrad.kernels import convolution_packing as packing
 from mpsgrad.kernels import convolution_patches as patches
+from mpsgrad.kernels import convolution_planes as planes
 from mpsgrad.kernels import convolution_simdgroups as simdgroups
 from mpsgrad.kernels import convolution_small_groups as small_groups
 from mpsgrad.kernels import convolution_sums
@@ -157,7 +158,8 @@ def _add_gather(
     else:
         of_cpu = geometry, is_gradient, numbers.metal_type, tunables(device.tuning)
         plan = (
-            group_rows.plan_gather(*of_cpu)
+            planes.plan_gather(*of_cpu)
+            or group_rows.plan_gather(*of_cpu)
             or small_groups.plan_gather(*of_cpu)
             or patches.plan_gather(*of_cpu)
             or depthwise_rows.plan_gather(*of_cpu)
@@ -274,7 +276,8 @@ def add_gradient_weights(
     else:
         of_cpu = geometry, accumulates, metal_type, tunables(device.tuning)
         plan = (
-            depthwise_rows.plan_weights(*of_cpu)
+            planes.plan_weights(*of_cpu)
+            or depthwise_rows.plan_weights(*of_cpu)
             or small_groups.plan_weights(*of_cpu)
             or patches.plan_weights(*of_cpu)
         )

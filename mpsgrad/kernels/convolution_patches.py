@@ -108,6 +108,12 @@ def _best(geometry: ConvolutionGeometry, is_gradient: bool) -> tuple[float, int,
     )
 
 
+def fewest_products(geometry: ConvolutionGeometry, is_gradient: bool) -> float | None:
+    """The products for a pixel, times their cost, or None for geometries that other kernels compute."""
+    best = _best(geometry, is_gradient)
+    return None if best is None else best[0]
+
+
 def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables) -> tuple[int, Gather] | None:
     """The eights of a tile's channels and the gather, or None where another kernel is to compute it."""
     groups, values = geometry.groups, geometry.taps * geometry.ends(is_gradient)[0][6] // geometry.groups

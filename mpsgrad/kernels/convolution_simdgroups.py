@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
@@ -179,7 +179,7 @@ def plan(
     width, gathered = LANES, gather(geometry, is_gradient, packs_all=packs_all)
     computes_by_eights = numbers.convolution_by_eights != NEVER and metal_type == "float"
     if computes_by_eights:
-        eights_width, of_eights, products = _gather_by_eights(geometry, is_gradient, packs_all)
+        eights_width, of_eights, products = gather_by_eights(geometry, is_gradient, packs_all=packs_all)
         if of_eights.kernel == "convolution_fold":
             products *= FOLD_COST if geometry.groups == 1 else GROUP_FOLD_COST
         if is_by_eights(numbers, products, gathered):
@@ -205,19 +205,24 @@ def is_by_eights(numbers: Tunables, products: float, of_simdgroups: Gather) -> b
     return EIGHTS_COST * products < of_simdgroups.products_per_pixel(LANES)
 
 
-def _gather_by_eights(
-    geometry: ConvolutionGeometry, is_gradient: bool, packs_all: bool
-) -> tuple[int, Gather, float]:
-    """How many channels a thread takes at a time, the gather with the fewest products for that, and their number."""
+class GatherByEights(NamedTuple):
+    """A gather of threads that take ``width`` channels at a time, with so many products for a pixel."""
+
+    width: int
+    gathered: Gather
+    products: float
+
+
+def gather_by_eights(geometry: ConvolutionGeometry, is_gradient: bool, *, packs_all: bool = False) -> GatherByEights:
+    """The one with the fewest products, or 0 products where weights are not packed."""
     gathers = [gather(geometry, is_gradient, packs_all=packs_all, lanes=lanes) for lanes in FILLED_LANES]
     if gathers[0].packing is None:
-        return EIGHTS_CHANNELS, gathers[0], 0.0
-    products, width, gathered = min(
+        return GatherByEights(EIGHTS_CHANNELS, gathers[0], 0.0)
+    return min(
         (
-            (cost * gathered.products_per_pixel(width), width, gathered)
+            GatherByEights(width, gathered, cost * gathered.products_per_pixel(width))
             for gathered in gathers
             for width, cost in ((EIGHTS_CHANNELS, 1.0), (SINGLE_EIGHT, SINGLE_EIGHTS_COST))
         ),
-        key=itemgetter(0),
+        key=attrgetter("products"),
     )
-    return width, gathered, products

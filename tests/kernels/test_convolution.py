@@ -399,7 +399,7 @@ def test_gradient_of_a_part_of_the_source():
             np.random.default_rng(3).standard_normal((3, 7, 6, 6)).astype(np.float32),
             case.weights, case.biases, case.gradient, case.geometry, 1, edge,
         )
-        _, whole, state = run(case)
+        _, _, state = run(case)
         kernel = mg.ConvolutionGradient(case.data_source())
         source, incoming = mg.Image.from_array(case.source), mg.Image.from_array(case.gradient)
         kernel.destination_image_descriptor([incoming, source], [state])
@@ -411,7 +411,8 @@ def test_gradient_of_a_part_of_the_source():
         with mg.CommandBuffer() as commands:
             kernel.encode(commands, incoming, source, state, destination_gradient=part)
         values = np.asarray(part)
-        assert np.array_equal(values[:, 2:7, 3:6], whole[:, 2:7, 3:6])
+        clip = np.s_[:, 2:7, 3:6]
+        assert_within(values[clip], case.expected_data()[clip], case.data_bound()[clip])
         assert (values[:, :2] == 7).all() and (values[:, :, :3] == 7).all()
 
 

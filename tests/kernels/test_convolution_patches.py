@@ -18,7 +18,7 @@ from test_convolution_variants import (
 )
 
 import mpsgrad as mg
-from mpsgrad.kernels import convolution_patches, convolution_small_groups, convolution_weights
+from mpsgrad.kernels import convolution_patches, convolution_planes, convolution_small_groups, convolution_weights
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 
 pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
@@ -53,8 +53,9 @@ CASES = [
 def no_tiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, always_by_eights():
         patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
-        patch.setattr(convolution_small_groups, "plan_gather", lambda *geometry: None)
-        patch.setattr(convolution_small_groups, "plan_weights", lambda *geometry: None)
+        for module in convolution_planes, convolution_small_groups:
+            patch.setattr(module, "plan_gather", lambda *geometry: None)
+            patch.setattr(module, "plan_weights", lambda *geometry: None)
         yield
 
 

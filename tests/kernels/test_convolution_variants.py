@@ -18,6 +18,7 @@ from mpsgrad.kernels import (
     convolution_depthwise_rows,
     convolution_group_rows,
     convolution_patches,
+    convolution_planes,
     convolution_simdgroups,
     convolution_small_groups,
     convolution_weights,
@@ -48,7 +49,7 @@ def always_by_eights() -> Iterator[None]:
 def neither_tiles_nor_copies() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
-        for module in convolution_depthwise_rows, convolution_patches, convolution_small_groups:
+        for module in convolution_depthwise_rows, convolution_patches, convolution_planes, convolution_small_groups:
             patch.setattr(module, "plan_gather", lambda *geometry: None)
             patch.setattr(module, "plan_weights", lambda *geometry: None)
         patch.setattr(convolution_group_rows, "plan_gather", lambda *geometry: None)

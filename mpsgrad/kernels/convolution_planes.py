@@ -1,0 +1,237 @@
+"""Convolution and its data gradient for results with few channels, on CPUs: threads with pixels in their lanes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels import convolution_patches, convolution_simdgroups, convolution_weights_gradient
+from mpsgrad.kernels.convolution_axis import AXIS, Axis, axes_in_order, reach
+from mpsgrad.kernels.convolution_gather import Plan, packing_in_order
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
+from mpsgrad.kernels.convolution_packing import LANES
+from mpsgrad.kernels.convolution_parts import PARTS, Parts
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import ALWAYS, NEVER, Tunables
+
+TILES = ((1, 4, 2), (2, 2, 2), (3, 2, 2), (4, 1, 1))
+TILES_OF_MANY_REGISTERS = ((1, 8, 2), (2, 8, 2), (3, 6, 2), (4, 4, 2))
+"""So many channels of the result are computed at a time for so many sixteens of pixels, and for so many at the end."""
+WEIGHT_TILES = tuple((o, t, 1) for o in (1, 2) for t in (1, 2, 3))
+WEIGHT_TILES_OF_MANY_REGISTERS = tuple(
+    (o, t, lines) for o in (1, 2, 3, 4) for t, lines in ((1, 4), (2, 3), (3, 2), (4, 1), (5, 1))
+)
+"""So many channels of the gradient are multiplied at a time with so many neighbouring taps of so many rows."""
+STEP = 32
+"""The pixels of the last ones."""
+OUTPUTS_AT_ONCE = 4
+PLANE_VALUES, SUM_VALUES = 16384, 8192
+"""What a thread keeps for itself: so many values of the source, and of the result."""
+WEIGHT_SUMS = 512
+"""And so many sixteens of sums for weights."""
+MOST_GRADIENTS, MOST_GRADIENTS_OF_FEW, MANY_VALUES = 10, 8, 25
+"""Channels of the result for windows of so many values, and for smaller ones: with more, others waste few lanes."""
+MOST_GRADIENTS_OF_MANY = 4
+"""The same for so many channels of the source that others have these in the lanes."""
+MOST_LANES = 12
+"""For each pixel, with those that belong to none."""
+CHUNK = 16
+"""Channels of the source are copied by so many."""
+MOST_OUTPUTS_OF_FEW_VALUES, MOST_OUTPUTS = 12, 48
+"""Channels of the result: with more and few values in a window, memory is written in shorter runs than by others."""
+MOST_PHASES = 4
+"""Along one axis."""
+THREADS_WANTED = 64
+"""So many keep every core busy."""
+FEWEST_RESULTS, FEWEST_COLUMNS = 64, 8
+"""Of a thread, even if there are fewer threads; and so many of its columns."""
+FEWEST_GRADIENT_PIXELS = 128
+"""Of a thread."""
+COPY_COST = 1.1
+"""To copy a value takes so much longer than to multiply sixteen."""
+EIGHTS_COST = 1.12
+"""A product of several channels takes threads that copy nothing so much longer. Both are measured."""
+
+PARAMETERS = ParameterStruct(
+    "ConvolutionPlanesParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    x=AXIS,
+    y=AXIS,
+    channels="int",
+    chunk="int",
+    **PARTS,
+    biases="int",
+    replicates="int",
+)
+
+
+def _has_many_registers(numbers: Tunables) -> bool:
+    return numbers.convolution_by_eights != ALWAYS
+
+
+FAMILY = ShaderFamily(
+    "convolution_planes",
+    (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, convolution_weights_gradient.PARAMETERS),
+    {
+        "step": STEP,
+        "outputs_at_once": OUTPUTS_AT_ONCE,
+        # What lies behind the last position, and behind the last plane, is read but does not matter.
+        "plane_values": PLANE_VALUES + 2 * STEP,
+        "sum_values": SUM_VALUES,
+        "weight_sums": WEIGHT_SUMS,
+        "most_gradients": MOST_GRADIENTS,
+        "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
+    },
+    measured=lambda numbers: {
+        "tiles": TILES_OF_MANY_REGISTERS if _has_many_registers(numbers) else TILES,
+        "weight_tiles": WEIGHT_TILES_OF_MANY_REGISTERS if _has_many_registers(numbers) else WEIGHT_TILES,
+        "gradients_at_once": 4 if _has_many_registers(numbers) else 2,
+        "most_taps": 5 if _has_many_registers(numbers) else 3,
+    },
+    dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+
+
+class _Work(NamedTuple):
+    """The results along x and y that a thread computes at a time, and the work for a pixel, in products of sixteens."""
+
+    part: tuple[int, int]
+    for_pixel: float
+
+
+def _least_work(x: Axis, y: Axis, channels: int, outputs: int, most_results: int) -> _Work | None:
+    """For at most ``most_results`` results at a time, each of which has a pixel of every phase.
+
+    None if what one result reads, or its channels, are too many.
+    """
+    (_, span_x), (_, span_y) = reach(x), reach(y)
+    phases = x.divisor * y.divisor
+    best: _Work | None = None
+    most_plane = PLANE_VALUES // min(channels, CHUNK)
+    most_positions = SUM_VALUES // (outputs * phases) // STEP * STEP
+    for parts_x in range(1, ceiling_divide(x.size, FEWEST_COLUMNS) + 1):
+        width = ceiling_divide(x.size, parts_x)
+        columns = width + span_x - 1
+        most_rows = min(most_plane // columns - span_y + 1, (most_positions - width) // columns + 1)
+        height = min(most_rows, most_results // width, y.size)
+        if height >= 1:
+            height = ceiling_divide(y.size, ceiling_divide(y.size, height))
+            copied = (height + span_y - 1) * columns
+            positions = ceiling_divide((height - 1) * columns + width, STEP) * STEP
+            products = positions * x.taps * y.taps * outputs / 16
+            work = channels * (COPY_COST * copied + products) / (width * height * phases)
+            if best is None or work < best.for_pixel:
+                best = _Work((width, height), work)
+    return best
+
+
+def _work_of_others(geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool) -> float:
+    """For a pixel, by the kernels that have channels in their lanes."""
+    of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
+    if of_patches is not None:
+        return of_patches / 16
+    cost = 1.0 if geometry.ends(is_gradient)[1][6] == 1 else EIGHTS_COST
+    return cost * convolution_simdgroups.gather_by_eights(geometry, is_gradient).products / 16
+
+
+@lru_cache(maxsize=4096)
+def plan_gather(
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
+) -> Plan | None:
+    """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
+    source, destination = geometry.ends(is_gradient)
+    channels, outputs, images = source[6], destination[6], destination[7]
+    if numbers.convolution_by_eights == NEVER or metal_type != "float" or geometry.groups > 1:
+        return None
+    if geometry.taps == 1 or geometry.is_fully_connected:
+        return None
+    has_few_values = geometry.taps * channels <= convolution_patches.MOST_VALUES
+    x, y = axes_in_order(geometry, is_gradient)
+    phases = x.divisor * y.divisor
+    if outputs > (MOST_OUTPUTS_OF_FEW_VALUES if has_few_values else MOST_OUTPUTS) or phases > outputs == 1:
+        return None
+    if not x.stride == y.stride == 1 or max(x.divisor, y.divisor) > MOST_PHASES:
+        return None
+    most_results = max(ceiling_divide(x.size * y.size * images, THREADS_WANTED), FEWEST_RESULTS)
+    work = _least_work(x, y, channels, outputs, most_results)
+    if work is None or work.for_pixel > _work_of_others(geometry, is_gradient, has_few_values):
+        return None
+    parts = Parts.of(x, y, work.part, reach(x), reach(y))
+    most_chunk = PLANE_VALUES // ((parts.part_pixels + parts.span_x - 1) * (parts.part_rows + parts.span_y - 1))
+    packing, biases = packing_in_order(
+        geometry, transposed=is_gradient, outputs=outputs, channels=channels, biases=outputs, own_channels=True
+    )
+    parameters = PARAMETERS.pack(
+        source=source,
+        destination=destination,
+        x=x.packed(),
+        y=y.packed(),
+        channels=channels,
+        chunk=channels if channels <= most_chunk else most_chunk // CHUNK * CHUNK,
+        **parts._asdict(),
+        biases=biases,
+        replicates=int(geometry.replicates),
+    )
+    return Plan(FAMILY, "convolution_planes", parts.per_image * images, parameters, packing)
+
+
+def _suits_gradients(geometry: ConvolutionGeometry) -> bool:
+    """Whether the gradient has so few channels that other kernels leave more lanes without one."""
+    channels, outputs = geometry.inputs, geometry.outputs
+    if channels > convolution_patches.MOST_CHANNELS:
+        lanes = ceiling_divide(channels, LANES) * LANES
+        return geometry.taps > 1 and outputs * channels <= MOST_GRADIENTS_OF_MANY * lanes
+    return outputs <= (MOST_GRADIENTS if geometry.window_values >= MANY_VALUES else MOST_GRADIENTS_OF_FEW)
+
+
+def _part_of_gradient(geometry: ConvolutionGeometry, channels: int) -> tuple[int, int] | None:
+    """The columns and rows of the gradient whose windows, of so many channels, a thread copies.
+
+    None if one window is too large, or if most of what it copies are edges of windows.
+    """
+    x, y = geometry.axes
+    most_plane, most_positions = PLANE_VALUES // channels - STEP, SUM_VALUES // geometry.outputs // STEP * STEP
+    pixels, height = geometry.result[4:6]
+    width = min(pixels, most_plane // y.extent - x.extent + 1, most_positions)
+    if width < 1 or height < 1:
+        return None
+    width = ceiling_divide(pixels, ceiling_divide(pixels, width))
+    columns = width + x.extent - 1
+    rows = min(most_plane // columns - y.extent + 1, (most_positions - width) // columns + 1, height)
+    positions = ceiling_divide((rows - 1) * columns + width, 16) * 16
+    return (width, rows) if geometry.outputs * positions <= MOST_LANES * width * rows else None
+
+
+@lru_cache(maxsize=4096)
+def plan_weights(
+    geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numbers: Tunables
+) -> convolution_weights_gradient.Plan | None:
+    """The dispatch for the gradients of weights and biases, or None where another kernel is to compute them."""
+    x, y = geometry.axes
+    if numbers.convolution_by_eights == NEVER or metal_type != "float" or geometry.groups > 1:
+        return None
+    most_chunk = min(WEIGHT_SUMS // (geometry.outputs * geometry.taps), CHUNK)
+    if not x.stride == y.stride == 1 or most_chunk == 0 or not _suits_gradients(geometry):
+        return None
+    tiles = ceiling_divide(geometry.inputs, most_chunk)
+    chunk = ceiling_divide(geometry.inputs, tiles)
+    part = _part_of_gradient(geometry, chunk)
+    if part is None:
+        return None
+    threads = max(1, min(THREADS_WANTED, geometry.pixels // FEWEST_GRADIENT_PIXELS))
+    return convolution_weights_gradient.plan_of_rows(
+        FAMILY,
+        "convolution_gradient_weights_planes",
+        geometry,
+        accumulates,
+        row_tiles=part[0],
+        lane_tiles=part[1],
+        weight_tiles=chunk,
+        tiles=tiles,
+        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, tiles, threads),
+    )
