@@ -133,7 +133,7 @@ def test_layers_of_few_channels_against_the_references(layer):
 @pytest.mark.parametrize("pixels", [1, 10**6])
 def test_any_number_of_splits_adds_to_what_a_state_holds(pixels):
     with wherever_possible(FEWEST_GRADIENT_PIXELS=pixels):
-        names_of_kernels = check_additions_to_a_state(make((13, 15), 3, 6, (3, 3), padding=(1, 1), images=3))
+        names_of_kernels = check_additions_to_a_state(make((29, 31), 3, 6, (3, 3), padding=(1, 1), images=3))
     assert ("sum_of_splits" in names_of_kernels) == (pixels == 1)
 
 
