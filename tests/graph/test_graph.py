@@ -248,6 +248,20 @@ def test_images_of_two_formats_meet() -> None:
             np.testing.assert_allclose(got, wanted, rtol=5e-3, atol=5e-3 * np.abs(wanted).max())
 
 
+def test_a_source_that_is_converted_has_to_be_committed_before() -> None:
+    halves, singles = mg.ImageNode(), mg.ImageNode()
+    graph = mg.Graph(mg.AdditionNode(halves, singles))
+    a = values(1, 3, 3, 4)
+    first, second = mg.CommandBuffer(), mg.CommandBuffer()
+    doubled = mg.NeuronLinear(a=2).encode(first, mg.Image.from_array(a.astype(np.float16)))
+    result = graph.encode(second, [doubled, mg.Image.from_array(a)])
+    with pytest.raises(mg.StateError, match="commit it first"):
+        second.commit()
+    first.commit()
+    second.commit()
+    np.testing.assert_array_equal(np.asarray(result), np.float32(2) * a.astype(np.float16) + a)
+
+
 def test_sizes_that_do_not_meet_are_reported_with_all_shapes_before() -> None:
     x = mg.ImageNode("pictures")
     half = mg.PoolingMaxNode(x, 2, label="half")

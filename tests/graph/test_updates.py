@@ -209,18 +209,22 @@ def test_normalizations_have_their_data_sources_called(kind: str, style: mg.Trai
     source = Source()
     node = getattr(mg, f"{kind}NormalizationNode")(mg.ImageNode(), source)
     node.training_style = style
+    node.result_state.export_from_graph = True
     loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
     graph = mg.Graph([*loss.training_graph(), node])
     calls.clear()
     image, labels = mg.Image.from_array(values(3, 4, 4, 4)), mg.LossLabels.from_array(values(3, 4, 4, 4))
     results = []
-    for _ in range(2):
+    on_device = style == mg.TrainingStyle.UPDATE_DEVICE_GPU
+    for step in range(2):
         made: list[mg.Image] = []
+        states: list[Any] = []
         gamma = source.gamma
         with mg.CommandBuffer() as commands:
-            graph.encode(commands, [image], [labels], intermediate_images=made)
+            graph.encode(commands, [image], [labels], intermediate_images=made, destination_states=states)
         results.append(np.asarray(made[0]))
-    on_device = style == mg.TrainingStyle.UPDATE_DEVICE_GPU
+        # The update does not reach into what the pass was computed with.
+        np.testing.assert_array_equal(states[0].gamma, gamma * (2**step if on_device else 1))
     statistics = ["statistics"] if kind == "Batch" else []
     if on_device:
         assert calls == 2 * [*statistics, "device"] and [state.read_count for state in temporary] == [0, 0]
@@ -228,6 +232,32 @@ def test_normalizations_have_their_data_sources_called(kind: str, style: mg.Trai
         assert calls == 2 * [*statistics, *["load"] * len(statistics), "cpu", "load"]
     factor = 2.0 if on_device else gamma
     np.testing.assert_allclose(results[1], factor * results[0], rtol=1e-5, atol=1e-6)
+
+
+def test_the_mean_and_variance_that_a_data_source_returns_are_those_of_the_next_encode() -> None:
+    class Source(mg.BatchNormalizationDataSource):
+        number_of_feature_channels, epsilon = 4, 1e-3
+
+        def load(self) -> bool:
+            return True
+
+        def update_mean_and_variance_with_command_buffer(self, command_buffer: Any, state: Any) -> Any:
+            mean, variance = (np.full(4, value, np.float32) for value in (2, 9))
+            return mg.NormalizationMeanAndVarianceState.from_arrays(mean, variance)
+
+        def update_gamma_and_beta_with_command_buffer(self, command_buffer: Any, state: Any) -> None:
+            return None
+
+    node = mg.BatchNormalizationNode(mg.ImageNode(), Source())
+    node.flags = mg.BatchNormalizationFlags.CALCULATE_STATISTICS_NEVER
+    loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
+    graph = mg.Graph([*loss.training_graph(), node])
+    x, t = values(2, 3, 3, 4), values(2, 3, 3, 4)
+    for mean, variance in ((0, 1), (2, 9)):
+        made: list[mg.Image] = []
+        with mg.CommandBuffer() as commands:
+            graph.encode(commands, [mg.Image.from_array(x)], [mg.LossLabels.from_array(t)], intermediate_images=made)
+        np.testing.assert_allclose(np.asarray(made[0]), (x - mean) / np.sqrt(variance + 1e-3), rtol=1e-5, atol=1e-6)
 
 
 def test_frozen_parameters_are_neither_updated_nor_differentiated() -> None:
