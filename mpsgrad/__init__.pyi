@@ -166,18 +166,18 @@ from .kernels.arithmetic_gradient import (
     MultiplyGradient,
     SubtractGradient,
 )
-from .kernels.batch_normalization import (
-    BatchNormalization,
+from .kernels.batch_normalization import BatchNormalization
+from .kernels.batch_normalization_data_source import BatchNormalizationDataSource
+from .kernels.batch_normalization_gradient import (
     BatchNormalizationGradient,
-    BatchNormalizationStatistics,
     BatchNormalizationStatisticsGradient,
 )
-from .kernels.batch_normalization_data_source import BatchNormalizationDataSource
 from .kernels.batch_normalization_state import (
     BatchNormalizationState,
     NormalizationGammaAndBetaState,
     NormalizationMeanAndVarianceState,
 )
+from .kernels.batch_normalization_statistics import BatchNormalizationStatistics
 from .kernels.binary_convolution import BinaryConvolution, BinaryFullyConnected
 from .kernels.concatenation import Concatenation, ConcatenationGradient, ConcatenationGradientState
 from .kernels.convolution import Convolution, ConvolutionGradient, ConvolutionGradientOption

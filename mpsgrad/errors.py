@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 
 class MPSGradError(Exception):
@@ -87,3 +87,8 @@ class ShaderError(MPSGradError):
                 lead = "".join(c if c == "\t" else " " for c in self.source_line[: self.column - 1])
                 text += f"\n    {lead}^"
         return text
+
+
+def refuse_unavailable(owner: str, method: str, instead: str) -> NoReturn:
+    """Raises ``NotImplementedError`` for a method that a class has in MPS, too, but marked as unavailable."""
+    raise NotImplementedError(f"{owner}.{method} is unavailable; {instead}")

@@ -315,6 +315,22 @@ class GradientState(ForwardState):
         return replace(source, channel_format=suggested_descriptor.channel_format)
 
 
+class SharedGradientState(GradientState):
+    """A state that all images of a batch share, with sums over them."""
+
+    # objc: -destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:
+    def destination_image_descriptor(
+        self,
+        source_images: Sequence[Image],
+        source_states: Sequence[State],
+        kernel: BaseKernel,
+        suggested_descriptor: ImageDescriptor,
+    ) -> ImageDescriptor:
+        """As ``GradientState.destination_image_descriptor``, for as many images as this part of the batch has."""
+        descriptor = super().destination_image_descriptor(source_images, source_states, kernel, suggested_descriptor)
+        return replace(descriptor, number_of_images=suggested_descriptor.number_of_images)
+
+
 class BinaryGradientState(ForwardState):
     """The counterpart of ``GradientState`` for kernels with two sources: one snapshot for each.
 

@@ -21,13 +21,13 @@ from mpsgrad.functional.arrays import (
 )
 from mpsgrad.functional.kept import kept
 from mpsgrad.image import Image
-from mpsgrad.kernels.batch_normalization import (
-    BatchNormalization,
+from mpsgrad.kernels.batch_normalization import BatchNormalization
+from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
+from mpsgrad.kernels.batch_normalization_gradient import (
     BatchNormalizationGradient,
-    BatchNormalizationStatistics,
     BatchNormalizationStatisticsGradient,
 )
-from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
+from mpsgrad.kernels.batch_normalization_statistics import BatchNormalizationStatistics
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,

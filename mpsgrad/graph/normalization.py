@@ -13,12 +13,12 @@ from mpsgrad.graph.nodes import GradientStateNode, ImageNode
 from mpsgrad.graph.setting import Setting
 from mpsgrad.graph.trainable import TrainableGradientNode, TrainableUnaryNode
 from mpsgrad.image import Image
-from mpsgrad.kernels.batch_normalization import (
-    BatchNormalization,
+from mpsgrad.kernels.batch_normalization import BatchNormalization
+from mpsgrad.kernels.batch_normalization_gradient import (
     BatchNormalizationGradient,
-    BatchNormalizationStatistics,
     BatchNormalizationStatisticsGradient,
 )
+from mpsgrad.kernels.batch_normalization_statistics import BatchNormalizationStatistics
 from mpsgrad.kernels.group_normalization import (
     GroupNormalization,
     GroupNormalizationGradient,

@@ -31,6 +31,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     families_at_once,
 )
 from mpsgrad.kernels.batch_normalization_joins import join_normalization
+from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.normalization_encoder import NormalizationEncoder, NumbersOfChannels, Streaming
 from mpsgrad.kernels.normalization_tiles import (
@@ -383,3 +384,19 @@ def encoder_of(command_buffer: CommandBuffer, *arguments: Any, **numbers: Any) -
     """The encoder for the device of ``command_buffer``; the other arguments are those of ``Encoder``."""
     kind = _SimdgroupEncoder if command_buffer.device.family == "cpu" else _TileEncoder
     return kind(command_buffer, *arguments, **numbers)
+
+
+def encoder_of_state(
+    command_buffer: CommandBuffer, state: BatchNormalizationState, neuron: NeuronDescriptor, image: Image
+) -> Encoder:
+    """The encoder for images of the format of ``image`` and the parameters and statistics that ``state`` holds."""
+    gamma, beta, mean, variance = map(state.resource, range(4))
+    return encoder_of(
+        command_buffer,
+        image.channel_format.metal_type,
+        state.batch_normalization.number_of_feature_channels,
+        (mean, variance, gamma, beta),
+        state.epsilon,
+        neuron=neuron,
+        batch_pixels=state.batch_pixels,
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -13,9 +12,8 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer
-from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernels.accumulation import Accumulation
-from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
+from mpsgrad.state import ForwardSnapshot, SharedGradientState, State, StateBatch
 from mpsgrad.vector import Vector
 
 if TYPE_CHECKING:
@@ -139,7 +137,7 @@ class NormalizationMeanAndVarianceState(_ChannelPairState):
         return self._read(1, self.number_of_feature_channels)
 
 
-class BatchNormalizationState(GradientState):
+class BatchNormalizationState(SharedGradientState):
     """What one batch measured: statistics, and the gradients for gamma and beta.
 
     Source: ``MPSCNNBatchNormalizationState``.
@@ -281,18 +279,6 @@ class BatchNormalizationState(GradientState):
         """This state once for each image."""
         return StateBatch([self] * self.snapshot.source.number_of_images)
 
-    # objc: -destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:
-    def destination_image_descriptor(
-        self,
-        source_images: Sequence[Image],
-        source_states: Sequence[State],
-        kernel: Any,
-        suggested_descriptor: ImageDescriptor,
-    ) -> ImageDescriptor:
-        """As ``GradientState.destination_image_descriptor``, for as many images as this part of the batch has."""
-        descriptor = super().destination_image_descriptor(source_images, source_states, kernel, suggested_descriptor)
-        return replace(descriptor, number_of_images=suggested_descriptor.number_of_images)
-
     @property
     def statistics_pixels(self) -> int:
         """How many pixels the statistics hold that the next encode of statistics adds to."""
@@ -374,3 +360,19 @@ class BatchNormalizationState(GradientState):
         if not self._gradients_used:
             command_buffer._if_taken_back(partial(setattr, self, "_gradients_used", False))
             self._gradients_used = True
+
+
+def require_batch_state(kernel: BaseKernel, state: Any) -> None:
+    """Raises unless ``state`` is one that ``kernel`` can use, of its device and with reads left."""
+    owner = type(kernel).__name__
+    if not isinstance(state, BatchNormalizationState):
+        raise FormatError(
+            f"{owner}: batch_normalization_state is {type(state).__name__}; it has to be the BatchNormalizationState "
+            "that BatchNormalization.result_state made"
+        )
+    if state.device is not kernel.device:
+        raise StateError(
+            f"{owner}: batch_normalization_state is on {state.device.identifier} but the kernel on "
+            f"{kernel.device.identifier}"
+        )
+    state._require_readable(owner, "batch_normalization_state")

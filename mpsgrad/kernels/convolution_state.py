@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +13,10 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer
-from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import fill_buffer_with_zeros
 from mpsgrad.kernels.accumulation import Accumulation
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor, require_descriptor
-from mpsgrad.state import ForwardSnapshot, GradientState, State
+from mpsgrad.state import ForwardSnapshot, SharedGradientState, State
 from mpsgrad.vector import Vector
 
 if TYPE_CHECKING:
@@ -201,7 +199,7 @@ class ConvolutionWeightsAndBiasesState(State):
         return self._read(1, self.biases_count, self.biases_offset).reshape(self._shapes[1])
 
 
-class ConvolutionGradientState(GradientState):
+class ConvolutionGradientState(SharedGradientState):
     """The gradients for the weights and biases of one batch. Source: ``MPSCNNConvolutionGradientState``.
 
     Both are float32, zero when the state is made (MPS does not say), and grow with every encode of the gradient kernel:
@@ -249,18 +247,6 @@ class ConvolutionGradientState(GradientState):
 
     def _gradient(self, index: int) -> np.ndarray:
         return self._read(index, self._sizes[index] // FLOAT_BYTES).reshape(self._shapes[index])
-
-    # objc: -destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:
-    def destination_image_descriptor(
-        self,
-        source_images: Sequence[Image],
-        source_states: Sequence[State],
-        kernel: Any,
-        suggested_descriptor: ImageDescriptor,
-    ) -> ImageDescriptor:
-        """As ``GradientState.destination_image_descriptor``, for as many images as this part of the batch has."""
-        descriptor = super().destination_image_descriptor(source_images, source_states, kernel, suggested_descriptor)
-        return replace(descriptor, number_of_images=suggested_descriptor.number_of_images)
 
     @property
     def gradient_vectors(self) -> tuple[Vector, Vector]:

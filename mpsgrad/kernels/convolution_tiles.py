@@ -350,6 +350,33 @@ def plan_products_of_channels(image: Layout, metal_type: str, tiling_name: str, 
     return _plan_of_weights(geometry, False, metal_type, tiling_name, units, parts=image[7], are_summed=True)
 
 
+def _division_of_weights(
+    geometry: ConvolutionGeometry,
+    metal_type: str,
+    of_device: Tiling,
+    units: int,
+    *,
+    parts: int,
+    is_aligned: bool,
+    are_summed: bool,
+) -> _Division:
+    def counts(tile: Tile) -> tuple[int, int]:
+        return ceiling_divide(geometry.group_outputs, tile.rows), ceiling_divide(geometry.window_values, tile.columns)
+
+    products = Products(
+        "weights",
+        metal_type,
+        lambda tile: math.prod(counts(tile)) * geometry.groups * parts,
+        run_length=geometry.pixels // parts,
+        values=geometry.weights_count * parts,
+        is_aligned=is_aligned,
+        has_zeros_outside=not geometry.replicates,
+        are_summed=are_summed,
+    )
+    tile, splits = of_device.divided(products, units)
+    return _Division(tile, *counts(tile), splits)
+
+
 def _plan_of_weights(
     geometry: ConvolutionGeometry,
     accumulates: bool,
@@ -370,25 +397,12 @@ def _plan_of_weights(
         if _is_aligned(geometry.result, group_outputs, widths[0]) and _is_aligned(geometry.source, channels, widths[1])
     )
     is_aligned = row_width == column_width == values_of_vector(metal_type)
-
-    def counts(tile: Tile) -> tuple[int, int]:
-        return ceiling_divide(group_outputs, tile.rows), ceiling_divide(geometry.window_values, tile.columns)
-
-    products = Products(
-        "weights",
-        metal_type,
-        lambda tile: math.prod(counts(tile)) * groups * parts,
-        run_length=pixels,
-        values=geometry.weights_count * parts,
-        is_aligned=is_aligned,
-        has_zeros_outside=not geometry.replicates,
-        are_summed=are_summed,
+    tile, row_tiles, column_tiles, splits = _division_of_weights(
+        geometry, metal_type, tiling(tiling_name), units, parts=parts, is_aligned=is_aligned, are_summed=are_summed
     )
-    tile, splits = tiling(tiling_name).divided(products, units)
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)
     splits = parts * splits_per_part
-    row_tiles, column_tiles = counts(tile)
     return plan_of_splits(
         FAMILIES["weights", metal_type, tile],
         f"convolution_gradient_weights_{_TEMPLATES['weights', metal_type].removeprefix('convolution_weights_')}"

@@ -209,3 +209,12 @@ def _slopes(data: Any) -> np.ndarray:
         raise GeometryError("NeuronDescriptor: data has slopes that are not finite")
     slopes.flags.writeable = False
     return slopes
+
+
+NO_NEURON = NeuronDescriptor(NeuronType.NONE)
+"""For kernels that apply a neuron to their results only if they are given one."""
+
+
+def neuron_or_none(owner: str, argument: str, value: Any) -> NeuronDescriptor:
+    """``value`` if it is a ``NeuronDescriptor``, ``NO_NEURON`` for None; raises ``FormatError`` otherwise."""
+    return NO_NEURON if value is None else require_neuron_descriptor(owner, argument, value)

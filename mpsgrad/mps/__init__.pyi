@@ -37,9 +37,11 @@ from mpsgrad.image import Image, TemporaryImage
 from mpsgrad.image_descriptor import FeatureChannelFormat, ImageDescriptor
 from mpsgrad.kernels.arithmetic import Add, Arithmetic, ArithmeticGradientState, Compare, ComparisonType, Divide, Multiply, Subtract
 from mpsgrad.kernels.arithmetic_gradient import AddGradient, ArithmeticGradient, MultiplyGradient, SubtractGradient
-from mpsgrad.kernels.batch_normalization import BatchNormalization, BatchNormalizationGradient, BatchNormalizationStatistics, BatchNormalizationStatisticsGradient
+from mpsgrad.kernels.batch_normalization import BatchNormalization
 from mpsgrad.kernels.batch_normalization_data_source import BatchNormalizationDataSource
+from mpsgrad.kernels.batch_normalization_gradient import BatchNormalizationGradient, BatchNormalizationStatisticsGradient
 from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState, NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState
+from mpsgrad.kernels.batch_normalization_statistics import BatchNormalizationStatistics
 from mpsgrad.kernels.convolution import Convolution, ConvolutionGradient, ConvolutionGradientOption
 from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
 from mpsgrad.kernels.convolution_descriptor import ConvolutionDescriptor, DepthWiseConvolutionDescriptor, SubPixelConvolutionDescriptor
