@@ -428,13 +428,13 @@ class BaseKernel(KnownAttributes, DeviceBound):
                 command_buffer._reads(type(self).__name__, "a source image", writer)
         if destination is None:
             if remembered.makes_regular_images:
-                destination = Image(remembered.descriptor, self.device)
+                destination = Image._allocated(remembered.descriptor, self.device)
             else:
                 destination = self._new_image(command_buffer, remembered.descriptor)
         self._begin_encode(command_buffer, state)
         remembered.work.add_to(command_buffer, (*sources, destination), self, state)
         self._note_encode(command_buffer, state, remembered.regions)
-        destination._written_by(command_buffer)
+        command_buffer._writes(destination if destination.parent is None else destination._root)
         return destination
 
     def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:

@@ -38,15 +38,15 @@ class CommandBuffer(DeviceBound):
     _discarded = False
     _recorded = False
     _undo: list[Callable[[], Any]] | None = None
+    _handlers: tuple[Callable[[CommandBuffer], Any], ...] = ()
+    _taken: list[Any]
+    """Of what recorded work writes what others were the last to write or to wait for: the next replay changes that."""
 
     def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
         self.device = require_device("CommandBuffer", device)
         self.label = label
         self._dispatches: list[Dispatch] = []
-        self._handlers: list[Callable[[CommandBuffer], Any]] = []
         self._written: list[Any] = []
-        # Of what recorded work writes what others were the last to write or to wait for: the next replay changes that.
-        self._taken: list[Any] = []
         self._read_from: dict[CommandBuffer, tuple[str, str]] = {}
 
     @cached_property
@@ -135,7 +135,7 @@ class CommandBuffer(DeviceBound):
         self._require_open("add_completed_handler")
         if not callable(handler):
             raise FormatError(f"CommandBuffer: handler is {handler!r}; it has to be callable with the command buffer")
-        self._handlers.append(handler)
+        self._handlers += (handler,)
 
     def commit(self) -> None:
         """Hands the work to the device and returns at once.
@@ -156,7 +156,8 @@ class CommandBuffer(DeviceBound):
             self._finished = True
             raise
         self._is_open = False
-        self._takes_back()
+        if "_lent" in self.__dict__:
+            self._takes_back()
         self._written.clear()
 
     def record(self) -> Recording:
@@ -204,7 +205,7 @@ class CommandBuffer(DeviceBound):
     def _call_handlers(self) -> None:
         handlers = self._handlers
         if not self._recorded:
-            self._handlers = []
+            self._handlers = ()
         with ExitStack() as calls:
             for handler in reversed(handlers):
                 calls.callback(handler, self)

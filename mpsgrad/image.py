@@ -41,6 +41,17 @@ class Image(ImageMemory):
         self._strides = descriptor.dense_strides
 
     @classmethod
+    def _allocated(cls, descriptor: ImageDescriptor, device: Device) -> Image:
+        """A regular image that has its memory, without the checks of what users give."""
+        image = cls.__new__(cls)
+        image.descriptor = descriptor
+        image.device = device
+        image.label = None
+        image._strides = descriptor.dense_strides
+        image._buffer = device.allocate(descriptor.nbytes)
+        return image
+
+    @classmethod
     def from_array(cls, array: Any, device: Device | None = None, *, label: str | None = None) -> Image:
         """An image with a copy of ``array``: N x height x width x channels, or height x width x channels.
 

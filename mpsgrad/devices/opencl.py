@@ -345,6 +345,7 @@ class OpenCLDevice(Device):
         # set of arguments for all threads.
         self.enqueuing = RLock()
         self._in_flight: deque[OpenCLSubmission] = deque()
+        """Changed by the thread only that enqueues."""
 
     __hash__ = Device.__hash__
 
@@ -592,8 +593,7 @@ class OpenCLDevice(Device):
             return self._submitted(dispatches, enqueued(self.queue, dispatches), label)
 
     def wait_until_unused(self, buffer: Buffer) -> None:
-        with self._lock:
-            users = [submission for submission in self._in_flight if submission.uses(buffer)]
+        users = [submission for submission in self._in_flight.copy() if submission.uses(buffer)]
         if users:
             with contextlib.suppress(DeviceError):
                 users[-1].wait()
@@ -610,21 +610,20 @@ class OpenCLDevice(Device):
         """What was put on the queue, with these events."""
         self.queue.flush()
         submission = OpenCLSubmission(held, events, label)
-        with self._lock:
-            # Kept here until they have run, or their buffers would be recycled if the caller drops a submission early.
-            self._forget_what_has_run()
-            self._in_flight.append(submission)
+        # Kept here until they have run, or their buffers would be recycled if the caller drops a submission early.
+        self._forget_what_has_run()
+        self._in_flight.append(submission)
         return submission
 
     def _forget_what_has_run(self) -> None:
-        while self._in_flight and self._in_flight[0].is_complete:
-            self._in_flight.popleft()
+        in_flight = self._in_flight
+        while in_flight and in_flight[0].is_complete:
+            in_flight.popleft()
 
     def _is_idle(self) -> bool:
         """Whether all work on the queue has run."""
-        with self._lock:
-            self._forget_what_has_run()
-            return not self._in_flight
+        self._forget_what_has_run()
+        return not self._in_flight
 
 
 def _build_options(options: CompileOptions | None) -> Sequence[str]:

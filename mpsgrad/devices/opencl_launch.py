@@ -89,9 +89,10 @@ class OpenCLFunction(Function):
 
     def launch(self, enqueue: Callable[..., int], queue: ctypes.c_void_p, dispatch: Dispatch) -> None:
         """Puts ``dispatch`` on ``queue`` by OpenCL's own function, without an event."""
-        assert isinstance(dispatch.threadgroups, int)
-        self.set_arguments(self.arguments_of(dispatch.buffers))
-        self._size.value = dispatch.threadgroups * self.threadgroup_size
+        arguments = self.arguments_of(dispatch.buffers)
+        if arguments != self._arguments:
+            self.set_arguments(arguments)
+        self._size.value = dispatch.threadgroups * self.threadgroup_size  # type: ignore[assignment]
         status = enqueue(queue, self._pointer, 1, None, *self._pointers_to_sizes, 0, None, None)
         if status:
             import pyopencl as cl
@@ -164,11 +165,14 @@ class OpenCLSubmission(Submission):
 
     def wait(self) -> None:
         if self._last is not None and self._held is not None:
-            import pyopencl as cl
-
             try:
                 self._last.wait()
-            except cl.Error as error:
+            except Exception as error:
+                # To import at each call would take longer than what the call does.
+                import pyopencl as cl
+
+                if not isinstance(error, cl.Error):
+                    raise
                 raise DeviceError(f"{self._label or 'a command buffer'} failed on the device: {error}") from error
         self._held = None
 
@@ -286,17 +290,28 @@ def _call(
 
 def enqueued(queue: pyopencl.CommandQueue, dispatches: Sequence[Dispatch]) -> list[pyopencl.Event]:
     """Puts the dispatches on ``queue``; the events of their launches."""
-    import pyopencl as cl
-
+    enqueue = _enqueue_nd_range_kernel()
     events = []
     for dispatch in dispatches:
         for function, arguments, size, local, offset in launches_of(dispatch):
             try:
-                function.set_arguments(arguments)
-                events.append(cl.enqueue_nd_range_kernel(queue, function.kernel, size, local, offset))
-            except cl.Error as error:
+                if arguments != function._arguments:
+                    function.set_arguments(arguments)
+                events.append(enqueue(queue, function.kernel, size, local, offset))
+            except Exception as error:
+                import pyopencl as cl
+
+                if not isinstance(error, cl.Error):
+                    raise
                 raise refusal(function, error) from error
     return events
+
+
+@once
+def _enqueue_nd_range_kernel() -> Callable[..., pyopencl.Event]:
+    import pyopencl as cl
+
+    return cl.enqueue_nd_range_kernel
 
 
 def _with_arguments(function: OpenCLFunction, arguments: Sequence[Any]) -> pyopencl.Kernel:
