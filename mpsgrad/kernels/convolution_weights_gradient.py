@@ -13,7 +13,7 @@ from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
 from mpsgrad.kernels.convolution_simdgroups import EIGHTS_COST
 from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import ALWAYS, NEVER, Tunables
+from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
 ROWS = 8
 DEPTHWISE_TAPS = 3
@@ -22,6 +22,12 @@ SPLIT_BYTES = 800_000
 
 EIGHTS_CHANNELS, EIGHTS_OUTPUTS, EIGHTS_PIXELS, EIGHTS_RUNS = 16, 6, 112, 16
 """Of a thread that works on eights of channels: what it owns at a time, and how many pixels in how many rows."""
+WHOLE_OUTPUTS = 16
+"""The output channels at a time where registers hold 16 floats, and a line of the caches has as many."""
+FEWEST_TILES, CACHED_SHARE, MANY_CHANNELS = 16, 4, 128
+"""With so many tiles there, and a gradient image of at most the caches' bytes divided by the second number, threads
+go through all rows: partial sums would take longer than reading the image again for each tile. Then they are also
+faster than simdgroups from so many channels of the source on. Measured."""
 SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
 """The same where it owns a single eight of channels."""
 FEW_OUTPUTS = 4
@@ -77,6 +83,7 @@ FAMILY = ShaderFamily(
     measured=lambda numbers: {
         "rows_at_once": numbers.convolution_weights_rows_at_once,
         "by_eights": numbers.convolution_by_eights != NEVER,
+        "whole_outputs": WHOLE_OUTPUTS if numbers.convolution_by_eights == WHERE_FEWER else 0,
     },
 )
 
@@ -140,7 +147,9 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
             rows_per_split=1,
         )
     by_eights = numbers.convolution_by_eights if metal_type == "float" else NEVER
-    of_weights = _tiles(geometry, by_eights)
+    is_cached = by_eights == WHERE_FEWER and _is_cached(geometry, numbers)
+    of_weights = _tiles(geometry, by_eights, is_cached)
+    goes_through_all = is_cached and of_weights.kernel == "dense_of_eights"
     return plan_of_rows(
         FAMILY,
         f"convolution_gradient_weights_{of_weights.kernel}",
@@ -150,7 +159,7 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
         lane_tiles=of_weights.lane_tiles,
         weight_tiles=of_weights.weight_tiles,
         tiles=of_weights.weight_tiles + ceiling_divide(geometry.outputs, of_weights.result_channels),
-        rows_per_split=_rows_per_split(geometry, of_weights),
+        rows_per_split=_image_rows(geometry) if goes_through_all else _rows_per_split(geometry, of_weights),
     )
 
 
@@ -166,8 +175,24 @@ def _is_of_few_pixels(geometry: ConvolutionGeometry) -> bool:
     )
 
 
-def _tiles(geometry: ConvolutionGeometry, by_eights: int) -> _Tiles:
-    """Those of the kernel to use, where threads are to compute ``by_eights``, which is one of ``ALWAYS`` and others."""
+def _image_rows(geometry: ConvolutionGeometry) -> int:
+    """The rows of all gradient images."""
+    return geometry.result[5] * geometry.result[7]
+
+
+def _is_cached(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
+    """Whether threads with 16 channels of either image are to have one split."""
+    tiles = geometry.taps * ceiling_divide(geometry.inputs, EIGHTS_CHANNELS)
+    gradient_bytes = 4 * geometry.pixels * geometry.outputs
+    is_cached = gradient_bytes <= numbers.cached_bytes // CACHED_SHARE
+    return is_cached and tiles >= FEWEST_TILES and geometry.outputs >= WHOLE_OUTPUTS
+
+
+def _tiles(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> _Tiles:
+    """Those of the kernel to use, where threads are to compute ``by_eights``, which is one of ``ALWAYS`` and others.
+
+    ``is_cached`` says whether these would have one split.
+    """
     width, height, _, _, dilation_x, _, _, _ = geometry.window
     groups, channels, outputs = geometry.groups, geometry.group_inputs, geometry.outputs
     if geometry.is_depthwise and not geometry.replicates:
@@ -183,7 +208,7 @@ def _tiles(geometry: ConvolutionGeometry, by_eights: int) -> _Tiles:
     if is_one_run and not geometry.replicates:
         row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
         return _Tiles("few", row_tiles, lane_tiles, height * row_tiles * lane_tiles)
-    if not geometry.replicates and _is_by_eights(geometry, by_eights):
+    if not geometry.replicates and _is_by_eights(geometry, by_eights, is_cached):
         row_tiles = SINGLE_EIGHT if channels <= SINGLE_EIGHT and outputs >= SINGLE_OUTPUTS else EIGHTS_CHANNELS
         lane_tiles = ceiling_divide(geometry.inputs, row_tiles)
         of_eights = EIGHTS_CHANNELS, EIGHTS_THREADS_WANTED
@@ -196,7 +221,7 @@ def _tiles(geometry: ConvolutionGeometry, by_eights: int) -> _Tiles:
 def _rows_per_split(geometry: ConvolutionGeometry, of_weights: _Tiles) -> int:
     """At least two splits, but partial sums of no more than twice the bytes of the images."""
     gradient, source = geometry.result, geometry.source
-    image_rows = gradient[5] * gradient[7]
+    image_rows = _image_rows(geometry)
     rows_read = min(geometry.axes[1].stride, geometry.axes[1].taps)
     row_bytes = max(4 * (gradient[4] * gradient[6] + source[4] * source[6] * rows_read), 1)
     rows = min(SPLIT_BYTES // row_bytes, ceiling_divide(image_rows, 2))
@@ -206,7 +231,7 @@ def _rows_per_split(geometry: ConvolutionGeometry, of_weights: _Tiles) -> int:
     return max(rows, ceiling_divide(image_rows, ceiling_divide(of_weights.threads_wanted, of_weights.weight_tiles)))
 
 
-def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int) -> bool:
+def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> bool:
     """Whether threads are to compute what is not depthwise, rather than simdgroups."""
     groups, channels, outputs = geometry.groups, geometry.inputs, geometry.outputs
     if by_eights == NEVER or channels < EIGHTS_CHANNELS:
@@ -222,7 +247,10 @@ def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int) -> bool:
         rows = ceiling_divide(outputs, outputs_together) * outputs_together
         return ceiling_divide(channels, channels_together) * channels_together * rows
 
-    return EIGHTS_COST * products(EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < products(LANES, ROWS)
+    of_simdgroups = products(LANES, ROWS)
+    if is_cached and channels >= MANY_CHANNELS and products(EIGHTS_CHANNELS, WHOLE_OUTPUTS) <= of_simdgroups:
+        return True
+    return EIGHTS_COST * products(EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < of_simdgroups
 
 
 def plan_of_rows(

@@ -28,7 +28,7 @@ from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
-from mpsgrad.tunables import ALWAYS, Tunables, set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables, set_tunables, tunables
 
 SINGLE = (1, 1)
 
@@ -266,6 +266,25 @@ def test_each_variant_in_a_part_of_larger_images(variant):
 def test_each_variant_adds_to_what_a_state_holds(variant):
     _, arguments, options, *_ = variant
     check_additions_to_a_state(make(*arguments, **{**options, "images": 3}))
+
+
+@pytest.mark.skipif(
+    mg.default_device().family != "cpu" or tunables(mg.default_device().tuning).convolution_by_eights != WHERE_FEWER,
+    reason="for CPUs with registers of 16 floats",
+)
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (((13, 12), 132, 47, (3, 3)), {"padding": (1, 1)}),
+        (((15, 16), 256, 16, SINGLE), {"stride": (2, 1)}),
+        (((11, 14), 512, 33, SINGLE), {}),
+    ],
+    ids=["3x3", "strides", "pointwise"],
+)
+def test_weights_of_many_channels_in_one_split(arguments, options):
+    layer = make(*arguments, **options, images=3)
+    assert check_additions_to_a_state(layer) == ["convolution_gradient_weights_dense_of_eights"] * 2
+    check_against_the_references(layer, runs=2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
