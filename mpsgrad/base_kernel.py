@@ -57,6 +57,9 @@ class BaseKernel(KnownAttributes, DeviceBound):
 
     supported_edge_modes: ClassVar[tuple[EdgeMode, ...]] = (EdgeMode.ZERO, EdgeMode.CLAMP)
 
+    properties_without_use: ClassVar[tuple[str, ...]] = ()
+    """Names of properties that encodes of the class do not read: they have to keep their defaults."""
+
     remembers_encodes: ClassVar[bool] = False
     """Whether the outcome of an encode follows from its key, and so may be taken over from the one before."""
 
@@ -182,6 +185,13 @@ class BaseKernel(KnownAttributes, DeviceBound):
         if mode not in self.supported_edge_modes:
             supported = " and ".join(known.name for known in self.supported_edge_modes)
             raise NotImplementedError(f"{type(self).__name__}: {name} is {mode.name}; it supports {supported}")
+
+    def _require_defaults(self) -> None:
+        """Raises ``NotImplementedError`` if a property is set that would have no effect."""
+        for name in self.properties_without_use:
+            value, default = getattr(self, name), getattr(type(self), name).default
+            if value != default:
+                raise NotImplementedError(f"{type(self).__name__}: {name} is {value}; only {default} is supported")
 
     def _channels_in_use(self, image: Image, source: str) -> int:
         """How many channels of ``image`` are read; ``source`` is the properties' names up to ``_feature``."""

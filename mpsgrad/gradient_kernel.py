@@ -37,6 +37,12 @@ class GradientKernel(BinaryKernel):
     )
     kernel_offset_y = PositionProperty("The same along y.")
 
+    properties_without_use = ("primary_edge_mode", "kernel_offset_x", "kernel_offset_y")
+    strides_of_forward_kernel: ClassVar[tuple[str, ...]] = ("primary", "secondary")
+    """For which sources the strides may be set to what the forward kernel has, without effect, and to nothing else."""
+    offsets_of_images: ClassVar[tuple[str, ...]] = ()
+    """Names of offsets that only choose the first image: the encode is for all of its pixels."""
+
     takes_binary_states: ClassVar[bool] = False
     """Whether the forward kernels have two sources, and so states that are a ``BinaryGradientState``."""
 
@@ -282,6 +288,20 @@ class GradientKernel(BinaryKernel):
                 f"source_image is {source_image.width} x {source_image.height}"
             )
 
+    def _require_defaults(self) -> None:
+        super()._require_defaults()
+        owner = type(self).__name__
+        for source in self.strides_of_forward_kernel:
+            for axis, own in zip("xy", self._window[2:4], strict=True):
+                name = f"{source}_stride_in_pixels_{axis}"
+                stride = getattr(self, name)
+                if stride not in (1, own):
+                    raise NotImplementedError(f"{owner}: {name} is {stride}; the forward kernel's, {own}, is used")
+        for name in self.offsets_of_images:
+            offset = getattr(self, name)
+            if offset[:2] != (0, 0):
+                raise NotImplementedError(f"{owner}: {name} is {tuple(offset)}; x and y have to be 0")
+
     def _describe_window(self) -> str:
         width, height, stride_x, stride_y, dilation_x, dilation_y = self._window
         if (width, height, stride_x, stride_y) == (1, 1, 1, 1):
@@ -311,6 +331,7 @@ class GradientKernel(BinaryKernel):
             },
             written=destination,
         )
+        self._require_defaults()
         self._validate(source_gradient, source_image, state)
         self._require_edge_mode("secondary_edge_mode")
         channels, wanted, written = self._channel_counts(source_image, state)

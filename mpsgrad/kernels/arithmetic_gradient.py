@@ -36,6 +36,7 @@ class ArithmeticGradient(_GradientOfOneImage):
     """
 
     remembers_encodes = True
+    strides_of_forward_kernel = ("primary",)
 
     primary_scale = RealProperty(1.0, "The factor of the incoming gradient.")
     secondary_scale = RealProperty(1.0, "The factor of the other image.")

@@ -52,6 +52,7 @@ class Concatenation(BaseKernel):
     """
 
     remembers_encodes = True
+    properties_without_use = ("clip_rect", "destination_feature_channel_offset", "padding")
 
     def __init__(
         self, *, aligns_channels: bool = False, device: Device | None = None, label: str | None = None
@@ -114,6 +115,7 @@ class Concatenation(BaseKernel):
         descriptor = self.destination_image_descriptor(sources)
         named = {f"source_images[{index}]": image for index, image in enumerate(sources)}
         self._require_images(command_buffer, named, None)
+        self._require_defaults()
         before = command_buffer._position()
         destination = destination_image
         if destination is None:

@@ -135,6 +135,7 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
     remembers_encodes = True
 
     forward_kernels = ("Convolution",)
+    properties_without_use = ("primary_edge_mode",)
 
     gradient_option = EnumProperty(
         ConvolutionGradientOption.ALL,

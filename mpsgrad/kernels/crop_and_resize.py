@@ -212,6 +212,7 @@ class CropAndResizeBilinearGradient(GradientKernel):
 
     remembers_encodes = True
     forward_kernels = ("CropAndResizeBilinear",)
+    offsets_of_images = ("primary_offset", "secondary_offset")
 
     def _channel_counts(self, source_image: Image, state: Any) -> tuple[int, int, int]:
         channels = self._channels_of(source_image, "secondary")

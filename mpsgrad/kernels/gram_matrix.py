@@ -98,6 +98,7 @@ class GramMatrixCalculationGradient(GradientKernel):
 
     remembers_encodes = True
     forward_kernels = ("GramMatrixCalculation",)
+    offsets_of_images = ("primary_offset", "secondary_offset")
 
     alpha = RealProperty(1.0, "The factor of the sums.")
 

@@ -7,6 +7,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import GeometryError, StateError
+from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import (
     GradientKernel,
@@ -107,7 +108,8 @@ class NeuronGradient(NeuronProperties, GradientKernel):
         state: Any,
     ) -> None:
         gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
-        source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
+        clamps = self.secondary_edge_mode is EdgeMode.CLAMP
+        source = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y, clamps)
         if self._computes_gradient_for_slopes:
             self._add_slope_sums(command_buffer, source_gradient, source_image, regions.sources[1], gradient, state)
         add_neuron(

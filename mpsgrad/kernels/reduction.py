@@ -312,6 +312,7 @@ class ReduceGradient(GradientKernel):
 
     remembers_encodes = True
     forward_kernels = tuple(kernel.__name__ for kernel in WITH_GRADIENT)
+    offsets_of_images = ("primary_offset", "secondary_offset")
 
     def _forward(self, state: Any) -> Any:
         """The class of the forward kernel."""

@@ -61,6 +61,14 @@ class Reshape(Kernel):
     remembers_encodes = True
     supported_edge_modes = Kernel.supported_edge_modes[:1]
 
+    properties_without_use = (
+        "offset",
+        "clip_rect",
+        "source_feature_channel_offset",
+        "destination_feature_channel_offset",
+        "source_feature_channel_max_count",
+    )
+
     reshaped_width = IntegerProperty(1, "The width of results.", minimum=1)
     reshaped_height = IntegerProperty(1, "The height of results.", minimum=1)
     reshaped_feature_channels = IntegerProperty(1, "The feature channels of results.", minimum=1)
@@ -131,11 +139,7 @@ class Reshape(Kernel):
     def _regions(self, sources: Any, destination: Image) -> Regions:
         (source,) = sources
         self._require_edge_mode("edge_mode")
-        for name in ("offset", "clip_rect", "source_feature_channel_offset", "destination_feature_channel_offset",
-                     "source_feature_channel_max_count"):
-            value, default = getattr(self, name), getattr(type(self), name).default
-            if value != default:
-                raise NotImplementedError(f"{type(self).__name__}: {name} is {value}; only {default} is supported")
+        self._require_defaults()
         self._require_count(source.descriptor, destination.descriptor)
         return Regions.of_whole(destination, source)
 
@@ -153,6 +157,7 @@ class ReshapeGradient(GradientKernel):
 
     remembers_encodes = True
     forward_kernels = ("Reshape",)
+    offsets_of_images = ("primary_offset", "secondary_offset")
 
     def _channel_counts(self, source_image: Image, state: Any) -> tuple[int, int, int]:
         channels = self._channels_of(source_image, "secondary")

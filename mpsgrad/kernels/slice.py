@@ -65,6 +65,7 @@ class SliceGradient(GradientKernel):
 
     remembers_encodes = True
     forward_kernels = ("Slice",)
+    offsets_of_images = ("secondary_offset",)
 
     def _dispatch(
         self,

@@ -353,7 +353,8 @@ class SoftMaxGradient(GradientKernel):
         state: Any,
     ) -> None:
         gradient = Operand(*self._pointwise_gradient(regions.sources[0], state))
-        result = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y)
+        clamps = self.secondary_edge_mode is EdgeMode.CLAMP
+        result = Operand(regions.sources[1], self.secondary_offset.x, self.secondary_offset.y, clamps)
         _add_dispatches(
             self,
             command_buffer,

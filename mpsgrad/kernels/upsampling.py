@@ -189,6 +189,7 @@ class _ResamplingGradient(GradientKernel):
     """A gradient kernel. The values of ``source_image`` are not read."""
 
     remembers_encodes = True
+    offsets_of_images = ("primary_offset", "secondary_offset")
     _function: ClassVar[str] = "upsampling_bilinear"
 
     @property

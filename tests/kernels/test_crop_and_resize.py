@@ -180,10 +180,10 @@ BAD_INPUT = {
     "a gradient of another size": (
         lambda: _gradient((2, 3, 3, 6)), mg.GeometryError, f"{NAME}Gradient: source_gradient is 2x3x3x6 but"),
     "a gradient of another size for a kernel that is configured by hand": (
-        lambda: _gradient((2, 1, 2, 6), kernel_offset_x=1), mg.GeometryError, f"{NAME}Gradient: source_gradient is 2x"),
+        lambda: _gradient((2, 1, 2, 6), kernel_offset_x=0), mg.GeometryError, f"{NAME}Gradient: source_gradient is 2x"),
     "a part of the gradient": (
         lambda: _gradient((2, 3, 2, 6), primary_offset=mg.Offset(1, 0)), NotImplementedError,
-        f"{NAME}Gradient: clip_rect is"),
+        f"{NAME}Gradient: primary_offset is (1, 0, 0)"),
     "the state of another kernel": (
         lambda: _gradient((2, 3, 2, 6), mg.ResizeBilinear(**SIZE)), mg.StateError,
         f"{NAME}Gradient: gradient_state was made by ResizeBilinear; it has to be made by {NAME}"),
