@@ -172,6 +172,7 @@ KERNELS: dict[str, Any] = {
 """Each public kernel class with arguments that are not the defaults."""
 
 ABSTRACT = {
+    "HalfOfALoss",
     "Arithmetic",
     "ArithmeticGradient",
     "BinaryKernel",
