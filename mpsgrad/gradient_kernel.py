@@ -37,7 +37,7 @@ class GradientKernel(BinaryKernel):
     )
     kernel_offset_y = PositionProperty("The same along y.")
 
-    properties_without_use = ("primary_edge_mode", "kernel_offset_x", "kernel_offset_y")
+    properties_without_use: ClassVar[tuple[str, ...]] = ("primary_edge_mode", "kernel_offset_x", "kernel_offset_y")
     strides_of_forward_kernel: ClassVar[tuple[str, ...]] = ("primary", "secondary")
     """For which sources the strides may be set to what the forward kernel has, without effect, and to nothing else."""
     offsets_of_images: ClassVar[tuple[str, ...]] = ()
