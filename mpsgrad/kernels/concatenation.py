@@ -106,12 +106,14 @@ class Concatenation(BaseKernel):
 
         With ``return_state`` the pair (image, state), or the state alone, is returned.
         """
-        sources = self._require_sources(source_images)
-        key = self._encode_key(command_buffer, sources, destination_image, None)
+        key = None
+        if type(source_images) in (list, tuple):
+            key = self._encode_key(command_buffer, source_images, destination_image, None)
         remembered = self._recall(key)
         if remembered is not None:
-            made = self._encode_again(remembered, command_buffer, sources, destination_image, None)
-            return self._finished(sources, made, destination_image is None, return_state)
+            made = self._encode_again(remembered, command_buffer, source_images, destination_image, None)
+            return self._finished(source_images, made, destination_image is None, return_state)
+        sources = self._require_sources(source_images)
         descriptor = self.destination_image_descriptor(sources)
         named = {f"source_images[{index}]": image for index, image in enumerate(sources)}
         self._require_images(command_buffer, named, None)
@@ -165,7 +167,7 @@ class Concatenation(BaseKernel):
                 extents = (gap, width, height, images)
                 add_copy(command_buffer, metal_type, zeros(self.device), (destination.buffer, target), extents)
 
-    def _finished(self, sources: list[Image], destination: Image, is_new: bool, return_state: bool) -> Any:
+    def _finished(self, sources: Sequence[Image], destination: Image, is_new: bool, return_state: bool) -> Any:
         """What an encode returns whose dispatches were added."""
         read_once(sources)
         state = None

@@ -361,6 +361,26 @@ class TestWhatIsWrongTheSecondTimeIsRefused:
             with pytest.raises(mg.GeometryError, match="gradient_state was made for"):
                 self.gradient.encode(commands, self.incoming, self.source, state)
 
+    @pytest.mark.parametrize(
+        ("others", "error", "message"),
+        [
+            ([(2, 6, 4, 8)], mg.GeometryError, r"source_images\[1\] is 2x6x4x8"),
+            ([None], mg.FormatError, r"source_images\[1\] is NoneType"),
+            (None, mg.FormatError, "source_images is Image"),
+        ],
+    )
+    def test_sources_that_cannot_be_concatenated(self, others: Any, error: type[Exception], message: str) -> None:
+        kernel = mg.Concatenation()
+        sources: Any = self.source
+        if others is not None:
+            made = [mg.Image.from_array(_array(1, shape)) if shape is not None else None for shape in others]
+            sources = [self.source, *made]
+        with mg.CommandBuffer() as commands:
+            for _ in range(2):
+                kernel.encode(commands, [self.source, self.source])
+            with pytest.raises(error, match=message):
+                kernel.encode(commands, sources)
+
     def test_no_image(self) -> None:
         with mg.CommandBuffer() as commands, pytest.raises(mg.FormatError, match="source_gradient is NoneType"):
             self.gradient.encode(commands, None, self.source, self.state)
