@@ -47,7 +47,7 @@ FEWEST_TERMS_OF_TILE = 256
 """Of a thread of a CPU that has its sums in registers: a shorter chunk would cost more than it has to add up."""
 FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
-FEWEST_ROWS_OF_FOLDS, MOST_FOLDED, COST_OF_FOLD = 64, 512, 0.5
+FEWEST_ROWS_OF_FOLDS, MOST_FOLDED, COST_OF_FOLD = 64, 128, 0.5
 """On CPUs: from so many rows of a short run on several of them are taken as one of up to so many elements, which are
 added up by a second pass: a term of it costs so much more than the eighth of a vector does in the first."""
 WIDE_TILE, NARROWEST_TILE = 1024, 32
@@ -114,6 +114,8 @@ def reduction(
         elif is_cpu and tile is not None and _fits_tiles(tile, axes):
             first, chunks = _in_tiles(tile, names, views, axes)
         elif fold > 1:
+            terms = run.extent * x.extent * y.extent * z.extent * inner.extent * outer.extent
+            wanted = min(wanted, _enough(terms, compute_units))
             return Reduction(*_folded(names, views, axes, fold, wanted))
         else:
             exceeds_caches = may_chunk and element_count(axes, count - 1) * 4 > cached_bytes
