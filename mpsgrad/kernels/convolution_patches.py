@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from operator import itemgetter
 
@@ -42,6 +43,8 @@ FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
 MOST_CHANNELS = 15
 """With more, and without groups, other kernels compute the gradient for weights."""
+NEAR_SHARE = 8
+"""Images of no more than the caches' bytes divided by that are read once more for each tap in less time. Measured."""
 THREADS_WANTED = 128
 """So many keep every core busy."""
 
@@ -192,6 +195,16 @@ def plan_gather(
     return Plan(FAMILY, kernel, parts * image_parts, parameters, gathered.packing)
 
 
+def _is_left_to_whole_groups(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
+    """Whether threads are to own 16 channels of either image of a tap, which read the images for each."""
+    image_bytes = 4 * sum(math.prod(layout[4:]) for layout in (geometry.source, geometry.result))
+    return (
+        image_bytes <= numbers.cached_bytes // NEAR_SHARE
+        and convolution_weights_gradient.has_whole_groups(geometry)
+        and convolution_weights_gradient.is_cached_whole(geometry, numbers)
+    )
+
+
 @lru_cache(maxsize=4096)
 def plan_weights(
     geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numbers: Tunables
@@ -205,6 +218,8 @@ def plan_weights(
     if (channels > MOST_CHANNELS and groups == 1) or geometry.window_values > SUM_ROWS or geometry.taps == 1 < groups:
         return None
     if channels % LANES == 0 and numbers.convolution_by_eights == WHERE_FEWER:
+        return None
+    if _is_left_to_whole_groups(geometry, numbers):
         return None
     columns = min(most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, pixels)
     if columns == 0:

@@ -28,6 +28,8 @@ FEWEST_TILES, CACHED_SHARE, MANY_CHANNELS = 16, 4, 128
 """With so many tiles there, and a gradient image of at most the caches' bytes divided by the second number, threads
 go through all rows: partial sums would take longer than reading the image again for each tile. Then they are also
 faster than simdgroups from so many channels of the source on. Measured."""
+MOST_CHANNELS_OF_GROUP = 32
+"""Of the source, that such threads take of groups: with more, simdgroups are as fast. Measured."""
 SINGLE_EIGHT, SINGLE_OUTPUTS = 8, 8
 """The same where it owns a single eight of channels."""
 FEW_OUTPUTS = 4
@@ -147,7 +149,7 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
             rows_per_split=1,
         )
     by_eights = numbers.convolution_by_eights if metal_type == "float" else NEVER
-    is_cached = by_eights == WHERE_FEWER and _is_cached(geometry, numbers)
+    is_cached = metal_type == "float" and is_cached_whole(geometry, numbers)
     of_weights = _tiles(geometry, by_eights, is_cached)
     goes_through_all = is_cached and of_weights.kernel == "dense_of_eights"
     return plan_of_rows(
@@ -180,12 +182,22 @@ def _image_rows(geometry: ConvolutionGeometry) -> int:
     return geometry.result[5] * geometry.result[7]
 
 
-def _is_cached(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
-    """Whether threads with 16 channels of either image are to have one split."""
+def is_cached_whole(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
+    """Whether threads with 16 channels of either image, if they compute it, are to have one split."""
     tiles = geometry.taps * ceiling_divide(geometry.inputs, EIGHTS_CHANNELS)
-    gradient_bytes = 4 * geometry.pixels * geometry.outputs
-    is_cached = gradient_bytes <= numbers.cached_bytes // CACHED_SHARE
-    return is_cached and tiles >= FEWEST_TILES and geometry.outputs >= WHOLE_OUTPUTS
+    return (
+        numbers.convolution_by_eights == WHERE_FEWER
+        and not geometry.replicates
+        and tiles >= FEWEST_TILES
+        and geometry.outputs >= WHOLE_OUTPUTS
+        and 4 * geometry.pixels * geometry.outputs <= numbers.cached_bytes // CACHED_SHARE
+    )
+
+
+def has_whole_groups(geometry: ConvolutionGeometry) -> bool:
+    """Whether groups are a few times what such threads own."""
+    channels, outputs = geometry.group_inputs, geometry.group_outputs
+    return channels % EIGHTS_CHANNELS == outputs % WHOLE_OUTPUTS == 0 and channels <= MOST_CHANNELS_OF_GROUP
 
 
 def _tiles(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> _Tiles:
@@ -238,7 +250,9 @@ def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool
         return False
     if by_eights == ALWAYS or (groups > 1 and channels // groups % LANES != 0):
         return True
-    if groups > 1 or outputs < SINGLE_OUTPUTS:
+    if groups > 1:
+        return is_cached and has_whole_groups(geometry)
+    if outputs < SINGLE_OUTPUTS:
         return False
     if geometry.source[1] * geometry.window[2] % EVICTING_STRIDE == 0:
         return True

@@ -278,8 +278,10 @@ def test_each_variant_adds_to_what_a_state_holds(variant):
         (((13, 12), 132, 47, (3, 3)), {"padding": (1, 1)}),
         (((15, 16), 256, 16, SINGLE), {"stride": (2, 1)}),
         (((11, 14), 512, 33, SINGLE), {}),
+        (((13, 12), 32, 64, (3, 3)), {"padding": (1, 1), "groups": 2}),
+        (((13, 12), 64, 32, (3, 3)), {"stride": (1, 2), "groups": 2}),
     ],
-    ids=["3x3", "strides", "pointwise"],
+    ids=["3x3", "strides", "pointwise", "groups_of_16", "groups_of_32"],
 )
 def test_weights_of_many_channels_in_one_split(arguments, options):
     layer = make(*arguments, **options, images=3)
