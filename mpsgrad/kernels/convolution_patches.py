@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from operator import itemgetter
 
@@ -20,6 +21,8 @@ from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
 PIXELS_OF_EIGHTS = {1: 8, 2: 6, 3: 4}
 """Of a tile that has so many eights of channels."""
+MANY_EIGHTS, PIXELS_OF_MANY_EIGHTS, MANY_EIGHTS_COST = 4, 8, 0.85
+"""The same where there are more than 16 registers, and how long a product takes there without groups."""
 EIGHTS_IN_PHASES = (1, 2)
 """Of a tile whose pixels have phases."""
 TILE_COSTS, TILE_COSTS_OF_GROUPS = {2: 1.0, 3: 1.0}, {1: 1.15, 2: 1.0, 3: 1.0}
@@ -66,16 +69,23 @@ PARAMETERS = ParameterStruct(
     biases="int",
     replicates="int",
 )
+
+
+def _has_many_registers(numbers: Tunables) -> bool:
+    return numbers.convolution_by_eights != ALWAYS
+
+
+def _gather_tiles(numbers: Tunables) -> tuple[tuple[int, int, bool], ...]:
+    """The eights of channels and the pixels of each tile, and whether these have phases."""
+    plain = PIXELS_OF_EIGHTS | ({MANY_EIGHTS: PIXELS_OF_MANY_EIGHTS} if _has_many_registers(numbers) else {})
+    in_phases = ((eights, PIXELS_OF_EIGHTS[eights], True) for eights in EIGHTS_IN_PHASES)
+    return (*((eights, pixels, False) for eights, pixels in plain.items()), *in_phases)
+
+
 FAMILY = ShaderFamily(
     "convolution_patches",
     (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, convolution_weights_gradient.PARAMETERS),
     {
-        "gather_tiles": tuple(
-            (eights, pixels, has_phases)
-            for has_phases, those in ((False, PIXELS_OF_EIGHTS), (True, EIGHTS_IN_PHASES))
-            for eights, pixels in PIXELS_OF_EIGHTS.items()
-            if eights in those
-        ),
         "most_phases": MOST_PHASES,
         "patch_values": PATCH_VALUES,
         "part_pixels": PART_PIXELS,
@@ -83,7 +93,8 @@ FAMILY = ShaderFamily(
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     measured=lambda numbers: {
-        "eight_values": VALUES if numbers.convolution_by_eights == ALWAYS else VALUES_OF_MANY_REGISTERS,
+        "eight_values": VALUES_OF_MANY_REGISTERS if _has_many_registers(numbers) else VALUES,
+        "gather_tiles": _gather_tiles(numbers),
     },
     dtypes=("float",),
     ahead_of_time=False,
@@ -96,14 +107,16 @@ def _has_phases(gathered: Gather) -> bool:
     return not gathered.x.divisor == gathered.y.divisor == gathered.x.step == 1
 
 
-def _best(geometry: ConvolutionGeometry, is_gradient: bool) -> tuple[float, int, Gather] | None:
+def _best(
+    geometry: ConvolutionGeometry, is_gradient: bool, costs: Mapping[int, float]
+) -> tuple[float, int, Gather] | None:
     """The products for a pixel, times their cost, the eights of a tile's channels, and the gather of fewest."""
     return min(
         (
             (cost * (FOLD_COST if is_fold else 1.0) * gathered.products_per_pixel(8 * eights), eights, gathered)
             for gathered in (gather(geometry, is_gradient, lanes=lanes) for lanes in FILLED_LANES)
             if (is_fold := gathered.kernel == "convolution_fold") or gathered.kernel == "convolution_dense"
-            for eights, cost in (TILE_COSTS if geometry.groups == 1 else TILE_COSTS_OF_GROUPS).items()
+            for eights, cost in costs.items()
             if eights in EIGHTS_IN_PHASES or not _has_phases(gathered)
         ),
         key=itemgetter(0),
@@ -113,7 +126,7 @@ def _best(geometry: ConvolutionGeometry, is_gradient: bool) -> tuple[float, int,
 
 def fewest_products(geometry: ConvolutionGeometry, is_gradient: bool) -> float | None:
     """The products for a pixel, times their cost, or None for geometries that other kernels compute."""
-    best = _best(geometry, is_gradient)
+    best = _best(geometry, is_gradient, TILE_COSTS)
     return None if best is None else best[0]
 
 
@@ -122,7 +135,10 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     groups, values = geometry.groups, geometry.taps * geometry.ends(is_gradient)[0][6] // geometry.groups
     if values > (MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP) or geometry.taps == 1 < groups:
         return None
-    best = _best(geometry, is_gradient)
+    costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
+    if groups == 1 and _has_many_registers(numbers):
+        costs = costs | {MANY_EIGHTS: MANY_EIGHTS_COST}
+    best = _best(geometry, is_gradient, costs)
     if best is None:
         return None
     products, eights, gathered = best

@@ -20,6 +20,7 @@ from test_convolution_variants import (
 import mpsgrad as mg
 from mpsgrad.kernels import convolution_patches, convolution_planes, convolution_small_groups, convolution_weights
 from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.tunables import WHERE_FEWER, set_tunables, tunables
 
 pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
 
@@ -64,6 +65,20 @@ def test_each_case_against_the_references(arguments, options, expected):
     layer = make(*arguments, **options)
     assert tuple(name.startswith("patches") for name in names(layer)) == expected
     check_against_the_references(layer, runs=4)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 30), (3, 64), (12, 57)])
+def test_tiles_of_four_eights_where_there_are_many_registers(inputs, outputs):
+    layer = make((9, 11), inputs, outputs, (3, 4), padding=(1, 2), stride=(2, 1))
+    tuning = mg.default_device().tuning
+    before = tunables(tuning)
+    set_tunables(tuning, before.with_number("convolution_by_eights", WHERE_FEWER))
+    try:
+        assert names(layer)[0] == "patches_by_4"
+        check_against_the_references(layer)
+        check_in_a_part_of_larger_images(layer, before=0, behind=0)
+    finally:
+        set_tunables(tuning, before)
 
 
 @given(shaped_layers())
