@@ -88,14 +88,14 @@ class ArithmeticGradientState(BinaryGradientState):
         self._recorded = WrittenImages()
 
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
-        images = self._recorded.key(self.number_of_images)
+        images = self._recorded.key(self.number_of_images) if self._is_recorded else None
         own = (self.channel_strides, self.channels, self.records_clamp, self._index, images)
         return (super()._encode_key(kernel), own)
 
     @property
     def _is_recorded(self) -> bool:
         """Whether forward kernels write into the state."""
-        return self.resource_count > 0
+        return bool(self._sizes)
 
     def _record_layout(self, first_image: int) -> Layout:
         """The layout of what is recorded of the forward kernel's clip rectangle, from ``first_image`` on."""
