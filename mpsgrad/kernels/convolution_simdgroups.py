@@ -24,6 +24,8 @@ FEW_IMAGES, LONE_EIGHTS, ROWS_AHEAD = 3, 8, 8
 """Up to so many images, how many eights of channels of one of them a thread takes, and how far ahead it fetches."""
 IMAGES_OF_SIMDGROUPS = 16
 """For more images than few, and up to so many, simdgroups take less time than copies of weights do."""
+COPYING_THREADS_WANTED = 32
+"""So many that copy weights of such a layer go through all images: more would copy the same ones."""
 FEW_CHANNELS, ROW_PIXELS = 4, 16
 """With so few channels of the source, what windows of one pixel give is written pixel by pixel, so many of a tile."""
 TILES_PER_SIMDGROUP = 8
@@ -149,6 +151,8 @@ def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
         tiles = gathered.destination[7] * y.size
         blocks //= DEPTHWISE_BLOCKS
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * gathered.phases * blocks // SIMDGROUPS_WANTED))
+    if tile.kernel == "convolution_point_unpacked_of_eights" and tiles > TILES_PER_SIMDGROUP:
+        tiles_per_simdgroup = ceiling_divide(tiles, max(1, COPYING_THREADS_WANTED // blocks))
     parts = ceiling_divide(tiles, tiles_per_simdgroup)
     parameters = PARAMETERS.pack(
         source=gathered.source,

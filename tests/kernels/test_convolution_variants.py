@@ -134,6 +134,7 @@ VARIANTS = [
     ("fully_connected_long", ((7, 6), 26, 261, (7, 6)), {"images": 10}, "rows", "point_unpacked", "dense"),
     ("fully_connected_of_one", ((7, 6), 26, 37, (7, 6)), {"images": 1}, "rows", "point_unpacked", "dense"),
     ("fully_connected_512", ((1, 1), 512, 3, SINGLE), {"images": 4}, "rows", "point_unpacked", "dense"),
+    ("fully_connected_of_many", ((1, 1), 521, 40, SINGLE), {"images": 70}, "rows", "point_unpacked", "dense"),
     ("replicated", ((6, 7), 18, 33, (3, 3)), {"padding": (2, 3), "edge": "clamp"}, "dense", "replicated", "dense"),
     (
         "replicated_few",
