@@ -125,9 +125,11 @@ def _clang_words(text: str) -> str:
 
 def user_words(text: str) -> str:
     """A compiler's message in the words of the Metal source."""
+    text = re.sub(rf"static assertion failed due to requirement '[^']*{RENAMED_SUFFIX}[^']*': ", "", text)
     text = re.sub(r"(\S+) (?:__private )?lift" + RENAMED_SUFFIX + r"\(\) \1", r"\1", text)
     text = re.sub(r"(\w+) __attribute__\(\(ext_vector_type\((\d)\)\)\)", r"\1\2", text)
     text = re.sub(r"\b(\w+?)(?:_own)?" + RENAMED_SUFFIX + r"\b", r"\1", text)
+    text = re.sub(r"'(\w+)'; did you mean '\1'\?", r"'\1'", text)
     text = re.sub(r"\bconst __global\b", "constant", text)
     text = re.sub(r"__(?:private|generic)\b ?", "", text)
     return text.replace("__global", "device").replace("__local", "threadgroup")

@@ -307,6 +307,7 @@ PAIRS = [
     (34, "int g(int n) { n %= 0; return n; }", "int g(int n) { n %= 2; return n; }"),
     (34, "ushort g(uint n) { return n >> 32; }", "ushort g(uint n) { return n >> 16; }"),
     (36, "void g(device int* x) { atomic_store_explicit(x, 1, memory_order_relaxed); }", "void g(device atomic_int* x) { atomic_store_explicit(x, 1, memory_order_relaxed); }"),
+    (36, "void g() { atomic_uint c; atomic_store_explicit(&c, 1, memory_order_relaxed); }", KERNEL + ") { threadgroup atomic_uint c; atomic_store_explicit(&c, 1, memory_order_relaxed); }"),
     (36, "void g(threadgroup atomic_uint* c) { c[0]++; }", "void g(threadgroup atomic_uint* c) { atomic_fetch_add_explicit(c, 1, memory_order_relaxed); }"),
     (37, "long g(long v) { return simd_prefix_exclusive_sum(v); }", "int g(int v) { return simd_prefix_exclusive_sum(v); }"),
     (37, "bool g(bool v) { return simd_sum(v); }", "bool g(bool v) { return simd_any(v); }"),

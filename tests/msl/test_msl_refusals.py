@@ -95,6 +95,7 @@ REFUSED_IN_USERS_SOURCES = [
     ("float g(float @&x) { return x; }\nkernel void f(device float* x) { float y = 1; x[0] = g(y); }", "reference type must have explicit address space qualifier"),
     ("const float @scale = 2;\nkernel void f(device float* x) { x[0] = scale; }", "program scope variable must reside in constant address space"),
     ("static constexpr int @n = 2;\nkernel void f(device float* x) { x[0] = n; }", "program scope variable must reside in constant address space"),
+    ("kernel void f(device float* x) { @static float sum = 0; sum += x[0]; x[0] = sum; }", "variables in function scope cannot be declared static"),
     ("kernel void f(device float* x) { @goto end; end: x[0] = 1; }", "'goto' is not supported in Metal"),
     ("kernel void f(device float* x) { @end: x[0] = 1; }", "labeled statements are not supported in Metal"),
 ]  # fmt: skip
@@ -104,6 +105,24 @@ REFUSED_IN_USERS_SOURCES = [
 @pytest.mark.parametrize(("marked", "message"), REFUSED_IN_USERS_SOURCES, ids=lambda v: v[:70])
 def test_what_apple_refuses_in_users_sources(marked: str, message: str, target: str) -> None:
     assert refusal_at_the_mark(marked, target, launch="row").message == message
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("@float3(float4(x[0])).x", "too many elements in vector initialization"),
+        ("@half2(uint3(1)).x", "too many elements in vector initialization"),
+        ("@float4(float2(x[0])).x", "too few elements in vector initialization"),
+        ("@native_sin(x[0])", "use of undeclared identifier 'native_sin'"),
+    ],
+)
+def test_words_of_the_compiler(expression: str, message: str) -> None:
+    before = "kernel void f(device float* x) { x[0] = "
+    with pytest.raises(ShaderError) as raised:
+        mg.compile(LIBRARY + before + expression.replace("@", "") + "; }").function("f")
+    assert message in raised.value.message and "did you mean" not in raised.value.message
+    if mg.default_device().identifier.startswith("opencl"):
+        assert (raised.value.message, raised.value.column) == (message, len(before) + 1)
 
 
 def test_what_is_near_to_that_compiles() -> None:

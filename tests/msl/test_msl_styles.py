@@ -269,6 +269,8 @@ def test_what_other_people_write_is_no_finding() -> None:
         "  if (t.x < 8) out[t.x] = tile[t.y][t.x] + parse(p) + factorial(4);\n"
         "}\n"
     )
+    twice = "kernel void f(device float* x) { auto g = [](auto f, float v) { return f(f(v)); }; }"
+    assert lint(LIBRARY + twice, language_version="3.2") == []
     divergent = (
         "kernel void f(ushort t [[thread_position_in_threadgroup]]) { for (int i = 0; i < 2; ++i) if (t < 4) { i++; }"
         " else for (;;) threadgroup_barrier(mem_flags::mem_none); }"

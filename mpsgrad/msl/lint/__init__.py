@@ -51,6 +51,7 @@ _ACCEPTED_BY_TARGETS = (
     address_spaces.pointers_have_an_address_space,
     address_spaces.references_have_an_address_space,
     address_spaces.program_scope_variables_are_constant,
+    address_spaces.no_static_locals,
     language.jumps,
 )
 

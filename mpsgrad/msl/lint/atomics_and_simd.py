@@ -80,6 +80,9 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
         if is_object or kind is None and _is_element(source, atomics, *ranges[0]):
             message = f"no matching function for call to '{name}': its first argument is a pointer to an atomic object"
             yield source.tokens[index], message
+        if _is_threads_own(source, ranges[0][0]):
+            message = f"no matching function for call to '{name}': the atomic object is in 'thread' memory"
+            yield source.tokens[index], message
         if kind is None or not kind.known or kind.base not in SIZES:
             continue
         message = f"no matching function for call to '{name}': '{kind}' is no pointer to an atomic type"
@@ -109,6 +112,16 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
             reads = reads and not (source.text(index - 1) == "=" and source.text(index - 3) == "&")
             if reads and source.text(index - 1) != "&" and "&" not in (source.text(index - 2), operator):
                 yield token, "invalid operand to expression: atomic objects are read by functions only"
+
+
+def _is_threads_own(source: Source, start: int) -> bool:
+    """Whether the expression that begins at ``start`` is the address of an automatic variable of an atomic type."""
+    if source.text(start) != "&" or source.text(start + 2) not in (",", "["):
+        return False
+    variable = source.variable(source.text(start + 1), start + 1)
+    if variable is None or not source.in_body(variable.place) or source.text(variable.place - 1) not in _ATOMICS:
+        return False
+    return source.text(variable.place - 2) in (";", "{", "}")
 
 
 def _is_element(source: Source, atomics: Mapping[int, str], start: int, end: int) -> bool:

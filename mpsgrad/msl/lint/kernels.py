@@ -68,9 +68,22 @@ def kernels_are_plain_functions(source: Source) -> Iterator[Found]:
         name_text = source.text(index)
         if name_text not in kernels or name_text in source.program.functions or not source.in_body(index):
             continue
+        if _is_lambdas_parameter(source, index):
+            continue
         if source.variable(name_text, index) is None and not source.is_type(index) and source.text(index - 1) != "::":
             if source.kind(index - 1) != IDENTIFIER or source.text(index - 1) in ("return", "else", "do"):
                 yield tokens[index], f"kernel function '{name_text}' cannot be called from another function"
+
+
+def _is_lambdas_parameter(source: Source, index: int) -> bool:
+    """Whether the name at ``index`` is a parameter's of a lambda expression around it."""
+    for opening in source.places("("):
+        close = source.close(opening)
+        if source.text(opening - 1) == "]" and opening < index and source.text(close + 1) == "{":
+            ends = (stop - 1 for _, stop in source.arguments(opening))
+            if index < source.close(close + 1) and source.text(index) in map(source.text, ends):
+                return True
+    return False
 
 
 @rule(

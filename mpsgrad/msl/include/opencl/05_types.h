@@ -22,9 +22,16 @@ template <typename V, typename E, int N> constexpr inline V converted_vector_mtl
 #endif
   return __builtin_convertvector(x, V);
 }
-// V(x) of a scalar x, or of an object of a class that converts to V.
-template <typename V, typename T, typename E> constexpr inline auto spread_mtl(E x, int) -> decltype(x.operator V()) { return x.operator V(); }
-template <typename V, typename T, typename E> constexpr inline V spread_mtl(E x, long) { return (V)((T)x); }
+// V(x) of a scalar x, or of an object of a class that converts to V. Intel's compiler crashes at operators of vectors.
+template <typename V, typename T, typename E, int = sizeof(char[__is_class(E) ? 1 : -1])> constexpr inline auto spread_mtl(E x, int) -> decltype(x.operator V()) { return x.operator V(); }
+template <typename E> struct count_mtl { static constexpr int value = 1; };
+template <typename E, int N> struct count_mtl<vec_mtl<E, N>> { static constexpr int value = N; };
+template <typename V, typename T, typename E> constexpr inline V spread_mtl(E x, long) {
+  static_assert(count_mtl<E>::value <= count_mtl<V>::value, "too many elements in vector initialization");
+  static_assert(count_mtl<E>::value == 1 || count_mtl<E>::value >= count_mtl<V>::value, "too few elements in vector initialization");
+  if constexpr (count_mtl<E>::value == 1) return (V)((T)x);
+  else return V();
+}
 
 //@ vec
 // vec_mtl is always there; this names it.
