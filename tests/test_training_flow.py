@@ -101,21 +101,26 @@ def spelled_out(network: Network, images: np.ndarray, labels: np.ndarray):
     return np.asarray(loss_labels.loss_image), np.asarray(gradient), (states[0], states[3])
 
 
+def encode_step(network: Network, commands: mg.CommandBuffer, images: np.ndarray, labels: mg.LossLabels):
+    """Forward and backward pass on ``commands``: the gradient for the images, and the states of layers with weights."""
+    x0 = mg.Image.from_array(images)
+    x1, s1 = network.convolution.encode(commands, x0, return_state=True)
+    x2, s2 = network.neuron.encode(commands, x1, return_state=True)
+    x3, s3 = network.pooling.encode(commands, x2, return_state=True)
+    x4, s4 = network.top.encode(commands, x3, return_state=True)
+    g4 = network.loss.encode(commands, x4, labels)
+    g3 = network.top_gradient.encode(commands, g4, x3, s4)
+    g2 = network.pooling_gradient.encode(commands, g3, x2, s3)
+    g1 = network.neuron_gradient.encode(commands, g2, x1, s2)
+    return network.convolution_gradient.encode(commands, g1, x0, s1), (s1, s4)
+
+
 def combined(network: Network, images: np.ndarray, labels: np.ndarray):
     """The same with the encodes that make results and states by themselves."""
     loss_labels = mg.LossLabels.from_array(labels)
     with mg.CommandBuffer() as commands:
-        x0 = mg.Image.from_array(images)
-        x1, s1 = network.convolution.encode(commands, x0, return_state=True)
-        x2, s2 = network.neuron.encode(commands, x1, return_state=True)
-        x3, s3 = network.pooling.encode(commands, x2, return_state=True)
-        x4, s4 = network.top.encode(commands, x3, return_state=True)
-        g4 = network.loss.encode(commands, x4, loss_labels)
-        g3 = network.top_gradient.encode(commands, g4, x3, s4)
-        g2 = network.pooling_gradient.encode(commands, g3, x2, s3)
-        g1 = network.neuron_gradient.encode(commands, g2, x1, s2)
-        g0 = network.convolution_gradient.encode(commands, g1, x0, s1)
-    return np.asarray(loss_labels.loss_image), np.asarray(g0), (s1, s4)
+        gradient, states = encode_step(network, commands, images, loss_labels)
+    return np.asarray(loss_labels.loss_image), np.asarray(gradient), states
 
 
 def in_batches(network: Network, images: np.ndarray, labels: np.ndarray):
@@ -201,28 +206,13 @@ def test_changing_a_kernel_after_its_encode_does_not_change_the_gradient():
     assert np.array_equal(np.asarray(g0), expected)
 
 
-def encode_step(network: Network, commands: mg.CommandBuffer, images: np.ndarray, labels: mg.LossLabels):
-    """Forward and backward pass on ``commands``; the states of the layers with weights."""
-    x0 = mg.Image.from_array(images)
-    x1, s1 = network.convolution.encode(commands, x0, return_state=True)
-    x2, s2 = network.neuron.encode(commands, x1, return_state=True)
-    x3, s3 = network.pooling.encode(commands, x2, return_state=True)
-    x4, s4 = network.top.encode(commands, x3, return_state=True)
-    g4 = network.loss.encode(commands, x4, labels)
-    g3 = network.top_gradient.encode(commands, g4, x3, s4)
-    g2 = network.pooling_gradient.encode(commands, g3, x2, s3)
-    g1 = network.neuron_gradient.encode(commands, g2, x1, s2)
-    network.convolution_gradient.encode(commands, g1, x0, s1)
-    return s1, s4
-
-
 def update_own_copy(network: Network, images: np.ndarray, labels: mg.LossLabels) -> list[np.ndarray]:
     """First way: read the gradients on the CPU and change weights of your own, for instance for a checkpoint.
 
     The kernels keep the weights that they have.
     """
     with mg.CommandBuffer() as commands:
-        states = encode_step(network, commands, images, labels)
+        _, states = encode_step(network, commands, images, labels)
         for state in states:
             state.synchronize(commands)
     return [
@@ -234,7 +224,7 @@ def update_own_copy(network: Network, images: np.ndarray, labels: mg.LossLabels)
 def update_on_the_cpu(network: Network, images: np.ndarray, labels: mg.LossLabels) -> None:
     """Second way: change the data source, and have both kernels of each layer read it again."""
     with mg.CommandBuffer() as commands:
-        states = encode_step(network, commands, images, labels)
+        _, states = encode_step(network, commands, images, labels)
         for state in states:
             state.synchronize(commands)
     for state, (kernel, gradient_kernel, data) in zip(states, network.trained, strict=True):
@@ -268,7 +258,7 @@ def update_by_a_kernel_of_your_own(network: Network, images: np.ndarray, labels:
     device = mg.default_device()
     descend = device.compile(DESCENT, name="descend.metal").function("descend")
     with mg.CommandBuffer() as commands:
-        states = encode_step(network, commands, images, labels)
+        _, states = encode_step(network, commands, images, labels)
         for state, (kernel, gradient_kernel, _) in zip(states, network.trained, strict=True):
             now = kernel.export_weights_and_biases(commands, result_state_can_be_temporary=True)
             then = mg.ConvolutionWeightsAndBiasesState.temporary(commands, kernel.descriptor)
@@ -293,7 +283,7 @@ def update_by_an_optimizer(network: Network, images: np.ndarray, labels: mg.Loss
     """Third way, with the optimizer of this package."""
     optimizer = mg.OptimizerStochasticGradientDescent.with_learning_rate(LEARNING_RATE)
     with mg.CommandBuffer() as commands:
-        states = encode_step(network, commands, images, labels)
+        _, states = encode_step(network, commands, images, labels)
         for state, (kernel, gradient_kernel, _) in zip(states, network.trained, strict=True):
             now = kernel.export_weights_and_biases(commands)
             then = mg.ConvolutionWeightsAndBiasesState.with_descriptor(kernel.descriptor)
@@ -356,7 +346,7 @@ def test_all_ways_to_update_learn_the_same():
 def test_a_state_is_for_one_batch():
     network, (images, labels) = Network(), batch()
     with mg.CommandBuffer() as commands:
-        states = encode_step(network, commands, images, mg.LossLabels.from_array(labels))
+        _, states = encode_step(network, commands, images, mg.LossLabels.from_array(labels))
     source, result = mg.Image.from_array(images), mg.Image(states[0].snapshot.destination)
     with pytest.raises(mg.StateError, match="not re-usable across batches"), mg.CommandBuffer() as commands:
         network.convolution.encode(commands, source, destination_image=result, destination_state=states[0])

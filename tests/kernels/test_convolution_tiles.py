@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 import test_convolution_variants
 from hypothesis import given, settings
-from test_convolution import layers, run
-from test_convolution_variants import IDS, SINGLE, VARIANTS, make, names, shaped_layers
+from test_convolution import layers
+from test_convolution_variants import (
+    IDS,
+    SINGLE,
+    VARIANTS,
+    check_against_the_references,
+    make,
+    names,
+    shaped_layers,
+)
 
 import mpsgrad as mg
 from mpsgrad import testing
@@ -44,17 +52,6 @@ def forget_plans() -> None:
     convolution_tiles.plan_weights.cache_clear()
 
 
-def check(layer: Any) -> None:
-    y, dx, state = run(layer)
-    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
-    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
-    layer.check_state(state)
-    again_y, again_dx, again = run(layer)
-    assert np.array_equal(again_y, y) and np.array_equal(again_dx, dx), "other bits on another run"
-    assert np.array_equal(again.gradient_for_weights, state.gradient_for_weights)
-    assert np.array_equal(again.gradient_for_biases, state.gradient_for_biases)
-
-
 def widths(layer: Any) -> tuple[str, str, str]:
     """How many values at a time the three kernels of ``layer`` read, or the names of kernels without tiles."""
     return tuple(name.partition("_by_")[2] or name for name in names(layer))
@@ -69,7 +66,7 @@ def test_each_variant_against_the_references(variant, dtype):
         assert name == other or name.startswith(("depthwise_", "tiles" if dtype == np.float32 else "matrices"))
         assert name != other or other in ("replicated", "dense")
         assert other != "depthwise" or name.startswith("depthwise_")
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 # (geometry, options, the widths of the three kernels for float32 images, and for float16 images)
@@ -105,7 +102,7 @@ WIDTHS = [
 def test_values_are_read_several_at_a_time_where_that_is_aligned(arguments, options, of_floats, of_halves, dtype):
     layer = make(*arguments, **options, dtype=dtype)
     assert widths(layer) == (of_floats if dtype == np.float32 else of_halves)
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 @pytest.mark.parametrize(("offset", "extra"), [(4, 4), (4, 1), (8, 0), (8, 4)])
@@ -170,19 +167,19 @@ def test_each_tile_for_each_width(case, one_tile):
     expected = of_floats if metal_type == "float" else of_halves
     for name, width in zip(names(layer)[of_kind], expected[of_kind], strict=True):
         assert name == width or name.endswith(f"{tile.name}_by_{width}")
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 @given(layers(more_channels=False))
 @settings(max_examples=40)
 def test_random_layers_against_the_references(layer):
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 @given(shaped_layers())
 @settings(max_examples=40)
 def test_shaped_layers_against_the_references(layer):
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
@@ -240,7 +237,7 @@ def test_products_split_among_threadgroups(arguments, options, dtype):
     commands = mg.CommandBuffer()
     kernel.encode(commands, source, destination_image=mg.Image.from_array(layer.gradient))
     assert [d.function.name for d in commands._dispatches][-1] == "sum_of_tiles"
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 def pointwise(weights: np.ndarray, x: np.ndarray) -> np.ndarray:

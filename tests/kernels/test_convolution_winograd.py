@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_convolution import Layer, layers, run
-from test_convolution_variants import make
+from test_convolution_variants import check_against_the_references, make
 
 import mpsgrad as mg
 from mpsgrad import testing
@@ -97,17 +97,6 @@ def uses_winograd(layer: Layer) -> list[bool]:
     return [any(name.startswith("winograd_") for name in names) for names in dispatches(layer)]
 
 
-def check(layer: Layer) -> None:
-    y, dx, state = run(layer)
-    assert_within(y, layer.expected(), layer.forward_bound(), name="result")
-    assert_within(dx, layer.expected_data(), layer.data_bound(), name="gradient for the source")
-    layer.check_state(state)
-    again_y, again_dx, again = run(layer)
-    assert np.array_equal(again_y, y) and np.array_equal(again_dx, dx), "other bits on another run"
-    assert np.array_equal(again.gradient_for_weights, state.gradient_for_weights)
-    assert np.array_equal(again.gradient_for_biases, state.gradient_for_biases)
-
-
 def tiled(layer: Layer) -> TiledLayer:
     return TiledLayer(**{field.name: getattr(layer, field.name) for field in fields(layer)})
 
@@ -129,7 +118,7 @@ GEOMETRIES = [
 def test_geometries_against_the_references(size, inputs, outputs, padding, images, wherever_possible):
     layer = tiled(make(size, inputs, outputs, (3, 3), padding=padding, images=images))
     assert uses_winograd(layer) == [True] * 3
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 @st.composite
@@ -160,7 +149,7 @@ def test_random_layers_against_the_references(layer, part):
         patch.setattr(convolution_winograd, "pays", lambda *arguments: True)
         patch.setattr(convolution_winograd, "LARGEST_WORKSPACE", part)
         forget_plans()
-        check(layer)
+        check_against_the_references(layer, runs=2)
     forget_plans()
 
 
@@ -172,7 +161,7 @@ def test_a_large_batch_is_computed_in_parts_that_fit_the_workspace(wherever_poss
     wherever_possible.setattr(convolution_winograd, "LARGEST_WORKSPACE", 36 * 36 * 16)
     forget_plans()
     assert [len(names) for names in dispatches(layer)] == [3 * 3, 3 * 3, 3 * 3 + 1]
-    check(layer)
+    check_against_the_references(layer, runs=2)
     parts, parts_dx, _ = run(layer)
     assert np.array_equal(parts, whole) and np.array_equal(parts_dx, whole_dx), "a tile's bits depend on its part"
 
@@ -198,7 +187,7 @@ def test_weight_gradients_are_split_where_there_are_many_tiles(size, images, par
     mg.ConvolutionGradient(layer.data_source()).encode(commands, gradient, source, state)
     threadgroups = {d.threadgroups for d in commands._dispatches if d.function.name.endswith("by_products")}
     assert all(count >= 2 * 37 and count % 37 == 0 for count in threadgroups) and threadgroups
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +201,7 @@ def test_each_tile_of_any_device(tile, wherever_possible):
     layer = make((19, 21), 20, 136, (3, 3), padding=(1, 1))
     products = [name for names in dispatches(layer) for name in names if "product" in name]
     assert products == [f"winograd_product_{tile.name}_{kind}" for kind in ("by_rows", "by_rows", "by_products")]
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 def test_gradients_for_weights_add_up_in_a_state(wherever_possible):
@@ -291,7 +280,7 @@ def test_layers_of_all_kinds(layer):
         patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.TILES)
         patch.setattr(convolution_winograd, "pays", lambda *arguments: True)
         forget_plans()
-        check(layer)
+        check_against_the_references(layer, runs=2)
     forget_plans()
 
 
