@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from mpsgrad.msl.declarations import Attribute, Kernel, Parameter
+from mpsgrad.msl.program import Attribute, Kernel, Parameter
 from mpsgrad.msl.signature import Argument, Launch, Target
 from mpsgrad.msl.tokens import error, spell
 

@@ -13,8 +13,8 @@ from itertools import zip_longest
 from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source, element_of
 from mpsgrad.msl.analysis.types import INTEGERS, SIZES, Type, read_type
-from mpsgrad.msl.declarations import Program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.program import Program
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, split_commas
 from mpsgrad.msl.unions import class_bodies, name_place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpsgrad.msl.declarations import constants_of, integer_value
+from mpsgrad.msl.constant_expressions import constants_of, integer_value
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, STRING, Token, error
 
 _MOST_LABELS = 4096

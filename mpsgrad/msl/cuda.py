@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.backend import Backend, floating_literal, swizzles
 from mpsgrad.msl.cuda_names import LIBRARY_NAMES, RESERVED_NAMES
-from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, SIZES_SUFFIX
+from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.signature import Argument, Launch
 from mpsgrad.msl.threadgroup_memory import DECLARATION, MEMORY
 

@@ -1,21 +1,27 @@
-"""Finds in a preprocessed token list what a translation must rewrite: kernel functions and their instantiations.
+"""Reads the outline of a program from preprocessed tokens: kernel functions, instantiations, and where the rest lies.
 
 Only the outline of a declaration is parsed. Function bodies stay tokens: a real C++ compiler reads them.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
-from mpsgrad.errors import ShaderError
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.program import (
+    ADDRESS_SPACES,
+    Attribute,
+    Instantiation,
+    Kernel,
+    Parameter,
+    Program,
+    TemplateParameter,
+    outside_angles,
+)
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
-    NUMBER,
     PUNCTUATION,
     STRING,
     Token,
@@ -23,128 +29,10 @@ from mpsgrad.msl.tokens import (
     matching,
     matching_angle,
     skip_attributes,
-    spell,
     split_commas,
 )
 
-ADDRESS_SPACES = frozenset({"device", "constant", "threadgroup", "thread"})
 _STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "visible", "stitchable"})
-
-
-@dataclass(slots=True)
-class Attribute:
-    """``name(arguments)`` from inside ``[[ ]]``; ``token`` is its name."""
-
-    name: str
-    arguments: list[Token]
-    token: Token
-
-
-@dataclass(slots=True)
-class Parameter:
-    """One parameter of a kernel function: ``type`` holds the tokens of the declaration before its name."""
-
-    type: list[Token]
-    name: str
-    place: Token
-    attributes: list[Attribute]
-    is_reference: bool
-    is_pointer: bool
-
-    @property
-    def address_space(self) -> Token | None:
-        """The token of the outermost pointee's address space."""
-        spaces = [token for token in self.pointee if token.text in ADDRESS_SPACES]
-        return spaces[-1] if spaces else None
-
-    @property
-    def pointee(self) -> list[Token]:
-        """The tokens of ``type`` before the first pointer or reference."""
-        return self.type[: next(iter(self._marks), None)]
-
-    @property
-    def holds_pointers(self) -> bool:
-        """Whether what it points or refers to is a pointer."""
-        return len(self._marks) > 1
-
-    @property
-    def _marks(self) -> list[int]:
-        """The indices in ``type`` of pointers and references."""
-        return [i for i, token in enumerate(self.type) if token.text in ("*", "&") and _outside_angles(self.type, i)]
-
-    def attribute(self, *names: str) -> Attribute | None:
-        return next((attribute for attribute in self.attributes if attribute.name in names), None)
-
-
-@dataclass(slots=True)
-class TemplateParameter:
-    """``kind`` holds the tokens before the name (``typename``, ``int``, ...), of a function its whole declaration;
-    ``default`` those after ``=``."""
-
-    kind: list[Token]
-    name: str
-    default: list[Token] | None
-    is_type: bool
-    is_function: bool = False
-
-
-@dataclass(slots=True)
-class Kernel:
-    """A kernel function's definition; token indices are into the list it was found in."""
-
-    start: int
-    name: Token
-    namespace: tuple[str, ...]
-    template: list[TemplateParameter] | None
-    attributes: list[Attribute]
-    parameters: list[Parameter]
-    parameters_open: int
-    parameters_close: int
-    body_open: int
-    body_close: int
-
-    def attribute(self, name: str) -> Attribute | None:
-        return next((attribute for attribute in self.attributes if attribute.name == name), None)
-
-
-@dataclass(slots=True)
-class Instantiation:
-    """``template [[host_name("...")]] kernel void qualifiers::name<arguments>(...);``"""
-
-    start: int
-    end: int
-    name: Token
-    namespace: tuple[str, ...]
-    qualifiers: tuple[str, ...]
-    arguments: list[list[Token]]
-    attributes: list[Attribute]
-
-    def attribute(self, name: str) -> Attribute | None:
-        return next((attribute for attribute in self.attributes if attribute.name == name), None)
-
-
-@dataclass(slots=True)
-class Program:
-    """The outline of a source, as token indices.
-
-    ``functions`` maps each function's name to the ranges of its bodies. A head is a function's start, the bracket that
-    opens its parameters, and its end; a member function's has its class before them. ``has_prototypes`` says that a
-    function is declared where it has no body. ``constructors`` are the brackets in the heads of those.
-    ``aliases`` has what the names of pointers and of the types of positions stand for. ``variables`` are declarations
-    at program scope that define no function or type.
-    """
-
-    tokens: list[Token]
-    kernels: list[Kernel] = field(default_factory=list)
-    instantiations: list[Instantiation] = field(default_factory=list)
-    functions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    function_heads: list[tuple[int, int, int]] = field(default_factory=list)
-    member_heads: list[tuple[int, int, int, int]] = field(default_factory=list)
-    has_prototypes: bool = False
-    constructors: set[int] = field(default_factory=set)
-    aliases: dict[str, list[Token]] = field(default_factory=dict)
-    variables: list[tuple[int, int]] = field(default_factory=list)
-    dropped: list[tuple[int, int]] = field(default_factory=list)
 
 
 def read_program(tokens: list[Token]) -> Program:
@@ -645,7 +533,7 @@ def _read_parameter(tokens: list[Token], place: Token, aliases: Mapping[str, lis
     markers = [
         index
         for index, token in enumerate(rest)
-        if token.text in ("*", "&", "&&") and _outside_angles(rest, index)
+        if token.text in ("*", "&", "&&") and outside_angles(rest, index)
         and not any(start < index < end for start, end in computed)
     ]
     if markers and rest[markers[-1]].text == "&&":
@@ -709,13 +597,6 @@ def _pointer_to_array(tokens: list[Token], opening: int) -> list[Token]:
 
 
 _NEVER_NAMES = frozenset({"const", "volatile", "restrict", "__restrict", *ADDRESS_SPACES})
-
-
-def _outside_angles(tokens: Sequence[Token], index: int) -> bool:
-    depth = 0
-    for token in tokens[:index]:
-        depth += (token.text == "<") - (token.text == ">")
-    return depth <= 0
 
 
 def _read_template(tokens: Sequence[Token]) -> list[TemplateParameter]:
@@ -791,58 +672,3 @@ def declares_variable(tokens: Sequence[Token], index: int) -> bool:
             position = close
         position += 1
     return position < len(tokens) and tokens[position].text in (";", "=", "[", ",")
-
-
-def integer_value(tokens: Sequence[Token], place: Token, constants: dict[str, int] | None = None) -> int:
-    """The value of an integer constant expression made of literals, operators and known constants."""
-    words = []
-    for token in tokens:
-        if token.kind == NUMBER:
-            words.append(token.text.replace("'", "").rstrip("uUlL"))
-        elif token.kind == IDENTIFIER and constants and token.text in constants:
-            words.append(str(constants[token.text]))
-        elif token.text in ("+", "-", "*", "/", "(", ")", "<<", ">>", "%"):
-            words.append("//" if token.text == "/" else token.text)
-        else:
-            raise error(f"expected an integer constant, found '{spell(tokens)}'", place)
-    try:
-        return _evaluate(ast.parse(" ".join(words), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, ZeroDivisionError, MemoryError, OverflowError):
-        raise error(f"expected an integer constant, found '{spell(tokens)}'", place) from None
-
-
-def constants_of(tokens: Sequence[Token]) -> dict[str, int]:
-    """The integer constants of a program: ``constant int n = 3;``, ``constexpr``, and enumerators with a value."""
-    values: dict[str, int] = {}
-    for index in range(1, len(tokens) - 2):
-        if tokens[index].text != "=" or tokens[index - 1].kind != IDENTIFIER:
-            continue
-        end = index + 1
-        while end < len(tokens) and tokens[end].text not in (";", ",", "}", "{") and end - index < 16:
-            end += 1
-        try:
-            values.setdefault(tokens[index - 1].text, integer_value(tokens[index + 1 : end], tokens[index], values))
-        except ShaderError:
-            continue
-    return values
-
-
-def _evaluate(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-        value = _evaluate(node.operand)
-        return -value if isinstance(node.op, ast.USub) else value
-    if isinstance(node, ast.BinOp):
-        left, right = _evaluate(node.left), _evaluate(node.right)
-        if isinstance(node.op, ast.LShift):
-            if not 0 <= right < 64:
-                raise ValueError
-            return left << right
-        for kind, operation in (
-            (ast.Add, int.__add__), (ast.Sub, int.__sub__), (ast.Mult, int.__mul__), (ast.FloorDiv, int.__floordiv__),
-            (ast.Mod, int.__mod__), (ast.RShift, int.__rshift__),
-        ):  # fmt: skip
-            if isinstance(node.op, kind):
-                return operation(left, right)
-    raise ValueError

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from mpsgrad.msl.backend import Backend, position_dimensions
-from mpsgrad.msl.declarations import ADDRESS_SPACES, Instantiation, Kernel, Parameter, Program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.kernel_parameters import KernelParameters, position_attribute
 from mpsgrad.msl.library_names import SCALAR_OR_VECTOR, LibraryNames
 from mpsgrad.msl.parts import in_part
+from mpsgrad.msl.program import ADDRESS_SPACES, Instantiation, Kernel, Parameter, Program
 from mpsgrad.msl.reach import Reach
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import WHOLE, Argument, KernelSignature, Launch

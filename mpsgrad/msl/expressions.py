@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpsgrad.msl.backend import VECTOR_TYPE
-from mpsgrad.msl.declarations import ADDRESS_SPACES
 from mpsgrad.msl.library_names import SCALAR_OR_VECTOR
+from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, matching_angle
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mpsgrad.msl.declarations import Program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.program import Program
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, matching, matching_angle, split_commas
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.errors import FormatError, ShaderError
-from mpsgrad.msl.declarations import Program, integer_value
+from mpsgrad.msl.constant_expressions import integer_value
 from mpsgrad.msl.preprocessor import integer_expression
+from mpsgrad.msl.program import Program
 from mpsgrad.msl.signature import FunctionConstant
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, Token, error, matching, spell
 

@@ -6,16 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
-from mpsgrad.msl.declarations import (
-    ADDRESS_SPACES,
-    ARRAY_TYPE,
-    Attribute,
-    Kernel,
-    Parameter,
-    Program,
-    constants_of,
-    integer_value,
-)
+from mpsgrad.msl.constant_expressions import constants_of, integer_value
+from mpsgrad.msl.declarations import ARRAY_TYPE
+from mpsgrad.msl.program import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program
 from mpsgrad.msl.signature import AddressSpace, Argument
 from mpsgrad.msl.tokens import Token, error, spell
 

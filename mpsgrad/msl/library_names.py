@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from mpsgrad.msl.backend import Backend
-from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.overloads import namespaces_of
+from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, split_commas
 from mpsgrad.msl.versions import later_names
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.backend import Backend, floating_literal, swizzles
-from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, SIZES_SUFFIX
 from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
+from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.signature import Argument, Launch, is_passed_as_number
 
 SIMD_WIDTH = 32

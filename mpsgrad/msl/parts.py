@@ -7,7 +7,7 @@ with that number only.
 
 from __future__ import annotations
 
-from mpsgrad.msl.declarations import Kernel, Program
+from mpsgrad.msl.program import Kernel, Program
 from mpsgrad.msl.reach import Reach
 from mpsgrad.msl.signature import PART_MACRO, WHOLE
 from mpsgrad.msl.tokens import Token

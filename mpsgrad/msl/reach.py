@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from mpsgrad.msl.backend import SIMD_ATTRIBUTES
-from mpsgrad.msl.declarations import Kernel, Program
+from mpsgrad.msl.program import Kernel, Program
 from mpsgrad.msl.tokens import IDENTIFIER
 
 _LONG = ("8", "16")

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from mpsgrad.msl.analysis.recursion import recursive_calls
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
+from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, skip_attributes
 
 _NO_ARGUMENT_BUFFERS = "argument buffers are not supported: a buffer cannot hold a pointer"

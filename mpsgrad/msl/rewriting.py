@@ -7,7 +7,7 @@ from functools import cached_property
 
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bool_increments import increments_a_bool, names_of_bools
-from mpsgrad.msl.declarations import ADDRESS_SPACES, Program, declares_variable
+from mpsgrad.msl.declarations import declares_variable
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import VectorTypes, are_values, begins_operand, declares_indirectly
 from mpsgrad.msl.function_constants import IS_DEFINED, FunctionConstants
@@ -26,6 +26,7 @@ from mpsgrad.msl.library_marks import (
     WRAP,
 )
 from mpsgrad.msl.library_names import LibraryNames
+from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     NUMBER,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
-from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
 from mpsgrad.msl.overloads import namespaces_of
+from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, split_commas
 
 _SPACES = frozenset(ADDRESS_SPACES)

@@ -12,7 +12,8 @@ from math import prod
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.types import SIZES
 from mpsgrad.msl.backend import VECTOR_TYPE
-from mpsgrad.msl.declarations import declares_variable, integer_value
+from mpsgrad.msl.constant_expressions import integer_value
+from mpsgrad.msl.declarations import declares_variable
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, split_commas
 

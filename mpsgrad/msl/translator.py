@@ -13,7 +13,7 @@ from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.case_ranges import expand_case_ranges
 from mpsgrad.msl.cuda import CUDABackend
-from mpsgrad.msl.declarations import Program, read_program
+from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.diagnostics import shader_error
 from mpsgrad.msl.emission import emit
 from mpsgrad.msl.entry_points import EntryPoints
@@ -29,6 +29,7 @@ from mpsgrad.msl.overloads import Overloads, Piece
 from mpsgrad.msl.packed_structs import BEFORE_STRUCT, IN_STRUCT, packed_structs
 from mpsgrad.msl.parts import parts_of
 from mpsgrad.msl.preprocessor import Preprocessor
+from mpsgrad.msl.program import Program
 from mpsgrad.msl.reach import Reach
 from mpsgrad.msl.refusals import (
     refuse_array_designators,

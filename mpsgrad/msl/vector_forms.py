@@ -13,11 +13,11 @@ from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import VECTOR_TYPE, Backend
 from mpsgrad.msl.choices import choices
-from mpsgrad.msl.declarations import ADDRESS_SPACES, Program
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import is_operand
 from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, LIFT, UNALIGNED, WHOLE
 from mpsgrad.msl.library_names import LibraryNames
+from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching
 from mpsgrad.msl.unions import class_bodies, name_place, owner_of_copies

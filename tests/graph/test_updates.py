@@ -260,6 +260,27 @@ def test_the_mean_and_variance_that_a_data_source_returns_are_those_of_the_next_
         np.testing.assert_allclose(np.asarray(made[0]), (x - mean) / np.sqrt(variance + 1e-3), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["Instance", "Group", "Batch"])
+def test_gamma_that_is_loaded_anew_is_that_of_the_next_encode(kind: str) -> None:
+    gamma = np.ones(4, np.float32)
+    groups = (2,) if kind == "Group" else ()
+    source = getattr(mg, f"{kind}NormalizationDataSource").from_arrays(*groups, gamma, np.zeros(4, np.float32))
+    node = getattr(mg, f"{kind}NormalizationNode")(mg.ImageNode(), source)
+    node.training_style = mg.TrainingStyle.UPDATE_DEVICE_GPU
+    loss = mg.LossNode(node.result_image, descriptor=MEAN_SQUARED)
+    graph = mg.Graph([*loss.training_graph(), node])
+    image, labels = mg.Image.from_array(values(3, 4, 4, 4)), mg.LossLabels.from_array(values(3, 4, 4, 4))
+    results = []
+    for _ in range(2):
+        made: list[mg.Image] = []
+        with mg.CommandBuffer() as commands:
+            graph.encode(commands, [image], [labels], intermediate_images=made)
+        results.append(np.array(made[0]))
+        gamma *= 2
+        graph.reload_from_data_sources()
+    np.testing.assert_array_equal(results[1], 2 * results[0])
+
+
 def test_frozen_parameters_are_neither_updated_nor_differentiated() -> None:
     source = OnCPU(values(4, 3, 3, 2))
     node = mg.ConvolutionNode(mg.ImageNode(), source)

@@ -13,7 +13,9 @@ from typing import TypeVar
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
-from mpsgrad.msl.declarations import Attribute, Kernel, Parameter, Program, end_of_initialisers, integer_value
+from mpsgrad.msl.constant_expressions import integer_value
+from mpsgrad.msl.declarations import end_of_initialisers
+from mpsgrad.msl.program import Attribute, Kernel, Parameter, Program
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
     OPENING,

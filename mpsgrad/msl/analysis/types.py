@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mpsgrad.msl.declarations import ADDRESS_SPACES
+from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching_angle, skip_attributes, split_commas
 
 SIZES = {

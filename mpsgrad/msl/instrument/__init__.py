@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.declarations import Kernel, Program
 from mpsgrad.msl.instrument.scopes import has_constructors
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, SITE, THREADGROUP_NAMES, Site, member_template
 from mpsgrad.msl.instrument.weaver import Weaver
+from mpsgrad.msl.program import Kernel, Program
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token, matching_angle
 
 __all__ = [

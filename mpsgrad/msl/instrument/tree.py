@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Source
-from mpsgrad.msl.declarations import ADDRESS_SPACES
+from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, STRING, matching_angle
 
 Kind = Literal[

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from mpsgrad.msl.analysis.source import Function, Source
-from mpsgrad.msl.declarations import ADDRESS_SPACES
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
 from mpsgrad.msl.instrument.scopes import Meaning, constants
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import NotUnderstood
+from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching_angle
 
 _SPECIFIERS = frozenset(

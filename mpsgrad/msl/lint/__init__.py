@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.declarations import Program, read_program
+from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.lint import (
     address_spaces,
     atomics_and_simd,
@@ -28,6 +28,7 @@ from mpsgrad.msl.lint import (
 )
 from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
 from mpsgrad.msl.preprocessor import Preprocessor
+from mpsgrad.msl.program import Program
 from mpsgrad.msl.tokens import Token, error
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 

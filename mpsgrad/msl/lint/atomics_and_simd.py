@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import FLOATS, SIZES, built_in
-from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.lint.flow import depends, enclosing_conditions, splits_simdgroup, thread_names
 from mpsgrad.msl.lint.rule import Found, needs, rule
+from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, split_commas
 
 _LATER_ATOMICS = {

@@ -10,8 +10,8 @@ from itertools import pairwise
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.source import Source, position_attribute
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES, position_dimensions
-from mpsgrad.msl.declarations import Kernel, Parameter
 from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.program import Kernel, Parameter
 from mpsgrad.msl.tokens import spell
 
 _LAST_INDEX = {"buffer": 30, "threadgroup": 30, "texture": 127, "sampler": 15}

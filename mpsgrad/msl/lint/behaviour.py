@@ -10,9 +10,9 @@ from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, element_of
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES
 from mpsgrad.msl.backend import floating_literal
-from mpsgrad.msl.declarations import Kernel
 from mpsgrad.msl.lint.flow import choosing_conditions, depends, enclosing_conditions, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, spell
 
 THREADGROUP_BYTES = 32768

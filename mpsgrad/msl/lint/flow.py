@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.declarations import Kernel
+from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.tokens import IDENTIFIER
 
 _THREAD = frozenset(

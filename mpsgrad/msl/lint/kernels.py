@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import Type, read_type
-from mpsgrad.msl.declarations import Parameter
 from mpsgrad.msl.lint.rule import Found, needs, rule
+from mpsgrad.msl.program import Parameter
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, spell
 
 
