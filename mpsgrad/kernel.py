@@ -8,7 +8,6 @@ from mpsgrad.base_kernel import BaseKernel, KernelOptions
 from mpsgrad.batch_arguments import require_batch, require_state_batch
 from mpsgrad.binary_kernel import BinaryKernel
 from mpsgrad.fill import fill_buffer_with_zeros, fill_with_zeros
-from mpsgrad.forward_kernel import Kernel
 from mpsgrad.gradient_kernel import GradientKernel
 from mpsgrad.kernel_property import (
     CoordinateProperty,
@@ -23,6 +22,7 @@ from mpsgrad.kernel_property import (
 )
 from mpsgrad.regions import WINDOW, Regions, clip_layout, require_first_window, share_memory, source_layout
 from mpsgrad.shader import IMAGE_LAYOUT
+from mpsgrad.unary_kernel import Kernel
 
 __all__ = [
     "IMAGE_LAYOUT",

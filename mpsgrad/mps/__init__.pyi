@@ -13,7 +13,6 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.base_kernel import KernelOptions
 from mpsgrad.binary_kernel import BinaryKernel
 from mpsgrad.data_type import DataType
-from mpsgrad.forward_kernel import Kernel
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.gradient_kernel import GradientKernel
 from mpsgrad.graph.arithmetic import AdditionGradientNode, AdditionNode, ArithmeticGradientNode, ArithmeticGradientStateNode, BinaryArithmeticNode, ComparisonNode, DivisionNode, MultiplicationGradientNode, MultiplicationNode, SubtractionGradientNode, SubtractionNode
@@ -82,6 +81,7 @@ from mpsgrad.kernels.weighted_reduction import ReduceBinary, ReduceFeatureChanne
 from mpsgrad.kernels.yolo_loss import YOLOLoss, YOLOLossDescriptor
 from mpsgrad.padding import DefaultPadding, PaddingMethod
 from mpsgrad.state import BinaryGradientState, GradientState, State
+from mpsgrad.unary_kernel import Kernel
 from mpsgrad.mps.metal import MPSImageBatch as MPSImageBatch, MPSImageBatchIncrementReadCount as MPSImageBatchIncrementReadCount, MPSImageBatchIterate as MPSImageBatchIterate, MPSImageBatchResourceSize as MPSImageBatchResourceSize, MPSImageBatchSynchronize as MPSImageBatchSynchronize, MPSOffset as MPSOffset, MPSRectNoClip as MPSRectNoClip, MPSStateBatch as MPSStateBatch, MPSStateBatchIncrementReadCount as MPSStateBatchIncrementReadCount, MPSStateBatchResourceSize as MPSStateBatchResourceSize, MPSStateBatchSynchronize as MPSStateBatchSynchronize, MPSVector as MPSVector, MTLCommandBuffer as MTLCommandBuffer, MTLCommandBufferStatus as MTLCommandBufferStatus, MTLCommandQueue as MTLCommandQueue, MTLCreateSystemDefaultDevice as MTLCreateSystemDefaultDevice, MTLDevice as MTLDevice, MTLOrigin as MTLOrigin, MTLOriginMake as MTLOriginMake, MTLRegion as MTLRegion, MTLRegionMake2D as MTLRegionMake2D, MTLRegionMake3D as MTLRegionMake3D, MTLSize as MTLSize, MTLSizeMake as MTLSizeMake, NSMakeRange as NSMakeRange, NSRange as NSRange
 from mpsgrad.mps.protocols import MPSImageAllocator as MPSImageAllocator, MPSNNPadding as MPSNNPadding
 
