@@ -144,6 +144,18 @@ def test_batches_of_images_apart_are_the_same_as_one_image() -> None:
     np.testing.assert_array_equal(np.asarray(one_by_one), found[0][0][1:2])
 
 
+def test_labels_of_a_batch_have_weights_or_have_none() -> None:
+    loss = mg.LossNode(mg.NeuronReLUNode(mg.ImageNode()).result_image, descriptor=MEAN_SQUARED)
+    graph = mg.Graph(loss)
+    images = [image(1, 2, 2, 3) for _ in range(2)]
+    plain, weighted = (mg.LossLabels.from_array(values(1, 2, 2, 3), *each) for each in ((), (values(1, 2, 2, 3),)))
+    for labels in ([plain, weighted], [weighted, plain]):
+        commands = mg.CommandBuffer()
+        with pytest.raises(mg.FormatError, match=r"some of source_states\[0\] have weights and some have not"):
+            graph.encode_batch(commands, [images], [labels])
+        assert not commands._dispatches
+
+
 def test_temporary_sources_are_read_once_and_temporary_results_may_be_read() -> None:
     x = mg.ImageNode("x")
     twice = mg.AdditionNode(x, x)

@@ -22,7 +22,7 @@ def require_sound(graph: mg.Graph, source: mg.ImageDescriptor) -> MemoryPlan:
     renamed: dict[mg.ImageNode, mg.ImageNode] = {}
     for step in plan.steps:
         if step.passes_on is not None:
-            renamed[step.result] = step.passes_on
+            renamed[step.result] = renamed.get(step.passes_on, step.passes_on)
             continue
         images = [(renamed.get(image, image), reads) for image, reads in step.sources]
         made = step.result
@@ -160,6 +160,20 @@ def test_a_residual_network_needs_less_than_half_the_memory() -> None:
     text = str(report)
     assert f"{report.planned_bytes / 2**20:.1f} MiB" in text
     assert f"{report.bytes_without_reuse / report.planned_bytes:.1f} times" in text
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_image_that_filters_pass_on_and_on_is_kept_for_its_last_reader(is_first: bool) -> None:
+    """The gradient of a sum of sums, in both orders of the terms."""
+    x = mg.ImageNode()
+    total = mg.NeuronTanHNode(x).result_image
+    for _ in range(3):
+        term = mg.NeuronTanHNode(x).result_image
+        total = mg.AdditionNode(*((total, term) if is_first else (term, total))).result_image
+    graph = mg.Graph(mg.LossNode(total, descriptor=mg.LossDescriptor("mean_squared_error")).training_graph())
+    passing = [step for step in graph.plan([mg.ImageDescriptor(width=3, height=3)]).steps if step.passes_on is not None]
+    assert len(passing) == 6
+    require_sound(graph, mg.ImageDescriptor(width=3, height=3))
 
 
 def test_memory_is_kept_from_encode_to_encode() -> None:
