@@ -44,8 +44,8 @@ MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
 FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
-MOST_CHANNELS = 15
-"""With more, and without groups, other kernels compute the gradient for weights."""
+MOST_CHANNELS = 24
+"""With more, or sixteen, and without groups, other kernels compute the gradient for weights."""
 NEAR_SHARE = 8
 """Images of no more than the caches' bytes divided by that are read once more for each tap in less time. Measured."""
 THREADS_WANTED = 128
@@ -231,7 +231,9 @@ def plan_weights(
     joins_taps = dilation_x == 1 or width == 1
     if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups or not joins_taps:
         return None
-    if (channels > MOST_CHANNELS and groups == 1) or geometry.window_values > SUM_ROWS or geometry.taps == 1 < groups:
+    if groups == 1 and (channels > MOST_CHANNELS or channels == EIGHTS_CHANNELS):
+        return None
+    if geometry.window_values > SUM_ROWS or geometry.taps == 1 < groups:
         return None
     if channels % LANES == 0 and numbers.convolution_by_eights == WHERE_FEWER:
         return None

@@ -33,8 +33,8 @@ WEIGHT_SUMS = 512
 """And so many sixteens of sums for weights."""
 MOST_GRADIENTS, MOST_GRADIENTS_OF_FEW, MANY_VALUES = 10, 8, 25
 """Channels of the result for windows of so many values, and for smaller ones: with more, others waste few lanes."""
-MOST_GRADIENTS_OF_MANY = 4
-"""The same for so many channels of the source that others have these in the lanes."""
+MOST_GRADIENTS_OF_MANY, FEW_CHANNELS = 4, 16
+"""The same for so many channels of the source, at least ``FEW_CHANNELS``, that others have these in the lanes."""
 MOST_LANES = 12
 """For each pixel, with those that belong to none."""
 CHUNK = 16
@@ -47,12 +47,14 @@ THREADS_WANTED = 64
 """So many keep every core busy."""
 FEWEST_RESULTS, FEWEST_COLUMNS = 64, 8
 """Of a thread, even if there are fewer threads; and so many of its columns."""
+MOST_INSIDE, FEWEST_VALUES_AT_ONCE = 0.85, 32
+"""With less of the rows of taps inside the source, those outside are left out, if a row has so many values."""
 FEWEST_GRADIENT_PIXELS = 128
 """Of a thread."""
 COPY_COST = 1.1
 """To copy a value takes so much longer than to multiply sixteen."""
-EIGHTS_COST = 1.12
-"""A product of several channels takes threads that copy nothing so much longer. Both are measured."""
+EIGHTS_COST, EIGHTS_COST_OF_FEW_VALUES = 1.12, 1.25
+"""A product of several channels, and one of small windows, takes threads that copy nothing so much longer. Measured."""
 
 PARAMETERS = ParameterStruct(
     "ConvolutionPlanesParameters",
@@ -62,6 +64,7 @@ PARAMETERS = ParameterStruct(
     y=AXIS,
     channels="int",
     chunk="int",
+    tap_rows="int",
     **PARTS,
     biases="int",
     replicates="int",
@@ -130,13 +133,20 @@ def _least_work(x: Axis, y: Axis, channels: int, outputs: int, most_results: int
     return best
 
 
+def _share_inside(y: Axis, source_rows: int) -> float:
+    """How many of the rows of taps, of all rows of the result without phases, lie inside the source."""
+    firsts = [y.origin + y.step * tap for tap in range(y.taps)]
+    inside = sum(max(0, min(source_rows - first, y.size) - max(-first, 0)) for first in firsts)
+    return inside / (y.taps * y.size)
+
+
 def _work_of_others(geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool) -> float:
     """For a pixel, by the kernels that have channels in their lanes."""
     of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
+    of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient).products
     if of_patches is not None:
-        return of_patches / 16
-    cost = 1.0 if geometry.ends(is_gradient)[1][6] == 1 else EIGHTS_COST
-    return cost * convolution_simdgroups.gather_by_eights(geometry, is_gradient).products / 16
+        return min(of_patches, EIGHTS_COST_OF_FEW_VALUES * of_eights) / 16
+    return (1.0 if geometry.ends(is_gradient)[1][6] == 1 else EIGHTS_COST) * of_eights / 16
 
 
 @lru_cache(maxsize=4096)
@@ -158,6 +168,8 @@ def plan_gather(
     if not x.stride == y.stride == 1 or max(x.divisor, y.divisor) > MOST_PHASES:
         return None
     most_results = max(ceiling_divide(x.size * y.size * images, THREADS_WANTED), FEWEST_RESULTS)
+    may_skip = phases == 1 and not geometry.replicates and x.taps * min(channels, CHUNK) >= FEWEST_VALUES_AT_ONCE
+    inside = _share_inside(y, source[5]) if may_skip else 1.0
     work = _least_work(x, y, channels, outputs, most_results)
     if work is None or work.for_pixel > _work_of_others(geometry, is_gradient, has_few_values):
         return None
@@ -173,6 +185,7 @@ def plan_gather(
         y=y.packed(),
         channels=channels,
         chunk=channels if channels <= most_chunk else most_chunk // CHUNK * CHUNK,
+        tap_rows=1 if inside < MOST_INSIDE else y.taps,
         **parts._asdict(),
         biases=biases,
         replicates=int(geometry.replicates),
@@ -183,7 +196,7 @@ def plan_gather(
 def _suits_gradients(geometry: ConvolutionGeometry) -> bool:
     """Whether the gradient has so few channels that other kernels leave more lanes without one."""
     channels, outputs = geometry.inputs, geometry.outputs
-    if channels > convolution_patches.MOST_CHANNELS:
+    if channels >= FEW_CHANNELS:
         lanes = ceiling_divide(channels, LANES) * LANES
         return geometry.taps > 1 and outputs * channels <= MOST_GRADIENTS_OF_MANY * lanes
     return outputs <= (MOST_GRADIENTS if geometry.window_values >= MANY_VALUES else MOST_GRADIENTS_OF_FEW)

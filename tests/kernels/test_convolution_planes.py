@@ -43,6 +43,8 @@ CASES = [
     ("dilated_phases", ((12, 19), 3, 6, (3, 3)), {"dilation": (2, 3), "stride": (2, 2)}, (False, True, False)),
     ("replicated", ((6, 17), 3, 5, (3, 4)), {"padding": (2, 3), "edge": "clamp"}, (True, False, True)),
     ("window_above_image", ((2, 3), 2, 6, (5, 7)), {"padding": (3, 4)}, (True, True, False)),
+    ("rows_outside", ((10, 9), 16, 6, (5, 4)), {"padding": (4, 3)}, (True, False, True)),
+    ("rows_outside_in_packs", ((5, 4), 9, 11, (5, 5)), {"dilation": (2, 1), "padding": (8, 4)}, (True, True, False)),
     ("wide_windows", ((11, 16), 2, 3, (1, 9)), {"padding": (0, 4)}, (True, True, True)),
     ("wide_images", ((3, 1200), 5, 3, (3, 3)), {"padding": (1, 1)}, (True, True, True)),
     ("many_images", ((8, 7), 3, 4, (3, 3)), {"padding": (1, 1), "images": 70}, (True, True, True)),
