@@ -47,9 +47,8 @@ FEWEST_TERMS_OF_TILE = 256
 """Of a thread of a CPU that has its sums in registers: a shorter chunk would cost more than it has to add up."""
 FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
-FEWEST_ROWS_OF_FOLDS, MOST_FOLDED, COST_OF_FOLD = 64, 128, 0.5
-"""On CPUs: from so many rows of a short run on several of them are taken as one of up to so many elements, which are
-added up by a second pass: a term of it costs so much more than the eighth of a vector does in the first."""
+FEWEST_ROWS_OF_FOLDS = 16
+"""On CPUs: of so many short rows that follow each other eight are taken together, as many whole vectors as results."""
 WIDE_TILE, NARROWEST_TILE = 1024, 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
 FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 16, 64
@@ -105,18 +104,16 @@ def reduction(
     else:
         run, x, y, z = filled(staying, 4, count)
         inner, outer = filled(reduced, 2, count)
-        fold = _fold(run, inner, outer) if is_cpu and may_chunk else 1
-        if is_cpu and fold == 1 and tile is None:
+        folds = is_cpu and may_chunk and _are_folds(run, inner)
+        if is_cpu and not folds and tile is None:
             run, x = _longer_first(run, x)
         left, axes = [run, x, y, z], [run, x, y, z, inner, outer]
         if not is_cpu and may_chunk:
             first, chunks = _along_in_tiles(names, views, axes, vector)
         elif is_cpu and tile is not None and _fits_tiles(tile, axes):
             first, chunks = _in_tiles(tile, names, views, axes)
-        elif fold > 1:
-            terms = run.extent * x.extent * y.extent * z.extent * inner.extent * outer.extent
-            wanted = min(wanted, _enough(terms, compute_units))
-            return Reduction(*_folded(names, views, axes, fold, wanted))
+        elif folds:
+            first, chunks = _along_by_folds(names, views, axes, compute_units)
         else:
             exceeds_caches = may_chunk and element_count(axes, count - 1) * 4 > cached_bytes
             units = compute_units if is_cpu else None
@@ -256,21 +253,11 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _fold(run: Axis, inner: Axis, outer: Axis) -> int:
-    """How many rows of a short run are taken as one on a CPU, for sums of whole vectors; 1 if that does not pay."""
-    if run.extent >= 8 or inner.extent * outer.extent < FEWEST_ROWS_OF_FOLDS:
-        return 1
-    if any(step != 1 or far != run.extent for step, far in zip(run.strides[:-1], inner.strides[:-1], strict=True)):
-        return 1
-    counts = [k for k in range(2, MOST_FOLDED // run.extent + 1) if inner.extent % k == 0 and k * run.extent >= 8]
-
-    def cost(count: int) -> float:
-        whole, left = divmod(count * run.extent, 8 * EIGHTS_OF_SUMS)
-        passes = 2 * whole - (-left // 8)
-        return passes / (count * run.extent) + COST_OF_FOLD * count / (inner.extent * outer.extent)
-
-    best = min(counts, key=cost, default=1)
-    return best if best > 1 and cost(best) < COST_OF_FOLD / 2 else 1
+def _are_folds(run: Axis, inner: Axis) -> bool:
+    """Whether rows of a short run follow each other, and are so many that a CPU is to take eight of them together."""
+    if run.extent >= 8 or inner.extent < FEWEST_ROWS_OF_FOLDS:
+        return False
+    return all(step == 1 and far == run.extent for step, far in zip(run.strides[:-1], inner.strides[:-1], strict=True))
 
 
 def _longer_first(run: Axis, x: Axis) -> tuple[Axis, Axis]:
@@ -278,38 +265,32 @@ def _longer_first(run: Axis, x: Axis) -> tuple[Axis, Axis]:
     return (x, run) if run.extent < 8 <= x.extent else (run, x)
 
 
-def _folded(
-    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], fold: int, wanted: int
-) -> tuple[Work, Work, int]:
-    """Both passes over sums of short runs, ``fold`` of them taken as one, and how many numbers the first leaves."""
+def _along_by_folds(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], compute_units: int
+) -> tuple[Work, int]:
+    """Threads of a CPU that take rows of a short run eight at a time, and into how many chunks these are cut."""
     run, x, y, z, inner, outer = axes
-    long = Axis(run.extent * fold, run.strides)
-    steps = Axis(inner.extent // fold, tuple(stride * fold for stride in inner.strides))
-    rows, loops = x.extent * y.extent * z.extent, steps.extent * outer.extent
-    walk, threads, shares = _along(long, rows, loops, wanted, True)
-    chunks = max(1, min(loops // FEWEST_ELEMENTS_PER_CHUNK, wanted // threads))
+    loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
+    enough = _enough(loops * rows * run.extent, compute_units)
+    chunks = max(1, min(enough // rows, loops * run.extent // FEWEST_TERMS_OF_THREAD))
     rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)
-    sizes = (rows_per_chunk, long.extent, 1, chunks)
-    first = _pass(
-        walk, threads * chunks, names, views, (long, x, y, z, steps, outer), sizes, shares=shares, leaves=True
-    )
-    second = _second_pass((run, x, y, z), views[-1], chunks, True, 1, fold)
-    return first, second, chunks * long.extent * rows
+    rows_of_thread = -(-rows // enough)
+    sizes, shares = (rows_per_chunk, run.extent, 1, chunks), (1, run.extent, rows_of_thread)
+    threads = chunks * -(-rows // rows_of_thread)
+    return _pass("along_by_folds", threads, names, views, axes, sizes, shares=shares), chunks
 
 
 def _second_pass(
-    left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool, vector: int, fold: int = 1
+    left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool, vector: int
 ) -> Work:
-    """Over the ``chunks`` of partial results, each dense along the axes that are ``left``, the first ``fold`` times."""
+    """Over the ``chunks`` of partial results, each dense along the axes that are ``left``."""
     run, *others = left
-    axes, length = [Axis(run.extent, (1, run.strides[-1]))], run.extent * fold
+    axes, length = [Axis(run.extent, (1, run.strides[-1]))], run.extent
     for axis in others:
         axes.append(Axis(axis.extent, (length, axis.strides[-1])))
         length *= axis.extent
     inner = [Axis(chunks, (length, 0)), Axis(1, (0, 0))]
-    if fold > 1:
-        inner = [Axis(fold, (run.extent, 0)), Axis(chunks, (length, 0))]
     run, x, y, z = filled(joined_axes(axes), 4, 2)
     if is_cpu:
         run, x = _longer_first(run, x)
@@ -318,9 +299,9 @@ def _second_pass(
     if not is_cpu:
         work, _ = _along_in_tiles(names, views, axes, vector, may_chunk=False)
         return work
-    rows, terms = x.extent * y.extent * z.extent, chunks * fold
-    walk, threads, shares = _along(run, rows, terms, THREADS_WANTED_PER_UNIT, is_cpu)
-    return _pass(walk, threads, names, views, axes, (terms, 1, 1, 1), shares=shares)
+    rows = x.extent * y.extent * z.extent
+    walk, threads, shares = _along(run, rows, chunks, THREADS_WANTED_PER_UNIT, is_cpu)
+    return _pass(walk, threads, names, views, axes, (chunks, 1, 1, 1), shares=shares)
 
 
 def _along(
@@ -353,14 +334,12 @@ def _pass(
     sizes: tuple[int, ...],
     tile: tuple[int, ...] = (1, 1, 1, 1, 1),
     shares: tuple[int, int, int] = (1, 1, 1),
-    leaves: bool = False,
     exceeds_caches: bool = False,
 ) -> Work:
-    """``leaves`` says that a second pass follows though there is one chunk."""
     run, x, y, z, inner, outer = axes
     parameters = strides_of(names, views, axes)
     parameters["extents"] = extents_of((run, x, y, z), (*shares, int(exceeds_caches)), run.extent)
-    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(leaves or sizes[-1] > 1), *tile)
+    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(sizes[-1] > 1), *tile)
     return Work(walk, threads, parameters)
 
 

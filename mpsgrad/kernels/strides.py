@@ -25,6 +25,8 @@ EIGHTS_OF_SUMS = 8
 """On CPUs: how many columns, by eight, a thread of a reduction has in registers at a time."""
 MOST_COLUMNS = 512
 """On CPUs: so many have their totals in the nearest cache while a thread reads rows in the order of memory."""
+MOST_IN_ORDER = 4096
+"""On CPUs: so many elements the nearest cache keeps until each eight of several short rows has been read."""
 FEWEST_OF_LONG_ROW = 256
 """On CPUs: rows that are reduced have so many elements if each is taken on its own."""
 SHORT_RUN, MEDIUM_RUN = 8, 128
@@ -84,6 +86,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "by_eights": False,
             "eights_of_sums": EIGHTS_OF_SUMS,
             "most_columns": MOST_COLUMNS,
+            "most_in_order": MOST_IN_ORDER,
             "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "rows_at_once": ROWS_AT_ONCE,
             "most_eights_of_pixels": MEDIUM_RUN,

@@ -372,6 +372,14 @@ def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels)
         np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x[..., :channels]))
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_extremes_of_few_channels_do_not_take_zero_for_an_element(sign):
+    x = sign * np.random.default_rng(9).integers(1, 300, (2, 5, 37, 3)).astype(np.float32)
+    for name in ("Row Max", "Row Min"):
+        cls, over, operation = KINDS[name]
+        np.testing.assert_array_equal(encode(cls(), x)[1], reference.reduction(over, operation, x))
+
+
 @pytest.mark.parametrize("name", ["spatial mean", "Row Max", "Column Min"])
 @pytest.mark.parametrize("shape", [(2, 45, 40, 84), (2, 24, 24, 520), (1, 24, 24, 603)])
 def test_columns_of_images_that_exceed_the_caches(name, shape):
