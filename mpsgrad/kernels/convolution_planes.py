@@ -33,6 +33,8 @@ WEIGHT_SUMS = 512
 """And so many sixteens of sums for weights."""
 MOST_GRADIENTS, MOST_GRADIENTS_OF_FEW, MANY_VALUES = 10, 8, 25
 """Channels of the result for windows of so many values, and for smaller ones: with more, others waste few lanes."""
+MOST_GRADIENTS_OF_FEW_REGISTERS = 6
+"""The same for windows of any size where there are 16 registers."""
 MOST_GRADIENTS_OF_MANY, FEW_CHANNELS = 4, 16
 """The same for so many channels of the source, at least ``FEW_CHANNELS``, that others have these in the lanes."""
 MOST_LANES = 12
@@ -54,7 +56,8 @@ FEWEST_GRADIENT_PIXELS = 128
 COPY_COST = 1.1
 """To copy a value takes so much longer than to multiply sixteen."""
 EIGHTS_COST, EIGHTS_COST_OF_FEW_VALUES = 1.12, 1.25
-"""A product of several channels, and one of small windows, takes threads that copy nothing so much longer. Measured."""
+"""A product of several channels takes threads that copy nothing so much longer, and one of small windows where there
+are more than 16 registers. Measured."""
 
 PARAMETERS = ParameterStruct(
     "ConvolutionPlanesParameters",
@@ -140,12 +143,15 @@ def _share_inside(y: Axis, source_rows: int) -> float:
     return inside / (y.taps * y.size)
 
 
-def _work_of_others(geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool) -> float:
+def _work_of_others(
+    geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool, numbers: Tunables
+) -> float:
     """For a pixel, by the kernels that have channels in their lanes."""
     of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
     of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient).products
     if of_patches is not None:
-        return min(of_patches, EIGHTS_COST_OF_FEW_VALUES * of_eights) / 16
+        cost = EIGHTS_COST_OF_FEW_VALUES if _has_many_registers(numbers) else 1.0
+        return min(of_patches, cost * of_eights) / 16
     return (1.0 if geometry.ends(is_gradient)[1][6] == 1 else EIGHTS_COST) * of_eights / 16
 
 
@@ -171,7 +177,7 @@ def plan_gather(
     may_skip = phases == 1 and not geometry.replicates and x.taps * min(channels, CHUNK) >= FEWEST_VALUES_AT_ONCE
     inside = _share_inside(y, source[5]) if may_skip else 1.0
     work = _least_work(x, y, channels, outputs, most_results)
-    if work is None or work.for_pixel > _work_of_others(geometry, is_gradient, has_few_values):
+    if work is None or work.for_pixel > _work_of_others(geometry, is_gradient, has_few_values, numbers):
         return None
     parts = Parts.of(x, y, work.part, reach(x), reach(y))
     most_chunk = PLANE_VALUES // ((parts.part_pixels + parts.span_x - 1) * (parts.part_rows + parts.span_y - 1))
@@ -193,12 +199,14 @@ def plan_gather(
     return Plan(FAMILY, "convolution_planes", parts.per_image * images, parameters, packing)
 
 
-def _suits_gradients(geometry: ConvolutionGeometry) -> bool:
+def _suits_gradients(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
     """Whether the gradient has so few channels that other kernels leave more lanes without one."""
     channels, outputs = geometry.inputs, geometry.outputs
     if channels >= FEW_CHANNELS:
         lanes = ceiling_divide(channels, LANES) * LANES
         return geometry.taps > 1 and outputs * channels <= MOST_GRADIENTS_OF_MANY * lanes
+    if not _has_many_registers(numbers):
+        return outputs <= MOST_GRADIENTS_OF_FEW_REGISTERS
     return outputs <= (MOST_GRADIENTS if geometry.window_values >= MANY_VALUES else MOST_GRADIENTS_OF_FEW)
 
 
@@ -229,7 +237,7 @@ def plan_weights(
     if numbers.convolution_by_eights == NEVER or metal_type != "float" or geometry.groups > 1:
         return None
     most_chunk = min(WEIGHT_SUMS // (geometry.outputs * geometry.taps), CHUNK)
-    if not x.stride == y.stride == 1 or most_chunk == 0 or not _suits_gradients(geometry):
+    if not x.stride == y.stride == 1 or most_chunk == 0 or not _suits_gradients(geometry, numbers):
         return None
     tiles = ceiling_divide(geometry.inputs, most_chunk)
     chunk = ceiling_divide(geometry.inputs, tiles)

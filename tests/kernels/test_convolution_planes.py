@@ -68,6 +68,7 @@ def wherever_possible(**values: int) -> Iterator[None]:
     """Has small images computed in planes, too, which are mostly windows' edges, with these ``values`` of limits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution_planes, "_work_of_others", lambda *geometry: float("inf"))
+        patch.setattr(convolution_planes, "MOST_GRADIENTS_OF_FEW_REGISTERS", convolution_planes.MOST_GRADIENTS)
         for name, value in values.items():
             patch.setattr(convolution_planes, name, value)
         for plan in convolution_planes.plan_gather, convolution_planes.plan_weights:
