@@ -58,6 +58,9 @@ from mpsgrad.tunables import tunables
 MOST_ROWS_OF_A_THREAD = 16
 """Above, rows are split over several threadgroups, whose sums have to be merged."""
 THREADGROUPS_PER_UNIT = 2
+VALUES_AT_ONCE, VALUES_OF_SPLITS, VECTORS_OF_SPLITS = 485, 3100, 600
+"""Of images of no more for each compute unit a thread takes single channels: few threads with several each would leave
+compute units idle. The first is for images of few rows, which are added up at once. Measured on an H200."""
 
 
 def streaming_pixels_per_row(channels: int) -> int:
@@ -250,6 +253,13 @@ join_normalization()
 join_at_once()
 
 
+def takes_singles(rows: int, channels: int, width: int, compute_units: int) -> bool:
+    """Whether images of ``rows`` pixels are so small that vectors of ``width`` channels would be too few."""
+    if rows <= MANY_THREADS * ROWS_AT_ONCE:
+        return rows * channels <= VALUES_AT_ONCE * compute_units
+    return rows * channels <= min(VALUES_OF_SPLITS, VECTORS_OF_SPLITS * width) * compute_units
+
+
 @lru_cache(maxsize=512)
 def plan_tiles(
     rows: int, channels: int, width: int, element_bytes: int, compute_units: int, summed_rows: int | None
@@ -285,9 +295,15 @@ class _TileEncoder(Encoder):
 
     def _tiles(self, layouts: Sequence[Layout], summed_rows: int | None = None) -> tuple[Tiles, int]:
         """The tiles, and the number of rows."""
-        width, element_bytes = vector_of(layouts, self.channels, self.metal_type)
+        width, element_bytes = self._vector(layouts)
         rows = rows_of(layouts[0])
         return plan_tiles(rows, self.channels, width, element_bytes, self._units, summed_rows), rows
+
+    def _vector(self, layouts: Sequence[Layout]) -> tuple[int, int]:
+        """How many channels a thread takes at once, and the bytes of each."""
+        width, element_bytes = vector_of(layouts, self.channels, self.metal_type)
+        singles = takes_singles(rows_of(layouts[0]), self.channels, width, self._units)
+        return 1 if singles else width, element_bytes
 
     @property
     def _units(self) -> int:
@@ -299,7 +315,7 @@ class _TileEncoder(Encoder):
         """Adds the kernel that adds up all pixels of an image in one go, if there is one for it."""
         if previous > 0 or self.neuron.neuron_type not in FAMILIES_AT_ONCE[FEW_THREADS]:
             return False
-        width, _ = vector_of([*layouts.values()], self.channels, self.metal_type)
+        width, _ = self._vector([*layouts.values()])
         rows = rows_of(layouts["source"])
         tiles = plan_at_once(rows, self.channels, width, self._units)
         if tiles is None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.devices import Dispatch
-from mpsgrad.kernels.batch_normalization_dispatch import plan_at_once, plan_tiles
+from mpsgrad.kernels.batch_normalization_dispatch import plan_at_once, plan_tiles, takes_singles
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 from mpsgrad.testing import (
     FencedImage,
@@ -1139,6 +1139,23 @@ class TestTheShadersOfGPUs:
             return
         assert tiles.across * tiles.row_lanes in (128, 256) and 8 * tiles.row_lanes >= rows
         assert (tiles.tiles - 1) * tiles.across < channels // width <= tiles.tiles * tiles.across
+
+    @pytest.mark.parametrize(
+        "rows, channels, width, single",
+        [
+            (784, 64, 8, True),
+            (784, 128, 4, False),
+            (196, 320, 8, True),
+            (1568, 96, 4, False),
+            (3136, 96, 4, True),
+            (6272, 64, 8, True),
+            (6272, 64, 4, False),
+            (12544, 160, 8, False),
+            (50176, 256, 8, False),
+        ],
+    )
+    def test_threads_take_single_channels_of_small_images(self, rows, channels, width, single):
+        assert takes_singles(rows, channels, width, 132) == single
 
     @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1568, 2048), (4495, 37), (1, 4096), (7, 1)])
     @pytest.mark.parametrize("width", [1, 4])
