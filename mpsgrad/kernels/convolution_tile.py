@@ -114,8 +114,7 @@ class Products:
     """What is to be multiplied: ``values`` sums of ``runs * run_length`` products, which ``tile_count`` tiles cover.
 
     Values are read one by one unless the images are aligned, and outside of them are zeros or other values. Splits
-    ``are_summed`` by a kernel even if it is one, and results ``are_scattered`` if they are stored one by one. Some
-    tiles may have fewer products than others unless ``are_equal``.
+    ``are_summed`` by a kernel even if it is one, and results ``are_scattered`` if they are stored one by one.
     """
 
     kind: Kind
@@ -128,12 +127,10 @@ class Products:
     has_zeros_outside: bool = True
     are_summed: bool = False
     are_scattered: bool = False
-    are_equal: bool = True
 
     def can_use(self, tile: Tile) -> bool:
-        """Whether ``tile`` can read the images, and its threadgroups end together if they have several tiles each."""
-        reads = (self.is_aligned or not tile.needs_vectors) and (self.has_zeros_outside or not tile.in_place)
-        return reads and (self.are_equal or not tile.weight_stages)
+        """Whether ``tile`` can read the images."""
+        return (self.is_aligned or not tile.needs_vectors) and (self.has_zeros_outside or not tile.in_place)
 
     def steps(self, tile: Tile) -> int:
         """How many steps of its depth ``tile`` takes for a sum."""

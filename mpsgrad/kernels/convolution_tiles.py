@@ -224,7 +224,6 @@ def _division_of_gather(
         is_aligned=is_aligned,
         has_zeros_outside=not gathered.replicates,
         are_scattered=not _stores_vectors(gathered, metal_type),
-        are_equal=not _has_longer_phases(gathered),
     )
     tile, splits = of_device.divided(products, compute_units)
     row_tiles, column_tiles = counts(tile)
