@@ -123,7 +123,9 @@ class _Layout:
         while index < self._close:
             text = source.text(index)
             if text == ";":
-                if not {"using", "typedef", "static", "friend", "static_assert"} & set(source.texts[begin:index]):
+                is_enumeration = source.text(begin) == "enum" and source.text(index - 1) == "}"
+                words = {"using", "typedef", "static", "friend", "static_assert"} & set(source.texts[begin:index])
+                if not words and not is_enumeration:
                     yield begin, index
                 begin = index + 1
             elif text in ("(", "{", "[") and source.close(index) > 0:

@@ -44,7 +44,8 @@ FIELDS = ("a", "b", "c", "d", "e", "wide", "rest", "small", "flag")
 KERNEL = LIBRARY + DECLARATION + """
 union Word { uint all; struct { uint low : 12; uint high : 20; }; uint byte : 8; };
 union Other { uint all; uchar4 b; };
-struct Colour { ushort r : 5; ushort g : 6; ushort b : 5; uint mix(uint k) const thread { return r * k + g; } };
+struct Colour { enum Depth : uint { five = 5 };
+  ushort r : 5; ushort g : 6; ushort b : 5; uint mix(uint k) const thread { return r * k + g; } };
 kernel void k(device Packed* x, constant Packed& from, device long* o, device Word* w, device Colour* colours,
               uint i [[thread_position_in_grid]]) {
     threadgroup Packed shared;
