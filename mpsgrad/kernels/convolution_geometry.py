@@ -94,8 +94,11 @@ class ConvolutionGeometry:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether each value of the result is a sum over channels of the same pixel of the source."""
-        return self.window == POINT and self.source[4:6] == self.result[4:6]
+        """Whether each value of the result is a sum over channels of the same pixel of the source.
+
+        Nothing is between the taps where there is one, whatever the dilation.
+        """
+        return (*self.window[:4], *self.window[6:]) == (*POINT[:4], *POINT[6:]) and self.source[4:6] == self.result[4:6]
 
     @property
     def is_fully_connected(self) -> bool:

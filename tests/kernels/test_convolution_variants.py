@@ -106,6 +106,7 @@ VARIANTS = [
     ("dilated", ((9, 9), 20, 33, (3, 3)), {"dilation": (2, 3), "padding": (2, 3)}, "dense", "dense", "dense"),
     ("window_above_image", ((2, 3), 25, 33, (5, 7)), {"padding": (3, 4)}, "dense", "dense", "dense"),
     ("pointwise", ((5, 7), 33, 40, SINGLE), {}, "point", "point", "dense"),
+    ("pointwise_dilated", ((5, 7), 20, 33, SINGLE), {"dilation": (2, 3)}, "point", "point", "dense"),
     ("pointwise_from_few", ((5, 7), 3, 43, SINGLE), {"images": 70}, "point", "point", "dense"),
     ("pointwise_groups_of_many", ((5, 5), 80, 44, SINGLE), {"groups": 2}, "point", "point", "dense"),
     ("pointwise_to_few", ((5, 7), 33, 3, SINGLE), {}, "point", "point", "dense"),
