@@ -44,8 +44,9 @@ MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
 FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
-MOST_CHANNELS = 24
-"""With more, or sixteen, and without groups, other kernels compute the gradient for weights."""
+MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
+"""With more, or sixteen, and without groups, other kernels compute the gradient for weights; for windows of one pixel
+with more than the second number."""
 NEAR_SHARE = 8
 """Images of no more than the caches' bytes divided by that are read once more for each tap in less time. Measured."""
 THREADS_WANTED = 128
@@ -231,7 +232,8 @@ def plan_weights(
     joins_taps = dilation_x == 1 or width == 1
     if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups or not joins_taps:
         return None
-    if groups == 1 and (channels > MOST_CHANNELS or channels == EIGHTS_CHANNELS):
+    most_channels = MOST_CHANNELS if geometry.taps > 1 else MOST_CHANNELS_OF_PIXELS
+    if groups == 1 and (channels > most_channels or channels == EIGHTS_CHANNELS):
         return None
     if geometry.window_values > SUM_ROWS or geometry.taps == 1 < groups:
         return None
