@@ -49,8 +49,8 @@ MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
 with more than the second number."""
 NEAR_SHARE = 8
 """Images of no more than the caches' bytes divided by that are read once more for each tap in less time. Measured."""
-THREADS_WANTED = 128
-"""So many keep every core busy."""
+THREADS_WANTED, WEIGHT_THREADS_WANTED = 128, 64
+"""So many keep every core busy; those for weights each leave a partial sum."""
 
 PARAMETERS = ParameterStruct(
     "ConvolutionPatchesParameters",
@@ -259,5 +259,5 @@ def plan_weights(
         lane_tiles=rows,
         weight_tiles=group_blocks,
         tiles=blocks,
-        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, THREADS_WANTED),
+        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, WEIGHT_THREADS_WANTED),
     )
