@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_convolution import EDGES, Layer
-from test_convolution_tiles import check, only_tiles  # noqa: F401
-from test_convolution_variants import SINGLE, make, names
+from test_convolution_tiles import only_tiles  # noqa: F401
+from test_convolution_variants import SINGLE, check_against_the_references, make, names
 
 import mpsgrad as mg
 from mpsgrad.kernels import convolution_depthwise, convolution_packing
@@ -39,7 +39,7 @@ KERNELS = [
 def test_each_kernel_against_the_references(arguments, options, expected, dtype):
     layer = make(*arguments, **options, groups=arguments[1], dtype=dtype)
     assert tuple(name.removeprefix("depthwise_") for name in names(layer)) == expected
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -87,7 +87,7 @@ def depthwise_layers(draw: st.DrawFn) -> Layer:
 @given(depthwise_layers())
 @settings(max_examples=10)
 def test_random_depthwise_layers(layer):
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 @pytest.mark.parametrize("channels", [8, 37])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_convolution import Layer
-from test_convolution_tiles import UNITS, check, forget_plans, layout, only_tiles  # noqa: F401
+from test_convolution_tiles import UNITS, forget_plans, layout, only_tiles  # noqa: F401
 from test_convolution_transpose import array
 from test_convolution_transpose import check as check_transposed
-from test_convolution_variants import make, names
+from test_convolution_variants import check_against_the_references, make, names
 
 import mpsgrad as mg
 from mpsgrad.kernels import convolution_tiles, convolution_to_few, convolution_transpose
@@ -53,7 +53,7 @@ def test_each_kernel_against_the_references(arguments, options, expected):
     name = names(layer)[1]
     assert name == f"to_few_{expected}" if expected else name.startswith("tiles")
     if expected:
-        check(layer)
+        check_against_the_references(layer, runs=2)
 
 
 @st.composite
@@ -77,7 +77,7 @@ def layers_from_few(draw: st.DrawFn) -> Layer:
 @given(layers_from_few())
 @settings(max_examples=10)
 def test_random_layers_from_few_channels(layer):
-    check(layer)
+    check_against_the_references(layer, runs=2)
 
 
 def test_a_value_that_is_not_finite_reaches_its_window_alone():

@@ -120,9 +120,11 @@ def test_words_of_the_compiler(expression: str, message: str) -> None:
     before = "kernel void f(device float* x) { x[0] = "
     with pytest.raises(ShaderError) as raised:
         mg.compile(LIBRARY + before + expression.replace("@", "") + "; }").function("f")
-    assert message in raised.value.message and "did you mean" not in raised.value.message
+    assert "did you mean" not in raised.value.message
     if mg.default_device().identifier.startswith("opencl"):
         assert (raised.value.message, raised.value.column) == (message, len(before) + 1)
+    else:  # NVRTC, which says of vectors that no constructor takes so many elements.
+        assert message in raised.value.message or "no instance of constructor" in raised.value.message
 
 
 def test_what_is_near_to_that_compiles() -> None:
