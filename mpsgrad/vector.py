@@ -9,15 +9,21 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
-from mpsgrad.errors import FormatError
+from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import integer
+from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 
 
 class Vector(DeviceBound):
-    """``length`` float32 values, zero at first. Source: ``MPSVector``."""
+    """``length`` float32 values, zero at first. Source: ``MPSVector``.
+
+    Raises ``GeometryError`` if ``length`` is below 1 or above 2**31 - 1, the most values that kernels count.
+    """
 
     def __init__(self, length: int, device: Device | None = None) -> None:
         self.length = integer("Vector", "length", length, 1)
+        if self.length > LARGEST_ELEMENT_COUNT:
+            raise GeometryError(f"Vector: length is {self.length}; the largest vector has {LARGEST_ELEMENT_COUNT}")
         self.device = require_device("Vector", device)
         self.buffer: Buffer = self.device.allocate(4 * self.length)
         self.buffer.write(np.zeros(self.length, np.float32))

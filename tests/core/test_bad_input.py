@@ -168,6 +168,9 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "too many elements": (
         lambda: mg.ImageDescriptor(width=2**16, height=2**15), Geometry,
         "1x32768x65536x1 has 2147483648 elements; the largest image has 2147483647"),
+    "a vector of no values": (lambda: mg.Vector(0), Geometry, "Vector: length is 0; .* at least 1"),
+    "too many values": (
+        lambda: mg.Vector(2**31), Geometry, "Vector: length is 2147483648; the largest vector has 2147483647"),
     "an unknown format": (
         lambda: mg.ImageDescriptor("float32"), Format, "channel_format is 'float32'; .* FeatureChannelFormat"),
     "a format out of range": (lambda: mg.ImageDescriptor(9), Format, "channel_format is 9"),
