@@ -187,6 +187,7 @@ CASES = [
 
 # The same for what compiles and bites.
 WARNINGS = [
+    (28, "float4 g(float x) { return (float4)(x, 0, 0, 1); }", "a cast to 'float4' takes the last value alone", "float4 g(float x) { float4 v = (float4)(x); return (float4)max(v, 0.0) + float4(x, 0, 0, 1); }"),
     (12, "void g(float (*h)(float)) {}", "run on Apple GPUs only", "void g(thread float (*h)[2]) { (*h)[0] = 1; }"),
     (22, f"{HEAD}, constant size_t& n) {{}}", "'size_t' is not specified for kernel arguments", f"{HEAD}, constant ulong& n) {{ size_t m = n; }}"),
     (22, "struct P { ptrdiff_t n; };\nkernel void f(constant P& p, device float* x) { x[0] = p.n; }", "'ptrdiff_t', which 'p' holds", "struct P { long n; };\nkernel void f(constant P& p, device float* x) { x[0] = ptrdiff_t(p.n); }"),

@@ -111,6 +111,13 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
         else:
             message = f"invalid operands to binary expression ('{left}' and '{right}')"
         yield source.tokens[index], message
+    for index in source.places("("):
+        is_cast = _PLAIN_VECTOR.match(source.text(index + 1)) and source.texts[index + 2 : index + 4] == [")", "("]
+        is_call = source.kind(index - 1) == IDENTIFIER and source.text(index - 1) != "return"
+        if is_cast and not is_call and source.in_body(index) and len(source.arguments(index + 3)) > 1:
+            written = source.text(index + 1)
+            message = f"left operand of comma operator has no effect: a cast to '{written}' takes the last value alone"
+            yield source.tokens[index], message, "warning"
 
 
 @rule(
