@@ -339,7 +339,7 @@ def _pass(
     run, x, y, z, inner, outer = axes
     parameters = strides_of(names, views, axes)
     parameters["extents"] = extents_of((run, x, y, z), (*shares, int(exceeds_caches)), run.extent)
-    parameters["reduced"] = (inner.extent, outer.extent, *sizes, int(sizes[-1] > 1), *tile)
+    parameters["reduced"] = (inner.extent, outer.extent, *sizes, *tile)
     return Work(walk, threads, parameters)
 
 

@@ -61,7 +61,6 @@ REDUCED = ParameterStruct(
     run_per_chunk="int",
     run_chunks="int",
     chunks="int",
-    to_partials="int",
     across="int",
     row_lanes="int",
     tiles="int",
