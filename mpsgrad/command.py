@@ -156,8 +156,7 @@ class CommandBuffer(DeviceBound):
             self._finished = True
             raise
         self._is_open = False
-        if "_lent" in self.__dict__:
-            self._takes_back()
+        self._takes_back()
         self._written.clear()
 
     def record(self) -> Recording:

@@ -42,6 +42,7 @@ from mpsgrad.devices.opencl_launch import (
     OpenCLRecording,
     OpenCLSubmission,
     c_library,
+    engine_error,
     enqueued,
 )
 from mpsgrad.devices.pool import pooled_size
@@ -403,7 +404,7 @@ class OpenCLDevice(Device):
         size = pooled_size(nbytes, mmap.PAGESIZE)
         try:
             memory = _Memory(self._context, size, free)
-        except (OSError, ValueError, OverflowError, MemoryError, self._error) as error:
+        except (OSError, ValueError, OverflowError, MemoryError, engine_error()) as error:
             raise DeviceError(
                 f"{self.identifier}: cannot allocate {nbytes} bytes; the device has {self.memory_bytes} in all"
             ) from error
@@ -413,12 +414,6 @@ class OpenCLDevice(Device):
 
     def adopt(self, address: int, nbytes: int, owner: Any) -> OpenCLBuffer:
         return OpenCLBuffer(self, _ForeignMemory(address, nbytes, owner), nbytes)
-
-    @cached_property
-    def _error(self) -> type[Exception]:
-        import pyopencl as cl
-
-        return cl.Error
 
     def _recycle_within_limit(self, memory: _Memory) -> None:
         """Keeps ``memory`` for later use, unless the blocks that nobody has would exceed the limit."""

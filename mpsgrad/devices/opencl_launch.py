@@ -167,12 +167,7 @@ class OpenCLSubmission(Submission):
         if self._last is not None and self._held is not None:
             try:
                 self._last.wait()
-            except Exception as error:
-                # To import at each call would take longer than what the call does.
-                import pyopencl as cl
-
-                if not isinstance(error, cl.Error):
-                    raise
+            except engine_error() as error:
                 raise DeviceError(f"{self._label or 'a command buffer'} failed on the device: {error}") from error
         self._held = None
 
@@ -298,13 +293,17 @@ def enqueued(queue: pyopencl.CommandQueue, dispatches: Sequence[Dispatch]) -> li
                 if arguments != function._arguments:
                     function.set_arguments(arguments)
                 events.append(enqueue(queue, function.kernel, size, local, offset))
-            except Exception as error:
-                import pyopencl as cl
-
-                if not isinstance(error, cl.Error):
-                    raise
+            except engine_error() as error:
                 raise refusal(function, error) from error
     return events
+
+
+@once
+def engine_error() -> type[Exception]:
+    """What pyopencl raises. To import that at each call would take longer than what a call does."""
+    import pyopencl as cl
+
+    return cl.Error
 
 
 @once

@@ -72,13 +72,14 @@ PARAMETERS = ParameterStruct(
 )
 
 
-def _has_many_registers(numbers: Tunables) -> bool:
+def has_many_registers(numbers: Tunables) -> bool:
+    """Whether threads of a CPU have more than 16 registers of floats."""
     return numbers.convolution_by_eights != ALWAYS
 
 
 def _gather_tiles(numbers: Tunables) -> tuple[tuple[int, int, bool], ...]:
     """The eights of channels and the pixels of each tile, and whether these have phases."""
-    plain = PIXELS_OF_EIGHTS | ({MANY_EIGHTS: PIXELS_OF_MANY_EIGHTS} if _has_many_registers(numbers) else {})
+    plain = PIXELS_OF_EIGHTS | ({MANY_EIGHTS: PIXELS_OF_MANY_EIGHTS} if has_many_registers(numbers) else {})
     in_phases = ((eights, PIXELS_OF_EIGHTS[eights], True) for eights in EIGHTS_IN_PHASES)
     return (*((eights, pixels, False) for eights, pixels in plain.items()), *in_phases)
 
@@ -94,7 +95,7 @@ FAMILY = ShaderFamily(
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     measured=lambda numbers: {
-        "eight_values": VALUES_OF_MANY_REGISTERS if _has_many_registers(numbers) else VALUES,
+        "eight_values": VALUES_OF_MANY_REGISTERS if has_many_registers(numbers) else VALUES,
         "gather_tiles": _gather_tiles(numbers),
     },
     dtypes=("float",),
@@ -137,7 +138,7 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     if values > (MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP) or geometry.taps == 1 < groups:
         return None
     costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
-    if groups == 1 and _has_many_registers(numbers):
+    if groups == 1 and has_many_registers(numbers):
         costs = costs | {MANY_EIGHTS: MANY_EIGHTS_COST}
     best = _best(geometry, is_gradient, costs)
     if best is None:

@@ -13,8 +13,9 @@ from mpsgrad.kernels.convolution_gather import Plan, packing_in_order
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.convolution_parts import PARTS, Parts
+from mpsgrad.kernels.convolution_patches import has_many_registers
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import ALWAYS, NEVER, Tunables
+from mpsgrad.tunables import NEVER, Tunables
 
 TILES = ((1, 4, 2), (2, 2, 2), (3, 2, 2), (4, 1, 1))
 TILES_OF_MANY_REGISTERS = ((1, 8, 2), (2, 8, 2), (3, 6, 2), (4, 4, 2))
@@ -74,10 +75,6 @@ PARAMETERS = ParameterStruct(
 )
 
 
-def _has_many_registers(numbers: Tunables) -> bool:
-    return numbers.convolution_by_eights != ALWAYS
-
-
 FAMILY = ShaderFamily(
     "convolution_planes",
     (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, convolution_weights_gradient.PARAMETERS),
@@ -92,10 +89,10 @@ FAMILY = ShaderFamily(
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     measured=lambda numbers: {
-        "tiles": TILES_OF_MANY_REGISTERS if _has_many_registers(numbers) else TILES,
-        "weight_tiles": WEIGHT_TILES_OF_MANY_REGISTERS if _has_many_registers(numbers) else WEIGHT_TILES,
-        "gradients_at_once": 4 if _has_many_registers(numbers) else 2,
-        "most_taps": 5 if _has_many_registers(numbers) else 3,
+        "tiles": TILES_OF_MANY_REGISTERS if has_many_registers(numbers) else TILES,
+        "weight_tiles": WEIGHT_TILES_OF_MANY_REGISTERS if has_many_registers(numbers) else WEIGHT_TILES,
+        "gradients_at_once": 4 if has_many_registers(numbers) else 2,
+        "most_taps": 5 if has_many_registers(numbers) else 3,
     },
     dtypes=("float",),
     ahead_of_time=False,
@@ -150,7 +147,7 @@ def _work_of_others(
     of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
     of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient).products
     if of_patches is not None:
-        cost = EIGHTS_COST_OF_FEW_VALUES if _has_many_registers(numbers) else 1.0
+        cost = EIGHTS_COST_OF_FEW_VALUES if has_many_registers(numbers) else 1.0
         return min(of_patches, cost * of_eights) / 16
     return (1.0 if geometry.ends(is_gradient)[1][6] == 1 else EIGHTS_COST) * of_eights / 16
 
@@ -205,7 +202,7 @@ def _suits_gradients(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
     if channels >= FEW_CHANNELS:
         lanes = ceiling_divide(channels, LANES) * LANES
         return geometry.taps > 1 and outputs * channels <= MOST_GRADIENTS_OF_MANY * lanes
-    if not _has_many_registers(numbers):
+    if not has_many_registers(numbers):
         return outputs <= MOST_GRADIENTS_OF_FEW_REGISTERS
     return outputs <= (MOST_GRADIENTS if geometry.window_values >= MANY_VALUES else MOST_GRADIENTS_OF_FEW)
 

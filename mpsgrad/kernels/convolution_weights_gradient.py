@@ -172,7 +172,7 @@ def _is_of_few_pixels(geometry: ConvolutionGeometry) -> bool:
         geometry.is_pointwise
         and geometry.groups == 1
         and not geometry.replicates
-        and geometry.result[5] * geometry.result[7] == 1
+        and _image_rows(geometry) == 1
         and geometry.result[4] <= few_pixels
     )
 
@@ -280,8 +280,8 @@ def plan_of_rows(
     """The dispatch of a kernel that takes ``PARAMETERS``, ``others`` being fields of these, and has ``tiles`` for each
     split of the gradient image's rows: for few products there is one."""
     if geometry.pixels * geometry.weights_count <= FEW_PRODUCTS:
-        rows_per_split = max(geometry.result[5] * geometry.result[7], 1)
-    splits = max(ceiling_divide(geometry.result[5] * geometry.result[7], rows_per_split), 1)
+        rows_per_split = max(_image_rows(geometry), 1)
+    splits = max(ceiling_divide(_image_rows(geometry), rows_per_split), 1)
     return plan_of_splits(
         family,
         kernel,
