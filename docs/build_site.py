@@ -1,7 +1,8 @@
 """Writes the documentation as a static site: README.md as the first page, and whatever it and the other pages link to.
 
 ``make docs`` runs it: ``python docs/build_site.py site``. Markdown becomes a page, source is shown in colours, a folder
-as a list of its files, and pictures are copied. A link to something that does not exist is an error.
+as a list of its files, and pictures are copied. A link to something that does not exist is an error. pdoc makes the
+reference of the API of the docstrings.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import warnings
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pdoc
 from jinja2 import Template
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -36,6 +39,9 @@ MENU = {
     "bench/results/nvidia-h200.md": "Speed on an H200",
 }
 """The pages that every page links to, and what they are called there."""
+MODULES = ("mpsgrad", "mpsgrad.metalcompute", "!mpsgrad.graph", "!mpsgrad.mps")
+"""What the reference of the API shows: names of the graph are those of the package, and docs/porting.md has Apple's."""
+REFERENCE = PurePosixPath("api/index.html")
 PICTURES = (".svg", ".png")
 PAGE = Template(
     """\
@@ -90,6 +96,13 @@ class Site:
             count += 1
         return count
 
+    def write_reference(self, *modules: str) -> None:
+        """Writes what the docstrings of modules say, and of those in them; a name with ``!`` leaves a module out."""
+        pdoc.render.configure(docformat="restructuredtext", show_source=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Error parsing type annotation")  # names imported for type checkers only
+            pdoc.pdoc(*modules, output_directory=self.folder / REFERENCE.parent)
+
     def target(self, source: PurePosixPath) -> PurePosixPath:
         """Where the page of a file or folder lies."""
         if source == PurePosixPath("README.md"):
@@ -114,6 +127,7 @@ class Site:
         menu = [
             (self._between(source, PurePosixPath(page)), name, page == str(source)) for page, name in MENU.items()
         ]
+        menu.append((_relative(REFERENCE, self.target(source).parent), "Reference of the API", False))
         return PAGE.render(title=title, body=body, menu=menu, colours=HtmlFormatter().get_style_defs("pre"))
 
     def _rendered(self, text: str, source: PurePosixPath) -> str:
@@ -177,5 +191,6 @@ def _anchor(text: str, used: dict[str, int]) -> str:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    print(f"{Site(folder).write()} pages in {folder}")
+    site = Site(Path(sys.argv[1]))
+    site.write_reference(*MODULES)
+    print(f"{site.write()} pages in {site.folder}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from mpsgrad.errors import GeometryError
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
 
@@ -53,9 +56,15 @@ def builder() -> Any:
 
 def test_every_link_of_the_site_leads_somewhere(tmp_path: Path) -> None:
     module = builder()
-    count = module.Site(tmp_path).write()
+    site = module.Site(tmp_path)
+    count = site.write()
     pages = {path: Page(path) for path in tmp_path.rglob("*.html")}
     assert len(pages) == count > len(module.MENU)
+    site.write_reference("mpsgrad.errors")
+    reference = tmp_path / module.REFERENCE
+    pages[reference] = Page(reference)
+    errors = (tmp_path / "api" / "mpsgrad" / "errors.html").read_text(encoding="utf-8")
+    assert 'id="GeometryError"' in errors and str(GeometryError.__doc__).split("\n")[0] in unescape(errors)
     broken = []
     for path, page in pages.items():
         for link in page.links:
