@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.families import FAMILIES, OTHERS, family_of, pass_of
+from bench.reasons import reason
 from bench.screen import number
 from bench.summary import geometric_mean, summaries
 
@@ -136,8 +137,12 @@ def training(report: Report) -> str:
     return "\n".join(parts)
 
 
-def full(report: Report, plots: Mapping[str, str]) -> str:
-    """A page with the ``plots`` and their captions, every op, every row, what failed and what was left out."""
+def _precision(row: Mapping[str, Any]) -> str:
+    return f"{row['dtype']} (PyTorch: TF32)" if row["torch_precision"] == "tf32" else row["dtype"]
+
+
+def every_row(report: Report) -> str:
+    """A line for each row of the report."""
     rows = report["rows"]
     has_cold = any(row["cold_ms"] is not None for row in rows)
     header = ["op", "shape", "dtype", "ms", "p20-p80", "of copy", "GFLOP/s", "of peak", "PyTorch ms", "layout"]
@@ -146,11 +151,10 @@ def full(report: Report, plots: Mapping[str, str]) -> str:
     header += ["error", "PyTorch's error"]
     lines = []
     for row in rows:
-        precision = f"{row['dtype']} (PyTorch: TF32)" if row["torch_precision"] == "tf32" else row["dtype"]
         cells = [
             f"`{row['op']}`",
             row["shape"],
-            precision,
+            _precision(row),
             f"{row['median_ms']:.4g}",
             f"{row['p20_ms']:.4g}-{row['p80_ms']:.4g}",
             f"{row['fraction_of_copy']:.2f}",
@@ -167,14 +171,30 @@ def full(report: Report, plots: Mapping[str, str]) -> str:
             cells += [number(row["alone_ms"], ".4g"), ratio(row["alone_ratio"])]
         cells += [number(row["error"], ".1e"), number(row["torch_error"], ".1e")]
         lines.append(cells)
+    return "\n".join(_table(header, 3, lines))
+
+
+def slower(report: Report) -> str:
+    """A line with the reason for each row in which PyTorch is faster, the slowest first."""
+    rows = [row for row in report["rows"] if row["ratio"] is not None and row["ratio"] < 1]
+    rows.sort(key=lambda row: row["ratio"])
+    lines = [
+        [f"`{row['op']}`", row["shape"], _precision(row), reason(row, report), f"{row['ratio']:.2f}"] for row in rows
+    ]
+    return "\n".join(_table(["op", "shape", "dtype", "reason", "PyTorch / ours"], 4, lines))
+
+
+def full(report: Report, plots: Mapping[str, str]) -> str:
+    """A page with the ``plots`` and their captions, every op, every row, what failed and what was left out."""
     page = [f"# Benchmark: {report['device']}", "", f"{conditions(report)} {score(report)}", ""]
     for plot, caption in plots.items():
         page += [f"![{caption}]({plot})", "", caption, ""]
     page += ["## Every op", "", "Geometric means over the shapes that the first picture shows; the largest errors.", ""]
-    page += [summary(report), "", "## Every row", "", *_table(header, 3, lines), ""]
-    for row in rows:
-        for layout, reason in row["torch_disagrees"].items():
-            page.append(f"* `{row['op']}` {row['shape']} {row['dtype']}: PyTorch's {layout} is left out: {reason}")
+    page += [summary(report), "", "## Where PyTorch is faster", "", slower(report), ""]
+    page += ["## Every row", "", every_row(report), ""]
+    for row in report["rows"]:
+        for layout, difference in row["torch_disagrees"].items():
+            page.append(f"* `{row['op']}` {row['shape']} {row['dtype']}: PyTorch's {layout} is left out: {difference}")
     page += [f"* failed: {each['row']}: {each['reason']}" for each in report["failures"]]
     if report["left_out"]:
         page.append(f"* The time was over before {len(report['left_out'])} rows: {'; '.join(report['left_out'])}.")
