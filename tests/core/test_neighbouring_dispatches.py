@@ -83,18 +83,19 @@ def sums_and_neurons(joins: bool, scale: float, of_the_sum: bool) -> tuple[list[
     In one command buffer or in one for each encode; and how many fewer dispatches. ``scale`` is of the first image; not
     ``of_the_sum``, the neuron takes another image than the sum.
     """
-    # Eights, and a rest of two elements.
-    x, y, g = (mg.Image.from_array(array[..., :7].copy()) for array in (X, OTHER, G))
+    # Eights, and a rest of an element, of the second image of each batch.
+    batches = (mg.Image.from_array(array[..., :7].copy()) for array in (X, OTHER, G, G))
+    x, y, g, total = (batch.batch_representation()[1] for batch in batches)
     add, neuron, gradient = mg.Add(), mg.Neuron(RELU), mg.NeuronGradient(RELU)
     add.primary_scale = scale
-    made: dict[str, Any] = {"x": x}
+    made: dict[str, Any] = {"x": x, "sum": total}
     first, second = ("sum", "gradients") if of_the_sum else ("x", "x")
 
     def apply_neuron(commands: mg.CommandBuffer) -> None:
         made["result"], made["state"] = neuron.encode(commands, made[first], return_state=True)
 
     encodes = [
-        lambda commands: made.update(sum=add.encode(commands, x, y)),
+        lambda commands: add.encode(commands, x, y, destination_image=total),
         apply_neuron,
         lambda commands: made.update(gradients=add.encode(commands, g, y)),
         lambda commands: made.update(gradient=gradient.encode(commands, made[second], made["sum"], made["state"])),

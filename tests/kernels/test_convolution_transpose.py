@@ -191,10 +191,14 @@ def test_weights_are_added_up_and_turned_at_once_on_gpus(size, inputs, outputs, 
     gradient = mg.ConvolutionTransposeGradient(source)
     gradient.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
     state = mg.ConvolutionTranspose(source).result_state(image, destination_image=mg.Image.from_array(g))
-    commands = mg.CommandBuffer()
-    gradient.encode(commands, mg.Image.from_array(g), image, state)
-    assert commands._dispatches[1].function.name.startswith(name)
-    commands.commit()
+    sums = []
+    for _ in range(2):
+        commands = mg.CommandBuffer()
+        gradient.encode(commands, mg.Image.from_array(g), image, state)
+        assert commands._dispatches[1].function.name.startswith(name)
+        commands.commit()
+        sums.append(state.gradient_for_weights)
+    np.testing.assert_array_equal(sums[1], 2 * sums[0])
 
 
 def test_gradients_of_small_images_take_four_dispatches():
