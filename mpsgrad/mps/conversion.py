@@ -44,6 +44,11 @@ def to_ours(value: Any) -> Any:
     return value if convert is None else convert(value)
 
 
+def block_to_ours(block: Any) -> Any:
+    """A function that is given its arguments as objects of the classes with Apple's names; None and the like stay."""
+    return (lambda *arguments: to_ours(block(*map(to_apple, arguments)))) if callable(block) else block
+
+
 def to_apple(value: Any) -> Any:
     """A result of this package for who uses Apple's names: the same object, of the class that has them.
 

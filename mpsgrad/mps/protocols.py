@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpsgrad.errors import FormatError
@@ -66,10 +66,18 @@ def data_source_protocol(declaration: Declaration, ours: type) -> type:
     required = [member for member in declaration.members if not member.is_optional]
     names = ", ".join(member.python_call() for member in required)
     namespace: dict[str, Any] = {member.name: _required(member) for member in required}
-    namespace["to_ours"] = lambda self: view(self)
+    namespace["to_ours"] = lambda self: _view_of(self, view)
     namespace["__module__"] = "mpsgrad.mps"
     namespace["__doc__"] = f"``{declaration.name}``: derive from it and define {names}. See ``{ours.__name__}``."
     return type(declaration.name, (), namespace)
+
+
+def _view_of(thing: Any, view: type) -> Any:
+    """The one object by which kernels see ``thing``, so that those which share a data source have the same."""
+    seen = vars(thing).get("_view")
+    if seen is None or seen.apple_object is not thing:
+        seen = thing._view = view(thing)
+    return seen
 
 
 def _required(member: Member) -> Any:
@@ -78,7 +86,18 @@ def _required(member: Member) -> Any:
 
     missing.__name__ = member.name
     missing.__doc__ = f"``{member.declaration}``"
-    return property(missing) if member.is_property else missing
+    return _RequiredProperty(missing) if member.is_property else missing
+
+
+class _RequiredProperty:
+    """A property that a program has to define: in its class, as a property or a value, or in each object."""
+
+    def __init__(self, missing: Callable[[Any], Any]) -> None:
+        self._missing = missing
+        self.__doc__ = missing.__doc__
+
+    def __get__(self, thing: Any, owner: type) -> Any:
+        return self if thing is None else self._missing(thing)
 
 
 def _view(declaration: Declaration, ours: type) -> type:

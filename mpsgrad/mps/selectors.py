@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from mpsgrad.errors import FormatError
-from mpsgrad.mps.conversion import to_apple, to_ours
+from mpsgrad.mps.conversion import block_to_ours, to_apple, to_ours
 from mpsgrad.mps.manifest import Member, Status
 
 
@@ -32,10 +32,16 @@ def method(members: Iterable[Member], ours: type | None) -> Any:
         values = {label: to_ours(value) for label, value in labels.items()}
         if arguments:
             values[member.parameters[0].name] = to_ours(arguments[0])
+        for name in member.blocks:
+            values[name] = block_to_ours(values[name])
         expression = expressions.get((key, scope))
         if expression is None:
             expression = expressions[key, scope] = _parsed(member.call(scope))
-        return to_apple(_evaluate(expression, receiver, {**values, "cls": scope}))
+        result = to_apple(_evaluate(expression, receiver, {**values, "cls": scope}))
+        for name in member.filled:
+            if values[name] is not None:
+                values[name][:] = to_apple(values[name])
+        return result
 
     send.__name__ = send.__qualname__ = first.name
     send.__doc__ = "\n".join(_documentation(member, ours) for member in overloads.values())

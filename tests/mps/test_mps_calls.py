@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from small_calls import CHANNELS, BatchStatistics, Weights, image, labels_descriptor, loss_descriptor, made
+from small_calls import (
+    CHANNELS,
+    BatchStatistics,
+    GammaAndBeta,
+    Weights,
+    image,
+    labels_descriptor,
+    loss_descriptor,
+    made,
+)
 
 import mpsgrad as mg
 from mpsgrad import mps
@@ -347,6 +357,79 @@ def test_a_graph_trains_by_apples_names_as_by_ours() -> None:
         else:
             results.append(run(lambda commands, graph=graph: graph.encode(commands, [one], [labels])))
     assert isinstance(results[0], mps.MPSImage) and same(*results)
+
+
+def test_what_a_graph_calls_back_and_fills_has_apples_names() -> None:
+    """Blocks, and the lists of images and states that are exported."""
+    node = mps.MPSNNImageNode.nodeWithHandle("x")
+    dropped = mps.MPSCNNDropoutNode.nodeWithSource(node, keepProbability=0.5)
+    dropped.resultState.exportFromGraph = dropped.resultImage.exportFromGraph = True
+    convolved = mps.MPSCNNConvolutionNode.nodeWithSource(dropped.resultImage, weights=Weights())
+    loss = mps.MPSCNNLossNode.nodeWithSource(convolved.resultImage, lossDescriptor=loss_descriptor())
+    called: list[Any] = []
+
+    def note(gradientNode: Any, inferenceNode: Any, inferenceSource: Any, gradientSource: Any) -> None:
+        gradientNode.resultImage.format = mps.MPSImageFeatureChannelFormatFloat32
+        called.append((gradientNode, inferenceNode, inferenceSource, gradientSource))
+
+    (last,) = loss.trainingGraphWithSourceGradient(None, nodeHandler=note)
+    kinds = (mps.MPSNNGradientFilterNode, mps.MPSNNFilterNode, mps.MPSNNImageNode, mps.MPSNNImageNode)
+    assert len(called) == 2 and all(isinstance(*pair) for each in called for pair in zip(each, kinds, strict=True))
+    graph = mps.MPSNNGraph.graphWithDevice(None, resultImage=last.resultImage, resultImageIsNeeded=True)
+    one, labels = image((1, 2, 3, CHANNELS)), labels_of(loss_image_size=(1, 1, 1))
+    for batch in (False, True):
+        images: list[Any] = []
+        states: list[Any] = []
+        encode = graph.encodeBatchToCommandBuffer if batch else graph.encodeToCommandBuffer
+        given = ([[one]], [[labels]]) if batch else ([one], [labels])
+        run(
+            lambda commands, encode=encode, given=given, images=images, states=states: encode(
+                commands, sourceImages=given[0], sourceStates=given[1], intermediateImages=images,
+                destinationStates=states,
+            )
+        )  # fmt: skip
+        assert isinstance(images[0][0] if batch else images[0], mps.MPSImage)
+        assert (states[0][0] if batch else states[0]).maskData().shape == one.shape
+    finished = threading.Event()
+    results: list[Any] = []
+    inference = mps.MPSNNGraph.graphWithDevice(None, resultImage=convolved.resultImage, resultImageIsNeeded=True)
+    inference.executeAsyncWithSourceImages(
+        [one], completionHandler=lambda result, error: (results.append((result, error)), finished.set())
+    )
+    assert finished.wait(60) and isinstance(results[0][0], mps.MPSImage) and results[0][1] is None
+
+
+def test_nodes_with_one_data_source_share_what_it_updates() -> None:
+    """A source that two nodes were given loads its new weights into the kernels of both."""
+    source = Trained()
+    first = mps.MPSCNNConvolutionNode.nodeWithSource(mps.MPSNNImageNode.nodeWithHandle("x"), weights=source)
+    second = mps.MPSCNNConvolutionNode.nodeWithSource(first.resultImage, weights=source)
+    first.trainingStyle = mps.MPSNNTrainingStyleUpdateDeviceNone
+    loss = mps.MPSCNNLossNode.nodeWithSource(second.resultImage, lossDescriptor=loss_descriptor())
+    (last,) = loss.trainingGraphWithSourceGradient(None, nodeHandler=None)
+    graph = mps.MPSNNGraph.graphWithDevice(None, resultImage=last.resultImage, resultImageIsNeeded=True)
+    kernels = [kernel for made in graph._kernels.values() for kernel in made if hasattr(kernel, "weights_and_biases")]
+    labels, one = labels_of(loss_image_size=(1, 1, 1)), image((1, 2, 3, CHANNELS))
+    run(
+        lambda commands: graph.encodeToCommandBuffer(
+            commands, sourceImages=[one], sourceStates=[labels], intermediateImages=None, destinationStates=None
+        )
+    )
+    weights = [kernel.weights_and_biases[0] for kernel in kernels]
+    assert len(weights) == 4 and all(np.array_equal(weights[0], each) for each in weights)
+    assert not np.array_equal(weights[0], source.numbers)
+
+
+def test_properties_of_data_sources_may_be_set_in_each_object() -> None:
+    class Source(GammaAndBeta, mps.MPSCNNInstanceNormalizationDataSource):
+        def __init__(self) -> None:
+            super().__init__()
+            self.numberOfFeatureChannels = CHANNELS
+
+    kernel = mps.MPSCNNInstanceNormalization.initWithDevice(None, dataSource=Source())
+    assert kernel.number_of_feature_channels == CHANNELS
+    with pytest.raises(NotImplementedError, match="has to define numberOfFeatureChannels"):
+        _ = type("Without", (mps.MPSCNNInstanceNormalizationDataSource,), {})().numberOfFeatureChannels
 
 
 def test_losses_and_their_labels() -> None:

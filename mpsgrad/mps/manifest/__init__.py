@@ -79,6 +79,11 @@ class Parameter:
     def is_output(self) -> bool:
         return "**" in self.type
 
+    @property
+    def is_block(self) -> bool:
+        """Whether it is a function that the method calls back."""
+        return self.type.rstrip("?").endswith(("Block", "Handler"))
+
 
 @dataclass(frozen=True)
 class Member:
@@ -150,6 +155,16 @@ class Member:
     def inputs(self) -> tuple[Parameter, ...]:
         """What is given in a call in Python: outputs are results there."""
         return tuple(each for each in self.parameters if not each.is_output)
+
+    @cached_property
+    def blocks(self) -> tuple[str, ...]:
+        """The names of the arguments that are functions."""
+        return tuple(each.name for each in self.parameters if each.is_block)
+
+    @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The names of the arguments that are lists to which the method appends."""
+        return tuple(each.name for each in self.parameters if each.type.startswith("NSMutableArray"))
 
     @property
     def key(self) -> tuple[int, frozenset[str]]:
