@@ -25,7 +25,14 @@ from mpsgrad.kernel_property import AllocatorProperty, IntegerProperty, PaddingP
 from mpsgrad.known_attributes import KnownAttributes
 from mpsgrad.padding import SAME, PaddingMethod
 from mpsgrad.regions import Regions, share_memory
-from mpsgrad.repeated_encode import REMEMBERED_ENCODES, RememberedEncode, RememberedWork, image_token, token
+from mpsgrad.repeated_encode import (
+    REMEMBERED_ENCODES,
+    RememberedEncode,
+    RememberedWork,
+    image_token,
+    token,
+    token_of_whole,
+)
 from mpsgrad.state import BinaryGradientState, ForwardSnapshot, GradientState, State
 
 _ALLOCATORS_OF_NEW_IMAGES = (RegularImageAllocator, TemporaryImageAllocator, HandedImageAllocator)
@@ -335,21 +342,20 @@ class BaseKernel(KnownAttributes, DeviceBound):
             return None
         tokens: list[int] = []
         buffers: list[Buffer] = []
+        is_borrowed = False
         images = sources if destination is None else (*sources, destination)
         for image in images:
             if not isinstance(image, Image) or image.device is not device:
                 return None
             if image.command_buffer is not None and not _is_usable(image, command_buffer):
                 return None
+            if image._is_borrowed:
+                is_borrowed = True
             tokens.append(image._token or image_token(image))
             buffers.append(image._buffer or image.buffer)
         shared = None
         if len(buffers) > 1:
-            if (
-                destination is not None
-                and any(image._is_borrowed for image in images)
-                and any(share_memory(source, destination) for source in sources)
-            ):
+            if is_borrowed and destination is not None and any(share_memory(each, destination) for each in sources):
                 return None
             if len({*buffers}) < len(buffers):
                 if destination is not None and buffers.index(buffers[-1]) < len(sources):
@@ -415,7 +421,13 @@ class BaseKernel(KnownAttributes, DeviceBound):
             command_buffer._lent.workspaces,
         )
         self._encodes[key] = RememberedEncode(
-            self._values, self._values_token, descriptor, regions, work, allocator is RegularImageAllocator
+            self._values,
+            self._values_token,
+            descriptor,
+            token_of_whole(descriptor) if descriptor is not None else 0,
+            regions,
+            work,
+            allocator is RegularImageAllocator,
         )
 
     def _encode_again(
@@ -438,7 +450,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
                 command_buffer._reads(type(self).__name__, "a source image", writer)
         if destination is None:
             if remembered.makes_regular_images:
-                destination = Image._allocated(remembered.descriptor, self.device)
+                destination = Image._allocated(remembered.descriptor, self.device, remembered.destination_token)
             else:
                 destination = self._new_image(command_buffer, remembered.descriptor)
         self._begin_encode(command_buffer, state)

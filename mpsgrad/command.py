@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property, partial
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -31,14 +31,6 @@ class CommandBuffer(DeviceBound):
     leaving it through an exception discards the work. Source: ``MTLCommandBuffer``.
     """
 
-    _is_open = True
-    _submission: Submission | None = None
-    _error: MPSGradError | None = None
-    _finished = False
-    _discarded = False
-    _recorded = False
-    _undo: list[Callable[[], Any]] | None = None
-    _handlers: tuple[Callable[[CommandBuffer], Any], ...] = ()
     _taken: list[Any]
     """Of what recorded work writes what others were the last to write or to wait for: the next replay changes that."""
 
@@ -48,15 +40,28 @@ class CommandBuffer(DeviceBound):
         self._dispatches: list[Dispatch] = []
         self._written: list[Any] = []
         self._read_from: dict[CommandBuffer, tuple[str, str]] = {}
+        # Not defaults of the class: Python would look for each of them in the object first.
+        self._is_open = True
+        self._recorded = False
+        self._finished = False
+        self._discarded = False
+        self._submission: Submission | None = None
+        self._error: MPSGradError | None = None
+        self._undo: list[Callable[[], Any]] | None = None
+        self._handlers: tuple[Callable[[CommandBuffer], Any], ...] = ()
+        self._lent_buffers: _LentBuffers | None = None
 
-    @cached_property
+    @property
     def _lent(self) -> _LentBuffers:
         """What encodes were lent, until the work is handed over; most need nothing."""
-        return _LentBuffers()
+        if self._lent_buffers is None:
+            self._lent_buffers = _LentBuffers()
+        return self._lent_buffers
 
     def _takes_back(self) -> _LentBuffers | None:
         """What encodes were lent, which they no longer are."""
-        return self.__dict__.pop("_lent", None)
+        lent, self._lent_buffers = self._lent_buffers, None
+        return lent
 
     def scratch(self, nbytes: int) -> Buffer:
         """A new buffer for dispatches of one encode, of which nothing outlives the command buffer."""
@@ -156,7 +161,7 @@ class CommandBuffer(DeviceBound):
             self._finished = True
             raise
         self._is_open = False
-        self._takes_back()
+        self._lent_buffers = None
         self._written.clear()
 
     def record(self) -> Recording:
@@ -288,8 +293,8 @@ class CommandBuffer(DeviceBound):
         if previous is not self:
             if self._undo is not None:
                 self._undo.append(partial(setattr, target, "_writer", previous))
-            if previous is not None:
-                self._becomes_writer_of(target)
+            if previous is not None and previous._recorded:
+                previous._taken.append(target)
             target._writer = self
         self._written.append(target)
 

@@ -26,29 +26,21 @@ class Image(ImageMemory):
     share the storage of their ``parent``. Source: ``MPSImage``.
     """
 
-    parent: Image | None = None
-    command_buffer: CommandBuffer | None = None
-    """The command buffer that a temporary image lives on."""
+    parent: Image | None
     _layout: tuple[int, ...] | None = None
-    _token = 0
 
     def __init__(self, descriptor: ImageDescriptor, device: Device | None = None, *, label: str | None = None) -> None:
         if not isinstance(descriptor, ImageDescriptor):
             raise FormatError(f"Image: descriptor is {descriptor!r}; it has to be an ImageDescriptor")
-        self.descriptor = descriptor
-        self.device = require_device("Image", device)
-        self.label = label
-        self._strides = descriptor.dense_strides
+        self._set_up(descriptor, require_device("Image", device), label)
 
     @classmethod
-    def _allocated(cls, descriptor: ImageDescriptor, device: Device) -> Image:
-        """A regular image that has its memory, without the checks of what users give."""
+    def _allocated(cls, descriptor: ImageDescriptor, device: Device, token: int) -> Image:
+        """A regular image that has its memory and its token, without the checks of what users give."""
         image = cls.__new__(cls)
-        image.descriptor = descriptor
-        image.device = device
-        image.label = None
-        image._strides = descriptor.dense_strides
+        image._set_up(descriptor, device, None)
         image._buffer = device.allocate(descriptor.nbytes)
+        image._token = token
         return image
 
     @classmethod

@@ -21,14 +21,32 @@ class ImageMemory(DeviceBound):
     descriptor: ImageDescriptor
     device: Device
     label: str | None
-    parent: ImageMemory | None = None
-    _is_borrowed = False
+    parent: ImageMemory | None
+    command_buffer: CommandBuffer | None
+    """The command buffer that a temporary image lives on."""
+    _is_borrowed: bool
     """Whether the memory is that of another library's array, which further images may be over too."""
-    _buffer: Buffer | None = None
-    _first_element = 0
+    _buffer: Buffer | None
+    _first_element: int
     _strides: tuple[int, int, int]
     """Those of pixels, rows and images, in elements."""
-    _writer: CommandBuffer | None = None
+    _writer: CommandBuffer | None
+    _token: int
+    """What ``repeated_encode.image_token`` gives, once somebody asked for it."""
+
+    def _set_up(self, descriptor: ImageDescriptor, device: Device, label: str | None) -> None:
+        # Not defaults of the class: Python would look for each of them in the object first.
+        self.descriptor = descriptor
+        self.device = device
+        self.label = label
+        self.parent = None
+        self.command_buffer = None
+        self._is_borrowed = False
+        self._buffer = None
+        self._first_element = 0
+        self._strides = descriptor.dense_strides
+        self._writer = None
+        self._token = 0
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

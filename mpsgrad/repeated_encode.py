@@ -46,6 +46,11 @@ def image_token(image: Image) -> int:
     return image._token
 
 
+def token_of_whole(descriptor: ImageDescriptor) -> int:
+    """``image_token`` of images that are no views."""
+    return token((descriptor.channel_format, descriptor.dense_layout))
+
+
 class Lender(Protocol):
     """What has buffers that encodes use and that may be others at the next encode: a kernel's parameters, a state."""
 
@@ -165,14 +170,16 @@ def _picker(indices: Sequence[int]) -> Callable[[Sequence[Buffer]], tuple[Buffer
 class RememberedEncode:
     """What one encode found out.
 
-    ``values`` are the kernel's properties after it. ``descriptor`` is that of its destination and ``regions`` are what
-    it read and wrote; both are None for an encode that writes to a state only. ``makes_regular_images`` says whether
-    its allocator is the one of regular images.
+    ``values`` are the kernel's properties after it. ``descriptor`` is that of its destination, of which a whole image
+    has the token ``destination_token``, and ``regions`` are what it read and wrote; descriptor and regions are None for
+    an encode that writes to a state only. ``makes_regular_images`` says whether its allocator is the one of regular
+    images.
     """
 
     values: dict[str, Any]
     values_token: int
     descriptor: ImageDescriptor | None
+    destination_token: int
     regions: Regions | None
     work: RememberedWork
     makes_regular_images: bool

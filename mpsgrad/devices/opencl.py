@@ -580,12 +580,15 @@ class OpenCLDevice(Device):
 
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Submission:
         with self.enqueuing:
-            if not self._in_flight or self._is_idle():
-                immediate = self.immediate_queue
-                done = immediate.run_if_brief(dispatches) if immediate is not None else None
+            immediate = self.immediate_queue
+            if immediate is not None and (not self._in_flight or self._is_idle()):
+                done = immediate.run_if_brief(dispatches)
                 if done is not None:
                     return done
-            return self._submitted(dispatches, enqueued(self.queue, dispatches), label)
+            submission = self._submitted(dispatches, enqueued(self.queue, dispatches), label)
+            if immediate is not None:
+                immediate.watch(submission)
+            return submission
 
     def wait_until_unused(self, buffer: Buffer) -> None:
         users = [submission for submission in self._in_flight.copy() if submission.uses(buffer)]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache as once
 from functools import partial
+from operator import attrgetter
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from mpsgrad.devices.opencl import OpenCLDevice
 
 DEFAULT_THREADGROUP_SIZE = 256
+
+_address: Callable[[Buffer], Any] = attrgetter("address")
 
 Threads = tuple[int, ...]
 KernelLaunch = tuple["OpenCLFunction", list[Any], Threads, Threads, "Threads | None"]
@@ -65,15 +68,16 @@ class OpenCLFunction(Function):
         self.kernel = kernel
         self.box = box
         self._arguments: list[Any] | None = None
+        self._threadgroups: Any = 0
         self._size = ctypes.c_size_t()
-        self._pointer = ctypes.c_void_p(kernel.int_ptr)
-        self._pointers_to_sizes = ctypes.byref(self._size), ctypes.byref(ctypes.c_size_t(self.threadgroup_size))
+        sizes = ctypes.byref(self._size), ctypes.byref(ctypes.c_size_t(self.threadgroup_size))
+        self._launch = (ctypes.c_void_p(kernel.int_ptr), 1, None, *sizes, 0, None, None)
 
     def arguments_of(self, buffers: Sequence[Any]) -> list[Any]:
         """What the kernel takes for ``buffers``."""
         if not self._takes_numbers:
             return [buffer.handle for buffer in buffers]
-        arguments = [buffer.address for buffer in buffers]
+        arguments = [*map(_address, buffers)]
         for index in self._pointers:
             arguments[index] = buffers[index].pointer
         return arguments
@@ -92,8 +96,10 @@ class OpenCLFunction(Function):
         arguments = self.arguments_of(dispatch.buffers)
         if arguments != self._arguments:
             self.set_arguments(arguments)
-        self._size.value = dispatch.threadgroups * self.threadgroup_size  # type: ignore[assignment]
-        status = enqueue(queue, self._pointer, 1, None, *self._pointers_to_sizes, 0, None, None)
+        if dispatch.threadgroups != self._threadgroups:
+            self._threadgroups = dispatch.threadgroups
+            self._size.value = self._threadgroups * self.threadgroup_size
+        status = enqueue(queue, *self._launch)
         if status:
             import pyopencl as cl
 
@@ -170,6 +176,11 @@ class OpenCLSubmission(Submission):
             except engine_error() as error:
                 raise DeviceError(f"{self._label or 'a command buffer'} failed on the device: {error}") from error
         self._held = None
+
+    @property
+    def events(self) -> tuple[pyopencl.Event, pyopencl.Event] | None:
+        """Those of the first and of the last launch, if there is any."""
+        return (self._first, self._last) if self._first is not None and self._last is not None else None
 
     @property
     def is_complete(self) -> bool:

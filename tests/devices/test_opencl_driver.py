@@ -207,25 +207,37 @@ def test_work_of_one_threadgroup_is_done_at_once_though_it_is_on_more_memory(ope
         np.testing.assert_allclose(np.asarray(result), 1e-3, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("seconds", "trials"), [(1.0, opencl_brief.TRIALS), (0.0, None)])
-def test_work_is_done_at_once_as_long_as_that_may_be_brief(
-    opencl_device: Any, monkeypatch: pytest.MonkeyPatch, seconds: float, trials: int | None
+@pytest.mark.parametrize(
+    ("seconds", "seconds_of_the_queue", "trials_at_once", "is_at_once"),
+    [(0.0, 1.0, opencl_brief.TRIALS, True), (0.0, -1.0, opencl_brief.TRIALS, False), (1.0, 2.0, 2, False)],
+    ids=["sooner", "later", "too long"],
+)
+def test_work_is_done_at_once_where_that_was_faster_in_trials(
+    opencl_device: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    seconds_of_the_queue: float,
+    trials_at_once: int,
+    is_at_once: bool,
 ) -> None:
-    monkeypatch.setattr(opencl_device.immediate_queue, "_trials", {})
+    monkeypatch.setattr(opencl_device.immediate_queue, "_ways", {})
     run = opencl_brief.ImmediateQueue._run
     monkeypatch.setattr(opencl_brief.ImmediateQueue, "_run", lambda *given: run(*given) * 0 + seconds)
+    monkeypatch.setattr(opencl_brief, "SECONDS_OF_THE_QUEUE", seconds_of_the_queue)
     values = np.arange(64 * 1024, dtype=np.float32).reshape(1, 32, 32, 64)
     source = mg.Image.from_array(values, opencl_device)
     double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
     at_once = []
-    for _ in range(opencl_brief.TRIALS + 3):
+    for _ in range(2 * opencl_brief.TRIALS + 3):
         commands = mg.CommandBuffer(opencl_device)
         result = double.encode(commands, source)
         assert commands._dispatches[0].threadgroups > 1
         commands.commit()
         at_once.append(isinstance(commands._submission, opencl_brief.FinishedWork))
         np.testing.assert_array_equal(np.asarray(result), 2 * values)
-    assert at_once == [trials is None or index < trials for index in range(len(at_once))]
+    # The two ways take turns.
+    tried = 2 * trials_at_once
+    assert at_once == [index % 2 == 0 if index < tried else is_at_once for index in range(len(at_once))]
 
 
 def test_work_on_much_memory_is_not_tried_at_once(opencl_device: Any) -> None:
