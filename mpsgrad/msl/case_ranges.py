@@ -24,7 +24,7 @@ def expand_case_ranges(tokens: list[Token]) -> list[Token]:
             output.append(tokens[index])
             index += 1
             continue
-        constants = constants_of(tokens) if constants is None else constants
+        constants = constants_of(tokens, in_functions=True) if constants is None else constants
         first = _value(tokens[index + 1 : dots], tokens[index], constants)
         last = _value(tokens[dots + 1 : colon], tokens[index], constants)
         if last - first >= _MOST_LABELS:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from mpsgrad.msl.backend import Backend, position_dimensions
+from mpsgrad.msl.constant_expressions import constants_of
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.kernel_parameters import KernelParameters, position_attribute
@@ -198,8 +199,9 @@ class EntryPoints:
             body = with_outer_threadgroup_variables(body)
         threadgroup_bytes = 0
         if self._backend.most_threadgroup_bytes is not None:
+            own = constants_of(body, in_functions=True)
             body, threadgroup_bytes = with_memory_of_launches(
-                body, self._backend.most_threadgroup_bytes, lambda: self._parameters.constants
+                body, self._backend.most_threadgroup_bytes, lambda: {**self._parameters.constants, **own}
             )
         self.signatures[name] = KernelSignature(
             name=name,
@@ -256,7 +258,9 @@ class EntryPoints:
     def _complete_types(self, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
         """Statements that make the compiler instantiate what arguments point to: it must know them at the signature."""
         types = [
-            self._pointee(parameter) for argument, parameter in arguments if not SCALAR_OR_VECTOR.match(argument.type)
+            self._pointee(parameter)
+            for argument, parameter in arguments
+            if not SCALAR_OR_VECTOR.match(argument.type) or argument.type.startswith(("bool", "bfloat"))
         ]
         return "".join(f'static_assert(sizeof({name}) > 0, ""); ' for name in dict.fromkeys(types))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.errors import FormatError, ShaderError
-from mpsgrad.msl.constant_expressions import integer_value
+from mpsgrad.msl.constant_expressions import constants_of, integer_value
 from mpsgrad.msl.preprocessor import integer_expression
 from mpsgrad.msl.program import Program
 from mpsgrad.msl.signature import FunctionConstant
@@ -111,7 +111,8 @@ def _declarations(program: Program) -> Iterator[_Declaration]:
             opening = index - 2
             closing = matching(tokens, opening) + 1
             arguments = tokens[index + 2 : matching(tokens, index + 1)]
-            number = integer_value(arguments, tokens[index])
+            is_named = any(token.kind == IDENTIFIER for token in arguments)
+            number = integer_value(arguments, tokens[index], constants_of(tokens) if is_named else None)
             name = tokens[opening - 1]
             before = [token.text for token in tokens[start:opening]]
             words = [t for t in tokens[start:stop] if t.text not in ("constant", "const", "static", "metal", "::")]

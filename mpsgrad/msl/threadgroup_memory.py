@@ -66,6 +66,8 @@ def _variables(
     tokens: Sequence[Token], constants: Callable[[], Mapping[str, int]]
 ) -> list[tuple[Token, list[Token], int]]:
     """The name, the type as tokens and the bytes of each variable of a declaration; empty if these cannot be told."""
+    if not tokens:
+        return []
     element = tokens[0]
     vector = VECTOR_TYPE.match(element.text)
     size = SIZES.get(vector[1] if vector else element.text)

@@ -12,6 +12,7 @@ NUMBER = "number"
 STRING = "string"
 PUNCTUATION = "punctuation"
 
+_BYTE_ORDER_MARK = "\ufeff"
 _TOKEN = re.compile(
     r"""
     ((?:[^\S\n]+|\\\r?\n|//(?:[^\n\\]|\\\r?\n|\\)*|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)+)?
@@ -75,6 +76,7 @@ def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
     Raises ``ShaderError`` for an unterminated comment or string. Only lines whose first token is ``#`` end with the
     line; a caller joins the others freely.
     """
+    source = source.removeprefix(_BYTE_ORDER_MARK)
     line = 1
     line_start = position = 0
     current: list[Token] = []

@@ -242,7 +242,8 @@ class VectorOperators:
         right = expressions.type_of(index + 1, end)
         may_be_packed = self._uses_packed and (right is None or right.is_vector)
         is_vector = left is None or (left.is_vector and not left.packed)
-        if is_vector and (may_be_packed or self._may_mix_ranks(left, right)):
+        is_ended = end < len(self._tokens)
+        if is_vector and is_ended and (may_be_packed or self._may_mix_ranks(left, right)):
             self.assignments[index] = ((start, index), end)
 
     def _extent_of_value(self, start: int) -> int:

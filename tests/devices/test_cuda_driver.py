@@ -670,6 +670,12 @@ def test_threadgroup_variables_for_which_fixed_memory_is_too_small_lie_in_memory
         assert translate(LARGE.format(count=count), "opencl").kernels["reverse"].threadgroup_bytes == 0
 
 
+def test_the_extents_of_threadgroup_variables_are_those_of_their_own_kernel() -> None:
+    kernel = "kernel void f%d(device float* x) {{ constexpr int N = %d; threadgroup float4 t[N]; x[0] = t[0].x; }}\n"
+    kernels = translate(HEAD + (kernel % (4, 4) + kernel % (4096, 4096)).format(), "cuda").kernels
+    assert {name: each.threadgroup_bytes for name, each in kernels.items()} == {"f4": 0, "f4096": 65536}
+
+
 @needs_compiler
 def test_large_threadgroup_memory(gpu: Any) -> None:
     x = floats(gpu, np.arange(64))

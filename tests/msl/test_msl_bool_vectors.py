@@ -114,6 +114,13 @@ def test_truth_values_in_buffers() -> None:
     compile_for_cuda(translate(source, "cuda", filename="buffers.metal").source, "buffers.metal")
 
 
+@pytest.mark.parametrize("vector", ["bool2", "bool3", "bool4"])
+def test_truth_values_in_buffers_alone(vector: str) -> None:
+    source = LIBRARY + f"kernel void f(constant {vector}& x, device bool* y) {{ y[0] = x.y; }}"
+    x = np.arange(int(vector[-1])) == 1
+    assert run(source, "f", x, np.zeros(1, bool), threads=1)[1].all()
+
+
 def test_truth_values_compile_for_cuda() -> None:
     bodies = "".join(f"{{ {body} }}\n" for body, expected in ROWS if expected is not None)
     source = f"{LIBRARY}{BEFORE}kernel void f(device float* out, uint i [[thread_position_in_grid]]) {{\n{bodies}}}\n"

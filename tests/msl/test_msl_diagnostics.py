@@ -183,6 +183,12 @@ def test_random_pieces_give_an_error_or_a_translation(pieces: list[str]) -> None
     survives(" ".join(pieces))
 
 
+def test_what_random_edits_found() -> None:
+    survives("using a /= uint2 void f() {}")
+    survives("kernel void f(device float* x) { threadgroup ; }")
+    survives("kernel void f(device float* x [[buffer(1if)]]) {}")
+
+
 @pytest.mark.parametrize("text", ["(" * 5000, "{" * 5000, "namespace a {" * 3000, "namespace a {" * 1500 + "}" * 1500, "#if 1\n" * 5000, "a<" * 5000, "[[" * 3000,
                                   "#define A B B\n" + "".join(f"#define {chr(66 + k)} {chr(67 + k)} {chr(67 + k)}\n" for k in range(24)) + "A",
                                   "#if " + "(" * 5000, "#if " + "!" * 5000, "template <" * 2000, "x = (" * 4000])  # fmt: skip

@@ -61,6 +61,33 @@ def test_arguments_are_ordered_by_index_and_described() -> None:
     assert (found.line, found.file, found.entry_point) == (4, "k.metal", "f")
 
 
+@pytest.mark.parametrize(
+    ("before", "index", "expected"),
+    [
+        ("enum { A, B };", "B", 1),
+        ("typedef enum E { A, B = 5, C } E;", "E::C", 6),
+        ("enum class E : uint { A = 20, B, };", "int(E::B) - 1", 20),
+        ("namespace n { struct S { static constant constexpr int k = 4; }; enum E { A = S::k, B }; }", "static_cast<int>(n::E::B)", 5),
+        ("void g() { int K = 5; const int L = 6; }\nconstant int J = 1, K = 010, L = K / 4;", "(uint)L", 2),
+        ("void g(constant int* p) { const uint K = p[0]; }\nconstant int K = -7 / 2 + 4;", "K", 1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("attribute", ["device float* x [[buffer(%s)]]", "device float* x [[function_constant(on), buffer(0)]]"])
+def test_indices_are_constant_expressions(before: str, index: str, expected: int, attribute: str) -> None:
+    if "%s" in attribute:
+        found = signatures(f"{before}\nkernel void f({attribute % index}) {{ const int K = 9; }}")
+        assert found["f"].arguments[0].index == expected
+    else:
+        source = f"{LIBRARY}{before}\nconstant bool on [[function_constant({index})]];\nkernel void f({attribute}) {{}}"
+        assert translate(source, "opencl", function_constants={expected: False}).kernels["f"].arguments == ()
+
+
+def test_a_constant_with_two_values_is_no_index() -> None:
+    source = "constant int A = 1;\nnamespace n { constant int A = 2; }\nkernel void f(device float* x [[buffer(A)]]) {}"
+    with pytest.raises(ShaderError, match="expected an integer constant, found 'A'"):
+        signatures(source)
+
+
 def test_missing_buffer_attributes_take_the_first_free_index() -> None:
     found = signatures(
         "kernel void f(device float* a, device float* b [[buffer(1)]], device float* c, constant int& d [[buffer(0)]],"

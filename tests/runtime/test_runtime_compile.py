@@ -29,7 +29,9 @@ def f32(*values: float) -> np.ndarray:
 def test_source_and_paths(tmp_path: Path) -> None:
     path = tmp_path / "twice.metal"
     path.write_text(TWICE)
-    for source in (TWICE, path, str(path)):
+    marked = tmp_path / "marked.metal"
+    marked.write_bytes(b"\xef\xbb\xbf" + TWICE.replace("\n", "\r\n").encode())
+    for source in (TWICE, path, str(path), marked):
         library = mg.compile(source)
         assert library.function_names == ("twice", "fill_half")
         x = f32(1, 2)

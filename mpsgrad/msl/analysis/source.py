@@ -13,7 +13,7 @@ from typing import TypeVar
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.types import Type, built_in, read_type, size_and_alignment
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
-from mpsgrad.msl.constant_expressions import integer_value
+from mpsgrad.msl.constant_expressions import enumerators, integer_value
 from mpsgrad.msl.declarations import end_of_initialisers
 from mpsgrad.msl.program import Attribute, Kernel, Parameter, Program
 from mpsgrad.msl.tokens import (
@@ -247,6 +247,10 @@ class Source:
                 ambiguous.add(name)
             if values.setdefault(name, value) != value:
                 ambiguous.add(name)
+        for index in self.places("enum"):
+            for name, value in enumerators(tokens, index, values):
+                if values.setdefault(name, value) != value:
+                    ambiguous.add(name)
         return {name: value for name, value in values.items() if name not in ambiguous}
 
     def integer(self, tokens: Sequence[Token]) -> int | None:
