@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpsgrad.commands import checked_run
-from mpsgrad.errors import ShaderError
+from mpsgrad.errors import FormatError, GeometryError, ShaderError
 from mpsgrad.msl.lint import LANGUAGE_VERSIONS, RULES, Finding, lint
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding
 
@@ -285,6 +285,8 @@ def _run(arguments: argparse.Namespace, file: _MetalFile) -> Sequence[Finding | 
         return checked_run.run_kernel(arguments, file.complete())
     except ShaderError as error:
         return [_refused(error)]
+    except (FormatError, GeometryError) as error:
+        raise checked_run.UsageError(str(error)) from None
 
 
 def _inlined(

@@ -108,7 +108,7 @@ def test_wrong_usage_gives_2(
     assert "--arg: 'float:x' is no argument" in capsys.readouterr().err
     assert check("-DOFFSET=0", "--run", shift, "shift", "--grid", 1, "--arg", "nowhere.npy") == 2
     assert "nowhere.npy" in capsys.readouterr().err
-    assert check("-DOFFSET=0", "--run", shift, "shift", "--grid", 1, "--arg", "zeros:float:1") == 1
+    assert check("-DOFFSET=0", "--run", shift, "shift", "--grid", 1, "--arg", "zeros:float:1") == 2
     assert "shift: takes 2 arguments" in capsys.readouterr().err
     monkeypatch.setattr(opencl, "devices", list)
     monkeypatch.setattr(opencl, "unavailable_reason", lambda: "pyopencl is not installed")

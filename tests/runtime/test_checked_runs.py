@@ -36,10 +36,11 @@ class Defect:
     found: tuple[str, ...]
     says: str
     options: dict[str, Any] = field(default_factory=dict)
+    language_version: str = "2.3"
 
     def check(self, part: int) -> tuple[str, tuple[KernelFinding, ...]]:
         source = HEAD + re.sub(r"<<(.*?)\|\|(.*?)>>", lambda match: match[part + 1], self.source.strip(), flags=re.DOTALL)
-        library = mg.compile(source)
+        library = mg.compile(source, language_version=self.language_version)
         function = library.function(library.function_names[0])
         return source, function.check(self.grid, *self.arguments(), **self.options)
 
@@ -119,6 +120,19 @@ static float both(device const float* x, uint i) {{
 kernel void f(device const float* x, device float* y, {I}) {{
     y[i] = both(x, i);
 }}""", 64, floats(64, 64), ("out-of-bounds",), "element 64 of 'x'"),
+    Defect("a function for constant expressions", f"""
+constexpr float at(device const float* x, uint i) {{ return x[i]; }} // here
+constexpr uint next(uint i) {{ return i + 1; }}
+kernel void f(device const float* x, device float* y, {I}) {{
+    constexpr uint one = next(0);
+    y[i] = at(x, i + <<one||one - 1>>);
+}}""", 8, floats(8, 8), ("out-of-bounds",), "out-of-bounds read of element 8 of 'x', which has 8 elements, by thread 7"),
+    Defect("a lambda expression", f"""
+kernel void f(device const float* x, device float* y, {I}) {{
+    auto at = [&](uint k) {{ if (k > 100) return 0.0f; return x[k]; }}; // here
+    auto put = [=](device float& to, float v) {{ if (v < 0) return; to = v; }};
+    put(y[i], at(i<< + 1||>>));
+}}""", 8, floats(8, 8), ("out-of-bounds",), "out-of-bounds read of element 8 of 'x', which has 8 elements, by thread 7", language_version="3.2"),
     Defect("a pointer that walks too far", f"""
 kernel void f(device const float* x, device float* y, constant uint& n, {I}) {{
     device const float* p = x + i * n;

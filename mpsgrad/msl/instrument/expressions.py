@@ -45,6 +45,10 @@ class ExpressionWeaver:
     def _text(self, index: int) -> str:
         return self._source.text(index)
 
+    def _lambda(self, start: int, end: int) -> None:
+        """Notes the edits for a lambda expression."""
+        raise NotImplementedError
+
     # Sites and insertions.
 
     def _site(self, start: int, end: int) -> Token:
@@ -77,9 +81,12 @@ class ExpressionWeaver:
     def _visit(self, node: Node, context: Context, path: tuple[str, ...] = ()) -> None:
         """Notes the edits for an expression that is used as ``context`` says; ``path`` are the members behind it."""
         kind = node.kind
-        if kind in ("literal", "this", "unevaluated", "opaque"):
+        if kind in ("literal", "this", "unevaluated"):
             return
-        if kind == "name":
+        if kind == "opaque":
+            if node.text == "[":
+                self._lambda(node.start, node.end)
+        elif kind == "name":
             self._name(node, context, path)
         elif kind == "group":
             self._visit(node.parts[0], context, path)

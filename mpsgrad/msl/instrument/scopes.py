@@ -47,8 +47,12 @@ class Scopes:
         """Opens the scope of a function's parameters, and around it that of its class."""
         self._levels.append(self._members(function))
         self.open()
+        self.declare_parameters(function.opening)
+
+    def declare_parameters(self, opening: int) -> None:
+        """Declares the parameters in the brackets that open at ``opening``."""
         source = self._source
-        for start, end in source.arguments(function.opening):
+        for start, end in source.arguments(opening):
             words = source.tokens[start:end]
             texts = [token.text for token in words]
             if "=" in texts:

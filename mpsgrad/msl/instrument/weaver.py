@@ -38,8 +38,12 @@ class Weaver(ExpressionWeaver):
     def weave(self, function: Function) -> None:
         """Notes the edits for one function's body."""
         source = self._source
-        if any(source.text(index) == "constexpr" for index in range(function.start, function.opening)):
+        words = [index for index in range(function.start, function.opening) if source.text(index) == "constexpr"]
+        if words and {"device", "threadgroup"}.isdisjoint(source.texts[function.opening : function.closing]):
             return
+        for index in words:
+            # What it gets has no value before it runs, and checks cannot be called before.
+            self.edits.replace(index)
         self._function = function
         self._scopes.open_function(function)
         if function.kernel is not None:
@@ -254,12 +258,11 @@ class Weaver(ExpressionWeaver):
 
     def _return(self, index: int, stop: int) -> None:
         function = self._function
-        assert function is not None
         if stop > index + 1:
-            head = {self._text(k) for k in range(function.start, function.opening)}
+            head = {self._text(k) for k in range(function.start, function.opening)} if function is not None else ()
             context: Context = "designate" if "&" in head else "read"
             self._visit(self._trees.initialiser(index + 1, stop), context)
-        elif function.kernel is not None:
+        elif function is not None and function.kernel is not None:
             site = self._site(index, index + 1)
             self.edits.replace(index, "{", "returned_mtl", "(", site, ")", ";", self._tokens[index])
             self.edits.after(stop, "}")
@@ -268,6 +271,17 @@ class Weaver(ExpressionWeaver):
         """A declaration or an expression, up to its semicolon."""
         if not self._declaration(start, stop):
             self._visit(self._trees.expression(start, stop), "none")
+
+    def _lambda(self, start: int, end: int) -> None:
+        """The body of a lambda expression, which may read and write what is around it."""
+        outer, self._function = self._function, None
+        self._scopes.open()
+        opening = self._source.close(start) + 1
+        if self._text(opening) == "(":
+            self._scopes.declare_parameters(opening)
+        self._statements(self._source.close(end - 1) + 1, end - 1)
+        self._scopes.close()
+        self._function = outer
 
     # Declarations.
 

@@ -15,6 +15,7 @@ from mpsgrad.msl.lint.statements import operand_start, statement_end
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle, split_commas
 
+_LIBRARY_TEMPLATES = frozenset({"vec", "packed_vec", "array", "simdgroup_matrix", "atomic"})
 _QUALIFIERS = frozenset({"const", "volatile", "static", "inline", "constexpr", "typename", *ADDRESS_SPACES})
 
 
@@ -32,9 +33,12 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
         if tokens[position].text == "*" and position < index - 1:
             if not seen_space and tokens[position + 1].text == "const":
                 continue
-        if tokens[position].text == ">":
+        is_template = tokens[position].text == ">"
+        if is_template:
             position = _before_angles(tokens, position)
-        if position < 0 or not source.is_type(position) or tokens[position].text == "auto":
+        if position < 0 or tokens[position].text == "auto":
+            continue
+        if not source.is_type(position) and not (is_template and tokens[position].text in _LIBRARY_TEMPLATES):
             continue
         alias = source.aliases.get(tokens[position].text)
         if alias is not None and alias.space is not None:

@@ -117,7 +117,10 @@ def _unguarded_write(source: Source, start: int, end: int, names: ThreadNames) -
             continue
         close = source.close(index + 1)
         indexed = {source.text(position) for position in range(index + 2, close)}
-        if indexed & names.follows and (source.text(close + 1) in _ASSIGNMENTS or _is_bound(source, index, close)):
+        after = close + 1
+        while source.text(after) == "." and source.kind(after + 1) == IDENTIFIER:
+            after += 2
+        if indexed & names.follows and (source.text(after) in _ASSIGNMENTS or _is_bound(source, index, close)):
             return index
     for star in source.places("*", start=start + 1, end=end + 1):
         opening, close = star + 1, source.close(star + 1)
