@@ -228,13 +228,19 @@ class BinaryKernel(ForwardKernel):
     def _make_state(
         self, primary: Image, secondary: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> Any:
-        return BinaryGradientState(
-            self._snapshot("primary", primary, destination),
-            self._snapshot("secondary", secondary, destination),
-            (),
-            self.device,
-            command_buffer=command_buffer,
-        )
+        first, second = self._shared_snapshots(primary, secondary, destination)
+        return BinaryGradientState(first, second, (), self.device, command_buffer=command_buffer)
+
+    def _shared_snapshots(
+        self, primary: Image, secondary: Image, destination: Image
+    ) -> tuple[ForwardSnapshot, ForwardSnapshot]:
+        """The properties as they are now, the same objects as long as neither they nor the images' extents change."""
+        return self._made_once(self._snapshots, primary, secondary, destination)
+
+    def _snapshots(
+        self, primary: Image, secondary: Image, destination: Image
+    ) -> tuple[ForwardSnapshot, ForwardSnapshot]:
+        return self._snapshot("primary", primary, destination), self._snapshot("secondary", secondary, destination)
 
     def _snapshot(self, which: str, source: Image, destination: Image) -> ForwardSnapshot:
         return ForwardSnapshot(

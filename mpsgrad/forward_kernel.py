@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from mpsgrad.geometry import MAXIMUM, NO_CLIP
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.read_counts import count_repeats_once, parts_in_place_of, read_once
 from mpsgrad.regions import Regions, share_memory
-from mpsgrad.repeated_encode import RememberedEncode
+from mpsgrad.repeated_encode import RememberedEncode, image_token
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 
 
@@ -26,6 +26,7 @@ class ForwardKernel(BaseKernel):
     """
 
     source_names: ClassVar[tuple[str, ...]]
+    _last_made: tuple[tuple[int, ...], Any] | None = None
 
     def _validate(self, *sources: Any, **_: Any) -> None:
         """Checks that only the concrete kernel can make; raises before anything is allocated or dispatched."""
@@ -40,6 +41,16 @@ class ForwardKernel(BaseKernel):
         The last argument is the command buffer of a temporary state, or None.
         """
         return None
+
+    def _made_once(self, make: Callable[..., Any], *images: Image) -> Any:
+        """``make(*images)``, the same object as long as neither the properties nor the images' extents change.
+
+        For one ``make`` of a class, which depends on nothing else.
+        """
+        key = (self._token_of_values(), *map(image_token, images))
+        if key[0] == 0 or self._last_made is None or self._last_made[0] != key:
+            self._last_made = (key, make(*images))
+        return self._last_made[1]
 
     def _require_state(self, state: Any, *arguments: Any, **_: Any) -> None:
         """Checks ``state``, given as ``destination_state`` with the sources and the destination."""

@@ -13,7 +13,6 @@ from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
 from mpsgrad.regions import Regions, require_reach, source_layout
-from mpsgrad.repeated_encode import image_token
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 from mpsgrad.window_properties import WindowProperties
 
@@ -26,7 +25,6 @@ class Kernel(WindowProperties, ForwardKernel):
     """
 
     source_names = ("source_image",)
-    _last_snapshot: tuple[tuple[int, ...], ForwardSnapshot] | None = None
 
     offset = OffsetProperty(
         Offset(), "The source pixel under the centre tap of the first pixel written; z is the first source image."
@@ -132,10 +130,7 @@ class Kernel(WindowProperties, ForwardKernel):
 
     def _shared_snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
         """The properties as they are now, in the same object as long as neither they nor the images' extents change."""
-        key = (self._token_of_values(), image_token(source), image_token(destination))
-        if key[0] == 0 or self._last_snapshot is None or self._last_snapshot[0] != key:
-            self._last_snapshot = (key, self._snapshot(source, destination))
-        return self._last_snapshot[1]
+        return self._made_once(self._snapshot, source, destination)
 
     def _snapshot(self, source: Image, destination: Image) -> ForwardSnapshot:
         return ForwardSnapshot(

@@ -185,17 +185,20 @@ class Arithmetic(BinaryKernel):
     def _make_state(
         self, primary: Image, secondary: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> Any:
+        first, second, steps, channels = self._made_once(self._described, primary, secondary, destination)
         return ArithmeticGradientState(
-            self._snapshot("primary", primary, destination),
-            self._snapshot("secondary", secondary, destination),
-            (self.primary_stride_in_feature_channels, self.secondary_stride_in_feature_channels),
-            self._destination_channels(
-                self._channels_of(primary, "primary"), self._channels_of(secondary, "secondary")
-            ),
-            self._records_clamp,
-            self.device,
-            command_buffer=command_buffer,
+            first, second, steps, channels, self._records_clamp, self.device, command_buffer=command_buffer
         )
+
+    def _described(
+        self, primary: Image, secondary: Image, destination: Image
+    ) -> tuple[ForwardSnapshot, ForwardSnapshot, tuple[int, int], int]:
+        """What a state holds of the properties and the images."""
+        channels = self._destination_channels(
+            self._channels_of(primary, "primary"), self._channels_of(secondary, "secondary")
+        )
+        steps = (self.primary_stride_in_feature_channels, self.secondary_stride_in_feature_channels)
+        return (*self._snapshots(primary, secondary, destination), steps, channels)
 
     def _operand(self, which: str, layout: Layout, width: int, height: int) -> Operand:
         strides = tuple(getattr(self, f"{which}_stride_in_pixels_{axis}") for axis in "xy")

@@ -133,7 +133,7 @@ class ReduceUnary(Kernel):
     def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:
         box = self._box(source)
         scale = self._scale(box, self._source_channels(source))
-        snapshot = self._snapshot(source, destination)
+        snapshot = self._shared_snapshot(source, destination)
         return ReductionGradientState(snapshot, box, scale, self.device, command_buffer=command_buffer)
 
     def _regions(self, sources: Any, destination: Image) -> Regions:

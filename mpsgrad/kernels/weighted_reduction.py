@@ -147,9 +147,10 @@ class ReduceBinary(BinaryKernel):
     def _make_state(
         self, primary: Image, secondary: Image, destination: Image, command_buffer: CommandBuffer | None
     ) -> ReduceBinaryGradientState:
+        first, second = self._shared_snapshots(primary, secondary, destination)
         return ReduceBinaryGradientState(
-            self._snapshot("primary", primary, destination),
-            self._snapshot("secondary", secondary, destination),
+            first,
+            second,
             self._scale(self._channels_of(primary, "primary")),
             self._counts_weights,
             self.device,

@@ -456,3 +456,22 @@ def test_no_more_encodes_are_kept_than_the_limit() -> None:
         for width in range(1, REMEMBERED_ENCODES + 20):
             kernel.encode(commands, mg.Image.from_array(np.ones((1, 1, width, 4), np.float32)))
             assert len(kernel._encodes) <= REMEMBERED_ENCODES
+
+
+@pytest.mark.parametrize("kernel", [mg.Add, mg.ReduceFeatureChannelsAndWeightsSum, mg.PoolingMax, mg.ReduceRowSum])
+def test_states_share_what_they_say_of_the_forward_kernel_until_that_changes(kernel: Any) -> None:
+    forward = kernel(kernel_width=2, kernel_height=2) if kernel is mg.PoolingMax else kernel()
+    names = ("primary", "secondary") if isinstance(forward, mg.BinaryKernel) else ("snapshot",)
+
+    def snapshots(shape: tuple[int, ...]) -> list[Any]:
+        sources = [mg.Image.from_array(np.ones(shape, np.float32)) for _ in names]
+        with mg.CommandBuffer() as commands:
+            _, state = forward.encode(commands, *sources, return_state=True)
+        return [getattr(state, name) for name in names]
+
+    made, again, larger = snapshots(SHAPE), snapshots(SHAPE), snapshots((2, 8, 6, 8))
+    assert all(one is other for one, other in zip(made, again, strict=True))
+    assert [each.source.shape[:3] for each in larger] == [(2, 8, 6)] * len(larger)
+    forward.clip_rect = mg.Region(mg.Offset(), mg.Size(1, 1, 2))
+    clipped = snapshots((2, 8, 6, 8))
+    assert all(each.clip_rect == forward.clip_rect != larger[0].clip_rect for each in clipped)
