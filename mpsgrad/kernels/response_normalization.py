@@ -13,7 +13,7 @@ from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernel_property import RealProperty
 from mpsgrad.kernels.pointwise import dense_layout
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
+from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS_WITH_LINES, Layout, threads_of, walk_of
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 
@@ -41,8 +41,14 @@ PARAMETERS = ParameterStruct(
 )
 """``shift`` is where destination pixel 0 lies in the image with the windows, ``share`` is 1 / N, and ``slope`` the
 constant of the gradient's factors. ``alpha`` is over N."""
+MOST_CHANNELS_BY_LINES = 15
+"""On CPUs: more fill half of the lanes of a pixel of their own, which then need not test each column of a window."""
 FAMILY = ShaderFamily(
-    "response_normalization", (IMAGE_LAYOUT, PARAMETERS), CONSTANTS, {"cpu": CPU_CONSTANTS}, ahead_of_time=False
+    "response_normalization",
+    (IMAGE_LAYOUT, PARAMETERS),
+    CONSTANTS,
+    {"cpu": CPU_CONSTANTS_WITH_LINES},
+    ahead_of_time=False,
 )
 
 
@@ -114,8 +120,9 @@ class _Response:
         source_shift: tuple[int, int] = (0, 0),
     ) -> None:
         device = command_buffer.device
-        has_element4 = "cross" not in self._function
-        walk = walk_of(device, list(layouts.values()), has_element4=has_element4)
+        is_across = "cross" in self._function
+        takes_lines = is_across or layouts["source"][6] <= MOST_CHANNELS_BY_LINES
+        walk = walk_of(device, list(layouts.values()), has_element4=not is_across, has_line=takes_lines)
         function = FAMILY.function(device, f"{self._function}{suffix}_by_{walk}", metal_type)
         parameters = PARAMETERS.pack(
             gradient=layouts.get("gradient", layouts["source"]),

@@ -11,8 +11,9 @@ from mpsgrad.kernels.pointwise import Layout
 
 CONSTANTS: dict[str, Any] = {"threads": 128, "walks": ("element", "element4")}
 CPU_CONSTANTS: dict[str, Any] = {"threads": 256, "walks": ("row", "short_pixels")}
+CPU_CONSTANTS_WITH_LINES: dict[str, Any] = {"threads": 256, "walks": ("row", "short_pixels", "line")}
 CPU_CONSTANTS_WITH_EIGHTS: dict[str, Any] = {"threads": 256, "walks": ("row", "eights", "channels")}
-"""What a template that uses the walks takes, and the tunables of CPUs: of two kinds for fewer than 32 channels."""
+"""What a template that uses the walks takes, and the tunables of CPUs: of three kinds for fewer than 32 channels."""
 
 
 def works_by_rows(device: Device) -> bool:
@@ -21,17 +22,24 @@ def works_by_rows(device: Device) -> bool:
 
 
 def walk_of(
-    device: Device, layouts: Sequence[Layout], *, has_element4: bool = True, has_eights: bool | None = None
+    device: Device,
+    layouts: Sequence[Layout],
+    *,
+    has_element4: bool = True,
+    has_eights: bool | None = None,
+    has_line: bool = False,
 ) -> str:
     """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts.
 
-    ``has_element4`` and ``has_eights`` say whether the kernel has these forms; the latter is None where the template
-    has the walk of short pixels instead.
+    ``has_element4``, ``has_eights`` and ``has_line`` say whether the kernel has these forms; the second is None where
+    the template has the walk of short pixels instead.
     """
     channels = layouts[0][6]
     if works_by_rows(device):
         if channels >= 32:
             return "row"
+        if has_line and all(pixel == channels for _, pixel, *_ in layouts):
+            return "line"
         if has_eights is None:
             return "short_pixels"
         return "eights" if has_eights and channels >= 8 else "channels"
@@ -45,7 +53,7 @@ def threads_of(walk: str, layout: Layout, width: int | None = None, height: int 
     if width is not None and height is not None:
         columns, lines = width, height
     if "element" not in walk:
-        return (32 if walk in ("row", "short_pixels") else 1) * lines * images
+        return (32 if walk in ("row", "short_pixels", "line") else 1) * lines * images
     return columns * lines * images * (channels // 4 if walk == "element4" else channels)
 
 

@@ -122,21 +122,23 @@ def test_results_and_gradients_match_the_reference(name, data):
 @each_name
 @given(data=st.data())
 def test_offset_clip_rectangle_and_channel_ranges(name, data):
-    """The result is that of the source with zeros around it, at the places read."""
-    case = data.draw(cases(name))
+    """The result is that of the source with zeros around it, at the places read; also of pixels that follow."""
+    case, follow = data.draw(cases(name)), data.draw(st.booleans())
     height, width, images = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
     size = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 7))
     offset = data.draw(st.integers(-3, 7)), data.draw(st.integers(-3, 7))
     origin = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2)), data.draw(st.integers(0, 1))
     first, channels = data.draw(st.sampled_from([0, 4])), data.draw(st.integers(1, 9))
     target = data.draw(st.sampled_from([0, 8]))
-    x = data.draw(values((images + 1, height, width, 14), np.float32))
+    if follow:
+        first = target = 0
+    x = data.draw(values((images + 1, height, width, channels if follow else 14), np.float32))
     kernel = case.kernel()
     kernel.offset = mg.Offset(offset[1], offset[0], 1)
     kernel.clip_rect = mg.Region(mg.Origin(origin[1], origin[0], origin[2]), mg.Size(size[1], size[0], images))
     kernel.source_feature_channel_offset, kernel.source_feature_channel_max_count = first, channels
     kernel.destination_feature_channel_offset = target
-    shape = (images + origin[2], size[0] + origin[0] + 1, size[1] + origin[1] + 1, 18)
+    shape = (images + origin[2], size[0] + origin[0] + 1, size[1] + origin[1] + 1, channels if follow else 18)
     before, g = data.draw(values(shape, np.float32)), data.draw(values(shape, np.float32))
     source, result = mg.Image.from_array(x), mg.Image.from_array(before)
     state = kernel.result_state(source, destination_image=result)
