@@ -84,6 +84,8 @@ depend on how many there are."""
 COLUMNS_AT_ONCE, COLUMNS_PER_SUM = 32, 16
 """On CPUs: so many are read at once whose sums fit 16 registers of eight floats; where there are more, so many for each
 sum that a lane of a simdgroup has. What is read in the order of memory comes in time."""
+FEWEST_ROWS_PER_COLUMN = 2
+"""On CPUs: pixels of few channels are longer rows if there are so many of these: each column has a price of its own."""
 EIGHTS_OF_TABLE = 5
 """On CPUs: what a thread that makes all passes keeps of eight columns."""
 ROWS_OF_TILE, COLUMNS_OF_TILE = 4, 1024
@@ -359,7 +361,8 @@ class _WholePasses(_SimdgroupPasses):
             return 1
         for columns in (COLUMNS_AT_ONCE, 8):
             count = columns // math.gcd(columns, channels)
-            if count <= width:
+            fewest_rows = FEWEST_ROWS_PER_COLUMN * count * channels if columns > 8 else 1
+            if fewest_rows * count <= width:
                 return count
         return 1
 

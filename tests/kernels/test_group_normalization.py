@@ -175,6 +175,12 @@ def test_large_images_are_cut_into_chunks(groups):
     check(Case.draw((3, 31, 33, 64), groups))
 
 
+@pytest.mark.parametrize("shape", [(2, 33, 37, 2), (1, 49, 43, 1), (1, 80, 81, 3)])
+def test_many_pixels_of_few_channels_are_taken_by_longer_rows(shape):
+    check(Case.draw(shape))
+    check(Case.draw(shape, 1))
+
+
 @pytest.mark.parametrize("shape", [(2, 41, 50, 64), (2, 11, 13, 1040)])
 @pytest.mark.parametrize("groups", [None, 16])
 def test_images_that_caches_do_not_hold_give_the_same_bits(groups, shape):
