@@ -79,13 +79,22 @@ def _steps_to_multiple(step: int, divisor: int) -> int:
 
 def reach(axis: Axis) -> tuple[int, int]:
     """The lowest pixel that taps of a destination pixel read in any phase, and how many there are to the highest."""
-    reads = [
-        (axis.origin + phase + axis.step * tap) // axis.divisor
-        for phase in range(axis.divisor)
-        for tap in range(axis.taps)
-        if (axis.origin + phase + axis.step * tap) % axis.divisor == 0
-    ]
+    reads = _first_reads(axis)
     return min(reads), max(reads) - min(reads) + 1
+
+
+def _first_reads(axis: Axis) -> list[int]:
+    """The pixel that each tap of the first destination pixel of each phase reads."""
+    positions = (axis.origin + phase + axis.step * tap for phase in range(axis.divisor) for tap in range(axis.taps))
+    return [position // axis.divisor for position in positions if position % axis.divisor == 0]
+
+
+def share_inside(axis: Axis, extent: int) -> float:
+    """How many of the taps that pixels use, of all phases together, lie inside a source of ``extent`` pixels."""
+    firsts = _first_reads(axis)
+    ends = [(min(ceiling_divide(extent - first, axis.stride), axis.size), -(first // axis.stride)) for first in firsts]
+    inside = sum(max(0, end - max(begin, 0)) for end, begin in ends)
+    return inside / max(len(firsts) * axis.size, 1)
 
 
 def most_windows(span: int, stride: int, pixels: int) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.convolution_axis import AXIS
+from mpsgrad.kernels.convolution_axis import AXIS, share_inside
 from mpsgrad.kernels.convolution_gather import DEPTHWISE_BLOCKS, ROW_OUTPUTS, Gather, Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
@@ -31,6 +31,8 @@ FEW_CHANNELS, ROW_PIXELS = 4, 16
 TILES_PER_SIMDGROUP = 8
 SIMDGROUPS_WANTED = 64
 """So many simdgroups keep every core busy; only above that one goes on to a second tile."""
+MOST_INSIDE = 0.97
+"""With more of the columns of taps inside the source, the pixels of a tile are neighbours."""
 
 EIGHTS_CHANNELS, EIGHTS_PIXELS = 16, 6
 """Of a tile of a thread that works on eights of channels."""
@@ -63,6 +65,7 @@ PARAMETERS = ParameterStruct(
     biases="int",
     joins_columns="int",
     replicates="int",
+    across_images="int",
 )
 REPLICATED_PARAMETERS = ParameterStruct(
     "ReplicatedGradientParameters",
@@ -143,10 +146,22 @@ def _tile_of_eights(gathered: Gather, width: int) -> _Tile:
     return _Tile(family, f"{kernel}_of_eights", pixels, ceiling_divide(lanes, width))
 
 
+def _goes_across_images(gathered: Gather, pixels: int) -> bool:
+    """Whether tiles are to have the pixels of one place, of which the same taps are inside the source."""
+    images = gathered.destination[7]
+    if gathered.kernel not in ("convolution_dense", "convolution_fold") or gathered.replicates or images < pixels:
+        return False
+    pixels_of_tiles = ceiling_divide(images, pixels) * pixels
+    return share_inside(gathered.x, gathered.source[4]) * pixels_of_tiles <= MOST_INSIDE * images
+
+
 def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
     x, y = gathered.x, gathered.y
     blocks = gathered.groups * tile.blocks_per_group
     tiles = ceiling_divide(gathered.phase_pixels, tile.pixels)
+    across_images = _goes_across_images(gathered, tile.pixels)
+    if across_images:
+        tiles = ceiling_divide(gathered.destination[7], tile.pixels) * x.size * y.size
     if tile.kernel == "convolution_depthwise":
         tiles = gathered.destination[7] * y.size
         blocks //= DEPTHWISE_BLOCKS
@@ -171,6 +186,7 @@ def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
         biases=gathered.biases,
         joins_columns=int(gathered.joins_columns),
         replicates=int(gathered.replicates),
+        across_images=int(across_images),
     )
     return Plan(tile.family, tile.kernel, blocks * parts * gathered.phases, parameters, gathered.packing)
 

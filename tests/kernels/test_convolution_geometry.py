@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpsgrad.kernels.convolution_axis import plain_axes, share_inside
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 
 
@@ -89,3 +90,16 @@ def test_a_fully_connected_source_is_one_pixel_with_the_same_elements(geometry):
     if joined is not None:
         assert joined.is_pointwise and joined.inputs == width * height * inputs
         assert elements(joined.source) == elements(geometry.source)
+
+
+@given(geometries(), st.booleans())
+def test_the_share_of_taps_inside_is_that_of_each_pixel_and_tap(geometry, is_gradient):
+    extent = geometry.ends(is_gradient)[0][4]
+    axis = plain_axes(geometry, is_gradient)[0]
+    positions = [
+        axis.stride * axis.divisor * pixel + axis.origin + phase + axis.step * tap
+        for pixel, phase, tap in itertools.product(range(axis.size), range(axis.divisor), range(axis.taps))
+    ]
+    used = [position // axis.divisor for position in positions if position % axis.divisor == 0]
+    inside = sum(0 <= pixel < extent for pixel in used)
+    assert share_inside(axis, extent) == inside / max(len(used), 1)

@@ -105,6 +105,17 @@ VARIANTS = [
     ),
     ("dilated", ((9, 9), 20, 33, (3, 3)), {"dilation": (2, 3), "padding": (2, 3)}, "dense", "dense", "dense"),
     ("window_above_image", ((2, 3), 25, 33, (5, 7)), {"padding": (3, 4)}, "dense", "dense", "dense"),
+    # With tiles of several pixels of the same place, the last one with fewer images.
+    ("many_images", ((4, 3), 34, 40, (3, 3)), {"padding": (1, 1), "images": 23}, "dense", "dense", "dense"),
+    (
+        "phases_of_many_images",
+        ((5, 4), 34, 33, (3, 4)),
+        {"stride": (2, 3), "padding": (1, 2), "images": 23},
+        "dense",
+        "dense",
+        "dense",
+    ),
+    ("to_few_of_many_images", ((4, 5), 20, 3, (3, 3)), {"padding": (1, 1), "images": 23}, "fold", "dense", "dense"),
     ("pointwise", ((5, 7), 33, 40, SINGLE), {}, "point", "point", "dense"),
     ("pointwise_dilated", ((5, 7), 20, 33, SINGLE), {"dilation": (2, 3)}, "point", "point", "dense"),
     ("pointwise_from_few", ((5, 7), 3, 43, SINGLE), {"images": 70}, "point", "point", "dense"),
