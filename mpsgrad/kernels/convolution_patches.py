@@ -105,8 +105,8 @@ FAMILY = ShaderFamily(
 
 
 def _has_phases(gathered: Gather) -> bool:
-    """Whether a row of taps is not one run of values."""
-    return not gathered.x.divisor == gathered.y.divisor == gathered.x.step == 1
+    """Whether not all pixels have the same taps."""
+    return max(gathered.x.divisor, gathered.y.divisor) > 1
 
 
 def _best(
@@ -145,8 +145,8 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
         return None
     products, eights, gathered = best
     x, y = gathered.x, gathered.y
-    is_dilated, is_fold = x.divisor == 1 < x.step, gathered.kernel == "convolution_fold"
-    if is_dilated or max(x.divisor, y.divisor) > MOST_PHASES:
+    is_fold = gathered.kernel == "convolution_fold"
+    if max(x.divisor, y.divisor) > MOST_PHASES:
         return None
     if is_fold and groups > 1 and numbers.convolution_by_eights == WHERE_FEWER:
         return None
@@ -228,10 +228,9 @@ def plan_weights(
     geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numbers: Tunables
 ) -> convolution_weights_gradient.Plan | None:
     """The dispatch for the gradients of weights and biases, or None where another kernel is to compute them."""
-    width, height, stride_x, stride_y, dilation_x, dilation_y, _, _ = geometry.window
+    x, y = geometry.axes
     groups, channels, pixels = geometry.groups, geometry.group_inputs, geometry.result[4]
-    joins_taps = dilation_x == 1 or width == 1
-    if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups or not joins_taps:
+    if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups:
         return None
     most_channels = MOST_CHANNELS if geometry.taps > 1 else MOST_CHANNELS_OF_PIXELS
     if groups == 1 and (channels > most_channels or channels == EIGHTS_CHANNELS):
@@ -242,13 +241,13 @@ def plan_weights(
         return None
     if _is_left_to_whole_groups(geometry, numbers):
         return None
-    columns = min(most_windows(width, stride_x, PATCH_VALUES // (height * channels)), PART_PIXELS, pixels)
+    columns = min(most_windows(x.extent, x.stride, PATCH_VALUES // (y.taps * channels)), PART_PIXELS, pixels)
     if columns == 0:
         return None
     rows = 1
-    if columns == pixels and dilation_y == 1:
-        patch_row = ((columns - 1) * stride_x + width) * channels
-        rows = min(most_windows(height, stride_y, PATCH_VALUES // patch_row), PART_PIXELS // columns)
+    if columns == pixels and y.dilation == 1:
+        patch_row = ((columns - 1) * x.stride + x.extent) * channels
+        rows = min(most_windows(y.taps, y.stride, PATCH_VALUES // patch_row), PART_PIXELS // columns)
     group_blocks = ceiling_divide(geometry.group_outputs, EIGHTS_CHANNELS)
     blocks = groups * group_blocks
     return convolution_weights_gradient.plan_of_rows(
