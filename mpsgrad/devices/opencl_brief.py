@@ -26,6 +26,8 @@ SECONDS_OF_THE_QUEUE = 2e-6
 """What the host does for work on the queue before it is there and after its end, and not for work at once."""
 TRIALS = 5
 """So often work is timed on either way: the first times memory is new and caches are cold, and others disturb some."""
+RUNS_BETWEEN_TRIALS = 1000
+"""Of the same work: the other way may have become the faster one, as others use the machine or no longer do."""
 WORK_REMEMBERED = 4096
 
 
@@ -45,8 +47,12 @@ class FinishedWork(Submission):
         return self._seconds
 
 
-class Trials:
-    """How long some work took at once and on the queue, until it is known which is faster."""
+class TimedWork:
+    """Some work, and how long it took at once and on the queue, until it is known which is faster."""
+
+    is_at_once = False
+    """Which way is the faster one, for ``runs_left`` more runs."""
+    runs_left = 0
 
     def __init__(self) -> None:
         self._at_once: list[float] = []
@@ -54,34 +60,32 @@ class Trials:
         self._events: tuple[pyopencl.Event, pyopencl.Event] | None = None
 
     @property
-    def is_next_at_once(self) -> bool:
+    def is_tried_at_once(self) -> bool:
         """Which way is tried next: they take turns, as everything may take longer for a while."""
         return len(self._at_once) <= len(self._queued)
 
     def add_at_once(self, seconds: float) -> None:
-        """Notes a time of work at once."""
+        """Notes a time of the work at once."""
         self._at_once.append(seconds)
 
     def watch(self, submission: OpenCLSubmission) -> None:
-        """Has the time of work on the queue noted by ``note_queued``, once that has run."""
+        """Has the time of the work on the queue noted by ``decide``, before which it has run."""
         self._events = submission.events
 
-    def note_queued(self) -> None:
-        """Notes the time of the work that was watched last, which has run."""
+    def decide(self) -> bool:
+        """Whether it is known which way is faster."""
         if self._events is not None:
             first, last = self._events
             self._events = None
             with contextlib.suppress(engine_error()):
                 self._queued.append((last.profile.end - first.profile.queued) * 1e-9 + SECONDS_OF_THE_QUEUE)
-
-    @property
-    def is_faster_at_once(self) -> bool | None:
-        """None as long as that is not known."""
-        if len(self._at_once) > 1 and min(self._at_once) > LONGEST_SECONDS:
+        is_too_long = len(self._at_once) > 1 and min(self._at_once) > LONGEST_SECONDS
+        if not is_too_long and len(self._queued) < TRIALS:
             return False
-        if len(self._queued) < TRIALS:
-            return None
-        return statistics.median(self._at_once) <= statistics.median(self._queued)
+        self.is_at_once = not is_too_long and statistics.median(self._at_once) <= statistics.median(self._queued)
+        self.runs_left = RUNS_BETWEEN_TRIALS
+        self._at_once, self._queued = [], []
+        return True
 
 
 class ImmediateQueue:
@@ -94,10 +98,9 @@ class ImmediateQueue:
     def __init__(self, queue: pyopencl.CommandQueue) -> None:
         self._queue = queue
         self._pointer = ctypes.c_void_p(queue.int_ptr)
-        self._ways: dict[tuple[Any, ...], bool | Trials] = {}
-        """Whether work is done at once."""
-        self._on_trial: Trials | None = None
-        """Of the work that is to be put on the other queue next."""
+        self._work: dict[tuple[Any, ...], TimedWork] = {}
+        self._on_trial: TimedWork | None = None
+        """What is to be put on the other queue next."""
 
     def run_if_brief(self, dispatches: Sequence[Dispatch]) -> FinishedWork | None:
         """Does the work of ``dispatches``, or gives None if others do that sooner: their queue is idle.
@@ -120,33 +123,26 @@ class ImmediateQueue:
         if nbytes <= (SURELY_BRIEF_BYTES if may_be_long else SURELY_BRIEF_BYTES_OF_A_THREADGROUP):
             return FinishedWork(self._run(dispatches))
         key = tuple(work)
-        way = self._ways.get(key)
-        if way is False:
-            return None
-        if way is True:
-            return FinishedWork(self._run(dispatches))
-        return self._try(key, way or Trials(), dispatches)
+        known = self._work.get(key)
+        if known is None:
+            if len(self._work) >= WORK_REMEMBERED:
+                self._work.clear()
+            known = self._work[key] = TimedWork()
+        if known.runs_left > 0 or known.decide():
+            known.runs_left -= 1
+            return FinishedWork(self._run(dispatches)) if known.is_at_once else None
+        if known.is_tried_at_once:
+            seconds = self._run(dispatches)
+            known.add_at_once(seconds)
+            return FinishedWork(seconds)
+        self._on_trial = known
+        return None
 
     def watch(self, submission: OpenCLSubmission) -> None:
         """Called with what ``run_if_brief`` left to the other queue."""
         if self._on_trial is not None:
             self._on_trial.watch(submission)
             self._on_trial = None
-
-    def _try(self, key: tuple[Any, ...], trials: Trials, dispatches: Sequence[Dispatch]) -> FinishedWork | None:
-        """Does the work on the way whose turn it is."""
-        trials.note_queued()
-        is_at_once = trials.is_faster_at_once
-        if len(self._ways) >= WORK_REMEMBERED:
-            self._ways.clear()
-        self._ways[key] = trials if is_at_once is None else is_at_once
-        if is_at_once or (is_at_once is None and trials.is_next_at_once):
-            seconds = self._run(dispatches)
-            trials.add_at_once(seconds)
-            return FinishedWork(seconds)
-        if is_at_once is None:
-            self._on_trial = trials
-        return None
 
     def _run(self, dispatches: Sequence[Dispatch]) -> float:
         """Does the work; the seconds that it took."""

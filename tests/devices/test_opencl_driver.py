@@ -208,8 +208,12 @@ def test_work_of_one_threadgroup_is_done_at_once_though_it_is_on_more_memory(ope
 
 
 @pytest.mark.parametrize(
-    ("seconds", "seconds_of_the_queue", "trials_at_once", "is_at_once"),
-    [(0.0, 1.0, opencl_brief.TRIALS, True), (0.0, -1.0, opencl_brief.TRIALS, False), (1.0, 2.0, 2, False)],
+    ("seconds", "seconds_of_the_queue", "trials", "is_at_once"),
+    [
+        (0.0, 1.0, [True, False] * opencl_brief.TRIALS, True),
+        (0.0, -1.0, [True, False] * opencl_brief.TRIALS, False),
+        (1.0, 2.0, [True, False, True], False),
+    ],
     ids=["sooner", "later", "too long"],
 )
 def test_work_is_done_at_once_where_that_was_faster_in_trials(
@@ -217,10 +221,11 @@ def test_work_is_done_at_once_where_that_was_faster_in_trials(
     monkeypatch: pytest.MonkeyPatch,
     seconds: float,
     seconds_of_the_queue: float,
-    trials_at_once: int,
+    trials: list[bool],
     is_at_once: bool,
 ) -> None:
-    monkeypatch.setattr(opencl_device.immediate_queue, "_ways", {})
+    monkeypatch.setattr(opencl_device.immediate_queue, "_work", {})
+    monkeypatch.setattr(opencl_brief, "RUNS_BETWEEN_TRIALS", 3)
     run = opencl_brief.ImmediateQueue._run
     monkeypatch.setattr(opencl_brief.ImmediateQueue, "_run", lambda *given: run(*given) * 0 + seconds)
     monkeypatch.setattr(opencl_brief, "SECONDS_OF_THE_QUEUE", seconds_of_the_queue)
@@ -228,16 +233,16 @@ def test_work_is_done_at_once_where_that_was_faster_in_trials(
     source = mg.Image.from_array(values, opencl_device)
     double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
     at_once = []
-    for _ in range(2 * opencl_brief.TRIALS + 3):
+    # The two ways take turns, until one is known to be faster, and after some runs again.
+    expected = [*trials, *[is_at_once] * 3, *trials]
+    for _ in expected:
         commands = mg.CommandBuffer(opencl_device)
         result = double.encode(commands, source)
         assert commands._dispatches[0].threadgroups > 1
         commands.commit()
         at_once.append(isinstance(commands._submission, opencl_brief.FinishedWork))
         np.testing.assert_array_equal(np.asarray(result), 2 * values)
-    # The two ways take turns.
-    tried = 2 * trials_at_once
-    assert at_once == [index % 2 == 0 if index < tried else is_at_once for index in range(len(at_once))]
+    assert at_once == expected
 
 
 def test_work_on_much_memory_is_not_tried_at_once(opencl_device: Any) -> None:
