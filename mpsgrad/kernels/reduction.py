@@ -15,6 +15,7 @@ from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, RealProperty, RegionProperty, Regions, clip_layout
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
+from mpsgrad.kernels.reduction_few_channels import add_over_few_channels
 from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
     EXTENTS,
@@ -161,12 +162,18 @@ class ReduceUnary(Kernel):
     ) -> None:
         (layout,) = regions.sources
         operation = "sum" if self.operation == "mean" else self.operation
+        metal_type = destination.channel_format.metal_type
+        scale = self._scale(self._box(source), layout[6]) if operation == "sum" else 1.0
+        if self.kept == CHANNELS:
+            images = [(source.buffer, layout), (destination.buffer, regions.destination)]
+            if add_over_few_channels(command_buffer, operation, metal_type, images, scale):
+                return
         add_reduction(
             command_buffer,
             FAMILY,
             PARAMETERS,
             operation,
-            destination.channel_format.metal_type,
+            metal_type,
             {
                 "source": (source.buffer, View.of(layout)),
                 "destination": (destination.buffer, View.of(regions.destination)),
@@ -174,7 +181,7 @@ class ReduceUnary(Kernel):
             (layout[6], layout[4], layout[5], layout[7]),
             self.kept,
             merge=None if operation.startswith("argument") else f"{operation}_parts",
-            scale=self._scale(self._box(source), layout[6]) if operation == "sum" else 1.0,
+            scale=scale,
         )
 
 
@@ -340,6 +347,11 @@ class ReduceGradient(GradientKernel):
         metal_type, device = destination.channel_format.metal_type, self.device
         x, y, width, height = state.box
         gradient = clip_layout(regions.sources[0], state.snapshot.clip_rect)
+        if forward.kept == CHANNELS and forward.operation in ("min", "max") and (x, y) == (0, 0):
+            buffers = source_gradient.buffer, source_image.buffer, destination.buffer
+            images = list(zip(buffers, (gradient, regions.sources[1], layout), strict=True))
+            if add_over_few_channels(command_buffer, forward.operation, metal_type, images, state.scale):
+                return
         reached = (gradient[4] if keeps_x else width, gradient[5] if keeps_y else height)
         marker = Operand((0, 0, 0, 0, *reached, layout[6], layout[7]), -x, -y)
         for piece in pieces(layout, (marker,)):

@@ -15,6 +15,7 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import strides
 from mpsgrad.kernels.reduction import WITH_GRADIENT, ReduceUnary
+from mpsgrad.kernels.reduction_few_channels import FEW_CHANNELS
 from mpsgrad.kernels.strided_reductions import reduction
 from mpsgrad.testing import (
     FencedImage,
@@ -370,6 +371,21 @@ def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels)
         with mg.CommandBuffer() as commands:
             y = kernel.encode(commands, mg.Image.from_array(np.ascontiguousarray(source)))
         np.testing.assert_array_equal(np.asarray(y), reference.reduction(kind[1], kind[2], x[..., :channels]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("channels", FEW_CHANNELS)
+def test_few_channels_of_eight_pixels_at_once_and_of_those_left_over(channels, dtype):
+    """Whole numbers, of which many are equal: of the extremes the first wins."""
+    random = np.random.default_rng(channels)
+    x = random.integers(-3, 4, (2, 3, 37, channels)).astype(dtype)
+    for cls, over, operation in OF_CHANNELS:
+        source, y, state = encode(cls(), x)
+        np.testing.assert_array_equal(y, reference.reduction(over, operation, x))
+        if operation in ("min", "max"):
+            g = random.integers(-9, 9, y.shape).astype(dtype)
+            expected = reference.reduction_gradient(over, operation, g, x)
+            np.testing.assert_array_equal(encode_gradient(g, source, state), expected)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])

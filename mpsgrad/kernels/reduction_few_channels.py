@@ -1,0 +1,112 @@
+"""Reductions over two to seven feature channels on CPUs, and the gradients of their extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpsgrad.command import CommandBuffer
+from mpsgrad.devices import Buffer
+from mpsgrad.kernels.pointwise import Layout, merge_pixels, rows_per_thread
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
+
+FEW_CHANNELS = range(2, 8)
+PIXELS_AT_ONCE = 8
+
+Lanes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """An eight that is ``first`` of several with lanes of ``others`` put in, one after another, by shuffles of two."""
+
+    first: int
+    others: tuple[tuple[int, Lanes], ...]
+
+    @classmethod
+    def of(cls, places: Sequence[tuple[int, int]]) -> Merged:
+        """That whose lanes are these: pairs of an eight and a lane of it."""
+        first, second, *more = sorted({eight for eight, _ in places})
+        begin = tuple(lane + (8 if eight == second else 0) for eight, lane in places)
+        rest = (
+            (other, tuple(8 + lane if eight == other else own for own, (eight, lane) in enumerate(places)))
+            for other in more
+        )
+        return cls(first, ((second, begin), *rest))
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How the eights of the elements of eight pixels become one eight for each channel, and the other way round."""
+
+    channels: int
+    of_channels: tuple[Merged, ...]
+    of_elements: tuple[Merged, ...]
+
+    @classmethod
+    def of(cls, channels: int) -> Orders:
+        """Those for so many channels."""
+        eight = range(8)
+        return cls(
+            channels,
+            tuple(Merged.of([divmod(pixel * channels + c, 8) for pixel in eight]) for c in range(channels)),
+            tuple(
+                Merged.of([divmod(8 * number + lane, channels)[::-1] for lane in eight]) for number in range(channels)
+            ),
+        )
+
+
+PARAMETERS = ParameterStruct(
+    "FewChannels",
+    gradient="int",
+    source="int",
+    destination="int",
+    pixels="int",
+    pixels_of_thread="int",
+    scale="float",
+)
+"""``gradient``, ``source`` and ``destination`` are first elements."""
+
+FAMILY = ShaderFamily(
+    "reduction_of_few_channels",
+    (PARAMETERS,),
+    {"few_channels": tuple(Orders.of(channels) for channels in FEW_CHANNELS)},
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+
+
+def add_over_few_channels(
+    command_buffer: CommandBuffer,
+    operation: str,
+    metal_type: str,
+    images: Sequence[tuple[Buffer, Layout]],
+    scale: float,
+) -> bool:
+    """Adds the reduction of a source, or its gradient: of a gradient and a source. The last image is the result.
+
+    False if there is no such kernel, or the pixels of an image do not follow each other.
+    """
+    device, names = command_buffer.device, ("gradient", "source", "destination")
+    layouts = [layout for _, layout in images]
+    channels = layouts[-2][6]
+    if device.family != "cpu" or channels not in FEW_CHANNELS or len({each[4:6] + each[7:] for each in layouts}) > 1:
+        return False
+    merged = merge_pixels(layouts)
+    _, _, _, _, pixels, height, _, count = merged[0]
+    # Those with one number for each pixel come before the source, or behind it.
+    if height * count > 1 or any(pixel != layout[6] for (_, pixel, *_), layout in zip(merged, layouts, strict=True)):
+        return False
+    pixels_of_thread = rows_per_thread(pixels, channels, device.compute_units, tunables(device.tuning))
+    pixels_of_thread = -(-pixels_of_thread // PIXELS_AT_ONCE) * PIXELS_AT_ONCE
+    starts = dict.fromkeys(names, 0) | dict(zip(names[-len(images) :], (start for start, *_ in merged), strict=True))
+    parameters = PARAMETERS.pack(**starts, pixels=pixels, pixels_of_thread=pixels_of_thread, scale=scale)
+    suffix = "_gradient" if len(images) > 2 else ""
+    command_buffer.add_dispatch(
+        FAMILY.function(device, f"{operation}{suffix}_of_{channels}_channels", metal_type),
+        -(-pixels // pixels_of_thread),
+        *(buffer for buffer, _ in images),
+        device.constant_buffer(parameters),
+    )
+    return True
