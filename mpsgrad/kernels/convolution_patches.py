@@ -15,7 +15,14 @@ from mpsgrad.kernels.convolution_gather import Gather, Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.convolution_parts import PARTS, Parts
-from mpsgrad.kernels.convolution_simdgroups import EIGHTS_CHANNELS, FILLED_LANES, FOLD_COST, is_by_eights
+from mpsgrad.kernels.convolution_simdgroups import (
+    EIGHTS_CHANNELS,
+    FILLED_LANES,
+    FOLD_COST,
+    GROUP_FOLD_COST,
+    SINGLE_EIGHT,
+    is_by_eights,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
 
@@ -110,14 +117,18 @@ def _has_phases(gathered: Gather) -> bool:
 
 
 def _best(
-    geometry: ConvolutionGeometry, is_gradient: bool, costs: Mapping[int, float]
+    geometry: ConvolutionGeometry, is_gradient: bool, costs: Mapping[int, float], *, joins_pixels: bool = True
 ) -> tuple[float, int, Gather] | None:
-    """The products for a pixel, times their cost, the eights of a tile's channels, and the gather of fewest."""
+    """The products for a pixel, times their cost, the eights of a tile's channels, and the gather of fewest.
+
+    Unless it ``joins_pixels``, no lanes are for channels of neighbouring ones.
+    """
     return min(
         (
             (cost * (FOLD_COST if is_fold else 1.0) * gathered.products_per_pixel(8 * eights), eights, gathered)
             for gathered in (gather(geometry, is_gradient, lanes=lanes) for lanes in FILLED_LANES)
-            if (is_fold := gathered.kernel == "convolution_fold") or gathered.kernel == "convolution_dense"
+            if (is_fold := joins_pixels and gathered.kernel == "convolution_fold")
+            or gathered.kernel == "convolution_dense"
             for eights, cost in costs.items()
             if eights in EIGHTS_IN_PHASES or not _has_phases(gathered)
         ),
@@ -140,7 +151,7 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
     if groups == 1 and has_many_registers(numbers):
         costs = costs | {MANY_EIGHTS: MANY_EIGHTS_COST}
-    best = _best(geometry, is_gradient, costs)
+    best = _best(geometry, is_gradient, costs, joins_pixels=groups == 1 or not has_many_registers(numbers))
     if best is None:
         return None
     products, eights, gathered = best
@@ -148,11 +159,12 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     is_fold = gathered.kernel == "convolution_fold"
     if max(x.divisor, y.divisor) > MOST_PHASES:
         return None
-    if is_fold and groups > 1 and numbers.convolution_by_eights == WHERE_FEWER:
-        return None
     if x.stride < x.taps and values <= FEW_VALUES and not is_fold:
         products *= FEW_VALUES_COST
-    return (eights, gathered) if is_by_eights(numbers, products, gather(geometry, is_gradient)) else None
+    of_simdgroups = gather(geometry, is_gradient)
+    if groups > 1 and gathered.lanes > SINGLE_EIGHT // 2 and of_simdgroups.kernel == "convolution_fold":
+        products /= GROUP_FOLD_COST
+    return (eights, gathered) if is_by_eights(numbers, products, of_simdgroups) else None
 
 
 def _parts(gathered: Gather, row_step: int) -> Parts | None:
