@@ -24,6 +24,13 @@ EIGHTS_CHANNELS, EIGHTS_OUTPUTS, EIGHTS_PIXELS, EIGHTS_RUNS = 16, 6, 112, 16
 """Of a thread that works on eights of channels: what it owns at a time, and how many pixels in how many rows."""
 WHOLE_OUTPUTS = 16
 """The output channels at a time where registers hold 16 floats, and a line of the caches has as many."""
+MOST_BLOCKS, BLOCK_PIXELS = 8, 224
+"""Of a thread there that copies several times ``EIGHTS_CHANNELS``, and how many pixels at a time."""
+FEWEST_BLOCK_CHANNELS, BLOCKS_GAIN = 32, 1.1
+"""From so many channels of both images on such threads compute, unless they have more products than simdgroups by this
+factor: they read the gradient less often. Measured."""
+FEWEST_BLOCK_OUTPUTS, BLOCK_THREADS_WANTED = 64, 16
+"""So many threads keep every core busy. Down to so many output channels of each there is one split."""
 FEWEST_TILES, CACHED_SHARE, MANY_CHANNELS = 16, 4, 128
 """With so many tiles there, and a gradient image of at most the caches' bytes divided by the second number, threads
 go through all rows: partial sums would take longer than reading the image again for each tile. Then they are also
@@ -81,6 +88,8 @@ FAMILY = ShaderFamily(
         "pixels_ahead": PIXELS_AHEAD,
         "eight_pixels": EIGHTS_PIXELS,
         "eight_runs": EIGHTS_RUNS,
+        "most_blocks": MOST_BLOCKS,
+        "block_pixels": BLOCK_PIXELS,
     },
     measured=lambda numbers: {
         "rows_at_once": numbers.convolution_weights_rows_at_once,
@@ -149,6 +158,8 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
             rows_per_split=1,
         )
     by_eights = numbers.convolution_by_eights if metal_type == "float" else NEVER
+    if by_eights == WHERE_FEWER and _is_by_blocks(geometry):
+        return _plan_of_blocks(geometry, accumulates)
     is_cached = metal_type == "float" and is_cached_whole(geometry, numbers)
     of_weights = _tiles(geometry, by_eights, is_cached)
     goes_through_all = is_cached and of_weights.kernel == "dense_of_eights"
@@ -162,6 +173,36 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
         weight_tiles=of_weights.weight_tiles,
         tiles=of_weights.weight_tiles + ceiling_divide(geometry.outputs, of_weights.result_channels),
         rows_per_split=_image_rows(geometry) if goes_through_all else _rows_per_split(geometry, of_weights),
+    )
+
+
+def _is_by_blocks(geometry: ConvolutionGeometry) -> bool:
+    """Whether threads are to own many channels of either image."""
+    if geometry.groups > 1 or geometry.replicates or min(geometry.inputs, geometry.outputs) < FEWEST_BLOCK_CHANNELS:
+        return False
+    return _products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS) <= BLOCKS_GAIN * _products(geometry, LANES, ROWS)
+
+
+def _plan_of_blocks(geometry: ConvolutionGeometry, accumulates: bool) -> Plan:
+    """With splits only where fewer output channels for each thread do not make enough of them."""
+    blocks = ceiling_divide(geometry.inputs, EIGHTS_CHANNELS)
+    lane_tiles = ceiling_divide(blocks, MOST_BLOCKS)
+    output_blocks = ceiling_divide(geometry.outputs, WHOLE_OUTPUTS)
+    most_output_tiles = ceiling_divide(geometry.outputs, FEWEST_BLOCK_OUTPUTS)
+    output_tiles = min(ceiling_divide(BLOCK_THREADS_WANTED, geometry.taps * lane_tiles), most_output_tiles)
+    output_tiles = ceiling_divide(output_blocks, ceiling_divide(output_blocks, output_tiles))
+    weight_tiles = geometry.taps * lane_tiles * output_tiles
+    reads_all = geometry.taps == 1 and not geometry.reaches_outside((0, 0), geometry.source[4:6])
+    return plan_of_rows(
+        FAMILY,
+        "convolution_gradient_weights_dense_of_blocks",
+        geometry,
+        accumulates,
+        row_tiles=EIGHTS_CHANNELS * ceiling_divide(blocks, lane_tiles),
+        lane_tiles=lane_tiles,
+        weight_tiles=weight_tiles,
+        tiles=weight_tiles + (0 if reads_all else ceiling_divide(geometry.outputs, EIGHTS_CHANNELS)),
+        rows_per_split=rows_for_threads(geometry, weight_tiles, BLOCK_THREADS_WANTED),
     )
 
 
@@ -256,15 +297,17 @@ def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool
         return False
     if geometry.source[1] * geometry.window[2] % EVICTING_STRIDE == 0:
         return True
-
-    def products(channels_together: int, outputs_together: int) -> int:
-        rows = ceiling_divide(outputs, outputs_together) * outputs_together
-        return ceiling_divide(channels, channels_together) * channels_together * rows
-
-    of_simdgroups = products(LANES, ROWS)
-    if is_cached and channels >= MANY_CHANNELS and products(EIGHTS_CHANNELS, WHOLE_OUTPUTS) <= of_simdgroups:
+    of_simdgroups = _products(geometry, LANES, ROWS)
+    of_whole = _products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS)
+    if is_cached and channels >= MANY_CHANNELS and of_whole <= of_simdgroups:
         return True
-    return EIGHTS_COST * products(EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < of_simdgroups
+    return EIGHTS_COST * _products(geometry, EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < of_simdgroups
+
+
+def _products(geometry: ConvolutionGeometry, channels_together: int, outputs_together: int) -> int:
+    """For a pixel and a tap without groups, also of lanes without a channel."""
+    outputs = ceiling_divide(geometry.outputs, outputs_together) * outputs_together
+    return ceiling_divide(geometry.inputs, channels_together) * channels_together * outputs
 
 
 def plan_of_rows(

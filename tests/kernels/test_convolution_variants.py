@@ -186,7 +186,7 @@ def names(layer: Layer) -> tuple[str, str, str]:
         ran = [dispatch.function.name for dispatch in commands._dispatches]
         (chosen,) = (name for name in ran if name.startswith("convolution"))
         prefix = {1: "convolution_gradient_data_", 2: "convolution_gradient_weights_"}.get(int(option), "convolution_")
-        chosen = chosen.removesuffix("_of_eights").removesuffix("_of_few")
+        chosen = chosen.removesuffix("_of_eights").removesuffix("_of_few").removesuffix("_of_blocks")
         found.append(chosen.removeprefix(prefix).removeprefix("convolution_"))
     return found[0], found[1], found[2]
 
@@ -286,19 +286,25 @@ def test_each_variant_adds_to_what_a_state_holds(variant):
     reason="for CPUs with registers of 16 floats",
 )
 @pytest.mark.parametrize(
-    ("arguments", "options"),
+    ("arguments", "options", "kernel", "has_splits"),
     [
-        (((13, 12), 132, 47, (3, 3)), {"padding": (1, 1)}),
-        (((15, 16), 256, 16, SINGLE), {"stride": (2, 1)}),
-        (((11, 14), 512, 33, SINGLE), {}),
-        (((13, 12), 32, 64, (3, 3)), {"padding": (1, 1), "groups": 2}),
-        (((13, 12), 64, 32, (3, 3)), {"stride": (1, 2), "groups": 2}),
+        (((13, 12), 132, 47, (3, 3)), {"padding": (1, 1)}, "blocks", False),
+        (((9, 8), 260, 1040, SINGLE), {}, "blocks", False),
+        (((11, 14), 130, 131, SINGLE), {}, "blocks", True),
+        (((11, 14), 47, 130, SINGLE), {"stride": (1, 2), "padding": (1, 1)}, "blocks", True),
+        (((17, 33), 33, 33, (2, 3)), {"stride": (2, 1), "dilation": (3, 2)}, "blocks", True),
+        (((15, 16), 256, 16, SINGLE), {"stride": (2, 1)}, "eights", False),
+        (((11, 14), 512, 33, SINGLE), {}, "eights", False),
+        (((13, 12), 32, 64, (3, 3)), {"padding": (1, 1), "groups": 2}, "eights", False),
+        (((13, 12), 64, 32, (3, 3)), {"stride": (1, 2), "groups": 2}, "eights", False),
     ],
-    ids=["3x3", "strides", "pointwise", "groups_of_16", "groups_of_32"],
+    ids=["3x3", "wide", "pointwise", "outside", "dilated", "few_outputs", "far_apart", "groups_of_16", "groups_of_32"],
 )
-def test_weights_of_many_channels_in_one_split(arguments, options):
+def test_weights_of_many_channels_in_registers_of_16_floats(arguments, options, kernel, has_splits):
     layer = make(*arguments, **options, images=3)
-    assert check_additions_to_a_state(layer) == ["convolution_gradient_weights_dense_of_eights"] * 2
+    kernels = check_additions_to_a_state(layer)
+    assert {name for name in kernels if name != "sum_of_splits"} == {f"convolution_gradient_weights_dense_of_{kernel}"}
+    assert ("sum_of_splits" in kernels) == has_splits
     check_against_the_references(layer, runs=2)
 
 
