@@ -175,6 +175,40 @@ class PoolingGradient(WindowProperties, GradientKernel):
         suffix = f"_{size}x{size}_stride_{stride}" if blocks else ""
         add_dispatch(self.device, command_buffer, name + suffix, metal_type, *buffers, blocks=blocks, **parameters)
 
+    def _add_dispatch_by_sums(
+        self,
+        command_buffer: CommandBuffer,
+        buffers: Sequence[Buffer],
+        parameters: dict[str, Any],
+        read: tuple[str, ...],
+        fewest_stride_of_blocks: int,
+    ) -> bool:
+        """Adds the kernel of CPUs that adds up windows along one axis after the other, which ``read``s these images.
+
+        False if it does not suit: the common windows with a stride of ``fewest_stride_of_blocks`` at least are faster
+        block by block where there are some channels.
+        """
+        *_, height, channels, images = parameters["destination"]
+        *_, windows_x, windows_y, _, _ = parameters["gradient"]
+        taps_x, taps_y, stride_x, stride_y, *rest = parameters["window"]
+        # A stride does not matter where there is one window only.
+        stride_x, stride_y = taps_x if windows_x == 1 else stride_x, taps_y if windows_y == 1 else stride_y
+        shares = shares_of_channels(channels, -(-taps_x // stride_x), stride_x)
+        if (
+            shares is None
+            or not works_by_rows(self.device)
+            or not covers_source(parameters)
+            or (channels < 8 and any(parameters[name][1] != channels for name in ("destination", *read)))
+            or (channels >= 8 and stride_x >= fewest_stride_of_blocks and self._has_blocks(parameters))
+        ):
+            return False
+        name = f"pooling_{self._operation}"
+        function = family_of(FAMILIES, name).function(self.device, f"{name}_gradient_by_sums", "float")
+        parameters["window"] = (taps_x, taps_y, stride_x, stride_y, *rest)
+        rows = shares_of_rows(self.device, images * shares, height)
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
+        return True
+
     def _pass_over_windows(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """The fields of ``PARAMETERS`` for a pass that writes one element for each window."""
         return {
@@ -236,38 +270,9 @@ class PoolingAverageGradient(PoolingGradient):
     ) -> None:
         parameters = self._parameters(regions)
         metal_type, buffers = source_gradient.channel_format.metal_type, (source_gradient.buffer, destination.buffer)
-        if metal_type == "float" and self._add_dispatch_by_sums(command_buffer, buffers, parameters):
+        if metal_type == "float" and self._add_dispatch_by_sums(command_buffer, buffers, parameters, ("gradient",), 2):
             return
         self._add_gradient_dispatch(command_buffer, "pooling_average_gradient", metal_type, buffers, parameters)
-
-    def _add_dispatch_by_sums(
-        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
-    ) -> bool:
-        """Adds the kernel of CPUs that adds up windows along one axis after the other.
-
-        False if it does not suit: blocks that share few windows are faster with some channels.
-        """
-        _, pixel, *_, width, height, channels, images = parameters["destination"]
-        _, gradient_pixel, *_, windows_x, windows_y, _, _ = parameters["gradient"]
-        taps_x, taps_y, stride_x, stride_y, *rest = parameters["window"]
-        # A stride does not matter where there is one window only.
-        stride_x, stride_y = taps_x if windows_x == 1 else stride_x, taps_y if windows_y == 1 else stride_y
-        shares = shares_of_channels(channels, -(-taps_x // stride_x), stride_x)
-        if (
-            shares is None
-            or not works_by_rows(self.device)
-            or not covers_source(parameters)
-            or (channels < 8 and not pixel == gradient_pixel == channels)
-            or (channels >= 8 and stride_x > 1 and self._has_blocks(parameters))
-        ):
-            return False
-        function = family_of(FAMILIES, "pooling_average").function(
-            self.device, "pooling_average_gradient_by_sums", "float"
-        )
-        parameters["window"] = (taps_x, taps_y, stride_x, stride_y, *rest)
-        rows = shares_of_rows(self.device, images * shares, height)
-        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
-        return True
 
 
 class PoolingL2NormGradient(PoolingGradient):
@@ -306,10 +311,8 @@ class PoolingL2NormGradient(PoolingGradient):
                 ratios,
                 **self._pass_over_windows(parameters),
             )
-        self._add_gradient_dispatch(
-            command_buffer,
-            "pooling_l2_norm_gradient",
-            metal_type,
-            (source_image.buffer, ratios, destination.buffer),
-            parameters,
-        )
+        buffers = (source_image.buffer, ratios, destination.buffer)
+        by_sums = metal_type == "float" and not self._clamps
+        if by_sums and self._add_dispatch_by_sums(command_buffer, buffers, parameters, ("windows", "source"), 1):
+            return
+        self._add_gradient_dispatch(command_buffer, "pooling_l2_norm_gradient", metal_type, buffers, parameters)

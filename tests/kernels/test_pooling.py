@@ -238,7 +238,7 @@ def test_an_image_shared_out_by_rows_and_channels(kind, channels, edge):
 
 
 @pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("kind", [RECORDED, AVERAGE], ids=["max", "average"])
+@pytest.mark.parametrize("kind", [RECORDED, AVERAGE, L2_NORM], ids=["max", "average", "l2 norm"])
 @pytest.mark.parametrize(
     ("width", "channels", "size", "stride"), [(320, 7, 3, 1), (37, 130, 3, 1), (300, 7, 5, 2), (301, 7, 2, 3)]
 )
@@ -246,6 +246,14 @@ def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stri
     """Windows that cross from one tile of columns into the next count in both."""
     geometry = WindowGeometry(width, 6, size, size, stride, stride, 1, 1, 0, 1, width // stride, 6 // stride)
     check_gradient_of(kind, geometry, channels, edge, np.float32)
+
+
+@pytest.mark.parametrize("kind", [AVERAGE, L2_NORM], ids=["average", "l2 norm"])
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (5, 2), (3, 4)])
+def test_rows_of_pixels_below_each_other_that_have_the_same_windows(kind, size, stride):
+    """And rows where a window begins or ends: a thread goes through several."""
+    geometry = WindowGeometry(7, 70, size, size, stride, stride, 1, 1, 0, 1, 7 // stride, 70 // stride)
+    check_gradient_of(kind, geometry, 3, "zero", np.float32)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
