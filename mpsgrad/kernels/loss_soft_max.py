@@ -16,6 +16,10 @@ THREADS, THREADS_OF_CPU = 256, 64
 """The few rows of a batch of classes are to be work for every core of a CPU."""
 LEAST_SPREAD, SPREAD = 256, (1024, 2048, 4096)
 """From so many channels on, up to so many, a pixel is spread over the threads of a GPU's threadgroup."""
+LONG_PIXEL_THREADS = 1024
+"""Those of a threadgroup for a pixel with more."""
+FEW_CHANNELS, FEW_CHANNELS_THREADS = 16, 128
+"""Up to so many channels are for a thread of a GPU alone."""
 
 PARAMETERS = ParameterStruct(
     "LossParameters",
@@ -50,13 +54,23 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS, REDUCTION_PARAMETERS),
     {
         "threads": THREADS,
-        "spread": SPREAD,
+        "few_channels": FEW_CHANNELS,
+        "few_threads": FEW_CHANNELS_THREADS,
+        "spread": (*((most, THREADS) for most in SPREAD), (0, LONG_PIXEL_THREADS)),
         "by_eights": False,
         "reducing_threads": 1024,
         "mean": int(LossReductionType.MEAN),
         "non_zero": int(LossReductionType.SUM_BY_NON_ZERO_WEIGHTS),
     },
-    {"cpu": {"threads": THREADS_OF_CPU, "spread": (), "by_eights": True, "reducing_threads": THREADS}},
+    {
+        "cpu": {
+            "threads": THREADS_OF_CPU,
+            "spread": (),
+            "few_channels": 0,
+            "by_eights": True,
+            "reducing_threads": THREADS,
+        }
+    },
     measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
 )
 GRADIENT_PARAMETERS = ParameterStruct(
@@ -84,11 +98,13 @@ GRADIENT_FAMILY = ShaderFamily(
 )
 
 
-def _spread(device: Device, channels: int) -> str:
-    """The end of the names of the kernels that spread a pixel over a threadgroup; empty for a simdgroup's."""
-    if device.family == "cpu" or channels < LEAST_SPREAD:
+def _variant(device: Device, channels: int) -> str:
+    """The end of the names of the kernels for pixels of ``channels``; empty for those of which a simdgroup owns one."""
+    if device.family == "cpu" or FEW_CHANNELS < channels < LEAST_SPREAD:
         return ""
-    return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), "")
+    if channels <= FEW_CHANNELS:
+        return "_of_few_channels"
+    return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_PIXEL_THREADS}")
 
 
 def _takes_eights(source: Image) -> bool:
@@ -232,8 +248,10 @@ def _add_values(
     if destination is None:
         firsts = command_buffer.scratch(4 * pixels * images), command_buffer.scratch(4 * pixels * images)
     name = "loss_soft_max_cross_entropy" + ("_and_gradient" if destination is not None else "")
-    variant = _spread(command_buffer.device, source.feature_channels)
-    threadgroups = pixels * images if variant else _threadgroups(terms)
+    variant = _variant(command_buffer.device, source.feature_channels)
+    threadgroups = pixels * images if "spread" in variant else _threadgroups(terms)
+    if "few" in variant:
+        threadgroups = -(-pixels * images // FEW_CHANNELS_THREADS)
     if destination is not None and _takes_eights(source):
         variant, threadgroups = "_of_eights", -(-pixels * images // _pixels_per_thread(source))
     command_buffer.add_dispatch(

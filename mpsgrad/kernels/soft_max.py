@@ -33,7 +33,9 @@ IN_REGISTERS = ((32, 4), (64, 4), (128, 2))
 """Rows of up to so many channels stay in registers, at most so many at once."""
 SPREAD = (1024, 2048, 4096)
 """Longer rows of up to so many channels are spread over the threads of a GPU's threadgroup."""
-FEW_CHANNELS = (2, 3, 4, 8)
+LONG_ROW_THREADS = 1024
+"""Those of a threadgroup of a GPU for a row that is longer still: as many simdgroups as a simdgroup has lanes."""
+FEW_CHANNELS = (2, 3, 4, 5, 6, 8, 10)
 """Rows of so many channels are for a thread of a GPU alone."""
 ROW_THREADS = 128
 ROWS_TOGETHER = 8
@@ -70,6 +72,7 @@ def _family(operation: str) -> ShaderFamily:
             "threads": THREADS,
             "by_eights": False,
             "spread": SPREAD,
+            "long_row_threads": LONG_ROW_THREADS,
             "row_threads": ROW_THREADS,
             "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "most_channels_together": MOST_CHANNELS_TOGETHER[operation],
@@ -191,10 +194,9 @@ def _variant(device: Device, channels: int) -> str:
     for most, _ in IN_REGISTERS:
         if channels <= most:
             return f"_up_to_{most}"
-    for most in SPREAD if _spreads(device) else ():
-        if channels <= most:
-            return f"_spread_up_to_{most}"
-    return ""
+    if not _spreads(device):
+        return ""
+    return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_ROW_THREADS}")
 
 
 def _is_run(layouts: Sequence[Layout]) -> bool:

@@ -426,7 +426,7 @@ def test_bad_input_is_named(build, error, words):
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("channels", [255, 256, 1000, 1025, 4096, 4097])
+    @pytest.mark.parametrize("channels", [1, 10, 16, 17, 255, 256, 1000, 1025, 4096, 4097, 8200])
     @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_losses_and_gradients_match_the_reference(self, dtype, channels, reduction):
         generator = np.random.default_rng(channels)

@@ -427,7 +427,9 @@ def test_a_destination_of_other_extents_takes_what_there_is():
 class TestTheShadersOfGPUs:
     @each_kind
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("channels", [1, 16, 31, 40, 50, 64, 97, 129, 520, 1000, 1025, 2048, 2051, 4096, 4097])
+    @pytest.mark.parametrize(
+        "channels", [1, 16, 31, 40, 50, 64, 97, 129, 520, 1000, 1025, 2048, 2051, 4096, 4097, 8200]
+    )
     def test_forward_and_gradient_match_the_reference(self, kind, dtype, channels):
         x, g = (np.random.default_rng(seed).standard_normal((2, 1, 3, channels)).astype(dtype) for seed in (1, 2))
         _, y, state = run(kind.forward(), x)
@@ -439,7 +441,7 @@ class TestTheShadersOfGPUs:
 
     @each_kind
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("channels", [2, 3, 4, 8])
+    @pytest.mark.parametrize("channels", [2, 3, 4, 5, 6, 8, 10])
     @pytest.mark.parametrize("pixels", [1, 7, 400, 1001])
     def test_few_channels(self, kind, dtype, channels, pixels):
         shape = (1, 1, pixels, channels)
