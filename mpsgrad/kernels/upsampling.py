@@ -13,6 +13,7 @@ from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import MAXIMUM, Offset, integer, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
+from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.walk import (
     CONSTANTS,
     CPU_CONSTANTS,
@@ -20,6 +21,7 @@ from mpsgrad.kernels.walk import (
     Layout,
     runs_of,
     threads_of,
+    turns_of,
     walk_of,
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -34,11 +36,20 @@ PARAMETERS = ParameterStruct(
     step_y="int",
     steps_y="int",
     lines_of_thread="int",
+    threads="int",
+    turns="int",
+    by_channels=DIVISOR,
+    by_width=DIVISOR,
+    by_height=DIVISOR,
+    by_step_x=DIVISOR,
+    by_steps_x=DIVISOR,
+    by_step_y=DIVISOR,
+    by_steps_y=DIVISOR,
 )
 """Output ``o`` reads the source at ``o * step / steps``. A gradient's ``source`` is the incoming gradient."""
 FAMILY = ShaderFamily(
     "upsampling",
-    (IMAGE_LAYOUT, PARAMETERS),
+    (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
     {**CONSTANTS, "by_runs": False, "bilinear_walks": CONSTANTS["walks"]},
     {"cpu": {**CPU_CONSTANTS, "by_runs": True, "bilinear_walks": CPU_CONSTANTS_WITH_EIGHTS["walks"]}},
     ahead_of_time=False,
@@ -93,8 +104,11 @@ def _add_dispatch(
     device = command_buffer.device
     has_eights = True if function_name == "upsampling_bilinear" else None
     walk = walk_of(device, (destination, source), has_eights=has_eights)
-    threads, lines_of_thread = threads_of(walk, destination), 1
-    runs = runs_of(device, source, destination) if function_name == "upsampling_nearest" else None
+    threads, turns, lines_of_thread = threads_of(walk, destination), 1, 1
+    runs = None
+    if function_name == "upsampling_nearest":
+        threads, turns = turns_of(walk, threads)
+        runs = runs_of(device, source, destination)
     if runs is not None:
         walk, (threads, lines_of_thread) = "runs", runs
     function = FAMILY.function(device, f"{function_name}_by_{walk}", metal_type)
@@ -107,6 +121,15 @@ def _add_dispatch(
         step_y=y.step,
         steps_y=y.steps,
         lines_of_thread=lines_of_thread,
+        threads=threads,
+        turns=turns,
+        by_channels=divisor(destination[6] // 4 if walk == "element4" else destination[6]),
+        by_width=divisor(destination[4]),
+        by_height=divisor(destination[5]),
+        by_step_x=divisor(x.step),
+        by_steps_x=divisor(x.steps),
+        by_step_y=divisor(y.step),
+        by_steps_y=divisor(y.steps),
     )
     command_buffer.add_dispatch(
         function,

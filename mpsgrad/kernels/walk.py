@@ -72,3 +72,14 @@ def runs_of(device: Device, source: Layout, destination: Layout) -> tuple[int, i
     lines = destination[5] * destination[7]
     lines_of_thread = ceiling_divide(lines, THREADS_OF_LINES_PER_UNIT * max(1, device.compute_units))
     return ceiling_divide(lines, lines_of_thread), lines_of_thread
+
+
+FEWEST_THREADS_BY_TURNS, TURNS = 1 << 18, 4
+"""So many threads of single elements keep a GPU busy; where there are more, each takes so many elements in turn."""
+
+
+def turns_of(walk: str, threads: int) -> tuple[int, int]:
+    """How many threads do the work of ``threads`` in a ``walk`` that takes turns, and how many elements each owns."""
+    if walk != "element" or threads < FEWEST_THREADS_BY_TURNS:
+        return threads, 1
+    return ceiling_divide(threads, TURNS), TURNS
