@@ -53,6 +53,7 @@ TESTS = {
     "batch_normalization": ("tests/kernels/test_batch_normalization.py", "tests/kernels/test_group_normalization.py"),
     "batch_normalization_at_once": ("tests/kernels/test_batch_normalization.py",),
     "batch_normalization_in_one": ("tests/kernels/test_batch_normalization.py",),
+    "channel_padding": ("tests/kernels/test_convolution_tiles.py",),
     "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "convolution_depthwise": ("tests/kernels/test_convolution_depthwise.py",),
     "convolution_depthwise_of_eights": ("tests/kernels/test_convolution_variants.py",),

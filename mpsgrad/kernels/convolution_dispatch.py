@@ -21,6 +21,7 @@ from mpsgrad.kernels import convolution_sums
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import convolution_weights_gradient as weights_gradient
 from mpsgrad.kernels import convolution_winograd as winograd
+from mpsgrad.kernels.channel_padding import add_paddings
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES, PackedWeights
@@ -188,7 +189,8 @@ def add_planned_gather(
     function = plan.family.function(device, plan.kernel, metal_type)
     constants, sums = device.constant_buffer(plan.parameters), plan.sums
     result = destination.buffer if sums is None else command_buffer.scratch(sums.partial_bytes)
-    command_buffer.add_dispatch(function, plan.threadgroups, source.buffer, *weights, result, constants)
+    (image,) = add_paddings(command_buffer, [source.buffer], [plan.padding])
+    command_buffer.add_dispatch(function, plan.threadgroups, image, *weights, result, constants)
     if sums is not None:
         function = sums.family.function(device, sums.kernel, metal_type)
         command_buffer.add_dispatch(function, sums.threadgroups, result, *weights, destination.buffer, constants)
@@ -311,7 +313,7 @@ def _add_products(
     """Adds what ``plan`` computes from the gradient and the source, for weights and biases."""
     function = plan.family.function(command_buffer.device, plan.kernel, metal_type)
     constants = command_buffer.device.constant_buffer(plan.parameters)
-    buffers = [image.buffer for image in images]
+    buffers = add_paddings(command_buffer, [image.buffer for image in images], plan.paddings)
     command_buffer.add_dispatch(function, plan.threadgroups, *buffers, *sums, constants)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_axis import Axis, best_folds, folded_axes, plain_axes
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, PLAIN, Packing, require_packable
@@ -82,7 +83,8 @@ class Sums:
 class Plan:
     """One dispatch of a kernel of ``family``: ``packing`` is None for a kernel that reads the user's weights.
 
-    Unless ``sums`` is None, it writes partial sums.
+    Unless ``sums`` is None, it writes partial sums. Unless ``padding`` is None, it reads that copy of the source.
+    Of tiles ``time`` are the microseconds that all of this should take.
     """
 
     family: ShaderFamily
@@ -91,6 +93,8 @@ class Plan:
     parameters: bytes
     packing: Packing | None
     sums: Sums | None = None
+    padding: Padding | None = None
+    time: float = 0.0
 
 
 def packing_in_order(

@@ -180,7 +180,7 @@ class Tiling:
                 if products.can_use(tile)
                 for splits in sorted(self._splits(products, units, tile))
             ),
-            key=lambda choice: self._time(products, units, *choice),
+            key=lambda choice: self.time(products, units, *choice),
         )
 
     def _splits(self, products: Products, units: int, tile: Tile) -> set[int]:
@@ -194,8 +194,8 @@ class Tiling:
         filling = (share * units // tile_count for share in range(step, 4 * tile.resident + 1, step))
         return {1} | {min(splits, most) for splits in filling if splits}
 
-    def _time(self, products: Products, units: int, tile: Tile, splits: int) -> float:
-        """In microseconds."""
+    def time(self, products: Products, units: int, tile: Tile, splits: int) -> float:
+        """The microseconds that ``units`` compute units take."""
         costs = self.costs_of(products.kind, products.metal_type)
         steps: float = math.ceil(products.steps(tile) / splits)
         threadgroups = math.ceil(products.tile_count(tile) * splits / units)
@@ -224,20 +224,21 @@ _COMMON_COSTS = Costs(
 )
 _COSTS: Mapping[tuple[Kind, str], Costs] = {
     ("gather", "float"): Costs(
-        0.25, 0.02, 1.5, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=4.5e-6, fewest_steps=2
+        0.25, 0.02, 1.2, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=1.8e-6, fewest_steps=2
     ),
     ("gather", "half"): _COMMON_COSTS._replace(store_time=0.08),
     ("weights", "float"): Costs(
         1.1, 0.0, 1.6, steps_at_ends=1, sum_time=3.0, split_time=0.03, value_time=3e-6, fewest_steps=2
     ),
+    ("weights", "half"): _COMMON_COSTS._replace(latency=0.56),
 }
 
 _GPU = Tiling(
     {
         ("gather", "float"): (
             Tile(128, 64, 16, 32, 64, 1.0, 2),
-            Tile(128, 64, 8, 32, 64, 0.97, 3),
-            Tile(256, 32, 8, 64, 32, 0.8, 3),
+            Tile(128, 64, 8, 32, 64, 1.0, 3),
+            Tile(256, 32, 8, 64, 32, 0.8, 2),
             Tile(64, 64, 16, 32, 32, 0.93, 4),
             Tile(64, 32, 16, 32, 32, 0.72, 6),
         ),
@@ -249,7 +250,7 @@ _GPU = Tiling(
             Tile(64, 32, 32, 32, 16, 0.58, 5),
         ),
         ("weights", "float"): (
-            Tile(128, 64, 8, 32, 64, 1.0, 3),
+            Tile(128, 64, 8, 32, 64, 0.85, 3),
             _SMALL_WEIGHTS_TILE,
             Tile(32, 128, 16, 32, 64, 0.72, 6),
         ),
@@ -269,11 +270,11 @@ _NVIDIA = replace(
         ("gather", "float"): (Tile(128, 128, 16, 32, 64, 1.1, 1), *_GPU.tiles["gather", "float"]),
         ("gather", "half"): (
             Tile(128, 128, 32, 64, 64, 1.94, 2, stages=2),
-            Tile(128, 64, 32, 64, 64, 1.45, 4, stages=3),
+            Tile(128, 64, 32, 64, 64, 1.16, 4, stages=3),
             *_GPU.tiles["gather", "half"],
         ),
         ("weights", "half"): (
-            Tile(128, 128, 32, 64, 64, 1.94, 2, stages=2),
+            Tile(128, 128, 32, 64, 64, 1.8, 2, stages=2),
             Tile(64, 128, 32, 32, 64, 1.88, 2, stages=3),
             *_GPU.tiles["weights", "half"],
         ),
@@ -296,9 +297,9 @@ _NVIDIA_9_0 = replace(
         ("gather", "half"): (
             _in_place(192, 128, 3, 3.6, 1),
             _in_place(128, 128, 3, 3.6, 2),
-            _in_place(128, 256, 4, 3.6, 1, overlap=1),
+            _in_place(128, 256, 4, 3.8, 1, overlap=1),
             _in_place(256, 128, 3, 3.4, 1),
-            _in_place(128, 64, 3, 2.5, 3),
+            _in_place(128, 64, 3, 2.5, 4),
             _in_place(64, 128, 3, 2.9, 3),
             _in_place(64, 64, 4, 2.0, 3),
             _in_place(128, 128, 3, 3.6, 2, weight_stages=3),
@@ -309,7 +310,7 @@ _NVIDIA_9_0 = replace(
             _in_place(128, 256, 4, 2.4, 1, overlap=1),
             _in_place(128, 128, 3, 2.2, 2),
             _in_place(128, 128, 6, 2.15, 1, overlap=1),
-            _in_place(64, 256, 2, 2.0, 2),
+            _in_place(64, 256, 2, 1.9, 2),
             _in_place(64, 128, 4, 1.7, 2),
             *_NVIDIA.tiles["weights", "half"],
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_depthwise, convolution_to_few
+from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_axis import AXIS
 from mpsgrad.kernels.convolution_gather import Gather, gather
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
@@ -58,6 +60,7 @@ WEIGHTS_PARAMETERS = ParameterStruct(
     source=IMAGE_LAYOUT,
     window=WINDOW,
     channels="int",
+    stored_channels="int",
     group_outputs="int",
     groups="int",
     row_tiles="int",
@@ -198,16 +201,20 @@ def plan_products_with_matrices(
 
 
 class _Division(NamedTuple):
-    """How sums are divided into tiles, those of one matrix into so many along rows and columns, and their products."""
+    """How sums are divided into tiles, those of one matrix into so many along rows and columns, and their products.
+
+    ``time`` are the microseconds that they take.
+    """
 
     tile: Tile
     row_tiles: int
     column_tiles: int
     splits: int
+    time: float
 
 
 def _division_of_gather(
-    gathered: Gather, metal_type: str, of_device: Tiling, compute_units: int, *, is_aligned: bool, joins_columns: bool
+    gathered: Gather, metal_type: str, of_device: Tiling, units: int, *, is_aligned: bool, joins_columns: bool
 ) -> _Division:
     def counts(tile: Tile) -> tuple[int, int]:
         return ceiling_divide(gathered.phase_pixels, tile.rows), ceiling_divide(gathered.lanes, tile.columns)
@@ -225,13 +232,12 @@ def _division_of_gather(
         has_zeros_outside=not gathered.replicates,
         are_scattered=not _stores_vectors(gathered, metal_type),
     )
-    tile, splits = of_device.divided(products, compute_units)
+    tile, splits = of_device.divided(products, units)
     row_tiles, column_tiles = counts(tile)
     if tile.weight_stages:
-        units = compute_units or of_device.units_unless_known
         matrices = gathered.groups * gathered.phases
         row_tiles = _threadgroups_of_rows(row_tiles, units * tile.resident // (column_tiles * matrices))
-    return _Division(tile, row_tiles, column_tiles, splits)
+    return _Division(tile, row_tiles, column_tiles, splits, of_device.time(products, units, tile, splits))
 
 
 def _has_longer_phases(gathered: Gather) -> bool:
@@ -275,9 +281,20 @@ def _plan_of_gather(
     values = values_of_vector(metal_type)
     width = values if _is_aligned(gathered.source, gathered.channels, values) else 1
     joins_columns = width == 1 and gathered.joins_columns and not gathered.replicates
-    tile, row_tiles, column_tiles, splits = _division_of_gather(
-        gathered, metal_type, tiling(tiling_name), compute_units, is_aligned=width > 1, joins_columns=joins_columns
+    of_device = tiling(tiling_name)
+    units = compute_units or of_device.units_unless_known
+    division = _division_of_gather(
+        gathered, metal_type, of_device, units, is_aligned=width > 1, joins_columns=joins_columns
     )
+    padding = None
+    if width == 1 and metal_type == "half" and gathered.groups == 1:
+        of_vectors = Padding(gathered.source)
+        padded = replace(gathered, source=of_vectors.destination, channels=of_vectors.channels)
+        of_padded = _division_of_gather(padded, metal_type, of_device, units, is_aligned=True, joins_columns=False)
+        of_padded = of_padded._replace(time=of_padded.time + of_vectors.time(units))
+        if of_padded.time < division.time:
+            padding, gathered, division, width, joins_columns = of_vectors, padded, of_padded, values, False
+    tile, row_tiles, column_tiles, splits, time = division
     packing, biases = gathered.packing, gathered.biases
     if metal_type == "half":
         packing, biases = half_packing(gathered.pack_fields, joins_columns, rounds)
@@ -321,6 +338,8 @@ def _plan_of_gather(
         parameters,
         packing,
         sums,
+        padding,
+        time,
     )
 
 
@@ -355,12 +374,16 @@ def _division_of_weights(
     of_device: Tiling,
     units: int,
     *,
+    channels: int,
     parts: int,
     is_aligned: bool,
     are_summed: bool,
 ) -> _Division:
+    """``channels`` are those of a group of the source."""
+
     def counts(tile: Tile) -> tuple[int, int]:
-        return ceiling_divide(geometry.group_outputs, tile.rows), ceiling_divide(geometry.window_values, tile.columns)
+        columns = geometry.taps * channels
+        return ceiling_divide(geometry.group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
 
     products = Products(
         "weights",
@@ -373,7 +396,36 @@ def _division_of_weights(
         are_summed=are_summed,
     )
     tile, splits = of_device.divided(products, units)
-    return _Division(tile, *counts(tile), splits)
+    return _Division(tile, *counts(tile), splits, of_device.time(products, units, tile, splits))
+
+
+def _with_padding(
+    geometry: ConvolutionGeometry, of_device: Tiling, units: int
+) -> tuple[ConvolutionGeometry, _Division, tuple[Padding | None, Padding | None]]:
+    """``geometry`` of half images without groups, with copies of those that vectors do not fit, and its products."""
+    paddings: list[Padding | None] = []
+    layouts, start = [], 0
+    for layout in (geometry.result, geometry.source):
+        padding = None if _is_aligned(layout, layout[6], values_of_vector("half")) else Padding(layout, start)
+        if padding is not None:
+            layout = (*padding.destination[:6], *layout[6:])
+            start += padding.values
+        paddings.append(padding)
+        layouts.append(layout)
+    of_result, of_source = paddings
+    padded = replace(geometry, result=layouts[0], source=layouts[1])
+    division = _division_of_weights(
+        padded,
+        "half",
+        of_device,
+        units,
+        channels=of_source.channels if of_source else geometry.inputs,
+        parts=1,
+        is_aligned=True,
+        are_summed=False,
+    )
+    time = division.time + sum(padding.time(units) for padding in paddings if padding)
+    return padded, division._replace(time=time), (of_result, of_source)
 
 
 def _plan_of_weights(
@@ -396,13 +448,29 @@ def _plan_of_weights(
         if _is_aligned(geometry.result, group_outputs, widths[0]) and _is_aligned(geometry.source, channels, widths[1])
     )
     is_aligned = row_width == column_width == values_of_vector(metal_type)
-    tile, row_tiles, column_tiles, splits = _division_of_weights(
-        geometry, metal_type, tiling(tiling_name), units, parts=parts, is_aligned=is_aligned, are_summed=are_summed
+    of_device, stored_channels = tiling(tiling_name), channels
+    division = _division_of_weights(
+        geometry,
+        metal_type,
+        of_device,
+        units,
+        channels=channels,
+        parts=parts,
+        is_aligned=is_aligned,
+        are_summed=are_summed,
     )
+    paddings: tuple[Padding | None, Padding | None] = (None, None)
+    if metal_type == "half" and groups == 1 and not (is_aligned or are_summed):
+        padded, of_padded, made = _with_padding(geometry, of_device, units)
+        if of_padded.time < division.time:
+            geometry, division, paddings = padded, of_padded, made
+            row_width = column_width = values_of_vector(metal_type)
+            channels = paddings[1].channels if paddings[1] else channels
+    tile, row_tiles, column_tiles, splits, time = division
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)
     splits = parts * splits_per_part
-    return plan_of_splits(
+    plan = plan_of_splits(
         FAMILIES["weights", metal_type, tile],
         f"convolution_gradient_weights_{_TEMPLATES['weights', metal_type].removeprefix('convolution_weights_')}"
         f"_{tile.name}_by_{row_width}_{column_width}",
@@ -412,6 +480,7 @@ def _plan_of_weights(
         accumulates,
         splits=splits,
         channels=channels,
+        stored_channels=stored_channels,
         group_outputs=group_outputs,
         groups=groups,
         row_tiles=row_tiles,
@@ -423,3 +492,4 @@ def _plan_of_weights(
         pixels_per_split=pixels_per_split,
         splits_per_part=splits_per_part,
     )
+    return replace(plan, paddings=paddings, time=time)

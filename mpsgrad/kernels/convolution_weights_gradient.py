@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
+from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry, in_one_row
 from mpsgrad.kernels.convolution_packing import LANES, SUM_PARAMETERS
 from mpsgrad.kernels.convolution_simdgroups import EIGHTS_COST
@@ -104,7 +105,8 @@ class Plan:
     """One dispatch of a kernel of ``family`` that writes ``splits`` partial sums of ``split_stride`` floats, and one
     that adds these up.
 
-    With one split the first writes the gradients themselves.
+    With one split the first writes the gradients themselves. It reads copies of the gradient and the source where they
+    have ``paddings``. Of tiles ``time`` are the microseconds that all of this should take.
     """
 
     family: ShaderFamily
@@ -114,6 +116,8 @@ class Plan:
     splits: int
     split_stride: int
     sum_parameters: bytes
+    paddings: tuple[Padding | None, Padding | None] = (None, None)
+    time: float = 0.0
 
 
 def rows_for_threads(geometry: ConvolutionGeometry, tiles: int, threads_wanted: int) -> int:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels import convolution_tiles
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import Packing, require_packable
 from mpsgrad.kernels.convolution_tile import Products, Tile, all_tiles, tiling
@@ -30,7 +31,10 @@ FLOAT_COST = 16
 DISPATCH_TIME = 3.0
 """The microseconds from the end of a dispatch to the next one's work."""
 PLAIN_TIME = 1.2
-"""The plain sum takes so many times the time of its products."""
+"""The plain sum takes so many times the time of its products, or more where its tiles have lanes without a channel."""
+WEIGHTS_SHARE = 0.68
+"""To be faster for sure, a gradient for weights has to take so much of the time of these tiles, which wait less than
+is reckoned with. Measured on an H200."""
 
 LARGEST_WORKSPACE = 1 << 26
 """So many floats for the planes of images, 256 MiB: those of more tiles are computed one part after another."""
@@ -127,14 +131,17 @@ def _is_computable(geometry: ConvolutionGeometry) -> bool:
     )
 
 
-def pays(plain: int, product_time: float, moved_floats: int, dispatches: int, rate: float) -> bool:
-    """Whether the method is faster than the plain sum of ``plain`` products.
+def pays(
+    plain: int, product_time: float, moved_floats: int, dispatches: int, rate: float, tiles_time: float
+) -> bool:
+    """Whether the method is faster than the plain sum of ``plain`` products, whose tiles take ``tiles_time`` at least.
 
     It takes ``product_time`` for its own products, the reads and writes of ``moved_floats``, and ``dispatches`` more
     dispatches. Times are in microseconds, in which the device does ``rate`` products. This is the rule for all three
     kernels: with few channels the transforms take longer than they save, with few pixels the dispatches.
     """
-    return product_time + FLOAT_COST * moved_floats / rate + DISPATCH_TIME * dispatches < PLAIN_TIME * plain / rate
+    time = product_time + FLOAT_COST * moved_floats / rate + DISPATCH_TIME * dispatches
+    return time < max(PLAIN_TIME * plain / rate, tiles_time)
 
 
 @dataclass(frozen=True)
@@ -245,7 +252,8 @@ def plan_gather(
     moved = (pixels + 2 * PLANES * tiles.count) * (inputs + outputs)
     rate = units * of_device.products[metal_type]
     plain, products = pixels * geometry.weights_count, time(tile) * tiles.count / parts[0][1]
-    if not pays(plain, products, moved, 3 * len(parts) - 1, rate):
+    by_tiles = convolution_tiles.plan_gather(geometry, is_gradient, metal_type, tiling_name, compute_units)
+    if not pays(plain, products, moved, 3 * len(parts) - 1, rate, by_tiles.time if by_tiles else 0.0):
         return None
     origin_x, origin_y = geometry.window[6:]
     origin = (-origin_x - 2, -origin_y - 2) if is_gradient else (origin_x, origin_y)
@@ -297,7 +305,9 @@ def plan_weights(
     time = ceiling_divide(ceiling_divide(tiles.count, tile.depth), splits) * step_time
     moved = (geometry.pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)
     rate = units * of_device.products[metal_type]
-    if not pays(geometry.pixels * geometry.weights_count, time, moved, 3 * len(parts), rate):
+    by_tiles = convolution_tiles.plan_weights(geometry, accumulates, metal_type, tiling_name, compute_units)
+    tiles_time = WEIGHTS_SHARE * by_tiles.time if by_tiles else 0.0
+    if not pays(geometry.pixels * geometry.weights_count, time, moved, 3 * len(parts), rate, tiles_time):
         return None
     products_per_split = ceiling_divide(ceiling_divide(parts[0][1], splits), tile.depth) * tile.depth
     splits = ceiling_divide(parts[0][1], products_per_split)

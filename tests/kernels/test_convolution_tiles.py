@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,8 @@ from test_convolution_variants import (
 
 import mpsgrad as mg
 from mpsgrad import testing
-from mpsgrad.kernels import convolution_tiles, convolution_weights
+from mpsgrad.kernels import convolution_tiles, convolution_weights, convolution_winograd
+from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 from mpsgrad.kernels.convolution_tile import Kind, Tile, Tiling, all_tiles, tiling
@@ -48,8 +50,22 @@ test_each_variant_in_a_part_of_larger_images = test_convolution_variants.test_ea
 
 
 def forget_plans() -> None:
-    convolution_tiles.plan_gather.cache_clear()
-    convolution_tiles.plan_weights.cache_clear()
+    for module in (convolution_tiles, convolution_winograd):
+        module.plan_gather.cache_clear()
+        module.plan_weights.cache_clear()
+
+
+def reckon_padding_with(patch: pytest.MonkeyPatch, time: float) -> None:
+    """Has the plans reckon with so many microseconds for a copy of an image with more channels."""
+    patch.setattr(Padding, "time", lambda padding, compute_units: time)
+    forget_plans()
+
+
+@pytest.fixture
+def without_padding(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    reckon_padding_with(monkeypatch, math.inf)
+    yield
+    forget_plans()
 
 
 def widths(layer: Any) -> tuple[str, str, str]:
@@ -97,6 +113,7 @@ WIDTHS = [
 ]
 
 
+@pytest.mark.usefixtures("without_padding")
 @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 @pytest.mark.parametrize(("arguments", "options", "of_floats", "of_halves"), WIDTHS)
 def test_values_are_read_several_at_a_time_where_that_is_aligned(arguments, options, of_floats, of_halves, dtype):
@@ -105,6 +122,41 @@ def test_values_are_read_several_at_a_time_where_that_is_aligned(arguments, opti
     check_against_the_references(layer, runs=2)
 
 
+@gpu_forms.of_halves
+@pytest.mark.parametrize(("inputs", "outputs"), [(12, 20), (22, 18), (7, 5), (40, 20), (20, 40)])
+def test_channels_of_halves_are_padded_for_vectors(inputs, outputs, monkeypatch):
+    reckon_padding_with(monkeypatch, 0.0)
+    monkeypatch.setattr(convolution_tiles, "tiling", lambda name: _with_slow_single_values(tiling(name)))
+    layer = make((9, 11), inputs, outputs, (3, 3), padding=(1, 1), dtype=np.float16)
+    assert widths(layer) == ("8", "8", "8_8")
+    check_against_the_references(layer, runs=2)
+    forget_plans()
+
+
+def _with_slow_single_values(of_device: Tiling) -> Tiling:
+    keys: tuple[tuple[Kind, str], ...] = (("gather", "half"), ("weights", "half"))
+    slow = {key: of_device.costs_of(*key)._replace(unaligned=1e6) for key in keys}
+    return replace(of_device, costs={**of_device.costs, **slow})
+
+
+@pytest.mark.parametrize(
+    ("metal_type", "channels", "groups", "padded"),
+    [("half", 100, 1, 104), ("half", 130, 1, 136), ("half", 96, 1, 0), ("float", 100, 1, 0), ("half", 100, 2, 0)],
+)
+def test_the_channels_of_half_images_are_padded_where_vectors_save_more_than_a_copy_takes(
+    metal_type, channels, groups, padded
+):
+    source, result = layout(16, 56, channels), layout(16, 56, 64)
+    geometry = ConvolutionGeometry(source, result, (3, 3, 1, 1, 1, 1, -1, -1), groups)
+    plan = convolution_tiles.plan_gather(geometry, False, metal_type, "nvidia-9.0", UNITS)
+    assert plan is not None
+    assert (plan.padding.channels if plan.padding else 0) == padded
+    few = replace(geometry, source=layout(1, 8, channels), result=layout(1, 8, 64))
+    plan = convolution_tiles.plan_gather(few, False, metal_type, "nvidia-9.0", UNITS)
+    assert plan is not None and plan.padding is None
+
+
+@pytest.mark.usefixtures("without_padding")
 @pytest.mark.parametrize(("offset", "extra"), [(4, 4), (4, 1), (8, 0), (8, 4)])
 @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
 def test_an_offset_or_a_stride_of_channels_may_break_the_alignment(offset, extra, dtype):
@@ -153,7 +205,8 @@ def one_tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return replace(tiling(family), tiles={**tiling(family).tiles, (kind, metal_type): (tile,)})
 
     monkeypatch.setattr(convolution_tiles, "tiling", of_one)
-    forget_plans()
+    monkeypatch.setattr(convolution_winograd, "pays", lambda *arguments: False)
+    reckon_padding_with(monkeypatch, math.inf)
     yield kind, metal_type, tile
     forget_plans()
 
@@ -372,6 +425,7 @@ def test_splits_of_small_convolutions_fill_a_gpu(images, size, inputs, kernel, o
     assert large is not None and large.sums is None
 
 
+@pytest.mark.usefixtures("without_padding")
 @pytest.mark.parametrize(
     ("tiling_name", "replicates", "inputs", "is_in_place"),
     [
