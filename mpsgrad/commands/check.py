@@ -6,18 +6,17 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mpsgrad.commands import checked_run
+from mpsgrad.devices.contract import CompileOptions
 from mpsgrad.errors import FormatError, GeometryError, ShaderError
 from mpsgrad.msl.lint import LANGUAGE_VERSIONS, RULES, Finding, lint
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding
 
 STANDARD_INPUT = "-"
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*(?:include|import)[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
-_DEEPEST_INCLUDE = 50
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -66,24 +65,28 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
 
 @dataclass(frozen=True)
 class _MetalFile:
-    """A source to check, with what its directives refer to. ``resolve`` finds the files that it includes."""
+    """A source to check, with what its directives refer to."""
 
     name: str
     source: str
-    resolve: Callable[[str, bool], tuple[str, str] | None]
+    options: CompileOptions
     definitions: dict[str, str]
 
     @classmethod
-    def read(cls, file: str, folders: Sequence[str], definitions: dict[str, str]) -> _MetalFile:
+    def read(cls, file: str, arguments: argparse.Namespace, definitions: dict[str, str]) -> _MetalFile:
         """Raises ``OSError`` or ``UnicodeDecodeError`` if ``file`` cannot be read."""
-        if file == STANDARD_INPUT:
-            return cls("<stdin>", _read(file), _resolver(Path(), folders), definitions)
-        return cls(file, _read(file), _resolver(Path(file).parent, folders), definitions)
+        is_input = file == STANDARD_INPUT
+        options = CompileOptions(
+            language_version=arguments.language_version,
+            include_directory=Path() if is_input else Path(file).parent,
+            include_folders=tuple(map(Path, arguments.folders)),
+        )
+        return cls("<stdin>" if is_input else file, _read(file), options, definitions)
 
     def complete(self) -> str:
-        """The source with its macros and all that it includes, for a compiler that has no files."""
+        """The source with its macros."""
         macros = "".join(f"#define {macro} {value}\n" for macro, value in self.definitions.items())
-        return f'{macros}#line 1 "{self.name}"\n{_inlined(self.source, self.name, self.resolve, set(), 0)}'
+        return f'{macros}#line 1 "{self.name}"\n{self.source}'
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -101,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         definitions = _definitions(arguments.macros)
         for name in arguments.files[:1] if arguments.run_kernel else arguments.files:
             try:
-                file = _MetalFile.read(name, arguments.folders, definitions)
+                file = _MetalFile.read(name, arguments, definitions)
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text: {error.reason}"
                 shown = "<stdin>" if name == STANDARD_INPUT else name
@@ -143,7 +146,7 @@ def _findings(arguments: argparse.Namespace, file: _MetalFile) -> list[Finding |
         filename=file.name,
         language_version=arguments.language_version,
         metalcompute=arguments.metalcompute,
-        resolve=file.resolve,
+        resolve=file.options.resolve,
         definitions=file.definitions,
     )
     if arguments.compile and not any(finding.severity == "error" for finding in found):
@@ -156,21 +159,6 @@ def _findings(arguments: argparse.Namespace, file: _MetalFile) -> list[Finding |
 def _read(file: str) -> str:
     data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
     return data.decode("utf-8-sig").replace("\r\n", "\n")
-
-
-def _resolver(base: Path, folders: Sequence[str]) -> Callable[[str, bool], tuple[str, str] | None]:
-    """Finds included files beside the source, then in ``folders``."""
-
-    def resolve(name: str, quoted: bool) -> tuple[str, str] | None:
-        for folder in (base, *(Path(folder) for folder in folders)):
-            path = folder / name
-            try:
-                return _read(str(path)), str(path)
-            except (OSError, ValueError):
-                continue
-        return None
-
-    return resolve
 
 
 def _line(texts: dict[str, list[str]], finding: Finding | KernelFinding) -> str:
@@ -254,8 +242,8 @@ def _explain(name: str) -> int:
 
 def _compile(file: _MetalFile) -> list[Finding]:
     """The errors of the OpenCL compiler, at the places of the Metal source; raises ``UsageError`` without one."""
-    from mpsgrad.devices import opencl
-    from mpsgrad.msl import parse_compiler_log, translate
+    from mpsgrad.devices import opencl, translations
+    from mpsgrad.msl import parse_compiler_log
 
     devices = opencl.devices()
     if not devices:
@@ -263,11 +251,12 @@ def _compile(file: _MetalFile) -> list[Finding]:
         raise checked_run.UsageError(f"--compile: {reason}")
     complete = file.complete()
     try:
-        devices[0].compile(complete, name=file.name)
+        devices[0].compile(complete, name=file.name, options=file.options)
     except ShaderError as error:
         entries = []
         if error.__cause__ is not None:
-            translation = translate(complete, "opencl", filename=file.name)
+            resolve = file.options.resolve
+            translation = translations.translated(complete, "opencl", file.name, file.options, "row", resolve)
             entries = parse_compiler_log(str(error.__cause__), "opencl", translation)
         errors = [Finding(e.file, e.line, e.column, "error", e.message) for e in entries if e.severity == "error"]
         return list(dict.fromkeys(errors)) or [_refused(error)]
@@ -282,28 +271,8 @@ def _refused(error: ShaderError) -> Finding:
 def _run(arguments: argparse.Namespace, file: _MetalFile) -> Sequence[Finding | KernelFinding]:
     """What the kernel does wrong, or why the source does not compile."""
     try:
-        return checked_run.run_kernel(arguments, file.complete())
+        return checked_run.run_kernel(arguments, file.complete(), file.options)
     except ShaderError as error:
         return [_refused(error)]
     except (FormatError, GeometryError) as error:
         raise checked_run.UsageError(str(error)) from None
-
-
-def _inlined(
-    text: str, name: str, resolve: Callable[[str, bool], tuple[str, str] | None], once: set[str], depth: int
-) -> str:
-    """``text`` with included files in the place of their directives, for a compiler that has no files."""
-
-    def replace(found: re.Match[str]) -> str:
-        included = resolve(found[1], True)
-        if included is None or depth >= _DEEPEST_INCLUDE:
-            return found[0]
-        body, path = included
-        number = text.count("\n", 0, found.start()) + 2
-        if path in once:
-            return ""
-        if re.search(r"^\s*#\s*pragma\s+once", body, re.MULTILINE):
-            once.add(path)
-        return f'#line 1 "{path}"\n{_inlined(body, path, resolve, once, depth + 1)}\n#line {number} "{name}"'
-
-    return _INCLUDE.sub(replace, text)

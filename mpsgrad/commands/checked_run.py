@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from mpsgrad.commands.run import UNDEFINED, add_launch_options, parse_value
+from mpsgrad.devices.contract import CompileOptions
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding
 
 SIMD_WIDTH = 32
@@ -31,8 +33,8 @@ def require_usage(arguments: argparse.Namespace) -> None:
         raise UsageError("--run needs --grid")
 
 
-def run_kernel(arguments: argparse.Namespace, source: str) -> list[KernelFinding]:
-    """Runs the kernel of ``source`` with the launch that ``arguments`` describe.
+def run_kernel(arguments: argparse.Namespace, source: str, options: CompileOptions) -> list[KernelFinding]:
+    """Runs the kernel of ``source`` with the launch that ``arguments`` describe; ``options`` say where its files are.
 
     Raises ``UsageError`` for arguments that mean nothing, and what compiling or launching raises.
     """
@@ -52,7 +54,8 @@ def run_kernel(arguments: argparse.Namespace, source: str) -> list[KernelFinding
         source,
         device=devices[0],
         function_constants=dict(arguments.constants),
-        language_version=arguments.language_version,
+        language_version=options.language_version,
+        include_folders=[options.include_directory or Path(), *options.include_folders],
     )
     try:
         function = library.function(arguments.files[1])

@@ -105,14 +105,15 @@ class CompileOptions:
     """How source is compiled whose functions are dispatched over any grid.
 
     ``fast_math`` lets the compiler reorder and approximate as Metal does by default; NaN and infinity keep their
-    meaning. ``function_constants`` are values by name or index, ``include_directory`` has the files that the source
-    includes in quotes.
+    meaning. ``function_constants`` are values by name or index. The files that the source includes are in
+    ``include_directory``, if they are included in quotes, and in ``include_folders``.
     """
 
     fast_math: bool = True
     language_version: str = "2.3"
     function_constants: Mapping[str | int, Any] = field(default_factory=dict)
     include_directory: Path | None = None
+    include_folders: tuple[Path, ...] = ()
 
     def definitions(self) -> dict[str, str]:
         """The macros that tell a program its language version."""
@@ -121,13 +122,14 @@ class CompileOptions:
 
     def resolve(self, name: str, quoted: bool) -> tuple[str, str] | None:
         """The text and the name of an included file, or None."""
-        if self.include_directory is None or not quoted:
-            return None
-        path = self.include_directory / name
-        try:
-            return path.read_text(encoding="utf-8"), str(path)
-        except (OSError, UnicodeDecodeError):
-            return None
+        own = (self.include_directory,) if quoted and self.include_directory is not None else ()
+        for folder in (*own, *self.include_folders):
+            path = folder / name
+            try:
+                return path.read_text(encoding="utf-8"), str(path)
+            except (OSError, ValueError):
+                continue
+        return None
 
 
 @dataclass(slots=True)  # Not frozen: each encode makes some, and that would take five times as long.

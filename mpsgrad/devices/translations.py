@@ -134,6 +134,7 @@ def _described(options: CompileOptions | None) -> list[str] | None:
     if options is None:
         return []
     described = [str(options.fast_math), repr(sorted(options.definitions().items())), str(options.include_directory)]
+    described.append(repr([str(folder) for folder in options.include_folders]))
     for key, value in options.function_constants.items():
         try:
             given = np.asarray(value)

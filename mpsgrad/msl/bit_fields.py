@@ -144,7 +144,11 @@ class _Layout:
     def _fields(self, begin: int, stop: int, offset: int | None) -> list[_Field] | None:
         """The bit-fields of a declaration, or None if it is one of other members."""
         source, tokens = self._source, self._source.tokens
-        colon = next((place for place in source.places(":", start=begin, end=stop)), None)
+        head = begin
+        if source.text(begin) == "enum":
+            # A colon before its braces is followed by the type of an enumeration.
+            head = next((source.close(place) for place in source.places("{", start=begin, end=stop)), begin)
+        colon = next((place for place in source.places(":", start=head, end=stop)), None)
         if colon is None or "?" in source.texts[begin:colon] or "{" in source.texts[begin:colon]:
             return None
         place = tokens[colon]

@@ -206,7 +206,7 @@ def _read_scope(program: Program, start: int, end: int, namespace: tuple[str, ..
 
 
 def _text(tokens: Sequence[Token], index: int) -> str:
-    return tokens[index].text if index < len(tokens) else ""
+    return tokens[index].text if 0 <= index < len(tokens) else ""
 
 
 def _mentions_metal(tokens: Sequence[Token], index: int) -> bool:

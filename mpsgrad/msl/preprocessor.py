@@ -6,6 +6,7 @@ was used, which is where a reader looks for an error.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -80,6 +81,7 @@ class Preprocessor:
         self._resolve = resolve
         self._macros: dict[str, Macro] = {}
         self._depth = 0
+        self._folder = ""
         self._count = 0
         self.pragmas: list[Token] = []
         self.pragma_once: set[str] = set()
@@ -207,7 +209,13 @@ class Preprocessor:
             if name.startswith("simd/"):
                 self._define_simd_types(directive)
             return []
-        found = self._resolve(name, quoted) if self._resolve else None
+        # Files in quotes are beside the file that includes them, or where that is looked for.
+        beside = [os.path.normpath(os.path.join(self._folder, name))] if quoted else []
+        found = None
+        for candidate in dict.fromkeys((*beside, name)):
+            found = self._resolve(candidate, quoted) if self._resolve else None
+            if found is not None:
+                break
         if found is None:
             place = rest[0]
             if name in _STANDARD_HEADERS:
@@ -218,7 +226,11 @@ class Preprocessor:
         text, path = found
         if path in self.pragma_once:
             return []
-        return self.run(text, path)
+        folder, self._folder = self._folder, os.path.dirname(candidate)
+        try:
+            return self.run(text, path)
+        finally:
+            self._folder = folder
 
     def _define_simd_types(self, place: Token) -> None:
         """The names that <simd/simd.h> has for vectors and matrices: ``vector_float4``, ``simd_float4x4``."""

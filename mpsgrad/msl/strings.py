@@ -8,6 +8,7 @@ from itertools import pairwise
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.tokens import IDENTIFIER, OPENING, STRING, Token, matching
 
+_CHARACTERS = frozenset({"char", "uchar", "int8_t", "uint8_t"})
 _NOT_VALUES = frozenset({"static_assert", "_Pragma", "asm", "__asm__", "__attribute__", "host_name"})
 
 
@@ -85,4 +86,4 @@ def _is_array(
         return False
     if "*" in declared:
         return False
-    return "char" in declared or (bool(braces) and not has_pointer_members)
+    return not _CHARACTERS.isdisjoint(declared) or (bool(braces) and not has_pointer_members)

@@ -24,7 +24,8 @@ MISTAKES: dict[str, Mistake] = {
         "On a GPU an access outside a buffer reads or overwrites what lies there, or ends the command buffer.",
         "The threads, sizes and values of this run are looked at. An index that leaves a row of an array of arrays "
         "counts, one that leaves a member of a struct through a pointer does not. An array of one element in device "
-        "memory is taken for one without a known extent, which goes to the end of the buffer.",
+        "memory is taken for one without a known extent, which goes to the end of the buffer. A thread's own arrays "
+        "are looked at where they are named, not through pointers.",
     ),
     "uninitialised-memory": Mistake(
         "error",
@@ -42,7 +43,8 @@ MISTAKES: dict[str, Mistake] = {
     "divergent-barrier": Mistake(
         "error",
         "A threadgroup_barrier that not every thread of the threadgroup reaches hangs the GPU or orders nothing.",
-        "What a threadgroup does after such a barrier is not checked.",
+        "Threads that come to a barrier equally often are taken to meet there, though it were in different rounds of a "
+        "loop. What a threadgroup does after such a barrier is not checked.",
     ),
     "inactive-lane": Mistake(
         "error",

@@ -207,12 +207,14 @@ def compile(
     function_constants: Mapping[str | int, Any] | None = None,
     fast_math: bool = True,
     language_version: str = "2.3",
+    include_folders: Sequence[str | Path] = (),
 ) -> KernelLibrary:
     """Compiles Metal source for ``device`` (default: the default device).
 
     ``source_or_path`` is the source, or a path to it: a ``Path``, or a string of one line without braces. Files that it
-    includes in quotes are looked for beside it. ``function_constants`` are values by name or index. ``fast_math`` lets
-    the compiler reorder and approximate, as Metal does by default; NaN and infinity keep their meaning here even so.
+    includes in quotes are looked for beside it, and all in ``include_folders``. ``function_constants`` are values by
+    name or index. ``fast_math`` lets the compiler reorder and approximate, as Metal does by default; NaN and infinity
+    keep their meaning here even so.
 
     Raises ``ShaderError`` with file, line, column and the line's text for source that is refused, also where only
     Apple's compiler does so: pointers and references without an address space, variables at program scope that are not
@@ -235,5 +237,6 @@ def compile(
             raise FormatError(f"compile: {path} is not UTF-8 text: {error.reason}") from error
     else:
         source, name = source_or_path, SOURCE_NAME
-    options = CompileOptions(fast_math, language_version, dict(function_constants or {}), directory)
+    folders = tuple(map(Path, include_folders))
+    options = CompileOptions(fast_math, language_version, dict(function_constants or {}), directory, folders)
     return KernelLibrary(chosen, chosen.compile(source, name=name, options=options), _Origin(source, name, options))

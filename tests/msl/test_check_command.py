@@ -208,6 +208,12 @@ def test_compile_reports_what_only_a_compiler_sees(tmp_path: Path, capsys: pytes
     file.write_text(LIBRARY + '#include "scale.h"\n' + kernel.format("x[1]"))
     assert check("--compile", "-D", "FACTOR=huge", file) == 1
     assert f"{tmp_path / 'scale.h'}:2:32: error: use of undeclared identifier 'huge'" in capsys.readouterr().out
+    kernel = "kernel void f(device bfloat* x) { x[0] = bfloat(scaled(2)); }\n"
+    file.write_text('/*\n#include "scale.h"\n*/\n#include <scale.h>\n' + kernel)
+    later = ("--language-version", "3.1", "-D", "FACTOR=2", file)
+    assert check("--compile", *later) == 1
+    assert f"{file}:4:10: error: 'scale.h' file not found" in capsys.readouterr().out
+    assert check("--compile", "-I", tmp_path, *later) == 0
 
 
 def test_compile_without_a_device(

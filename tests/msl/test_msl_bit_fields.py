@@ -44,6 +44,7 @@ FIELDS = ("a", "b", "c", "d", "e", "wide", "rest", "small", "flag")
 KERNEL = LIBRARY + DECLARATION + """
 union Word { uint all; struct { uint low : 12; uint high : 20; }; uint byte : 8; };
 union Other { uint all; uchar4 b; };
+struct Leaf { enum Kind : uchar { red, green } kind; uint value; };
 struct Colour { enum Depth : uint { five = 5 };
   ushort r : 5; ushort g : 6; ushort b : 5; uint mix(uint k) const thread { return r * k + g; } };
 kernel void k(device Packed* x, constant Packed& from, device long* o, device Word* w, device Colour* colours,
@@ -62,7 +63,8 @@ kernel void k(device Packed* x, constant Packed& from, device long* o, device Wo
     o[14] = w[0].high; w[0].low = 5; w[1].byte = 300;
     Colour c = colours[0]; float4 v = float4(c.r, c.g, c.b, 1);
     o[15] = c.mix(2) + v.r + v.b; c.g = 63; colours[1] = c;
-    Other other; other.all = 0x01020304; o[16] = other.b.y + p.b;   // of a union, and of bit-fields
+    Leaf leaf; leaf.kind = Leaf::green;
+    Other other; other.all = 0x01020304; o[16] = other.b.y + p.b + leaf.kind - 1;   // of a union, and of bit-fields
 }
 """.replace("LOADS", " ".join(f"o[{k}] = p.{name};" for k, name in enumerate(FIELDS)))
 

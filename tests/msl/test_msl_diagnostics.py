@@ -184,6 +184,7 @@ def test_random_pieces_give_an_error_or_a_translation(pieces: list[str]) -> None
 
 
 def test_what_random_edits_found() -> None:
+    survives("()")
     survives("using a /= uint2 void f() {}")
     survives("kernel void f(device float* x) { threadgroup ; }")
     survives("kernel void f(device float* x [[buffer(1if)]]) {}")

@@ -22,6 +22,7 @@ constant constexpr int VERSION = 1;
 struct Entry { constant char* name; int value; };
 constant Entry TABLE[] = {{"one", 1}, {"three" "!", 3}};
 constant char LETTERS[2][3] = {"ab", "cd"};
+constant uchar DIGITS[] = "01";
 int length(constant char* text) { int n = 0; while (*text++) n++; return n; }
 template <size_t N> int last(constant const char (&text)[N]) { return text[N - 2]; }
 template <typename T, uint N> T sum(thread const T (&values)[N]) { T s = 0; for (uint i = 0; i < N; i++) s += values[i]; return s; }

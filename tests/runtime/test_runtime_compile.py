@@ -53,6 +53,21 @@ def test_included_files(tmp_path: Path) -> None:
         mg.compile(path.read_text())
 
 
+def test_included_files_of_included_files(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "one.h").write_text('#pragma once\n#include "two.h"\n#include "../b/three.h"\n')
+    (tmp_path / "a" / "two.h").write_text("constant float two = 2;\n")
+    (tmp_path / "b" / "three.h").write_text("#pragma once\nconstant float three = 3;\n")
+    source = '#include "a/one.h"\n%s\nkernel void f(device float* x) { x[0] = two * three; }\n'
+    path = tmp_path / "f.metal"
+    path.write_text(source % '#include "b/three.h"')
+    for library in (mg.compile(path), mg.compile(source % "#include <b/three.h>", include_folders=[tmp_path])):
+        x = f32(0)
+        library.function("f")(1, x)
+        assert x[0] == 6
+
+
 def test_broken_kernels_point_at_their_source(tmp_path: Path) -> None:
     path = tmp_path / "broken.metal"
     path.write_text("#include <metal_stdlib>\nkernel void f(device float* x) {\n    x[0] = unknown(1);\n}\n")

@@ -249,9 +249,15 @@ class Source:
                 ambiguous.add(name)
         for index in self.places("enum"):
             for name, value in enumerators(tokens, index, values):
-                if values.setdefault(name, value) != value:
+                if values.setdefault(name, value) != value or any(map(self._follows_type, self.places(name))):
                     ambiguous.add(name)
         return {name: value for name, value in values.items() if name not in ambiguous}
+
+    def _follows_type(self, index: int) -> bool:
+        """Whether the name at ``index`` stands where one is declared that may hide others."""
+        if self.text(index - 1) in ("&", "*"):
+            return self.is_type(index - 2)
+        return self.kind(index - 1) == IDENTIFIER and self.text(index - 1) not in _STATEMENT_WORDS
 
     def integer(self, tokens: Sequence[Token]) -> int | None:
         """The value of an integer constant expression, or None where the source alone does not tell."""

@@ -254,7 +254,19 @@ def program_scope_variables_are_constant(source: Source) -> Iterator[Found]:
         if any(token.text in POSITION_ATTRIBUTES | INDEX_ATTRIBUTES for token in tokens):
             continue
         yield names[-1], "program scope variable must reside in constant address space"
-    for start, end, _ in chain.from_iterable(source.struct_bodies.values()):
+    bodies = list(chain.from_iterable(source.struct_bodies.values()))
+    for start, end, _ in bodies:
+        name = end + 1
+        while source.text(name) == "__attribute__" and source.close(name + 1) > 0:
+            name = source.close(name + 1) + 1
+        first = start
+        while source.text(first - 1) not in (";", "{", "}", ""):
+            first -= 1
+        is_member = any(outer < start < close for outer, close, _ in bodies)
+        is_variable = source.kind(name) == IDENTIFIER and not {"typedef", "constant"} & set(source.texts[first:start])
+        if is_variable and not is_member and not source.in_body(start):
+            yield source.tokens[name], "program scope variable must reside in constant address space"
+    for start, end, _ in bodies:
         for variable in source.declarations_between(start, end, depth_limit=True):
             first = variable.place
             while source.text(first - 1) not in (";", "{", "}", ":"):

@@ -425,10 +425,16 @@ def braces_do_not_narrow(source: Source) -> Iterator[Found]:
     yield from _narrowed_members(source)
     for index in source.words("struct", "union"):
         close = source.close(index + 1) if source.text(index + 1) == "{" else -1
-        inside = any(start < index < end for bodies in source.struct_bodies.values() for start, end, _ in bodies)
-        if close > 0 and source.text(close + 1) == ";" and not inside and source.text(index - 1) in (";", "}", ""):
-            if not any(source.text(p) in ("struct", "union") and source.close(p + 1) > close for p in range(index)):
+        if close > 0 and source.text(close + 1) == ";" and source.text(index - 1) in (";", "}", ""):
+            if not any(_ends_behind(source, p, close) for p in source.places("struct", "class", "union", end=index)):
                 yield tokens[index], "anonymous structs and unions must be class members"
+
+
+def _ends_behind(source: Source, index: int, close: int) -> bool:
+    """Whether the class that is defined at ``index`` ends behind ``close``."""
+    while source.text(index) not in ("{", ";", "(", ")", "=", ""):
+        index += 1
+    return source.text(index) == "{" and source.close(index) > close
 
 
 def _narrows(source: Source, value: Type | None, target: Type, start: int, end: int) -> bool:
