@@ -45,6 +45,8 @@ MOST_CHANNELS_TOGETHER = {"soft_max": 24, "log_soft_max": 48}
 FEWEST_THREADGROUPS_PER_UNIT = 4
 FEWEST_OF_LONG_ROW = 256
 """Rows of so many channels may be written past the caches of a CPU though they end within a line of them."""
+MOST_KEPT = 1024
+"""Of so many channels in halves a thread of a CPU keeps the powers as floats; of longer rows it computes them again."""
 
 PARAMETERS = ParameterStruct(
     "SoftMaxParameters",
@@ -75,6 +77,7 @@ def _family(operation: str) -> ShaderFamily:
             "long_row_threads": LONG_ROW_THREADS,
             "row_threads": ROW_THREADS,
             "fewest_of_long_row": FEWEST_OF_LONG_ROW,
+            "most_kept": MOST_KEPT,
             "most_channels_together": MOST_CHANNELS_TOGETHER[operation],
             "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
         },
@@ -95,7 +98,6 @@ FEW_CHANNELS_FAMILIES = {
         f"{operation}_of_few_channels",
         (IMAGE_LAYOUT, PARAMETERS),
         {"operation": operation, "few_channels": tuple(Orders.of(channels) for channels in FEW_CHANNELS_OF_EIGHTS)},
-        dtypes=("float",),
         template="soft_max_of_few_channels",
         ahead_of_time=False,
         device_families=("cpu",),
@@ -182,20 +184,13 @@ def _add_by_vectors(
     return True
 
 
-def _spreads(device: Device) -> bool:
-    """Whether ``device`` runs the threads of a threadgroup at the same time: a row may then be spread over them."""
-    return device.family != "cpu"
-
-
 def _variant(device: Device, channels: int) -> str:
-    """The end of the names of the kernels for rows of ``channels``."""
+    """The end of the names of the kernels for rows of ``channels``; CPUs have eights of eight and more."""
     if device.family != "cpu" and channels in FEW_CHANNELS:
         return f"_of_{channels}"
     for most, _ in IN_REGISTERS:
         if channels <= most:
             return f"_up_to_{most}"
-    if not _spreads(device):
-        return ""
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_ROW_THREADS}")
 
 
@@ -222,13 +217,11 @@ def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
     return -(-share // at_once) * at_once
 
 
-def _function(
-    device: Device, function_name: str, metal_type: str, channels: int, takes_rows_together: bool
-) -> tuple[ShaderFamily, str]:
+def _function(device: Device, function_name: str, channels: int, takes_rows_together: bool) -> tuple[ShaderFamily, str]:
     """The family that has the kernel for rows of ``channels``, and the end of its name."""
     if takes_rows_together:
         return FEW_CHANNELS_FAMILIES[function_name.removesuffix("_gradient")], f"_of_{channels}_channels"
-    by_eights = device.family == "cpu" and metal_type == "float" and channels >= 8
+    by_eights = device.family == "cpu" and channels >= 8
     variant = "_of_eights" if by_eights else _variant(device, channels)
     if by_eights and channels <= MOST_CHANNELS_TOGETHER.get(function_name, 0):
         variant = "_of_short_rows"
@@ -258,12 +251,12 @@ def _add_dispatches(
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
         takes_rows_together = (
-            (device.family, metal_type) == ("cpu", "float")
+            device.family == "cpu"
             and channels in FEW_CHANNELS_OF_EIGHTS
             and rows >= ROWS_TOGETHER
             and _is_run(merged)
         )
-        family, variant = _function(device, function_name, metal_type, channels, takes_rows_together)
+        family, variant = _function(device, function_name, channels, takes_rows_together)
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         rows_of_thread = rows_per_thread(rows, channels, device.compute_units, numbers)

@@ -105,17 +105,27 @@ def test_forward_and_gradient_match_the_reference(kind, data):
     assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
 
+SHORT_ROWS = [*((1, 5, 9, channels) for channels in (*FEW_CHANNELS, 19)), (1, 601, 225, 3)]
+ROWS_OF_HALVES = [(1, 2, 5, channels) for channels in (37, 64, 1024, 1043)]
+
+
 @each_kind
-@pytest.mark.parametrize("shape", [*((1, 5, 9, channels) for channels in (*FEW_CHANNELS, 19)), (1, 601, 225, 3)])
-def test_short_rows_match_the_reference(kind, shape):
-    """Threads of CPUs take eights of elements that hold whole rows, and the last ones with some of those before."""
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [*((shape, np.float32) for shape in SHORT_ROWS), *((shape, np.float16) for shape in SHORT_ROWS + ROWS_OF_HALVES)],
+)
+def test_short_rows_match_the_reference(kind, shape, dtype):
+    """Threads of CPUs take eights of elements that hold whole rows, and the last ones with some of those before.
+
+    Of halves powers are kept as floats where rows are not long.
+    """
     generator = np.random.default_rng(6)
-    x, g = (generator.standard_normal(shape, np.float32) for _ in range(2))
+    x, g = (generator.standard_normal(shape, np.float32).astype(dtype) for _ in range(2))
     _, y, state = run(kind.forward(), x)
     expected = kind.reference(x)
-    assert_within(y, expected, kind.bound(x, expected, np.float32))
+    assert_within(y, expected, kind.bound(x, expected, dtype))
     expected = kind.reference_gradient(g, y)
-    bound = kind.gradient_bound(g, y, expected, np.float32)
+    bound = kind.gradient_bound(g, y, expected, dtype)
     assert_within(run_gradient(kind.gradient(), g, y, state), expected, bound)
 
 
