@@ -412,6 +412,14 @@ def test_columns_of_images_that_exceed_the_caches(name, shape):
     np.testing.assert_allclose(y, reference.reduction(over, operation, x), rtol=3e-7)
 
 
+@pytest.mark.parametrize("name", ["Row Sum", "Row Max", "Column Min"])
+@pytest.mark.parametrize("channels", [9, 19, 24, 37, 48, 64, 101])
+def test_columns_that_do_not_fill_their_vectors(name, channels):
+    cls, over, operation = KINDS[name]
+    x = np.random.default_rng(channels).integers(-300, 300, (2, 5, 7, channels)).astype(np.float32)
+    np.testing.assert_array_equal(encode(cls(), x)[1], reference.reduction(over, operation, x))
+
+
 def test_views_are_read_and_written_in_place():
     x = np.random.default_rng(5).standard_normal((2, 3, 40, 24)).astype(np.float32)
     source = mg.Image.from_array(x)
