@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, STRING, Token, error, tokenize_lines
@@ -40,7 +41,7 @@ PREDEFINED = {
     "__has_extension": None,
 }
 
-_PLACES = frozenset({"__LINE__", "__FILE__"})
+_CHANGING = frozenset({"__LINE__", "__FILE__", "__COUNTER__"})
 _EXPANSION_LIMIT = 500_000
 _DEPTH_LIMIT = 200
 
@@ -83,6 +84,7 @@ class Preprocessor:
         self._depth = 0
         self._folder = ""
         self._count = 0
+        self._counter = 0
         self.pragmas: list[Token] = []
         self.pragma_once: set[str] = set()
         version = (definitions or {}).get("__METAL_VERSION__", DEFAULT)
@@ -280,7 +282,7 @@ class Preprocessor:
     def _expand(self, tokens: list[Token], in_condition: bool = False) -> list[Token]:
         macros = self._macros
         texts = {token.text for token in tokens}
-        if not in_condition and _PLACES.isdisjoint(texts) and macros.keys().isdisjoint(texts):
+        if not in_condition and _CHANGING.isdisjoint(texts) and macros.keys().isdisjoint(texts):
             return tokens
         output: list[Token] = []
         stack = tokens[::-1]
@@ -298,6 +300,9 @@ class Preprocessor:
                     token = token.replaced(str(token.line), NUMBER)
                 elif text == "__FILE__":
                     token = token.replaced('"' + token.file + '"', STRING)
+                elif text == "__COUNTER__":
+                    token = token.replaced(str(self._counter), NUMBER)
+                    self._counter += 1
                 output.append(token)
                 continue
             if text in token.hidden:
@@ -360,6 +365,8 @@ class Preprocessor:
         body = macro.body
         index = 0
         first = True
+        # Whether nothing has come yet of operands of ## that stand in a row.
+        is_empty: bool | None = None
         while index < len(body):
             token = body[index]
             spaced = place.spaced if first else token.spaced
@@ -379,8 +386,10 @@ class Preprocessor:
                     if right_token.text in arguments
                     else [right_token.at(place)]
                 )
+                left = body[index - 1].text
+                left_empty = left in arguments and not arguments[left] if is_empty is None else is_empty
+                is_empty = left_empty and not right
                 index += 2
-                left_empty = body[index - 3].text in arguments and not arguments[body[index - 3].text]
                 if not right:
                     # GNU: ", ## __VA_ARGS__" with nothing there drops the comma.
                     if result and result[-1].text == "," and right_token.text == macro.variadic:
@@ -394,6 +403,7 @@ class Preprocessor:
                     result[-1] = _paste(result[-1], right[0], place)
                     result += right[1:]
                 continue
+            is_empty = None
             if token.text in arguments and token.kind == IDENTIFIER:
                 if following == "##":
                     new = [t.at(place) for t in arguments[token.text]]
@@ -481,6 +491,12 @@ _PRECEDENCE = {
 }  # fmt: skip
 
 
+_ESCAPES = {
+    rf"'\{letter}'": ord(character)
+    for letter, character in zip("nt0\\'\"rabfv?", "\n\t\0\\'\"\r\a\b\f\v?", strict=True)
+}
+
+
 def integer_expression(tokens: list[Token], place: Token) -> int:
     """The value of an integer expression as ``#if`` takes it; raises ``ShaderError``."""
     return _Expression(tokens, place).value()
@@ -494,6 +510,8 @@ class _Expression:
         self._directive = directive
         self._index = 0
         self._depth = 0
+        # Operands around the current place that do not count, where 1 / 0 may stand.
+        self._unused = 0
 
     def value(self) -> int:
         result = self._ternary()
@@ -518,10 +536,10 @@ class _Expression:
         condition = self._binary(1)
         if self._peek() == "?":
             self._next()
-            yes = self._ternary()
+            yes = self._operand(self._ternary, counts=bool(condition))
             if self._next().text != ":":
                 raise error("expected ':' in #if expression", self._directive)
-            no = self._ternary()
+            no = self._operand(self._ternary, counts=not condition)
             condition = yes if condition else no
         self._depth -= 1
         return condition
@@ -530,9 +548,17 @@ class _Expression:
         left = self._unary()
         while _PRECEDENCE.get(self._peek(), 0) >= least:
             token = self._next()
-            right = self._binary(_PRECEDENCE[token.text] + 1)
-            left = _evaluate(token, left, right)
+            counts = bool(left) if token.text == "&&" else not left or token.text != "||"
+            right = self._operand(partial(self._binary, _PRECEDENCE[token.text] + 1), counts=counts)
+            is_undefined = token.text in ("/", "%") and right == 0
+            left = 0 if is_undefined and self._unused else _evaluate(token, left, right)
         return left
+
+    def _operand(self, read: Callable[[], int], *, counts: bool) -> int:
+        self._unused += not counts
+        value = read()
+        self._unused -= not counts
+        return value
 
     def _unary(self) -> int:
         token = self._next()
@@ -560,6 +586,8 @@ class _Expression:
             return int(token.text == "true")
         if token.kind == STRING and len(token.text) == 3 and token.text[0] == "'":
             return ord(token.text[1])
+        if token.kind == STRING and token.text in _ESCAPES:
+            return _ESCAPES[token.text]
         raise error("unexpected token in #if expression", token)
 
 

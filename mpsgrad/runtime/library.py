@@ -228,6 +228,8 @@ def compile(
         )
     if not isinstance(source_or_path, (str, Path)):
         raise FormatError(f"compile: source_or_path is a {type(source_or_path).__name__}; it has to be a str or a Path")
+    if isinstance(include_folders, (str, Path)):
+        raise FormatError(f"compile: include_folders is {include_folders!r}; it has to be a sequence of folders")
     directory = None
     if isinstance(source_or_path, Path) or not re.search(r"[\n{};]", source_or_path):
         path = Path(source_or_path)

@@ -66,6 +66,8 @@ def test_included_files_of_included_files(tmp_path: Path) -> None:
         x = f32(0)
         library.function("f")(1, x)
         assert x[0] == 6
+    with pytest.raises(mg.FormatError, match="include_folders is 'a'; it has to be a sequence of folders"):
+        mg.compile(path, include_folders="a")
 
 
 def test_broken_kernels_point_at_their_source(tmp_path: Path) -> None:
