@@ -10,8 +10,10 @@ import itertools
 import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache as once
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -106,6 +108,8 @@ class CheckedKernel:
 
     def __init__(self, device: OpenCLDevice, source: str, name: str, options: CompileOptions, kernel: str) -> None:
         self._device = device
+        # The program finds its tables by a variable of its own.
+        self._lock = Lock()
         self._compile = once(lambda launch: device.compile_checked(source, name, options, kernel, launch))
 
     @property
@@ -142,7 +146,7 @@ class CheckedKernel:
         shared_arguments = [each.name for each in signature.arguments if each.address_space == "threadgroup"]
         memory = _CheckMemory(checks, regions, dict(zip(shared_arguments, threadgroup_memory, strict=True)))
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
-        try:
+        with self._lock, _device_errors(signature.name):
             shared = cl.Buffer(context, flags, hostbuf=memory.context)
             buffers = [cl.Buffer(context, flags, hostbuf=memory.arena.bytes_of(k)) for k in range(len(regions))]
             begin = cl.Kernel(program, "begin_checks_mtl")
@@ -165,9 +169,18 @@ class CheckedKernel:
                         break
             next_group.set_args(np.uint32(0), np.uint32(0))
             cl.enqueue_nd_range_kernel(queue, next_group, (1,), (1,)).wait()
-        except cl.Error as error:
-            raise DeviceError(f"{signature.name}: the device failed to run the checked kernel: {error}") from error
         return memory.outcome()
+
+
+@contextmanager
+def _device_errors(name: str) -> Iterator[None]:
+    """Raises ``DeviceError`` for what the runtime raises."""
+    import pyopencl as cl
+
+    try:
+        yield
+    except cl.Error as error:
+        raise DeviceError(f"{name}: the device failed to run the checked kernel: {error}") from error
 
 
 class _CheckMemory:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,6 +161,11 @@ kernel void f(device const float* x, device float* y, {I}) {{
     for (uint k = 0; k < 4; ++k) window[k] = x[i + k];
     y[i] = window[<<i||i % 4>>]; // here
 }}""", 8, floats(11, 8), ("out-of-bounds",), "out-of-bounds read of element 4 of 'window', which has 4 elements, by thread 4"),
+    Defect("a column of a matrix", f"""
+kernel void f(device const float4x3* x, device float* y, {I}) {{
+    float3x2 m = float3x2(float2(1), float2(2), float2(3));
+    y[i] = m[i % 3].y + x[0][i<<||%4>>].z; // here
+}}""", 5, floats(16, 5), ("out-of-bounds",), "out-of-bounds read of element 4 of 'x[0]', which has 4 elements, by thread 4"),
     Defect("tables of constants", f"""
 constant float table[] = {{1, 2, 3}};
 constant float3 tints[] = {{float3(1), float3(2, 3, 4)}};
@@ -396,3 +402,11 @@ def test_a_defect_is_found_at_its_line(defect: Defect) -> None:
 def test_nothing_is_found_without_the_defect(defect: Defect) -> None:
     found = defect.check(1)[1]
     assert found == (), "\n".join(map(str, found))
+
+
+def test_several_threads_check_one_function() -> None:
+    source = f"{HEAD}kernel void f(device const float* x, device float* y, {I}) {{ y[i] = x[i] + x[i ^ 1]; }}"
+    function = mg.compile(source).function("f")
+    with ThreadPoolExecutor(4) as pool:
+        checks = [pool.submit(function.check, 2048, *floats(2048, 2048)(), threadgroup=32) for _ in range(8)]
+    assert [check.result() for check in checks] == [()] * 8

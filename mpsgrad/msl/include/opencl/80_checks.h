@@ -244,9 +244,10 @@ template <typename T> struct form_mtl { static constexpr uint value = OBJECT_MTL
 template <typename T> struct form_mtl<T *> { static constexpr uint value = POINTER_MTL, components = 1; typedef T element; };
 template <typename T, size_t N> struct form_mtl<T[N]> { static constexpr uint value = ARRAY_MTL, components = 1; typedef T element; static constexpr ulong count = N; };
 template <typename E, int N> struct form_mtl<vec_mtl<E, N>> { static constexpr uint value = VECTOR_MTL, components = N; typedef E element; static constexpr ulong count = N; };
-// How many elements an array of the library's has.
+// How many elements an array of the library's has, or columns a matrix.
 template <typename T, typename = void> struct contained_mtl { static constexpr ulong count = 0; };
 template <typename T> struct contained_mtl<T, decltype((void)((T *)0)->values_mtl)> { static constexpr ulong count = form_mtl<decltype(T::values_mtl)>::count; };
+template <typename T> struct contained_mtl<T, decltype((void)sizeof(typename T::braces_mtl))> { static constexpr ulong count = form_mtl<decltype(T::columns)>::count; };
 
 // The part of an object that a path of members names, down to the components of a vector. A member's template (made for
 // each name that the program uses) has its type and offset, and for components a mask of them and their type.
