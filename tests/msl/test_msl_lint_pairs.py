@@ -270,6 +270,7 @@ PAIRS = [
     (50, "constant int n [[function_constant(3)]];\n" + KERNEL + ") { x[0] = n; }", "constant int n = 3;\n" + KERNEL + ") { x[0] = n; }"),
     (51, KERNEL + ", " + GRID + ") { x[i + 1] = 2; }", KERNEL + ", " + GRID + ") { if (i + 1 < 64) x[i + 1] = 2; }"),
     (51, "kernel void f(device uchar4* x [[buffer(0)]], " + GRID + ") { x[i].xy = 1; }", "kernel void f(device uchar4* x [[buffer(0)]], " + GRID + ") { if (i < 4) x[i].xy = 1; }"),
+    (51, KERNEL + ", " + GRID + ") { x[i] = i & 63; }", KERNEL + ", " + GRID + ") { x[i & 63] = i; }"),
     (51, KERNEL + ", " + GRID + ") { x[i]++; }", KERNEL + ", " + GRID + ") { if (i < 4) x[i]++; }"),
     (1, "struct L { thread float* a; float* b; };", "struct L { thread float* a; device float* b; };"),
     (1, "template <typename T> struct V { T* data; };", "template <typename T> struct V { device T* data; };"),

@@ -87,15 +87,17 @@ def _keeps_apart(source: Source, index: int) -> bool:
 
 def has_guard(source: Source, kernel: Kernel, names: ThreadNames, before: int) -> bool:
     """Whether something before the token ``before`` bounds a value that follows from the thread's position."""
-    words_that_guard = (*_BOUNDS, "%", *_COMPARISONS, "if", "while", "?")
+    words_that_guard = (*_BOUNDS, "%", "&", *_COMPARISONS, "if", "while", "?")
     for index in source.places(*words_that_guard, start=kernel.body_open, end=before):
         text = source.text(index)
         if text in _BOUNDS and source.close(index + 1) > 0:
             words = {source.text(position) for position in range(index + 2, source.close(index + 1))}
             if words & names.follows:
                 return True
-        elif text == "%" and source.text(index - 1) in names.follows:
-            return True
+        elif text in ("%", "&") and source.text(index - 1) in names.follows:
+            # A mask counts as an index only: of a value it says nothing about the position.
+            if text == "%" or source.text(index - 2) == "[":
+                return True
         elif text in _COMPARISONS:
             if names.follows & set(_neighbours(source, index)):
                 return True

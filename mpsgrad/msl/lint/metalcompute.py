@@ -90,7 +90,7 @@ def _at_program_scope(source: Source, index: int) -> bool:
 )
 def rounded_up_grids_are_guarded(source: Source) -> Iterator[Found]:
     """Checked for metalcompute only. A comparison, min or clamp of anything that follows from the position counts as a
-    guard, and so does an index taken modulo a bound."""
+    guard, and so does an index that is masked or taken modulo a bound."""
     if not source.metalcompute:
         return
     for kernel in source.program.kernels:

@@ -35,6 +35,8 @@ def _returns_a_value(source: Source, function: Function) -> bool:
     if not head or name in (opening - 1 for opening in source.program.constructors):
         return False
     behind = source.texts[function.closing : function.body_open]
+    if "auto" in head and "->" in behind:
+        return not {"void", "decltype"} & set(behind)
     return not {"void", "auto", "operator", "~", "decltype"} & set(head) and not {"->", ":", "try"} & set(behind)
 
 
