@@ -27,8 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in COMMANDS:
         command.add_parser(subparsers).set_defaults(run=command.run)
     parsed = parser.parse_args(arguments)
+    # A caller that gives arguments may have used a device, or catch what is printed.
+    is_own_process = arguments is None
+    start = run.run_in_child if is_own_process and parsed.run is run.run else parsed.run
     try:
-        status = parsed.run(parsed)
+        status = start(parsed)
         sys.stdout.flush()
         return status
     except BrokenPipeError:

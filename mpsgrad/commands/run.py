@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +24,8 @@ Each --arg is one argument of the kernel, in the order of the buffer indices:
                       (--arg=-3.0f where the shell's reader of options would take it for an option)
   int:5  float4:1,2,3,4   an array of these numbers, in the type given
 
-A kernel may leave its arguments here, as on a GPU: it then reads and writes other memory, or the process ends.
-'mpsgrad check --run FILE KERNEL' with the same options says where it does, and keeps it from happening.
+A kernel may leave its arguments here, as on a GPU: it then reads and writes other memory, or ends its process, which
+is an error. 'mpsgrad check --run FILE KERNEL' with the same options says where it does, and keeps it from happening.
 
 Each --out is an argument to show after the run, by its name in the kernel or its position from 0:
   --out y             prints it
@@ -53,9 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     parser.add_argument("file", metavar="FILE", type=Path, help="a Metal source file")
     parser.add_argument("kernel", metavar="KERNEL", help="the kernel function's name")
     add_launch_options(parser, "see above", needs_grid=True)
-    parser.add_argument(
-        "--out", dest="outputs", metavar="NAME[=FILE]", action="append", default=[], help="see above"
-    )
+    parser.add_argument("--out", dest="outputs", metavar="NAME[=FILE]", action="append", default=[], help="see above")
     parser.add_argument("--strict-math", action="store_true", help="compile without fast math")
     parser.add_argument("--language-version", metavar="VERSION", default="2.3", help="of Metal (default 2.3)")
     parser.add_argument("--device", help="a device such as opencl:0 (default: the default device)")
@@ -87,6 +87,29 @@ def add_launch_options(parser: argparse._ActionsContainer, argument_help: str, *
         type=_constant,
         help="the value of a function constant",
     )
+
+
+def run_in_child(arguments: argparse.Namespace) -> int:
+    """``run`` in a child of this process, which must not have used a device: 1 where the kernel ends that. The child
+    returns, too."""
+    child = os.fork() if hasattr(os, "fork") else 0
+    if not child:
+        return run(arguments)
+    # What interrupts both is for the child to report.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status >= 0:
+        return status
+    try:
+        cause = signal.Signals(-status).name
+    except ValueError:
+        cause = f"signal {-status}"
+    print(
+        f"mpsgrad run: {arguments.kernel} ended its process ({cause}), as a kernel does that reads or writes outside of"
+        f" its arguments; 'mpsgrad check --run {arguments.file} {arguments.kernel}' with the same options says where",
+        file=sys.stderr,
+    )
+    return 1
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -355,6 +355,11 @@ PAIRS = [
     (49, "struct M { int n; void add() { n++; } };\n" + KERNEL + ") { threadgroup M m; m.add(); }", "struct M { int n; void add() threadgroup { n++; } };\n" + KERNEL + ") { threadgroup M m; m.add(); }"),
     (50, KERNEL + ", sampler s [[sampler(0)]]) {}", KERNEL + ", constant int& s) {}"),
     (51, KERNEL + ", constant int& n, " + GRID + ") { x[i * 2] = n; }", KERNEL + ", constant uint& n, " + GRID + ") { if (i * 2 < n) x[i * 2] = n; }"),
+    (5, "extern constant float c;\nfloat g() { return c; }", "extern constant float c, unused;\nconstant float c = 2;\nfloat g() { return c; }"),
+    (48, "struct S { int n; };\nS g(float v) { return {v}; }", "struct S { int n; };\nS g(int v) { return {v}; }\nfloat2 h(float v) { return {v, 1}; }"),
+    (48, "int2 g(float v) { return {v, v}; }", "int2 g(int v) { return {v, v}; }"),
+    (53, "template <typename T> struct S { T v; S(T w) : v(w) {} };\nfloat g(float x) { S s(x); return s.v; }", "template <typename T> struct S { T v; S(T w) : v(w) {} S twice() { S s(v + v); return S(s.v); } };\nfloat g(float x) { S<float> s(x); return s.v + S<float>(x).v; }"),
+    (53, "template <typename T> struct S { T v; };\nfloat g(float x) { return S{x}.v; }", "template <typename T> struct S { T v; T g(); };\ntemplate <typename T> T S<T>::g() { S s; s.v = v; return s.v; }"),
 ]  # fmt: skip
 
 

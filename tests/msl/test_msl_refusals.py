@@ -98,6 +98,14 @@ REFUSED_IN_USERS_SOURCES = [
     ("kernel void f(device float* x) { @static float sum = 0; sum += x[0]; x[0] = sum; }", "variables in function scope cannot be declared static"),
     ("kernel void f(device float* x) { @goto end; end: x[0] = 1; }", "'goto' is not supported in Metal"),
     ("kernel void f(device float* x) { @end: x[0] = 1; }", "labeled statements are not supported in Metal"),
+    ("kernel void f(device float4* x) { x[0].x = x[0].@s1; }", "illegal vector component name 's'"),
+    ("kernel void f(device float4* x) { float4 v = x[0]; x[0].xy = v.@lo; }", "illegal vector component name 'l'"),
+    ("kernel void f(device float* x) { @long long n = 3; x[0] = n; }", "'long long' is not supported in Metal"),
+    ("struct A { float v; };\nstruct @B : A { float w; };\nkernel void f(device float* x) { B b; b.v = x[0]; x[0] = b.v; }", "derived classes are not supported in Metal"),
+    ("struct A { @virtual float g() { return 1; } };\nkernel void f(device float* x) { }", "virtual member functions are not supported in Metal"),
+    ("float g() @noexcept { return 1; }\nkernel void f(device float* x) { x[0] = g(); }", "'noexcept' is not supported in Metal"),
+    ("extern constant float c;\nkernel void f(device float* x) { x[0] = @c; }", "undefined symbol 'c': it is declared and nowhere defined"),
+    ("template <typename T> struct S { T v; };\nkernel void f(device float* x) { @S s{x[0]}; x[0] = s.v; }", "use of class template 'S' requires template arguments: their deduction is C++17"),
 ]  # fmt: skip
 
 

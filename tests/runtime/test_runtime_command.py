@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import mpsgrad as mg
 from mpsgrad import cli
 
 SOURCE = """
@@ -131,3 +135,21 @@ def test_help_explains_the_arguments(capsys: pytest.CaptureFixture[str]) -> None
         cli.main(["run", "--help"])
     text = capsys.readouterr().out
     assert all(word in text for word in ("zeros:float:64x32", "--out y=y.npy", "--constant", "example:"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no child processes that begin where this one is")
+def test_a_kernel_that_ends_the_process_is_an_error(folder: Path) -> None:
+    if not mg.default_device().identifier.startswith("opencl"):
+        pytest.skip("a GPU ends no process")
+    (folder / "far.metal").write_text(
+        "kernel void far(device float* y, uint i [[thread_position_in_grid]]) { y[(i + 1) * 0x10000000ul] = 1; }"
+    )
+    command = [sys.executable, "-m", "mpsgrad", "run", "--device", mg.default_device().identifier]
+    done = subprocess.run([*command, "far.metal", "far", "--grid", "64", "--arg", "zeros:float:4"], capture_output=True)
+    assert done.returncode == 1
+    assert b"mpsgrad run: far ended its process (SIG" in done.stderr
+    assert b"'mpsgrad check --run far.metal far' with the same options says where" in done.stderr
+    saxpy = ["k.metal", "saxpy", "--grid", "2", "--arg", "2.0f", "--arg", "float:1,2", "--arg", "zeros:float:2"]
+    done = subprocess.run([*command, *saxpy, "--out", "y"], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"y = [2. 4.]")

@@ -53,7 +53,12 @@ _ACCEPTED_BY_TARGETS = (
     address_spaces.references_have_an_address_space,
     address_spaces.program_scope_variables_are_constant,
     address_spaces.no_static_locals,
-    language.jumps,
+    address_spaces.external_constants_are_defined,
+    language.no_double,
+    language.no_forbidden_constructs,
+    language.no_derived_classes,
+    language.class_templates_have_arguments,
+    values.component_names_are_known,
 )
 
 # What Apple's compiler takes and the reader does not.

@@ -291,6 +291,27 @@ def _written(source: Source, index: int) -> bool:
     return assigned or source.text(index - 1) in ("++", "--") and source.kind(index - 2) != IDENTIFIER
 
 
+def external_constants_are_defined(source: Source) -> Iterator[Found]:
+    """Uses of constants that are declared ``extern``, not in a header, and have a value nowhere."""
+    external: set[str] = set()
+    defined: set[str] = set()
+    for tokens in _program_variables(source):
+        for part in split_commas(tokens):
+            names = [token.text for token in _declared(part) if token.kind == IDENTIFIER]
+            if names:
+                is_external = tokens[0].text == "extern" and not {"=", "{"} & {token.text for token in part}
+                (external if is_external else defined).add(names[-1])
+    for index in source.words(*(external - defined) if not source.is_header else ()):
+        variable = source.variable(source.text(index), index)
+        if (
+            source.in_body(index)
+            and source.text(index - 1) != "::"
+            and (variable is None or source.text(variable.first) == "extern" or not source.in_body(variable.place))
+        ):
+            message = f"undefined symbol '{source.text(index)}': it is declared and nowhere defined"
+            yield source.tokens[index], message
+
+
 @rule(
     5,
     "constant-initialised",
@@ -314,6 +335,7 @@ def constants_are_initialised_and_never_written(source: Source) -> Iterator[Foun
                     head = source.texts[functions[0].start : functions[0].opening]
                     if "constexpr" not in head and token is not tokens[0]:
                         yield token, "initializer of a variable in constant address space is no constant expression"
+    yield from external_constants_are_defined(source)
     for index in source.places(*source.variables):
         token = source.tokens[index]
         if token.kind != IDENTIFIER or not source.in_body(index):

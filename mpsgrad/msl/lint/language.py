@@ -1,4 +1,4 @@
-"""Rules 8 to 14, 17, 46 and 47: what of C++ Metal leaves out, and the names that it keeps for itself."""
+"""Rules 8 to 14, 17, 46, 47 and 53: what of C++ Metal leaves out, and the names that it keeps for itself."""
 
 from __future__ import annotations
 
@@ -265,3 +265,40 @@ def reserved_names_are_not_used(source: Source) -> Iterator[Found]:
             is_cast = source.text(index - 2) == "(" and following != ")" and following not in ends
             if is_name and source.text(index - 2) not in ("using", "sizeof") and not is_cast:
                 yield token, f"expected unqualified-id: '{token.text}' is a keyword"
+
+
+def class_templates_have_arguments(source: Source) -> Iterator[Found]:
+    """Objects and temporaries of the program's own class templates whose arguments are left to be deduced."""
+    for name, bodies in source.struct_bodies.items():
+        if not all(is_template for *_, is_template in bodies) or name in source.aliases:
+            continue
+        for index in source.words(name):
+            if source.text(index - 1) in ("struct", "class", "friend") or source.variable(name, index) is not None:
+                continue
+            is_object = source.kind(index + 1) == IDENTIFIER and source.text(index + 2) in ("(", "{", "=", ";")
+            is_temporary = source.text(index + 1) in ("(", "{") and source.in_body(index)
+            if (is_object or is_temporary) and not _is_in_class(source, name, index):
+                message = f"use of class template '{name}' requires template arguments: their deduction is C++17"
+                yield source.tokens[index], message
+
+
+def _is_in_class(source: Source, name: str, index: int) -> bool:
+    """Whether ``index`` stands where the name of a class template alone means the class."""
+    if any(start < index < end for start, end, _ in source.struct_bodies[name]):
+        return True
+    around = [each for each in source.functions if each.start <= index <= each.body_close]
+    return any({name, "::"} <= set(source.texts[each.start : each.opening]) for each in around)
+
+
+@rule(
+    53,
+    "later-c++",
+    words="use of class template 'S' requires template arguments",
+    why="Metal is C++14, in which nothing tells the arguments of a class template from those of its constructor.",
+)
+def nothing_of_later_cpp(source: Source) -> Iterator[Found]:
+    """Sees the program's own class templates. Of 'if constexpr', which Apple's compiler takes, it warns."""
+    yield from class_templates_have_arguments(source)
+    for index in source.places("constexpr"):
+        if source.text(index - 1) == "if":
+            yield source.tokens[index], "constexpr if is a C++17 extension", "warning"

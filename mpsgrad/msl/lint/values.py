@@ -120,6 +120,27 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
             yield source.tokens[index], message, "warning"
 
 
+def component_names_are_known(source: Source) -> Iterator[Found]:
+    """Components of declared variables whose names no vector has."""
+    for index, _ in _components(source):
+        name = source.text(index)
+        unknown = next((letter for letter in name if letter not in "xyzwrgba"), None)
+        if unknown is not None:
+            yield source.tokens[index], f"illegal vector component name '{unknown}'"
+        elif not any(set(name) <= set(letters) for letters in SWIZZLES):
+            yield source.tokens[index], f"illegal vector component name '{name}': it mixes xyzw and rgba"
+
+
+def _components(source: Source) -> Iterator[tuple[int, Type]]:
+    """Where components of vectors are named, and the types of these."""
+    expressions = expressions_of(source)
+    for index in source.places("."):
+        if source.kind(index + 1) == IDENTIFIER and source.text(index + 2) != "(":
+            kind = _object_before(source, expressions, index)
+            if kind is not None and kind.is_vector and kind.base in SIZES:
+                yield index + 1, kind
+
+
 @rule(
     29,
     "swizzle",
@@ -130,25 +151,18 @@ def components_exist(source: Source) -> Iterator[Found]:
     """Sees components of declared variables and the constructors of vectors from scalars and vectors whose types can
     be told."""
     expressions = expressions_of(source)
-    for index in source.places("."):
-        if source.kind(index + 1) != IDENTIFIER:
+    yield from component_names_are_known(source)
+    for index, kind in _components(source):
+        name = source.text(index)
+        place = source.tokens[index]
+        if not any(set(name) <= set(letters) for letters in SWIZZLES):
             continue
-        kind = _object_before(source, expressions, index)
-        if kind is None or not kind.is_vector or kind.base not in SIZES or source.text(index + 2) == "(":
-            continue
-        name = source.text(index + 1)
-        place = source.tokens[index + 1]
-        unknown = next((letter for letter in name if letter not in "xyzwrgba"), None)
-        if unknown is not None:
-            yield place, f"illegal vector component name '{unknown}'"
-        elif not any(set(name) <= set(letters) for letters in SWIZZLES):
-            yield place, f"illegal vector component name '{name}': it mixes xyzw and rgba"
-        elif not any(set(name) <= set(letters[: kind.width]) for letters in SWIZZLES) or len(name) > 4:
+        if not any(set(name) <= set(letters[: kind.width]) for letters in SWIZZLES) or len(name) > 4:
             yield place, f"vector component access exceeds type '{kind}'"
-        elif source.text(index + 2) in ("=", "+=", "-=", "*=", "/=") and len(set(name)) < len(name):
+        elif source.text(index + 1) in ("=", "+=", "-=", "*=", "/=") and len(set(name)) < len(name):
             yield place, "vector is not assignable (contains duplicate components)"
-        elif source.text(index - 2) == "&" and not kind.packed and source.kind(index - 1) == IDENTIFIER:
-            before = source.text(index - 3)
+        elif source.text(index - 3) == "&" and not kind.packed and source.kind(index - 2) == IDENTIFIER:
+            before = source.text(index - 4)
             if before in ("(", ",", "=") or before == "return":
                 yield place, "address of vector element requested"
     for index in source.calls(_PLAIN_VECTOR):
@@ -390,8 +404,7 @@ def _holds(integer: str, value: int) -> bool:
 )
 def braces_do_not_narrow(source: Source) -> Iterator[Found]:
     """Sees floating values and literals out of range in the braces of integers, variables of types that hold more, and
-    arrays without elements."""
-    expressions = expressions_of(source)
+    arrays without elements; the braces are those of variables and of what functions return."""
     tokens = source.tokens
     for bodies in source.struct_bodies.values():
         for start, close, _ in bodies:
@@ -409,20 +422,18 @@ def braces_do_not_narrow(source: Source) -> Iterator[Found]:
             if kind.pointers > len(variable.extents):
                 continue
             opening = _brace_after(source, variable.place)
-            for start, end in source.arguments(opening) if opening is not None else ():
-                value = expressions.type_of(start, end)
-                target = Type(kind.base)
-                to_integer = kind.base in INTEGERS
-                if to_integer and value is not None and value.is_scalar and value.base in FLOATS:
-                    yield tokens[start], f"type '{value}' cannot be narrowed to '{target}' in initializer list"
-                elif to_integer and source.kind(end - 1) == NUMBER and (end == start + 1 or source.text(start) == "-"):
-                    constant = source.integer(tokens[start:end])
-                    if constant is not None and end <= start + 2 and not _holds(kind.base, constant):
-                        yield tokens[start], _narrowed(constant, kind.base)
-                elif not kind.columns and _narrows(source, value, target, start, end):
-                    words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
-                    yield tokens[start], f"{words} in initializer list"
+            if opening is not None:
+                yield from _narrowed_components(source, kind, opening)
     yield from _narrowed_members(source)
+    for function in source.functions:
+        kind = source.return_type(function)
+        if kind is None or kind.pointers:
+            continue
+        for index in source.places("return", start=function.body_open, end=function.body_close):
+            if source.text(index + 1) == "{" and kind.base in SIZES:
+                yield from _narrowed_components(source, kind, index + 1)
+            elif source.text(index + 1) == "{" and kind.base in source.members:
+                yield from _narrowed_to_members(source, kind, index + 1)
     for index in source.words("struct", "union"):
         close = source.close(index + 1) if source.text(index + 1) == "{" else -1
         if close > 0 and source.text(close + 1) == ";" and source.text(index - 1) in (";", "}", ""):
@@ -435,6 +446,24 @@ def _ends_behind(source: Source, index: int, close: int) -> bool:
     while source.text(index) not in ("{", ";", "(", ")", "=", ""):
         index += 1
     return source.text(index) == "{" and source.close(index) > close
+
+
+def _narrowed_components(source: Source, kind: Type, opening: int) -> Iterator[Found]:
+    """The values in the braces at ``opening`` that the elements of ``kind`` may not hold."""
+    tokens = source.tokens
+    target = Type(kind.base)
+    to_integer = kind.base in INTEGERS
+    for start, end in source.arguments(opening):
+        value = expressions_of(source).type_of(start, end)
+        if to_integer and value is not None and value.is_scalar and value.base in FLOATS:
+            yield tokens[start], f"type '{value}' cannot be narrowed to '{target}' in initializer list"
+        elif to_integer and source.kind(end - 1) == NUMBER and (end == start + 1 or source.text(start) == "-"):
+            constant = source.integer(tokens[start:end])
+            if constant is not None and end <= start + 2 and not _holds(kind.base, constant):
+                yield tokens[start], _narrowed(constant, kind.base)
+        elif not kind.columns and _narrows(source, value, target, start, end):
+            words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
+            yield tokens[start], f"{words} in initializer list"
 
 
 def _narrows(source: Source, value: Type | None, target: Type, start: int, end: int) -> bool:
@@ -467,22 +496,26 @@ def _narrowed_members(source: Source) -> Iterator[Found]:
             opening = _brace_after(source, variable.place)
             if kind is None or opening is None or kind.pointers or kind.base not in source.members or variable.extents:
                 continue
-            entries = source.members[kind.base].values()
-            ranges = source.arguments(opening)
-            if any(extents or member is None or member.pointers for member, extents in entries):
-                continue
-            for (member, _), (start, end) in zip(entries, ranges, strict=False):
-                if member is None or not member.is_scalar:
-                    continue
-                value = expressions_of(source).type_of(start, end)
-                if _narrows(source, value, Type(member.base), start, end):
-                    words = f"non-constant-expression cannot be narrowed from type '{value}' to '{Type(member.base)}'"
-                    yield source.tokens[start], f"{words} in initializer list"
-                if member.base not in INTEGERS:
-                    continue
-                constant = source.integer(source.tokens[start:end]) if source.kind(end - 1) == NUMBER else None
-                if constant is not None and end <= start + 2 and not _holds(member.base, constant):
-                    yield source.tokens[start], _narrowed(constant, member.base)
+            yield from _narrowed_to_members(source, kind, opening)
+
+
+def _narrowed_to_members(source: Source, kind: Type, opening: int) -> Iterator[Found]:
+    """The values in the braces at ``opening`` that the members of a struct may not hold."""
+    entries = source.members[kind.base].values()
+    if any(extents or member is None or member.pointers for member, extents in entries):
+        return
+    for (member, _), (start, end) in zip(entries, source.arguments(opening), strict=False):
+        if member is None or not member.is_scalar:
+            continue
+        value = expressions_of(source).type_of(start, end)
+        if _narrows(source, value, Type(member.base), start, end):
+            words = f"non-constant-expression cannot be narrowed from type '{value}' to '{Type(member.base)}'"
+            yield source.tokens[start], f"{words} in initializer list"
+        if member.base not in INTEGERS:
+            continue
+        constant = source.integer(source.tokens[start:end]) if source.kind(end - 1) == NUMBER else None
+        if constant is not None and end <= start + 2 and not _holds(member.base, constant):
+            yield source.tokens[start], _narrowed(constant, member.base)
 
 
 def _brace_after(source: Source, name: int) -> int | None:
