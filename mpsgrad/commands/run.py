@@ -55,7 +55,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     parser.add_argument("file", metavar="FILE", type=Path, help="a Metal source file")
     parser.add_argument("kernel", metavar="KERNEL", help="the kernel function's name")
     add_launch_options(parser, "see above", needs_grid=True)
-    parser.add_argument("--out", dest="outputs", metavar="NAME[=FILE]", action="append", default=[], help="see above")
+    parser.add_argument(
+        "--out", dest="outputs", metavar="NAME[=FILE]", action="append", default=[], help="see above"
+    )
     parser.add_argument("--strict-math", action="store_true", help="compile without fast math")
     parser.add_argument("--language-version", metavar="VERSION", default="2.3", help="of Metal (default 2.3)")
     parser.add_argument("--device", help="a device such as opencl:0 (default: the default device)")

@@ -26,6 +26,8 @@ def no_double(source: Source) -> Iterator[Found]:
     for index in source.matches(_DOUBLE):
         token = source.tokens[index]
         if token.kind == IDENTIFIER and token.text.startswith("double"):
+            if token.text in source.types:
+                continue
             name = "long double" if source.text(index - 1) == "long" else token.text
             yield token, f"'{name}' is not supported in Metal"
         elif token.text == "long" and source.text(index + 1) == "long":
