@@ -61,8 +61,8 @@ class TimedWork:
 
     @property
     def is_tried_at_once(self) -> bool:
-        """Which way is tried next: they take turns, as everything may take longer for a while."""
-        return len(self._at_once) <= len(self._queued)
+        """Which way is tried next: the queue last, several times in a row, as its threads sleep between two runs."""
+        return len(self._at_once) < TRIALS
 
     def add_at_once(self, seconds: float) -> None:
         """Notes a time of the work at once."""
