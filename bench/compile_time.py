@@ -1,4 +1,4 @@
-"""How long users' sources of 160 to 200 lines take to compile: cold, and again from the cache on disk.
+"""How long users' sources of 80 to 200 lines take to compile: cold, and again from the cache on disk.
 
 ``python -m bench.compile_time`` prints milliseconds, medians of several sources that differ in a constant: for those
 in ``user_kernels``, of one to six kernels each, and for one kernel with many statements of vectors. Intel's compiler

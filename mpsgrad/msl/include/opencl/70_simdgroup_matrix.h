@@ -47,6 +47,10 @@ template <typename D, typename A, typename B, typename S>
 inline void simdgroup_multiply_accumulate(__private simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<S, 8, 8> c) {
   uint lane = lane_index_mtl(), row = matrix_row_mtl(lane), column = matrix_column_mtl(lane);
   float sum_x = (float)c.elements_mtl.x, sum_y = (float)c.elements_mtl.y;
+#ifdef TOGETHER_MTL
+  // Two at a time are as fast as all eight in a row, of which kernels with many products took ten seconds to compile.
+#pragma clang loop unroll_count(2)
+#endif
   for (uint k = 0; k < 8; k++) {
     uint from_a = matrix_lane_mtl(row, k), from_b = matrix_lane_mtl(k, column);
     float x = (float)simd_shuffle((k & 1) ? a.elements_mtl.y : a.elements_mtl.x, (ushort)from_a);
