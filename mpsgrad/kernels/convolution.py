@@ -16,7 +16,7 @@ from mpsgrad.errors import GeometryError, StateError
 from mpsgrad.geometry import Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import EnumProperty, GradientKernel, Regions, clip_layout, require_first_window
-from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource
+from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource, LoadedParameters
 from mpsgrad.kernels.convolution_dispatch import (
     GradientSums,
     ImagePart,
@@ -135,6 +135,7 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
     remembers_encodes = True
 
     forward_kernels = ("Convolution",)
+    reads_secondary_edge_mode = True
     properties_without_use = ("primary_edge_mode",)
 
     gradient_option = EnumProperty(
@@ -148,7 +149,6 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         self, data_source: ConvolutionDataSource, *, device: Device | None = None, label: str | None = None
     ) -> None:
         super().__init__(data_source, device=device, label=label)
-        self._require_nothing_fused()
         self.serialize_weights_and_biases = False
         """Kept for ported code; without effect, as in MPS since macOS 10.14."""
 
@@ -177,26 +177,22 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         """Channels of the source that get a gradient: the input channels of the convolution."""
         return self._descriptor.input_feature_channels
 
-    def reload_weights_and_biases_from_data_source(self) -> None:
-        super().reload_weights_and_biases_from_data_source()
-        self._require_nothing_fused()
+    def _adopt(self, loaded: LoadedParameters) -> None:
+        self._require_nothing_fused(loaded)
+        super()._adopt(loaded)
 
-    reload_weights_and_biases_from_data_source.__doc__ = (
-        _WeightedKernel.reload_weights_and_biases_from_data_source.__doc__
-    )
-
-    def _require_nothing_fused(self) -> None:
-        if self._descriptor.sub_pixel_scale_factor > 1:
+    def _require_nothing_fused(self, loaded: LoadedParameters) -> None:
+        if loaded.descriptor.sub_pixel_scale_factor > 1:
             raise NotImplementedError(
                 f"{type(self).__name__}: sub_pixel_scale_factor of the descriptor is "
-                f"{self._descriptor.sub_pixel_scale_factor}; sub-pixel convolution has no gradient"
+                f"{loaded.descriptor.sub_pixel_scale_factor}; sub-pixel convolution has no gradient"
             )
-        if self._is_quantized:
+        if loaded.is_quantized:
             raise NotImplementedError(
                 f"{type(self).__name__}: data_type of the data source is UINT8; quantized weights cannot be trained"
             )
         for name in ("fused_neuron_descriptor", "batch_normalization_parameters"):
-            if getattr(self._descriptor, name) is not None:
+            if getattr(loaded.descriptor, name) is not None:
                 raise NotImplementedError(
                     f"{type(self).__name__}: the descriptor has {name}, which this kernel does not differentiate; "
                     "train with a kernel of its own instead"

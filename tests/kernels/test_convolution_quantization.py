@@ -103,3 +103,13 @@ def test_quantized_weights_cannot_be_trained():
     for kernel in (mg.ConvolutionGradient, mg.ConvolutionTransposeGradient):
         with pytest.raises(NotImplementedError, match="UINT8; quantized weights cannot be trained"):
             kernel(Quantized(ranges_for_uint8_kernel=RANGES))
+
+
+def test_a_gradient_kernel_that_refuses_a_reload_keeps_its_weights():
+    source = Quantized(np.ones((3, 3, 3, 4), np.float32), ranges_for_uint8_kernel=RANGES)
+    for kernel in (mg.ConvolutionGradient(source), mg.ConvolutionTransposeGradient(source)):
+        source._weights = WEIGHTS
+        with pytest.raises(NotImplementedError, match="quantized weights cannot be trained"):
+            kernel.reload_weights_and_biases_from_data_source()
+        np.testing.assert_array_equal(kernel.weights_and_biases[0], np.ones((3, 3, 3, 4)))
+        source._weights = np.ones((3, 3, 3, 4), np.float32)
