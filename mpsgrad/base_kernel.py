@@ -237,7 +237,9 @@ class BaseKernel(KnownAttributes, DeviceBound):
                 )
             self._require_usable(command_buffer, name, image)
             if not name.startswith("destination"):
-                command_buffer._reads(owner, name, image._root._writer)
+                writer = image._root._writer
+                if writer is not None:
+                    command_buffer._reads(owner, name, writer, image.buffer)
         if written is not None:
             *sources, _ = images.items()
             for name, image in sources:

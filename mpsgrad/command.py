@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, Dispatch, Function, RecordedWork, Submission, require_device
@@ -24,39 +24,64 @@ class CommandBufferStatus(enum.IntEnum):
     ERROR = 5
 
 
-class CommandBuffer(DeviceBound):
+class CommandBuffer:
     """An ordered list of dispatches for one device.
 
     Kernels append to it with ``encode``; nothing runs before ``commit``. Leaving the ``with`` block commits and waits;
     leaving it through an exception discards the work. Source: ``MTLCommandBuffer``.
     """
 
-    _taken: list[Any]
-    """Of what recorded work writes what others were the last to write or to wait for: the next replay changes that."""
+    # Refuses attributes that it has not, as ``KnownAttributes`` does, which would take longer than all else in a call.
+    __slots__ = (
+        "__weakref__",
+        "_discarded",
+        "_dispatches",
+        "_error",
+        "_finished",
+        "_handlers",
+        "_is_open",
+        "_lent_buffers",
+        "_read_from",
+        "_recorded",
+        "_submission",
+        "_taken",
+        "_undo",
+        "_written",
+        "device",
+        "label",
+    )
 
     def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
         self.device = require_device("CommandBuffer", device)
         self.label = label
         self._dispatches: list[Dispatch] = []
         self._written: list[Any] = []
-        self._read_from: dict[CommandBuffer, tuple[str, str]] = {}
-        # Not defaults of the class: Python would look for each of them in the object first.
+        self._read_from: dict[tuple[CommandBuffer, Buffer | None], tuple[str, str]] = {}
+        self._lent_buffers: _LentBuffers | None = None
         self._is_open = True
+        self._submission: Submission | None = None
+        self._error: MPSGradError | None = None
         self._recorded = False
         self._finished = False
         self._discarded = False
-        self._submission: Submission | None = None
-        self._error: MPSGradError | None = None
         self._undo: list[Callable[[], Any]] | None = None
         self._handlers: tuple[Callable[[CommandBuffer], Any], ...] = ()
-        self._lent_buffers: _LentBuffers | None = None
+        # Of what recorded work writes what others were the last to write or to wait for: the next replay changes that.
+        self._taken: list[Any] = []
+
+    __deepcopy__ = DeviceBound.__deepcopy__
+    __reduce_ex__ = DeviceBound.__reduce_ex__
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("CommandBuffer cannot be copied: its work is run once; make another one")
 
     @property
     def _lent(self) -> _LentBuffers:
         """What encodes were lent, until the work is handed over; most need nothing."""
-        if self._lent_buffers is None:
-            self._lent_buffers = _LentBuffers()
-        return self._lent_buffers
+        lent = self._lent_buffers
+        if lent is None:
+            lent = self._lent_buffers = _LentBuffers()
+        return lent
 
     def _takes_back(self) -> _LentBuffers | None:
         """What encodes were lent, which they no longer are."""
@@ -150,9 +175,11 @@ class CommandBuffer(DeviceBound):
         """
         if not self._is_open:
             self._require_open("commit")
+        dispatches = with_neighbours_joined(self._dispatches)
         if self._read_from:
+            self._forget_what_is_not_read(dispatches)
             self._require_sources_written()
-        dispatches, self._dispatches = with_neighbours_joined(self._dispatches), []
+        self._dispatches = []
         try:
             self._submission = self.device.submit(dispatches, self.label)
         except MPSGradError as error:
@@ -170,7 +197,9 @@ class CommandBuffer(DeviceBound):
         Raises ``StateError`` after ``commit``, and ``NotImplementedError`` for work that the device cannot keep.
         """
         self._require_open("record")
-        work = self.device.record(with_neighbours_joined(self._dispatches), self.label)
+        dispatches = with_neighbours_joined(self._dispatches)
+        self._forget_what_is_not_read(dispatches)
+        work = self.device.record(dispatches, self.label)
         self._dispatches = []
         self._is_open = False
         self._recorded = True
@@ -325,9 +354,12 @@ class CommandBuffer(DeviceBound):
         for target in taken:
             self._becomes_writer_of(target)
 
-    def _reads(self, owner: str, name: str, writer: CommandBuffer | None) -> None:
+    def _reads(
+        self, owner: str, name: str, writer: CommandBuffer | None, buffer: Buffer | None = None
+    ) -> None:
         """Notes that the work reads what ``writer`` wrote last, the argument ``name`` of the kernel ``owner``.
 
+        With ``buffer``, where that lies, the note counts only if a dispatch has the buffer: the encode may still fail.
         Raises ``StateError`` if that was discarded or failed, so that there is nothing to read.
         """
         if writer is None or writer is self:
@@ -338,16 +370,23 @@ class CommandBuffer(DeviceBound):
                 f"{owner}: {name} was to be written by {writer}, which {how}, so what it was to be does not exist"
             )
         if not writer._has_run:
-            self._read_from[writer] = owner, name
+            self._read_from[writer, buffer] = owner, name
 
     def _reads_from(self, owner: str, name: str, writers: Iterable[CommandBuffer]) -> None:
         """``_reads`` of what several command buffers wrote."""
         for writer in writers:
             self._reads(owner, name, writer)
 
+    def _forget_what_is_not_read(self, dispatches: Sequence[Dispatch]) -> None:
+        """Drops the notes of encodes that failed after they were made."""
+        if self._read_from:
+            used = {buffer for each in dispatches for buffer in (*each.buffers, *each.held)}
+            kept = {key: what for key, what in self._read_from.items() if key[1] is None or key[1] in used}
+            self._read_from = kept
+
     def _require_sources_written(self) -> None:
         """Raises ``StateError`` if another command buffer writes what this one reads and was not committed before."""
-        for writer, (owner, name) in self._read_from.items():
+        for (writer, _), (owner, name) in self._read_from.items():
             if not writer._has_run:
                 how = "recorded but not replayed; replay" if writer.is_recorded else "not committed; commit"
                 raise StateError(f"{self}: {owner}: {name} is written by {writer}, which is {how} it first")

@@ -43,6 +43,9 @@ class GradientKernel(BinaryKernel):
     offsets_of_images: ClassVar[tuple[str, ...]] = ()
     """Names of offsets that only choose the first image: the encode is for all of its pixels."""
 
+    reads_secondary_edge_mode: ClassVar[bool] = False
+    """Whether ``secondary_edge_mode`` has an effect; else it has to be ZERO or the forward kernel's."""
+
     takes_binary_states: ClassVar[bool] = False
     """Whether the forward kernels have two sources, and so states that are a ``BinaryGradientState``."""
 
@@ -302,6 +305,21 @@ class GradientKernel(BinaryKernel):
             if offset[:2] != (0, 0):
                 raise NotImplementedError(f"{owner}: {name} is {tuple(offset)}; x and y have to be 0")
 
+    def _require_edge_mode_of_forward_kernel(self, state: Any) -> None:
+        mode = self.secondary_edge_mode
+        if mode is EdgeMode.ZERO or self.reads_secondary_edge_mode:
+            return
+        forward = self._source_snapshot(state).edge_mode
+        if mode is not forward:
+            raise NotImplementedError(
+                f"{type(self).__name__}: secondary_edge_mode is {mode.name}; the forward kernel's, {forward.name}, is "
+                "used"
+            )
+
+    def _source_snapshot(self, state: Any) -> ForwardSnapshot:
+        """What ``state`` holds of the forward image that is this kernel's ``source_image``."""
+        return self._snapshot_of(state)
+
     def _describe_window(self) -> str:
         width, height, stride_x, stride_y, dilation_x, dilation_y = self._window
         if (width, height, stride_x, stride_y) == (1, 1, 1, 1):
@@ -334,6 +352,7 @@ class GradientKernel(BinaryKernel):
         self._require_defaults()
         self._validate(source_gradient, source_image, state)
         self._require_edge_mode("secondary_edge_mode")
+        self._require_edge_mode_of_forward_kernel(state)
         channels, wanted, written = self._channel_counts(source_image, state)
         have = self._channels_of(source_gradient, "primary")
         if have < wanted:

@@ -15,6 +15,7 @@ from mpsgrad.kernel import Kernel, source_layout
 from mpsgrad.kernels.batch_normalization_dispatch import encoder_of_state
 from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState, require_batch_state
 from mpsgrad.kernels.neuron_descriptor import NO_NEURON
+from mpsgrad.read_counts import read_once
 
 
 class BatchNormalizationStatistics(Kernel):
@@ -87,9 +88,7 @@ class BatchNormalizationStatistics(Kernel):
             self._remember(key, command_buffer, start, sources, state)
         pixels = sum(source.width * source.height * source.number_of_images for source in sources)
         state.add_statistics(command_buffer, pixels)
-        for source in sources:
-            source._read_once()
-        state._read_once()
+        read_once((*sources, state))
 
     def _encode_aspects(self, state: Any) -> Hashable:
         return state.statistics_pixels if isinstance(state, BatchNormalizationState) else None

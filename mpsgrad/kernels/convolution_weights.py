@@ -183,11 +183,11 @@ class _WeightedKernel(BaseKernel):
         if state.command_buffer not in (None, command_buffer):
             raise StateError(f"{owner}: state is a temporary state of another command buffer")
         state._require_readable(owner, "state")
-        command_buffer._reads(owner, "state", state._writer)
         brings_biases = state.resource_count == 2
         self._require_sizes("state", state.weights_count, state.biases_count if brings_biases else None)
         if self._has_biases and not brings_biases:
             raise GeometryError(f"{owner}: state has no biases but the kernel {self._parameters.biases_count}")
+        command_buffer._reads(owner, "state", state._writer)
         counts, offsets = (state.weights_count, state.biases_count), (state.weights_offset, state.biases_offset)
         for index in range(state.resource_count):
             source, own = state.resource(index), self._parameters.resource(index)

@@ -40,7 +40,6 @@ class _GradientOfOneImage(GradientKernel):
         return state.primary if self._is_secondary else state.secondary
 
     def _source_snapshot(self, state: Any) -> ForwardSnapshot:
-        """That of the forward image which is this kernel's ``source_image``."""
         return self._other_snapshot(state) if self.takes_the_other_image else self._snapshot_of(state)
 
     def _expected_source(self, state: Any) -> ImageDescriptor:

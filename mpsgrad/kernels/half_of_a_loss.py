@@ -14,6 +14,7 @@ from mpsgrad.kernels import loss_elements, loss_soft_max
 from mpsgrad.kernels.joined_batch import join_batch, require_one_size, split_batch
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType, SettableLossProperties
 from mpsgrad.kernels.loss_terms import LossTerms, require_whole_images
+from mpsgrad.read_counts import count_repeats_once
 from mpsgrad.state import State, StateBatch
 
 
@@ -99,9 +100,17 @@ class HalfOfALoss(SettableLossProperties, BaseKernel):
                 )
             wholes = {name: batch and self._whole_of(command_buffer, name, batch) for name, batch in batches.items()}
             return [(wholes, states and states.whole)]
-        return [
+        encodes = [
             ({name: batch and batch[i] for name, batch in batches.items()}, states and states[i]) for i in range(count)
         ]
+        count_repeats_once(
+            given(
+                *(image for name, image in images.items() if not name.startswith("destination")),
+                state if states_name == "source_states" else None,
+            )
+            for images, state in encodes
+        )
+        return encodes
 
     def _whole_of(self, command_buffer: CommandBuffer, name: str, batch: ImageBatch) -> Image:
         """``batch`` as one image: one to be split where it is a destination."""

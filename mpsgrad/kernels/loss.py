@@ -15,7 +15,7 @@ from mpsgrad.kernels.joined_batch import join_batch, split_batch
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossProperties, LossReductionType, LossType
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.loss_terms import LossTerms, require_whole_images
-from mpsgrad.read_counts import parts_in_place_of
+from mpsgrad.read_counts import count_repeats_once, parts_in_place_of
 from mpsgrad.state import StateBatch
 
 
@@ -70,7 +70,7 @@ class LossKernel(Kernel):
         for name in ("labels_image", "weights_image"):
             image = getattr(labels, name)
             if image is not None:
-                command_buffer._reads(owner, name, image._root._writer)
+                command_buffer._reads(owner, name, image._root._writer, image.buffer)
         if destination_image is not None:
             self._require_instances(destination_image=destination_image)
             for name in ("labels_image", "weights_image", "loss_image"):
@@ -118,6 +118,7 @@ class LossKernel(Kernel):
         with command_buffer._all_or_nothing():
             if self.reduce_across_batch and self.reduction_type is not LossReductionType.NONE:
                 return self._encode_joined(command_buffer, sources, targets, destinations)
+            count_repeats_once(zip(sources, strict=True))
             if destinations is None:
                 results = [self.encode(command_buffer, s, t) for s, t in zip(sources, targets, strict=True)]
                 return ImageBatch(result for result in results if result is not None)

@@ -44,6 +44,7 @@ class NeuronGradient(NeuronProperties, GradientKernel):
     remembers_encodes = True
 
     forward_kernels = tuple(cls.__name__ for cls in NEURON_CLASSES)
+    reads_secondary_edge_mode = True
 
     # objc: -initWithDevice:neuronDescriptor:
     def __init__(

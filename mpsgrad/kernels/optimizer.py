@@ -180,7 +180,7 @@ class Optimizer(BaseKernel):
                 raise StateError(
                     f"{owner}: {name} is on {vector.device.identifier} but the kernel on {self.device.identifier}"
                 )
-            command_buffer._reads(owner, name, vector._writer)
+            command_buffer._reads(owner, name, vector._writer, vector.buffer)
         first_name, first = next(iter(vectors.items()))
         for name, vector in vectors.items():
             if vector.length != first.length:
@@ -297,7 +297,6 @@ class Optimizer(BaseKernel):
             self._require_usable(command_buffer, f"the {name}", state)
         given = self._given_slots(slots)
         gradient_state._require_gradients(owner, command_buffer)
-        command_buffer._reads(owner, "the source state", source_state._writer)
         gradients, values = gradient_state.gradient_vectors, source_state.parameter_vectors
         results = result_state.parameter_vectors
         updated = min(len(gradients), len(values))
@@ -305,6 +304,7 @@ class Optimizer(BaseKernel):
             raise GeometryError(f"{owner}: the source state has {updated} parameters but result_state {len(results)}")
         updated = min(updated, *map(len, given.values())) if given else updated
         with command_buffer._all_or_nothing():
+            command_buffer._reads(owner, "the source state", source_state._writer)
             rate = self._learning_rate_buffer(command_buffer)
             for index in range(updated):
                 self._encode_vectors(

@@ -163,6 +163,7 @@ class PadGradient(GradientKernel):
     remembers_encodes = True
     supported_edge_modes = tuple(EdgeMode)
     forward_kernels = ("Pad",)
+    reads_secondary_edge_mode = True
 
     def _channel_counts(self, source_image: Image, state: Any) -> tuple[int, int, int]:
         channels = self._channels_of(source_image, "secondary")

@@ -44,6 +44,7 @@ class PoolingGradient(WindowProperties, GradientKernel):
     """
 
     remembers_encodes = True
+    reads_secondary_edge_mode = True
     _operation: ClassVar[str]
 
     source_size = SizeProperty(

@@ -321,6 +321,7 @@ class SoftMaxGradient(GradientKernel):
     remembers_encodes = True
 
     forward_kernels = ("SoftMax",)
+    reads_secondary_edge_mode = True
     _function: ClassVar[str] = "soft_max_gradient"
 
     def _forward_image(self, snapshot: ForwardSnapshot) -> ImageDescriptor:

@@ -69,6 +69,32 @@ def test_gradients_of_batches(gather):
     assert len(states) == 4 and np.asarray(mixed).shape == X.shape
 
 
+def test_losses_and_statistics_give_up_a_temporary_image_that_stands_twice_in_a_batch_once():
+    shape = (1, 1, 1, 4)
+    labels = mg.Image.from_array(np.ones(shape, np.float32))
+    descriptor = mg.LossDescriptor("mean_squared_error", "sum")
+    forward = mg.ForwardLoss(descriptor)
+    norm = mg.BatchNormalization(mg.BatchNormalizationDataSource.from_arrays(np.ones(4, np.float32)))
+    with mg.CommandBuffer() as commands:
+        made = []
+        for _ in range(4):
+            made.append(mg.TemporaryImage(commands, labels.descriptor))
+            mg.NeuronLinear(a=3.0).encode(commands, labels, destination_image=made[-1])
+        twice = [[image, image] for image in made]
+        gradients = mg.Loss(descriptor).encode_batch(
+            commands, twice[0], [mg.LossLabels.from_images(labels) for _ in twice[0]]
+        )
+        values, states = forward.encode_batch(commands, twice[1], [labels, labels], return_state=True)
+        further = mg.LossGradient(descriptor).encode_batch(commands, values, twice[2], [labels, labels], None, states)
+        state = norm.result_state(made[3], destination_image=made[3])
+        mg.BatchNormalizationStatistics().encode_batch(commands, twice[3], state)
+    assert [image.read_count for image in made] == [0, 0, 0, 0]
+    for batch, value in ((gradients, 4), (values, 16), (further, 4 * 16)):
+        for result in batch:
+            np.testing.assert_array_equal(result, np.full(result.shape, value))
+    np.testing.assert_array_equal(state.mean, np.full(4, 3))
+
+
 def test_a_temporary_image_that_stands_in_a_batch_twice_is_given_up_once():
     kernel, gradient = mg.SoftMax(), mg.SoftMaxGradient()
     with mg.CommandBuffer() as commands:

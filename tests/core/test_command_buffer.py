@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from fake_device import FakeDevice
 from window_kernels import WindowDifference, WindowSum
 
 import mpsgrad as mg
+from mpsgrad import mps
 from mpsgrad.command import CommandBufferStatus
 
 WINDOW = {"kernel_width": 1, "kernel_height": 1}
@@ -251,6 +254,45 @@ def test_work_is_not_committed_before_what_it_reads(times):
         first.commit()
         second.commit()
         np.testing.assert_array_equal(result, np.full((1, 1, 1, 2), 3, np.float32))
+
+
+def test_a_failed_encode_waits_for_nothing():
+    first, second = mg.CommandBuffer(), mg.CommandBuffer()
+    source = mg.Image.from_array(np.ones((1, 2, 2, 4), np.float32))
+    pending, state = mg.NeuronReLU().encode(first, source, return_state=True)
+    gradient = mg.NeuronGradient(mg.NeuronDescriptor(mg.NeuronType.RELU))
+    for result in (mg.Image.from_array(np.ones((1, 2, 2, 3), np.float32)), pending):
+        with pytest.raises(mg.GeometryError):
+            mg.NeuronReLU().encode(second, pending, destination_image=result)
+        with pytest.raises(mg.GeometryError):
+            gradient.encode(second, pending, source, state, destination_gradient=result)
+    weights = mg.ConvolutionDataSource.from_arrays(np.ones((1, 1, 1, 4), np.float32))
+    few = mg.Convolution(mg.ConvolutionDataSource.from_arrays(np.ones((1, 1, 1, 1), np.float32)))
+    with pytest.raises(mg.GeometryError):
+        few.reload_weights_and_biases(second, mg.Convolution(weights).export_weights_and_biases(first))
+    values, short = mg.Vector(4), mg.Vector(3)
+    sgd = mg.OptimizerStochasticGradientDescent(mg.OptimizerDescriptor(learning_rate=1.0))
+    sgd.encode(first, input_gradient_vector=values, input_values_vector=values, result_values_vector=values)
+    with pytest.raises(mg.GeometryError):
+        sgd.encode(second, input_gradient_vector=values, input_values_vector=values, result_values_vector=short)
+    labels = mg.LossLabels.from_images(pending)
+    with pytest.raises(mg.GeometryError):
+        mg.Loss(mg.LossDescriptor("huber")).encode(
+            second, source, labels, destination_image=mg.Image.from_array(np.ones((1, 2, 2, 3), np.float32))
+        )
+    result = mg.NeuronReLU().encode(second, source)
+    second.commit()
+    np.testing.assert_array_equal(result, source)
+
+
+def test_attributes_that_a_command_buffer_has_not_are_refused():
+    commands = mg.CommandBuffer()
+    commands.label = "named"
+    for thing in (commands, mps.MTLCommandQueue().commandBuffer()):
+        with pytest.raises(AttributeError, match="lable"):
+            thing.lable = "another"
+    with pytest.raises(TypeError, match="CommandBuffer cannot be copied"):
+        copy.copy(commands)
 
 
 def test_gradients_are_not_committed_before_the_forward_work():

@@ -24,6 +24,7 @@ OF_EVERY_GRADIENT: dict[str, Any] = {
 }
 KERNEL_OFFSET = {"kernel_offset_x": 1, "kernel_offset_y": -1}
 SOURCE_OFFSET = {"secondary_offset": mg.Offset(0, 1, 0)}
+SOURCE_EDGES = {"secondary_edge_mode": CLAMP}
 OFFSETS = {"primary_offset": mg.Offset(1, 0, 0), **SOURCE_OFFSET}
 
 
@@ -37,23 +38,29 @@ def _data() -> mg.ConvolutionDataSource:
     return mg.ConvolutionDataSource.from_arrays(np.ones((4, 2, 2, 8), np.float32), stride=(3, 2))
 
 
+def _of_images() -> mg.InstanceNormalization:
+    return mg.InstanceNormalization(mg.InstanceNormalizationDataSource.from_arrays(np.ones(8, np.float32)))
+
+
 GRADIENTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "pooling": (lambda: mg.PoolingMax(**WINDOW), lambda: mg.PoolingMaxGradient(**WINDOW), KERNEL_OFFSET),
     "convolution": (lambda: mg.Convolution(_data()), lambda: mg.ConvolutionGradient(_data()), {}),
     "neuron": (mg.NeuronSigmoid, lambda: mg.NeuronGradient(mg.NeuronDescriptor("sigmoid")), KERNEL_OFFSET),
-    "slice": (mg.Slice, mg.SliceGradient, KERNEL_OFFSET | SOURCE_OFFSET),
-    "reshape": (_reshape, mg.ReshapeGradient, KERNEL_OFFSET | OFFSETS),
-    "reduction": (mg.ReduceRowMax, mg.ReduceGradient, KERNEL_OFFSET | OFFSETS),
-    "gram matrix": (mg.GramMatrixCalculation, mg.GramMatrixCalculationGradient, KERNEL_OFFSET | OFFSETS),
+    "dropout": (lambda: mg.Dropout(0.5), lambda: mg.DropoutGradient(0.5), KERNEL_OFFSET | SOURCE_EDGES),
+    "instance normalization": (_of_images, mg.InstanceNormalizationGradient, KERNEL_OFFSET | SOURCE_EDGES),
+    "slice": (mg.Slice, mg.SliceGradient, KERNEL_OFFSET | SOURCE_EDGES | SOURCE_OFFSET),
+    "reshape": (_reshape, mg.ReshapeGradient, KERNEL_OFFSET | SOURCE_EDGES | OFFSETS),
+    "reduction": (mg.ReduceRowMax, mg.ReduceGradient, KERNEL_OFFSET | SOURCE_EDGES | OFFSETS),
+    "gram matrix": (mg.GramMatrixCalculation, mg.GramMatrixCalculationGradient, KERNEL_OFFSET | SOURCE_EDGES | OFFSETS),
     "upsampling": (
         lambda: mg.UpsamplingNearest(**TWICE),
         lambda: mg.UpsamplingNearestGradient(**TWICE),
-        KERNEL_OFFSET | OFFSETS,
+        KERNEL_OFFSET | SOURCE_EDGES | OFFSETS,
     ),
     "crop and resize": (
         lambda: mg.CropAndResizeBilinear(resize_width=2, resize_height=2, regions=REGIONS),
         mg.CropAndResizeBilinearGradient,
-        KERNEL_OFFSET | OFFSETS,
+        KERNEL_OFFSET | SOURCE_EDGES | OFFSETS,
     ),
 }
 
