@@ -39,6 +39,7 @@ _APPLE_NAMES = "mpsgrad.mps"
 """The package of the classes that only have other names."""
 
 AnyType = TypeVar("AnyType", bound=type)
+Kind = TypeVar("Kind", bound=BaseKernel)
 
 _REFUSALS = (
     MPSGradError,
@@ -92,7 +93,7 @@ def to_bytes(kernel: BaseKernel) -> bytes:
     if not issubclass(cls, BaseKernel.classes[cls.kernel_name]):
         raise ArchiveError(f"{cls.__name__}: another kernel class has the same name")
     arrays: dict[str, np.ndarray] = {}
-    names = [name for name in inspect.signature(cls).parameters if name not in ("device", "label")]
+    names = _arguments(cls)
     header = {
         "version": VERSION,
         "class": cls.kernel_name,
@@ -100,7 +101,7 @@ def to_bytes(kernel: BaseKernel) -> bytes:
         "arguments": {name: _encode(getattr(kernel, name), f"{cls.__name__}.{name}", arrays) for name in names},
         "properties": {
             name: _encode(value, f"{cls.__name__}.{name}", arrays)
-            for name, value in (*kernel._values.items(), *kernel._archived_properties().items())
+            for name, value in _properties(kernel)
             if name != "destination_image_allocator"
         },
         "configured_by_hand": kernel._configured_by_hand,
@@ -145,6 +146,28 @@ def from_bytes(data: bytes, device: Device | None = None) -> Any:
     return kernel
 
 
+def copied(kernel: Kind, device: Device, **replaced: Any) -> Kind:
+    """A copy of ``kernel`` on ``device``, made with the arguments ``replaced`` in place of its own."""
+    cls = type(kernel)
+    arguments = {name: replaced[name] if name in replaced else getattr(kernel, name) for name in _arguments(cls)}
+    made = cls(**arguments, device=device)
+    made.label = kernel.label
+    for name, value in _properties(kernel):
+        setattr(made, name, value)
+    made._configured_by_hand = kernel._configured_by_hand
+    return made
+
+
+def _arguments(cls: type[BaseKernel]) -> list[str]:
+    """The names of the constructor's arguments that an archive keeps."""
+    return [name for name in inspect.signature(cls).parameters if name not in ("device", "label")]
+
+
+def _properties(kernel: BaseKernel) -> list[tuple[str, Any]]:
+    """The properties that were set, and their values."""
+    return [*kernel._values.items(), *kernel._archived_properties().items()]
+
+
 def save(kernel: BaseKernel, path: str | PathLike[str]) -> None:
     """Writes ``to_bytes(kernel)`` to the file ``path``."""
     Path(path).write_bytes(to_bytes(kernel))
@@ -171,6 +194,8 @@ def _name_of(kind: type) -> str | None:
 
 
 def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
+    # A data source with Apple's names stands behind what kernels see of it.
+    value = getattr(value, "apple_object", value)
     name = _name_of(type(value))
     if name in _classes:
         if isinstance(value, int):
@@ -211,5 +236,6 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(fields, list):
         return cls(*(_decode(part, arrays) for part in fields))
     if isinstance(fields, dict):
-        return cls(**{key: _decode(part, arrays) for key, part in fields.items()})
+        made = cls(**{key: _decode(part, arrays) for key, part in fields.items()})
+        return made.to_ours() if hasattr(made, "to_ours") else made
     return cls(fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Vector(DeviceBound):
         return vector
 
     @classmethod
-    def of_buffer(cls, buffer: Buffer, length: int) -> Vector:
+    def of_buffer(cls, buffer: Buffer, length: int) -> Self:
         """The first ``length`` values of ``buffer``, which is shared."""
         vector = cls.__new__(cls)
         vector.length, vector.device, vector.buffer, vector._writer = length, buffer.device, buffer, None

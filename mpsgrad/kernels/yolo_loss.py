@@ -10,6 +10,7 @@ import numpy as np
 
 from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
+from mpsgrad.data_type import float_values
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import real
@@ -76,10 +77,11 @@ _PARTS = ("xy_loss_descriptor", "wh_loss_descriptor", "confidence_loss_descripto
 class YOLOLossDescriptor:
     """What a ``YOLOLoss`` computes. Source: ``MPSCNNYOLOLossDescriptor``.
 
-    ``anchor_boxes`` are the (width, height) of each anchor, in cells. The four descriptors are of the losses of the
-    boxes' positions, sizes and confidences and of the classes; ``reduction_type`` and ``reduce_across_batch`` take the
-    place of their own. With ``rescore`` the confidence of an object is to become the intersection of the predicted box
-    and the label's over their union, without it 1. The scales are factors of the losses' parts.
+    ``anchor_boxes`` are the (width, height) of each anchor, in cells, or float32 bytes of them. The four descriptors
+    are of the losses of the boxes' positions, sizes and confidences and of the classes; ``reduction_type`` and
+    ``reduce_across_batch`` take the place of their own. With ``rescore`` the confidence of an object is to become the
+    intersection of the predicted box and the label's over their union, without it 1. The scales are factors of the
+    losses' parts.
 
     Raises ``FormatError`` for what is no descriptor or number, ``GeometryError`` for anchors that are not positive or
     thresholds beyond 0 to 1, and ``NotImplementedError`` for the cosine distance, and for softmax cross-entropy of
@@ -134,9 +136,13 @@ class YOLOLossDescriptor:
         classes_loss_type: LossType | str,
         reduction_type: LossReductionType | str,
         anchor_boxes: Sequence[Sequence[float]],
+        number_of_anchor_boxes: int | None = None,
     ) -> YOLOLossDescriptor:
-        """A descriptor of losses of these types; everything else has its default."""
-        return cls(
+        """A descriptor of losses of these types; everything else has its default.
+
+        Raises ``GeometryError`` if there are not ``number_of_anchor_boxes``.
+        """
+        made = cls(
             anchor_boxes,
             LossDescriptor(xy_loss_type),
             LossDescriptor(wh_loss_type),
@@ -144,6 +150,12 @@ class YOLOLossDescriptor:
             LossDescriptor(classes_loss_type),
             reduction_type,
         )
+        if number_of_anchor_boxes not in (None, made.number_of_anchor_boxes):
+            raise GeometryError(
+                f"{cls.__name__}: number_of_anchor_boxes is {number_of_anchor_boxes} but anchor_boxes has "
+                f"{made.number_of_anchor_boxes}"
+            )
+        return made
 
     @property
     def number_of_anchor_boxes(self) -> int:
@@ -378,6 +390,11 @@ class YOLOLoss(LossKernel):
 
 
 def _anchors(owner: str, anchors: Any) -> tuple[tuple[float, float], ...]:
+    if isinstance(anchors, (bytes, bytearray)):
+        values = float_values(owner, anchors)
+        if values.size % 2:
+            raise GeometryError(f"{owner}: anchor_boxes has {values.size} values; each box has a width and a height")
+        anchors = values.reshape(-1, 2).tolist()
     try:
         pairs = [tuple(anchor) for anchor in anchors]
     except TypeError:

@@ -17,7 +17,7 @@ from mpsgrad.errors import ArchiveError, GeometryError
 from mpsgrad.kernels.optimizer import Optimizer
 from mpsgrad.known_attributes import no_such_attribute
 from mpsgrad.mps import metal
-from mpsgrad.mps.conversion import APPLE_CLASSES, MutableDescriptor, to_apple
+from mpsgrad.mps.conversion import APPLE_CLASSES, MutableDescriptor, to_apple, to_ours
 from mpsgrad.mps.manifest import Declaration, Member, declarations
 from mpsgrad.mps.protocols import MPSImageAllocator, MPSNNPadding, data_source_protocol
 from mpsgrad.mps.selectors import apple_property, kept_property, method
@@ -53,9 +53,17 @@ class _Archived(_KnownProperties):
         return kernel
 
     def copied(self, device: Device | None = None) -> Any:
-        """A copy of the kernel on ``device``, None being the one it is on; its data source is copied too."""
+        """A copy of the kernel on ``device``, None being the one it is on; its data source is copied too.
+
+        By its ``copyWithZone`` if it has one, else through an archive.
+        """
         assert isinstance(self, BaseKernel)
-        return to_apple(archive.from_bytes(archive.to_bytes(self), device or self.device))
+        device = device or self.device
+        source = getattr(getattr(self, "data_source", None), "apple_object", None)
+        copy_source = getattr(source, "copyWithZone", None)
+        if copy_source is not None:
+            return archive.copied(self, device, data_source=to_ours(copy_source(None, device=device)))
+        return to_apple(archive.from_bytes(archive.to_bytes(self), device))
 
 
 class _ImageBytes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
-from mpsgrad.devices import Device, default_device, require_device
+from mpsgrad.data_type import DataType
+from mpsgrad.devices import Buffer, Device, default_device, require_device
+from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import NO_CLIP, Offset, Origin, Region, Size
 from mpsgrad.image import Image, ImageBatch
 from mpsgrad.mps.conversion import to_apple
@@ -22,10 +25,67 @@ MPSImageBatch = ImageBatch
 MPSOffset = Offset
 MPSRectNoClip = NO_CLIP
 MPSStateBatch = StateBatch
-MPSVector = Vector
 
 
 _SMALLEST_INTEGER = -(2**63)
+
+
+@dataclass
+class MPSVectorDescriptor:
+    """``MPSVectorDescriptor``: one vector of ``length`` values. ``dataType`` has to be MPSDataTypeFloat32."""
+
+    length: int
+    dataType: DataType = DataType.FLOAT32
+
+    @classmethod
+    def vectorDescriptorWithLength(cls, length: int, *, dataType: DataType) -> MPSVectorDescriptor:
+        """A descriptor of ``length`` values."""
+        return cls(length, dataType)
+
+
+class MPSVector(Vector):
+    """``MPSVector``: a ``mpsgrad.Vector`` with Apple's names."""
+
+    @classmethod
+    def initWithDevice(cls, device: Device | None, *, descriptor: MPSVectorDescriptor) -> MPSVector:
+        """``Vector(length, device)``: zero at first."""
+        cls._require(descriptor)
+        return cls(descriptor.length, device)
+
+    @classmethod
+    def initWithBuffer(cls, buffer: Buffer, *, descriptor: MPSVectorDescriptor) -> MPSVector:
+        """``Vector.of_buffer``. Raises ``GeometryError`` if the buffer is too small."""
+        cls._require(descriptor)
+        if buffer.nbytes < 4 * descriptor.length:
+            raise GeometryError(
+                f"{cls.__name__}: the buffer has {buffer.nbytes} bytes but {descriptor.length} values need "
+                f"{4 * descriptor.length}"
+            )
+        return cls.of_buffer(buffer, descriptor.length)
+
+    @classmethod
+    def _require(cls, descriptor: Any) -> None:
+        if not isinstance(descriptor, MPSVectorDescriptor):
+            raise FormatError(f"{cls.__name__}: descriptor is {descriptor!r}; it has to be an MPSVectorDescriptor")
+        if descriptor.dataType != DataType.FLOAT32:
+            raise FormatError(f"{cls.__name__}: dataType is {descriptor.dataType!r}; it has to be MPSDataTypeFloat32")
+
+    @property
+    def data(self) -> Buffer:
+        """The buffer with the values."""
+        return self.buffer
+
+    @property
+    def dataType(self) -> DataType:
+        """MPSDataTypeFloat32."""
+        return DataType.FLOAT32
+
+    def resourceSize(self) -> int:
+        """Bytes of the values."""
+        return 4 * self.length
+
+    def synchronizeOnCommandBuffer(self, commandBuffer: CommandBuffer) -> None:
+        """Nothing to do: ``np.asarray`` waits and copies by itself."""
 
 
 class NSRange(NamedTuple):
@@ -67,6 +127,8 @@ def MTLCreateSystemDefaultDevice() -> Device:
 
 class MTLCommandBuffer(CommandBuffer):
     """``MTLCommandBuffer``: a ``mpsgrad.CommandBuffer`` with Apple's names."""
+
+    __slots__ = ()
 
     def waitUntilCompleted(self) -> None:
         """``wait_until_completed``."""

@@ -110,7 +110,7 @@ def _view(declaration: Declaration, ours: type) -> type:
     for member in declaration.members:
         name = snake_case(member.name)
         if member.status.is_callable and (hasattr(ours, name) or member.is_optional):
-            is_method = callable(getattr(ours, name, None))
+            is_method = callable(getattr(ours, name, None)) or bool(member.parameters)
             namespace[name] = _asking(member, name) if is_method else property(_asking(member, name))
     return type(ours.__name__, (ours,), namespace)
 

@@ -491,6 +491,35 @@ def test_optimizers_update_vectors(name: str, slots: list[str]) -> None:
     assert optimizer.learningRate == 0.25
 
 
+def test_vectors_are_made_of_descriptors_and_of_buffers() -> None:
+    """As Apple's samples make the slots of their optimizers."""
+    descriptor = mps.MPSVectorDescriptor.vectorDescriptorWithLength(3, dataType=mps.MPSDataTypeFloat32)
+    gradient, values = (mps.MPSVector.initWithDevice(None, descriptor=descriptor) for _ in range(2))
+    assert not np.asarray(values).any() and (values.length, values.resourceSize(), values.dataType) == (
+        3, 12, mps.MPSDataTypeFloat32,
+    )  # fmt: skip
+    gradient.data.write(np.array([1, 2, 4], np.float32))
+    shared = mps.MPSVector.initWithBuffer(values.data, descriptor=descriptor)
+    optimizer = mps.MPSNNOptimizerStochasticGradientDescent.initWithDevice(None, learningRate=0.5)
+
+    def encode(commands: Any) -> None:
+        optimizer.encodeToCommandBuffer(
+            commands, inputGradientVector=gradient, inputValuesVector=shared, inputMomentumVector=None,
+            resultValuesVector=shared,
+        )  # fmt: skip
+        values.synchronizeOnCommandBuffer(commands)
+
+    run(encode)
+    np.testing.assert_array_equal(np.asarray(values), [-0.5, -1, -2])
+    with pytest.raises(mg.GeometryError, match="MPSVector: the buffer has 12 bytes but 4 values need 16"):
+        mps.MPSVector.initWithBuffer(values.data, descriptor=mps.MPSVectorDescriptor(4))
+    half = mps.MPSVectorDescriptor.vectorDescriptorWithLength(3, dataType=mps.MPSDataTypeFloat16)
+    with pytest.raises(mg.FormatError, match="MPSVector: dataType is .*FLOAT16.*; it has to be MPSDataTypeFloat32"):
+        mps.MPSVector.initWithDevice(None, descriptor=half)
+    with pytest.raises(mg.FormatError, match="MPSVector: descriptor is 3"):
+        mps.MPSVector.initWithDevice(None, descriptor=3)
+
+
 def test_temporary_images_and_states_of_a_command_buffer() -> None:
     kernel = _kernel("MPSCNNPoolingMax")
     kernel.destinationImageAllocator = mps.MPSTemporaryImage.defaultAllocator()
@@ -611,6 +640,46 @@ def test_kernels_are_archived_and_copied() -> None:
         mps.MPSCNNPoolingMax.initWithCoder(data)
 
 
+class Copied(Weights):
+    """A data source that copies itself."""
+
+    def copyWithZone(self, zone: Any, *, device: Any) -> Any:
+        other = Copied()
+        other.numbers, other.made_for = 2 * self.numbers, (zone, device)
+        return other
+
+
+@mg.archive.archivable
+class Archived(Weights):
+    """One that can stand in an archive."""
+
+    def __init__(self, numbers: Any = None) -> None:
+        super().__init__()
+        self.numbers = self.numbers if numbers is None else numbers
+
+    def archive_fields(self) -> dict[str, Any]:
+        return {"numbers": self.numbers}
+
+
+def test_data_sources_of_a_program_are_copied_and_archived_with_their_kernel() -> None:
+    kernel = mps.MPSCNNConvolution.initWithDevice(None, weights=Copied())
+    kernel.offset, kernel.label, kernel.destinationImageAllocator = mps.MPSOffset(1, 0, 0), "copied", Counting()
+    copied = kernel.copyWithZone(None, device=None)
+    assert type(copied) is mps.MPSCNNConvolution and copied.label == "copied"
+    assert copied.offset.x == 1 and copied.destinationImageAllocator is kernel.destinationImageAllocator
+    assert isinstance(copied.dataSource, Copied) and copied.dataSource.made_for == (None, kernel.device)
+    assert np.array_equal(copied.weights_and_biases[0], 2 * kernel.weights_and_biases[0])
+    gradient = mps.MPSCNNConvolutionGradient.initWithDevice(None, weights=Archived())
+    gradient.dataSource.numbers *= 3
+    gradient.reloadWeightsAndBiasesFromDataSource()
+    for other in (gradient.copyWithZone(None, device=None), mps.MPSKernel.initWithCoder(mg.archive.to_bytes(gradient))):
+        assert type(other) is mps.MPSCNNConvolutionGradient and isinstance(other.dataSource, Archived)
+        assert other.dataSource is not gradient.dataSource
+        assert np.array_equal(other.weights_and_biases[0], gradient.weights_and_biases[0])
+    with pytest.raises(mg.ArchiveError, match="is a Weights, which cannot be saved; mark its class"):
+        mps.MPSCNNConvolution.initWithDevice(None, weights=Weights()).copyWithZone(None, device=None)
+
+
 def test_a_batch_is_iterated_by_its_different_images() -> None:
     first, second = image((1, 2, 2, 4)), image((1, 2, 2, 4))
     visited: list[tuple[Any, int]] = []
@@ -630,6 +699,12 @@ def test_data_may_be_bytes() -> None:
     )
     np.testing.assert_array_equal(neuron.data, values)
     np.testing.assert_array_equal(labels.data, values.reshape(4, 3, 2).transpose(1, 2, 0))
+    boxes = mg.YOLOLossDescriptor(values[1:5].tobytes())
+    assert boxes.anchor_boxes == ((1.0, 2.0), (3.0, 4.0))
+    with pytest.raises(mg.GeometryError, match="YOLOLossDescriptor: number_of_anchor_boxes is 3 but .* has 2"):
+        mg.YOLOLossDescriptor.with_loss_types(*["mean_squared_error"] * 4, "sum", boxes.anchor_boxes, 3)
+    with pytest.raises(mg.GeometryError, match="YOLOLossDescriptor: anchor_boxes has 3 values"):
+        mg.YOLOLossDescriptor(values[:3].tobytes())
     with pytest.raises(mg.GeometryError, match="data has 5 bytes"):
         mg.LossDataDescriptor(b"bytes", size=(1, 1, 1))
 
