@@ -399,6 +399,17 @@ def test_what_a_graph_calls_back_and_fills_has_apples_names() -> None:
     assert finished.wait(60) and isinstance(results[0][0], mps.MPSImage) and results[0][1] is None
 
 
+def test_gradient_nodes_that_mps_has_not_have_apples_names_too() -> None:
+    x = mps.MPSNNImageNode.nodeWithHandle("x")
+    reduced = mps.MPSNNReductionRowMaxNode.nodeWithSource(x)
+    divided = mps.MPSNNDivisionNode.nodeWithLeftSource(reduced.resultImage, rightSource=x)
+    called: list[Any] = []
+    divided.trainingGraphWithSourceGradient(x, nodeHandler=lambda node, *others: called.append(node))
+    gradients = [node for node in called if not isinstance(node, mps.MPSNNAdditionNode)]
+    assert len(gradients) == 3 and all(isinstance(node, mps.MPSNNGradientFilterNode) for node in gradients)
+    assert all(isinstance(node.resultImage, mps.MPSNNImageNode) for node in called)
+
+
 def test_nodes_with_one_data_source_share_what_it_updates() -> None:
     """A source that two nodes were given loads its new weights into the kernels of both."""
     source = Trained()
