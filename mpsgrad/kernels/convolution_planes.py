@@ -145,7 +145,7 @@ def _work_of_others(
 ) -> float:
     """For a pixel, by the kernels that have channels in their lanes."""
     of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
-    of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient).products
+    of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient, numbers).products
     if of_patches is not None:
         cost = EIGHTS_COST_OF_FEW_VALUES if has_many_registers(numbers) else 1.0
         return min(of_patches, cost * of_eights) / 16

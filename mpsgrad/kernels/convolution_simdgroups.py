@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
@@ -40,6 +41,9 @@ SINGLE_EIGHT, SINGLE_EIGHTS_PIXELS = 8, 8
 """Of a tile where 16 channels would leave many lanes without one."""
 SINGLE_EIGHTS_COST = 1.15
 """A product takes so much longer there, because a value of the source is loaded for half as many. Measured."""
+SIXTEENS_PIXELS, SIXTEENS_COST, THREE_EIGHTS_COST, THREE_SIXTEENS_COST = 12, 0.95, 0.93, 0.87
+"""The pixels of a tile of 16 channels where there are registers of 16 floats, and how long a product takes there and in
+tiles of 24 and 48 channels. Measured."""
 EIGHTS_COST, FOLD_COST, GROUP_FOLD_COST = 1.15, 1.5, 3.0
 """A product of a thread with 16 channels takes so much longer than one of a simdgroup, where a CPU has both, and so
 much again where several pixels are joined, whose results a thread stores one by one, or those of a group. Measured."""
@@ -99,8 +103,10 @@ EIGHTS_FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, AXIS, PARAMETERS),
     {
         "unroll": 4,
-        "eights": 2,
-        "eight_pixels": EIGHTS_PIXELS,
+        "each": 8,
+        "vectors": 2,
+        "tile_pixels": EIGHTS_PIXELS,
+        "has_rows": True,
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
         "row_channels": ROW_CHANNELS,
@@ -112,15 +118,45 @@ EIGHTS_FAMILY = ShaderFamily(
     dtypes=("float",),
     device_families=("cpu",),
 )
-SINGLE_EIGHTS_FAMILY = ShaderFamily(
-    "convolution_of_single_eights",
-    (IMAGE_LAYOUT, AXIS, PARAMETERS),
-    {"unroll": 4, "eights": 1, "eight_pixels": SINGLE_EIGHTS_PIXELS},
-    dtypes=("float",),
-    template="convolution_of_eights",
-    ahead_of_time=False,
-    device_families=("cpu",),
-)
+
+
+class _Width(NamedTuple):
+    """Tiles of so many ``pixels`` and of some channels, a product of which takes so much longer than the others'."""
+
+    family: ShaderFamily
+    pixels: int
+    cost: float
+
+
+def _width(name: str, each: int, vectors: int, pixels: int, cost: float) -> _Width:
+    """That of ``vectors`` of ``each`` floats."""
+    family = ShaderFamily(
+        f"convolution_of_{name}",
+        (IMAGE_LAYOUT, AXIS, PARAMETERS),
+        {"unroll": 4, "each": each, "vectors": vectors, "tile_pixels": pixels, "has_rows": False},
+        dtypes=("float",),
+        template="convolution_of_eights",
+        ahead_of_time=False,
+        device_families=("cpu",),
+    )
+    return _Width(family, pixels, cost)
+
+
+_WIDTHS = {
+    EIGHTS_CHANNELS: _Width(EIGHTS_FAMILY, EIGHTS_PIXELS, 1.0),
+    SINGLE_EIGHT: _width("single_eights", 8, 1, SINGLE_EIGHTS_PIXELS, SINGLE_EIGHTS_COST),
+}
+_WIDTHS_OF_MANY_REGISTERS = {
+    **_WIDTHS,
+    EIGHTS_CHANNELS: _width("single_sixteens", 16, 1, SIXTEENS_PIXELS, SIXTEENS_COST),
+    3 * 8: _width("three_eights", 8, 3, 8, THREE_EIGHTS_COST),
+    3 * 16: _width("three_sixteens", 16, 3, 8, THREE_SIXTEENS_COST),
+}
+
+
+def _widths(numbers: Tunables) -> Mapping[int, _Width]:
+    """Those of the channels that a thread may take at a time."""
+    return _WIDTHS if numbers.convolution_by_eights == ALWAYS else _WIDTHS_OF_MANY_REGISTERS
 
 
 class _Tile(NamedTuple):
@@ -132,17 +168,17 @@ class _Tile(NamedTuple):
     blocks_per_group: int
 
 
-def _tile_of_eights(gathered: Gather, width: int) -> _Tile:
+def _tile_of_eights(gathered: Gather, width: int, numbers: Tunables) -> _Tile:
     """That of threads which take ``width`` channels at a time."""
     kernel, lanes = gathered.kernel, gathered.lanes
     if kernel == "convolution_rows":
         return _Tile(EIGHTS_FAMILY, f"{kernel}_of_eights", ROW_IMAGES, gathered.blocks_per_group)
     if kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
         return _Tile(EIGHTS_FAMILY, f"{kernel}_of_few", 1, ceiling_divide(lanes, 8 * LONE_EIGHTS))
-    if width == SINGLE_EIGHT:
-        family, pixels = SINGLE_EIGHTS_FAMILY, SINGLE_EIGHTS_PIXELS
-    else:
-        family, pixels = EIGHTS_FAMILY, EIGHTS_PIXELS
+    # Where writing takes most of the time, it takes longer from larger registers. Measured.
+    is_mostly_written = kernel == "convolution_point" and gathered.channels < LANES and lanes > width
+    uses_eights = gathered.packing is None or (width == EIGHTS_CHANNELS and is_mostly_written)
+    family, pixels, _ = (_WIDTHS if uses_eights else _widths(numbers))[width]
     return _Tile(family, f"{kernel}_of_eights", pixels, ceiling_divide(lanes, width))
 
 
@@ -196,10 +232,10 @@ def plan(
     geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables, *, packs_all: bool = False
 ) -> Plan:
     """The dispatch of a kernel that gives each simdgroup, or thread, its own destination pixels and channels."""
-    width, gathered = LANES, gather(geometry, is_gradient, packs_all=packs_all)
+    width, gathered = 0, gather(geometry, is_gradient, packs_all=packs_all)
     computes_by_eights = numbers.convolution_by_eights != NEVER and metal_type == "float"
     if computes_by_eights:
-        eights_width, of_eights, products = gather_by_eights(geometry, is_gradient, packs_all=packs_all)
+        eights_width, of_eights, products = gather_by_eights(geometry, is_gradient, numbers, packs_all=packs_all)
         if of_eights.kernel == "convolution_fold":
             products *= FOLD_COST if geometry.groups == 1 else GROUP_FOLD_COST
         if is_by_eights(numbers, products, gathered):
@@ -207,8 +243,8 @@ def plan(
     is_of_few = gathered.kernel == "convolution_point" and gathered.channels <= FEW_CHANNELS <= gathered.lanes
     if is_of_few and computes_by_eights and geometry.groups == 1:
         tile = _Tile(EIGHTS_FAMILY, "convolution_point_of_few", ROW_PIXELS, 1)
-    elif width < LANES:
-        tile = _tile_of_eights(gathered, width)
+    elif width:
+        tile = _tile_of_eights(gathered, width, numbers)
     else:
         pixels = ROW_IMAGES if gathered.kernel == "convolution_rows" else numbers.convolution_pixels_per_tile
         tile = _Tile(FAMILY, gathered.kernel, pixels, gathered.blocks_per_group)
@@ -233,16 +269,18 @@ class GatherByEights(NamedTuple):
     products: float
 
 
-def gather_by_eights(geometry: ConvolutionGeometry, is_gradient: bool, *, packs_all: bool = False) -> GatherByEights:
+def gather_by_eights(
+    geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables, *, packs_all: bool = False
+) -> GatherByEights:
     """The one with the fewest products, or 0 products where weights are not packed."""
     gathers = [gather(geometry, is_gradient, packs_all=packs_all, lanes=lanes) for lanes in FILLED_LANES]
     if gathers[0].packing is None:
         return GatherByEights(EIGHTS_CHANNELS, gathers[0], 0.0)
     return min(
         (
-            GatherByEights(width, gathered, cost * gathered.products_per_pixel(width))
+            GatherByEights(width, gathered, tiles.cost * gathered.products_per_pixel(width))
             for gathered in gathers
-            for width, cost in ((EIGHTS_CHANNELS, 1.0), (SINGLE_EIGHT, SINGLE_EIGHTS_COST))
+            for width, tiles in _widths(numbers).items()
         ),
         key=attrgetter("products"),
     )

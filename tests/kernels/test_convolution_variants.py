@@ -308,6 +308,41 @@ def test_weights_of_many_channels_in_registers_of_16_floats(arguments, options, 
     check_against_the_references(layer, runs=2)
 
 
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize(
+    ("outputs", "family"),
+    [
+        (16, "single_sixteens"),
+        (79, "single_sixteens"),
+        (20, "three_eights"),
+        (48, "three_sixteens"),
+        (137, "three_sixteens"),
+    ],
+)
+@pytest.mark.parametrize("window", [(3, 3), SINGLE])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_widths_of_tiles_where_there_are_many_registers(outputs, family, window, groups):
+    padding = tuple(n // 2 for n in window)
+    layer = make((5, 7), 34 * groups, outputs * groups, window, padding=padding, groups=groups, images=3)
+    row, result = (5 * 7 * channels for channels in (layer.inputs, outputs * groups))
+    geometry = ConvolutionGeometry(
+        (0, layer.inputs, 7 * layer.inputs, row, 7, 5, layer.inputs, 3),
+        (0, outputs * groups, 7 * outputs * groups, result, 7, 5, outputs * groups, 3),
+        (*window, 1, 1, 1, 1, *(-n for n in padding)),
+        groups,
+    )
+    tuning = mg.default_device().tuning
+    before = tunables(tuning)
+    numbers = before.with_number("convolution_by_eights", WHERE_FEWER)
+    assert convolution_simdgroups.plan(geometry, False, "float", numbers).family.name == f"convolution_of_{family}"
+    set_tunables(tuning, numbers)
+    try:
+        check_against_the_references(layer)
+        check_in_a_part_of_larger_images(layer, before=4, behind=0)
+    finally:
+        set_tunables(tuning, before)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(
     ("arguments", "options", "at_least"),
