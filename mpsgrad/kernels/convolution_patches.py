@@ -52,8 +52,8 @@ MOST_VALUES_OF_GROUP = 300
 FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
 MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
-"""With more, or sixteen, and without groups, other kernels compute the gradient for weights; for windows of one pixel
-with more than the second number."""
+"""With more, or sixteen, and without groups, other kernels compute the gradient for weights; for windows of one pixel,
+or with something between their taps, with more than the second number."""
 NEAR_SHARE = 8
 """Images of no more than the caches' bytes divided by that are read once more for each tap in less time. Measured."""
 THREADS_WANTED, WEIGHT_THREADS_WANTED = 128, 64
@@ -244,7 +244,8 @@ def plan_weights(
     groups, channels, pixels = geometry.groups, geometry.group_inputs, geometry.result[4]
     if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups:
         return None
-    most_channels = MOST_CHANNELS if geometry.taps > 1 else MOST_CHANNELS_OF_PIXELS
+    has_runs = geometry.taps > 1 and (x.dilation == 1 or x.taps == 1)
+    most_channels = MOST_CHANNELS if has_runs else MOST_CHANNELS_OF_PIXELS
     if groups == 1 and (channels > most_channels or channels == EIGHTS_CHANNELS):
         return None
     if geometry.window_values > SUM_ROWS or geometry.taps == 1 < groups:
