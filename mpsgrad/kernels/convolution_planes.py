@@ -17,9 +17,9 @@ from mpsgrad.kernels.convolution_patches import has_many_registers
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, Tunables
 
-TILES = ((1, 4, 2), (2, 2, 2), (3, 2, 2), (4, 1, 1))
+TILES = ((1, 8, 4), (2, 6, 2), (3, 4, 4))
 TILES_OF_MANY_REGISTERS = ((1, 8, 2), (2, 8, 2), (3, 6, 2), (4, 4, 2))
-"""So many channels of the result are computed at a time for so many sixteens of pixels, and for so many at the end."""
+"""So many channels of the result are computed at a time for so many registers of pixels, and for so many at the end."""
 WEIGHT_TILES = tuple((o, t, 1) for o in (1, 2) for t in (1, 2, 3))
 WEIGHT_TILES_OF_MANY_REGISTERS = tuple(
     (o, t, lines) for o in (1, 2, 3, 4) for t, lines in ((1, 4), (2, 3), (3, 2), (4, 1), (5, 1))
@@ -27,7 +27,6 @@ WEIGHT_TILES_OF_MANY_REGISTERS = tuple(
 """So many channels of the gradient are multiplied at a time with so many neighbouring taps of so many rows."""
 STEP = 32
 """The pixels of the last ones."""
-OUTPUTS_AT_ONCE = 4
 PLANE_VALUES, SUM_VALUES = 16384, 8192
 """What a thread keeps for itself: so many values of the source, and of the result."""
 WEIGHT_SUMS = 512
@@ -80,7 +79,6 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, convolution_weights_gradient.PARAMETERS),
     {
         "step": STEP,
-        "outputs_at_once": OUTPUTS_AT_ONCE,
         # What lies behind the last position, and behind the last plane, is read but does not matter.
         "plane_values": PLANE_VALUES + 2 * STEP,
         "sum_values": SUM_VALUES,
@@ -89,6 +87,7 @@ FAMILY = ShaderFamily(
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     measured=lambda numbers: {
+        "has_many_registers": has_many_registers(numbers),
         "tiles": TILES_OF_MANY_REGISTERS if has_many_registers(numbers) else TILES,
         "weight_tiles": WEIGHT_TILES_OF_MANY_REGISTERS if has_many_registers(numbers) else WEIGHT_TILES,
         "gradients_at_once": 4 if has_many_registers(numbers) else 2,
@@ -140,9 +139,7 @@ def _share_inside(y: Axis, source_rows: int) -> float:
     return inside / (y.taps * y.size)
 
 
-def _work_of_others(
-    geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool, numbers: Tunables
-) -> float:
+def _work_of_others(geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool, numbers: Tunables) -> float:
     """For a pixel, by the kernels that have channels in their lanes."""
     of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
     of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient, numbers).products
@@ -153,9 +150,7 @@ def _work_of_others(
 
 
 @lru_cache(maxsize=4096)
-def plan_gather(
-    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
-) -> Plan | None:
+def plan_gather(geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables) -> Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
     source, destination = geometry.ends(is_gradient)
     channels, outputs, images = source[6], destination[6], destination[7]
