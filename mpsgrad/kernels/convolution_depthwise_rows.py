@@ -10,6 +10,7 @@ from mpsgrad.kernels import convolution_weights_gradient
 from mpsgrad.kernels.convolution_axis import AXIS
 from mpsgrad.kernels.convolution_gather import Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
+from mpsgrad.kernels.convolution_patches import has_many_registers
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
@@ -48,10 +49,11 @@ FAMILY = ShaderFamily(
     {
         "pixels": PIXELS,
         "kept_values": KEPT_VALUES,
-        "unrolled_taps": (3, 5, 7),
         "most_weights_blocks": MOST_WEIGHTS_BLOCKS,
         "kept_weights_values": KEPT_WEIGHTS_VALUES,
     },
+    # What neighbouring taps read in turn fits beside the sums of a tile where there are more than 16 registers.
+    measured=lambda numbers: {"unrolled_taps": (3, 5, 7) if has_many_registers(numbers) else ()},
     dtypes=("float",),
     ahead_of_time=False,
     device_families=("cpu",),

@@ -49,6 +49,8 @@ RESULT_PIXELS = 256
 MOST_VALUES = 192
 MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
+MOST_VALUES_OF_PIXEL = 96
+"""The same for windows of one pixel where there are 16 registers."""
 FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
 MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
@@ -147,6 +149,8 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     """The eights of a tile's channels and the gather, or None where another kernel is to compute it."""
     groups, values = geometry.groups, geometry.taps * geometry.ends(is_gradient)[0][6] // geometry.groups
     if values > (MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP) or geometry.taps == 1 < groups:
+        return None
+    if geometry.taps == 1 and values > MOST_VALUES_OF_PIXEL and not has_many_registers(numbers):
         return None
     costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
     if groups == 1 and has_many_registers(numbers):

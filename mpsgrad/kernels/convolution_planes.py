@@ -17,7 +17,7 @@ from mpsgrad.kernels.convolution_patches import has_many_registers
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, Tunables
 
-TILES = ((1, 8, 4), (2, 6, 2), (3, 4, 4))
+TILES = ((1, 8, 4), (2, 4, 4), (3, 4, 4))
 TILES_OF_MANY_REGISTERS = ((1, 8, 2), (2, 8, 2), (3, 6, 2), (4, 4, 2))
 """So many channels of the result are computed at a time for so many registers of pixels, and for so many at the end."""
 WEIGHT_TILES = tuple((o, t, 1) for o in (1, 2) for t in (1, 2, 3))
@@ -29,6 +29,8 @@ STEP = 32
 """The pixels of the last ones."""
 PLANE_VALUES, SUM_VALUES = 16384, 8192
 """What a thread keeps for itself: so many values of the source, and of the result."""
+NEAR_VALUES = 8192
+"""So many of the source are multiplied before the next ones are copied: the nearest cache holds them."""
 WEIGHT_SUMS = 512
 """And so many sixteens of sums for weights."""
 MOST_GRADIENTS, MOST_GRADIENTS_OF_FEW, MANY_VALUES = 10, 8, 25
@@ -58,6 +60,8 @@ COPY_COST = 1.1
 EIGHTS_COST, EIGHTS_COST_OF_FEW_VALUES = 1.12, 1.25
 """A product of several channels takes threads that copy nothing so much longer, and one of small windows where there
 are more than 16 registers. Measured."""
+FEW_OUTPUTS, FEW_OUTPUTS_COST = 3, 1.4
+"""One of so few channels takes others so much longer where there are 16 registers. Measured."""
 
 PARAMETERS = ParameterStruct(
     "ConvolutionPlanesParameters",
@@ -141,16 +145,21 @@ def _share_inside(y: Axis, source_rows: int) -> float:
 
 def _work_of_others(geometry: ConvolutionGeometry, is_gradient: bool, has_few_values: bool, numbers: Tunables) -> float:
     """For a pixel, by the kernels that have channels in their lanes."""
+    outputs = geometry.ends(is_gradient)[1][6]
     of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
     of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient, numbers).products
+    if outputs <= FEW_OUTPUTS and not has_many_registers(numbers):
+        return FEW_OUTPUTS_COST * (of_eights if of_patches is None else min(of_patches, of_eights)) / 16
     if of_patches is not None:
         cost = EIGHTS_COST_OF_FEW_VALUES if has_many_registers(numbers) else 1.0
         return min(of_patches, cost * of_eights) / 16
-    return (1.0 if geometry.ends(is_gradient)[1][6] == 1 else EIGHTS_COST) * of_eights / 16
+    return (1.0 if outputs == 1 else EIGHTS_COST) * of_eights / 16
 
 
 @lru_cache(maxsize=4096)
-def plan_gather(geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables) -> Plan | None:
+def plan_gather(
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, numbers: Tunables
+) -> Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
     source, destination = geometry.ends(is_gradient)
     channels, outputs, images = source[6], destination[6], destination[7]
@@ -172,7 +181,8 @@ def plan_gather(geometry: ConvolutionGeometry, is_gradient: bool, metal_type: st
     if work is None or work.for_pixel > _work_of_others(geometry, is_gradient, has_few_values, numbers):
         return None
     parts = Parts.of(x, y, work.part, reach(x), reach(y))
-    most_chunk = PLANE_VALUES // ((parts.part_pixels + parts.span_x - 1) * (parts.part_rows + parts.span_y - 1))
+    plane = (parts.part_pixels + parts.span_x - 1) * (parts.part_rows + parts.span_y - 1)
+    near_chunk = max(CHUNK, min(NEAR_VALUES, PLANE_VALUES) // plane // CHUNK * CHUNK)
     packing, biases = packing_in_order(
         geometry, transposed=is_gradient, outputs=outputs, channels=channels, biases=outputs, own_channels=True
     )
@@ -182,7 +192,7 @@ def plan_gather(geometry: ConvolutionGeometry, is_gradient: bool, metal_type: st
         x=x.packed(),
         y=y.packed(),
         channels=channels,
-        chunk=channels if channels <= most_chunk else most_chunk // CHUNK * CHUNK,
+        chunk=min(channels, near_chunk),
         tap_rows=1 if inside < MOST_INSIDE else y.taps,
         **parts._asdict(),
         biases=biases,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from test_convolution_variants import (
+    always_by_eights,
     check_additions_to_a_state,
     check_against_the_references,
     check_in_a_part_of_larger_images,
@@ -44,12 +47,15 @@ CASES = [
 IDS = [case[0] for case in CASES]
 
 
+@pytest.mark.parametrize("eights", [always_by_eights, nullcontext])
 @pytest.mark.parametrize(("arguments", "options", "keeps", "keeps_for_weights"), [case[1:] for case in CASES], ids=IDS)
-def test_each_case_against_the_references(arguments, options, keeps, keeps_for_weights):
+def test_each_case_against_the_references(arguments, options, keeps, keeps_for_weights, eights):
     layer = make(*arguments, **options, groups=arguments[1])
-    has_registers = tunables(mg.default_device().tuning).convolution_by_eights == WHERE_FEWER
-    assert [name == "depthwise_rows" for name in names(layer)] == [keeps, keeps, keeps_for_weights and has_registers]
-    check_against_the_references(layer, runs=2)
+    with eights():
+        has_registers = tunables(mg.default_device().tuning).convolution_by_eights == WHERE_FEWER
+        expected = [keeps, keeps, keeps_for_weights and has_registers]
+        assert [name == "depthwise_rows" for name in names(layer)] == expected
+        check_against_the_references(layer, runs=2)
 
 
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 5)])

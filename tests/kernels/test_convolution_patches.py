@@ -34,6 +34,7 @@ CASES = [
     ("dilated_rows", ((11, 9), 2, 9, (3, 3)), {"dilation": (3, 1), "padding": (3, 1)}, (True, True, True)),
     ("dilated_columns", ((9, 11), 2, 9, (3, 3)), {"dilation": (1, 2)}, (True, True, True)),
     ("one_pixel_of_many", ((5, 7), 20, 20, SINGLE), {"stride": (2, 2)}, (True, True, False)),
+    ("one_pixel_of_too_many", ((5, 7), 97, 97, SINGLE), {"stride": (2, 2)}, (False, False, False)),
     ("twenty_channels", ((5, 7), 20, 20, (2, 3)), {}, (True, True, True)),
     ("one_pixel", ((5, 7), 3, 20, SINGLE), {"stride": (2, 2)}, (True, True, True)),
     ("replicated", ((6, 7), 3, 9, (3, 4)), {"padding": (2, 3), "edge": "clamp"}, (True, False, True)),
