@@ -157,7 +157,8 @@ def test_render_is_what_the_device_compiles(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_render_suggests_a_name_and_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    for wrong, right in (("softmax", "soft_max"), ("soft_max_gradent", "soft_max_gradient")):
+    misspelt = {"softmax": "soft_max", "loss_soft_max_gradent_for_labels": "loss_soft_max_gradient_for_labels"}
+    for wrong, right in misspelt.items():
         assert cli.main(["render", wrong]) == 2
         output = capsys.readouterr()
         assert output.out == ""
