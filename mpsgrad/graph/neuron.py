@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from mpsgrad.graph.nodes import GradientFilterNode, ImageNode, UnaryNode
-from mpsgrad.graph.setting import Setting
+from mpsgrad.graph.setting import Setting, settings_of
 from mpsgrad.kernels import neuron
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
 from mpsgrad.kernels.neuron_gradient import NeuronGradient
@@ -16,6 +16,11 @@ class NeuronGradientNode(GradientFilterNode):
 
     kernel_class = NeuronGradient
     arguments = ("neuron_descriptor",)
+
+    @property
+    def neuron_descriptor(self) -> NeuronDescriptor:
+        """That of the forward node."""
+        return self.inference_node.neuron_descriptor  # type: ignore[attr-defined]
 
 
 class NeuronNode(UnaryNode):
@@ -38,18 +43,26 @@ class NamedNeuronNode(UnaryNode):
     """The base of the nodes of one function; ``a``, ``b`` and ``c`` are its parameters in ``NeuronDescriptor``."""
 
     gradient_class = NeuronGradientNode
+    _neuron_type: ClassVar[NeuronType]
+
+    @property
+    def neuron_descriptor(self) -> NeuronDescriptor:
+        """The function with its parameters. Raises what ``NeuronDescriptor`` raises if they do not fit."""
+        return NeuronDescriptor(self._neuron_type, **{name: getattr(self, name) for name in settings_of(type(self))})
 
 
 class NeuronAbsoluteNode(NamedNeuronNode):
     """``NeuronAbsolute``. Source: ``MPSCNNNeuronAbsoluteNode``."""
 
     kernel_class = neuron.NeuronAbsolute
+    _neuron_type = NeuronType.ABSOLUTE
 
 
 class NeuronELUNode(NamedNeuronNode):
     """``NeuronELU``. Source: ``MPSCNNNeuronELUNode``."""
 
     kernel_class = neuron.NeuronELU
+    _neuron_type = NeuronType.ELU
     a = Setting(1.0)
 
 
@@ -57,6 +70,7 @@ class NeuronExponentialNode(NamedNeuronNode):
     """``NeuronExponential``. Source: ``MPSCNNNeuronExponentialNode``."""
 
     kernel_class = neuron.NeuronExponential
+    _neuron_type = NeuronType.EXPONENTIAL
     a = Setting(1.0)
     b = Setting(0.0)
     c = Setting(-1.0)
@@ -66,6 +80,7 @@ class NeuronHardSigmoidNode(NamedNeuronNode):
     """``NeuronHardSigmoid``. Source: ``MPSCNNNeuronHardSigmoidNode``."""
 
     kernel_class = neuron.NeuronHardSigmoid
+    _neuron_type = NeuronType.HARD_SIGMOID
     a = Setting(0.2)
     b = Setting(0.5)
 
@@ -74,6 +89,7 @@ class NeuronLinearNode(NamedNeuronNode):
     """``NeuronLinear``. Source: ``MPSCNNNeuronLinearNode``."""
 
     kernel_class = neuron.NeuronLinear
+    _neuron_type = NeuronType.LINEAR
     a = Setting(1.0)
     b = Setting(0.0)
 
@@ -82,6 +98,7 @@ class NeuronLogarithmNode(NamedNeuronNode):
     """``NeuronLogarithm``. Source: ``MPSCNNNeuronLogarithmNode``."""
 
     kernel_class = neuron.NeuronLogarithm
+    _neuron_type = NeuronType.LOGARITHM
     a = Setting(1.0)
     b = Setting(0.0)
     c = Setting(-1.0)
@@ -91,6 +108,7 @@ class NeuronPowerNode(NamedNeuronNode):
     """``NeuronPower``. Source: ``MPSCNNNeuronPowerNode``."""
 
     kernel_class = neuron.NeuronPower
+    _neuron_type = NeuronType.POWER
     a = Setting(1.0)
     b = Setting(0.0)
     c = Setting(1.0)
@@ -100,6 +118,7 @@ class NeuronReLUNode(NamedNeuronNode):
     """``NeuronReLU``. Source: ``MPSCNNNeuronReLUNode``."""
 
     kernel_class = neuron.NeuronReLU
+    _neuron_type = NeuronType.RELU
     a = Setting(0.0)
 
 
@@ -107,6 +126,7 @@ class NeuronReLUNNode(NamedNeuronNode):
     """``NeuronReLUN``. Source: ``MPSCNNNeuronReLUNNode``."""
 
     kernel_class = neuron.NeuronReLUN
+    _neuron_type = NeuronType.RELUN
     a = Setting(1.0)
     b = Setting(6.0)
 
@@ -115,12 +135,14 @@ class NeuronSigmoidNode(NamedNeuronNode):
     """``NeuronSigmoid``. Source: ``MPSCNNNeuronSigmoidNode``."""
 
     kernel_class = neuron.NeuronSigmoid
+    _neuron_type = NeuronType.SIGMOID
 
 
 class NeuronSoftPlusNode(NamedNeuronNode):
     """``NeuronSoftPlus``. Source: ``MPSCNNNeuronSoftPlusNode``."""
 
     kernel_class = neuron.NeuronSoftPlus
+    _neuron_type = NeuronType.SOFT_PLUS
     a = Setting(1.0)
     b = Setting(1.0)
 
@@ -129,12 +151,14 @@ class NeuronSoftSignNode(NamedNeuronNode):
     """``NeuronSoftSign``. Source: ``MPSCNNNeuronSoftSignNode``."""
 
     kernel_class = neuron.NeuronSoftSign
+    _neuron_type = NeuronType.SOFT_SIGN
 
 
 class NeuronTanHNode(NamedNeuronNode):
     """``NeuronTanH``. Source: ``MPSCNNNeuronTanHNode``."""
 
     kernel_class = neuron.NeuronTanH
+    _neuron_type = NeuronType.TANH
     a = Setting(1.0)
     b = Setting(1.0)
 
@@ -143,6 +167,7 @@ class NeuronPReLUNode(NamedNeuronNode):
     """``NeuronPReLU`` with the slopes ``data``, one for each channel. Source: ``MPSCNNNeuronPReLUNode``."""
 
     kernel_class = neuron.NeuronPReLU
+    _neuron_type = NeuronType.PRELU
     data = Setting()
 
 

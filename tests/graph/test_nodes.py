@@ -251,6 +251,18 @@ def test_a_node_and_its_gradient_are_their_kernels(name: str) -> None:
         np.testing.assert_array_equal(np.asarray(result), np.asarray(expected_gradient))
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if isinstance(CASES[name].kernel(), mg.Neuron)])
+def test_neurons_and_their_gradients_say_which_function_they_are(name: str) -> None:
+    case = CASES[name]
+    node = case.node(mg.ImageNode())
+    expected = case.kernel().neuron_descriptor
+    for each in node, node.gradient_filter(mg.ImageNode()):
+        found = each.neuron_descriptor
+        for part in ("neuron_type", "a", "b", "c"):
+            assert getattr(found, part) == getattr(expected, part), part
+        np.testing.assert_array_equal(found.data, expected.data)
+
+
 def test_every_node_of_one_image_is_in_the_table() -> None:
     missing = {
         name

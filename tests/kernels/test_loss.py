@@ -202,6 +202,18 @@ def test_images_without_a_weight_that_counts_have_no_loss():
     assert (gradient[1] == 0).all() and (gradient[0] != 0).any()
 
 
+@pytest.mark.parametrize("follows", [False, True])
+@pytest.mark.parametrize("channels", [3, 11, 40, 300])
+def test_weights_of_zero_do_not_count_in_any_number_of_channels(channels, follows):
+    generator = np.random.default_rng(channels)
+    shape = (2, 3, 3, channels)
+    x = generator.standard_normal(shape, np.float32)
+    weights = (generator.random(shape) < 0.6).astype(np.float32)
+    options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": channels}
+    across, reduction = False, "sum_by_non_zero_weights"
+    check_against_the_reference(x, one_hot(generator, shape), weights, reduction, across, follows, options)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_large_predictions_do_not_overflow(dtype):
     largest = float(np.finfo(dtype).max) / 2

@@ -359,6 +359,15 @@ def test_a_graph_trains_by_apples_names_as_by_ours() -> None:
     assert isinstance(results[0], mps.MPSImage) and same(*results)
 
 
+def test_nodes_of_neurons_have_all_parameters() -> None:
+    source = mps.MPSNNImageNode.nodeWithHandle(None)
+    node = mps.MPSCNNNeuronReLUNNode.nodeWithSource(source, a=0.25, b=3)
+    descriptor = node.gradientFilterWithSource(source).descriptor
+    assert (node.a, node.b, node.c) == (descriptor.a, descriptor.b, descriptor.c) == (0.25, 3, 0)
+    assert descriptor.neuronType == mps.MPSCNNNeuronTypeReLUN
+    assert mps.MPSCNNNeuronSigmoidNode.nodeWithSource(source).c == 0
+
+
 def test_what_a_graph_calls_back_and_fills_has_apples_names() -> None:
     """Blocks, and the lists of images and states that are exported."""
     node = mps.MPSNNImageNode.nodeWithHandle("x")
