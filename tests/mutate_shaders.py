@@ -89,7 +89,7 @@ TESTS = {
     "copies_of_pixels": ("tests/kernels/test_copies.py",),
     "crop_and_resize": ("tests/kernels/test_crop_and_resize.py",),
     "dropout": ("tests/kernels/test_dropout.py",),
-    "fill": ("tests/kernels/test_soft_max.py", "tests/core", "tests/kernels/test_convolution.py"),
+    "fill": ("tests/core/test_fill.py",),
     "format_conversion": ("tests/kernels/test_format_conversion.py",),
     "gram_matrix": ("tests/kernels/test_gram_matrix.py",),
     "gram_matrix_of_few_channels": ("tests/kernels/test_gram_matrix.py",),

@@ -123,9 +123,11 @@ def test_slices_of_few_channels_of_many_pixels(channels, dtype):
     kernel = mg.Slice()
     kernel.offset, kernel.clip_rect = mg.Offset(3, 2), mg.Region(mg.Origin(), mg.Size(41, 40, 2))
     kernel.source_feature_channel_offset, kernel.source_feature_channel_max_count = 4, channels
+    source = mg.Image.from_array(x)
+    result = FencedImage.of(kernel.destination_image_descriptor([source]))
     with mg.CommandBuffer() as commands:
-        y = kernel.encode(commands, mg.Image.from_array(x))
-    np.testing.assert_array_equal(np.asarray(y), reference.slice_image(x, (2, 3), (40, 41), 4, channels))
+        kernel.encode(commands, source, destination_image=result.image)
+    np.testing.assert_array_equal(result.check(), reference.slice_image(x, (2, 3), (40, 41), 4, channels))
 
 
 def test_what_goes_past_the_caches_counts_what_is_beside_it_and_is_whole_lines():
