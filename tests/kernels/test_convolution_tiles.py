@@ -17,6 +17,7 @@ from test_convolution_variants import (
     IDS,
     SINGLE,
     VARIANTS,
+    check_additions_to_a_state,
     check_against_the_references,
     make,
     names,
@@ -127,9 +128,10 @@ def test_values_are_read_several_at_a_time_where_that_is_aligned(arguments, opti
 def test_channels_of_halves_are_padded_for_vectors(inputs, outputs, monkeypatch):
     reckon_padding_with(monkeypatch, 0.0)
     monkeypatch.setattr(convolution_tiles, "tiling", lambda name: _with_slow_single_values(tiling(name)))
-    layer = make((9, 11), inputs, outputs, (3, 3), padding=(1, 1), dtype=np.float16)
+    layer = make((9, 11), inputs, outputs, (3, 3), padding=(1, 1), images=3, dtype=np.float16)
     assert widths(layer) == ("8", "8", "8_8")
     check_against_the_references(layer, runs=2)
+    check_additions_to_a_state(layer)
     forget_plans()
 
 
@@ -221,6 +223,9 @@ def test_each_tile_for_each_width(case, one_tile):
     for name, width in zip(names(layer)[of_kind], expected[of_kind], strict=True):
         assert name == width or name.endswith(f"{tile.name}_by_{width}")
     check_against_the_references(layer, runs=2)
+    if kind == "weights":
+        three_images = options | {"images": 3}
+        check_additions_to_a_state(make(*arguments, **three_images, dtype=layer.source.dtype))
 
 
 @given(layers(more_channels=False))
