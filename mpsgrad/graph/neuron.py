@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from mpsgrad.graph.nodes import GradientFilterNode, ImageNode, UnaryNode
 from mpsgrad.graph.setting import Setting, settings_of
@@ -43,26 +43,24 @@ class NamedNeuronNode(UnaryNode):
     """The base of the nodes of one function; ``a``, ``b`` and ``c`` are its parameters in ``NeuronDescriptor``."""
 
     gradient_class = NeuronGradientNode
-    _neuron_type: ClassVar[NeuronType]
 
     @property
     def neuron_descriptor(self) -> NeuronDescriptor:
         """The function with its parameters. Raises what ``NeuronDescriptor`` raises if they do not fit."""
-        return NeuronDescriptor(self._neuron_type, **{name: getattr(self, name) for name in settings_of(type(self))})
+        parameters = {name: getattr(self, name) for name in settings_of(type(self))}
+        return NeuronDescriptor(self.kernel_class._type, **parameters)
 
 
 class NeuronAbsoluteNode(NamedNeuronNode):
     """``NeuronAbsolute``. Source: ``MPSCNNNeuronAbsoluteNode``."""
 
     kernel_class = neuron.NeuronAbsolute
-    _neuron_type = NeuronType.ABSOLUTE
 
 
 class NeuronELUNode(NamedNeuronNode):
     """``NeuronELU``. Source: ``MPSCNNNeuronELUNode``."""
 
     kernel_class = neuron.NeuronELU
-    _neuron_type = NeuronType.ELU
     a = Setting(1.0)
 
 
@@ -70,7 +68,6 @@ class NeuronExponentialNode(NamedNeuronNode):
     """``NeuronExponential``. Source: ``MPSCNNNeuronExponentialNode``."""
 
     kernel_class = neuron.NeuronExponential
-    _neuron_type = NeuronType.EXPONENTIAL
     a = Setting(1.0)
     b = Setting(0.0)
     c = Setting(-1.0)
@@ -80,7 +77,6 @@ class NeuronHardSigmoidNode(NamedNeuronNode):
     """``NeuronHardSigmoid``. Source: ``MPSCNNNeuronHardSigmoidNode``."""
 
     kernel_class = neuron.NeuronHardSigmoid
-    _neuron_type = NeuronType.HARD_SIGMOID
     a = Setting(0.2)
     b = Setting(0.5)
 
@@ -89,7 +85,6 @@ class NeuronLinearNode(NamedNeuronNode):
     """``NeuronLinear``. Source: ``MPSCNNNeuronLinearNode``."""
 
     kernel_class = neuron.NeuronLinear
-    _neuron_type = NeuronType.LINEAR
     a = Setting(1.0)
     b = Setting(0.0)
 
@@ -98,7 +93,6 @@ class NeuronLogarithmNode(NamedNeuronNode):
     """``NeuronLogarithm``. Source: ``MPSCNNNeuronLogarithmNode``."""
 
     kernel_class = neuron.NeuronLogarithm
-    _neuron_type = NeuronType.LOGARITHM
     a = Setting(1.0)
     b = Setting(0.0)
     c = Setting(-1.0)
@@ -108,7 +102,6 @@ class NeuronPowerNode(NamedNeuronNode):
     """``NeuronPower``. Source: ``MPSCNNNeuronPowerNode``."""
 
     kernel_class = neuron.NeuronPower
-    _neuron_type = NeuronType.POWER
     a = Setting(1.0)
     b = Setting(0.0)
     c = Setting(1.0)
@@ -118,7 +111,6 @@ class NeuronReLUNode(NamedNeuronNode):
     """``NeuronReLU``. Source: ``MPSCNNNeuronReLUNode``."""
 
     kernel_class = neuron.NeuronReLU
-    _neuron_type = NeuronType.RELU
     a = Setting(0.0)
 
 
@@ -126,7 +118,6 @@ class NeuronReLUNNode(NamedNeuronNode):
     """``NeuronReLUN``. Source: ``MPSCNNNeuronReLUNNode``."""
 
     kernel_class = neuron.NeuronReLUN
-    _neuron_type = NeuronType.RELUN
     a = Setting(1.0)
     b = Setting(6.0)
 
@@ -135,14 +126,12 @@ class NeuronSigmoidNode(NamedNeuronNode):
     """``NeuronSigmoid``. Source: ``MPSCNNNeuronSigmoidNode``."""
 
     kernel_class = neuron.NeuronSigmoid
-    _neuron_type = NeuronType.SIGMOID
 
 
 class NeuronSoftPlusNode(NamedNeuronNode):
     """``NeuronSoftPlus``. Source: ``MPSCNNNeuronSoftPlusNode``."""
 
     kernel_class = neuron.NeuronSoftPlus
-    _neuron_type = NeuronType.SOFT_PLUS
     a = Setting(1.0)
     b = Setting(1.0)
 
@@ -151,14 +140,12 @@ class NeuronSoftSignNode(NamedNeuronNode):
     """``NeuronSoftSign``. Source: ``MPSCNNNeuronSoftSignNode``."""
 
     kernel_class = neuron.NeuronSoftSign
-    _neuron_type = NeuronType.SOFT_SIGN
 
 
 class NeuronTanHNode(NamedNeuronNode):
     """``NeuronTanH``. Source: ``MPSCNNNeuronTanHNode``."""
 
     kernel_class = neuron.NeuronTanH
-    _neuron_type = NeuronType.TANH
     a = Setting(1.0)
     b = Setting(1.0)
 
@@ -167,7 +154,6 @@ class NeuronPReLUNode(NamedNeuronNode):
     """``NeuronPReLU`` with the slopes ``data``, one for each channel. Source: ``MPSCNNNeuronPReLUNode``."""
 
     kernel_class = neuron.NeuronPReLU
-    _neuron_type = NeuronType.PRELU
     data = Setting()
 
 

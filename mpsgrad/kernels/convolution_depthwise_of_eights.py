@@ -11,7 +11,7 @@ from mpsgrad.kernels.convolution_gather import Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import ALWAYS, NEVER, Tunables
+from mpsgrad.tunables import NEVER, Tunables
 
 PIXELS = 4
 TILES = (PIXELS, 2), (PIXELS, 1), (1, 4), (1, 1)
@@ -37,7 +37,7 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, AXIS, PARAMETERS),
     {"pixels": PIXELS},
     measured=lambda numbers: {
-        "tiles": TILES if numbers.convolution_by_eights == ALWAYS else ((PIXELS, 4), *TILES),
+        "tiles": ((PIXELS, 4), *TILES) if numbers.has_many_registers else TILES,
     },
     dtypes=("float",),
     ahead_of_time=False,

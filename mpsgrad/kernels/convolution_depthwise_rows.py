@@ -10,7 +10,6 @@ from mpsgrad.kernels import convolution_weights_gradient
 from mpsgrad.kernels.convolution_axis import AXIS
 from mpsgrad.kernels.convolution_gather import Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
-from mpsgrad.kernels.convolution_patches import has_many_registers
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
@@ -53,7 +52,7 @@ FAMILY = ShaderFamily(
         "kept_weights_values": KEPT_WEIGHTS_VALUES,
     },
     # What neighbouring taps read in turn fits beside the sums of a tile where there are more than 16 registers.
-    measured=lambda numbers: {"unrolled_taps": (3, 5, 7) if has_many_registers(numbers) else ()},
+    measured=lambda numbers: {"unrolled_taps": (3, 5, 7) if numbers.has_many_registers else ()},
     dtypes=("float",),
     ahead_of_time=False,
     device_families=("cpu",),

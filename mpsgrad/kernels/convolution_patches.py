@@ -24,7 +24,7 @@ from mpsgrad.kernels.convolution_simdgroups import (
     is_by_eights,
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
+from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
 PIXELS_OF_EIGHTS = {1: 8, 2: 6, 3: 4}
 """Of a tile that has so many eights of channels."""
@@ -81,14 +81,9 @@ PARAMETERS = ParameterStruct(
 )
 
 
-def has_many_registers(numbers: Tunables) -> bool:
-    """Whether threads of a CPU have more than 16 registers of floats."""
-    return numbers.convolution_by_eights != ALWAYS
-
-
 def _gather_tiles(numbers: Tunables) -> tuple[tuple[int, int, bool], ...]:
     """The eights of channels and the pixels of each tile, and whether these have phases."""
-    plain = PIXELS_OF_EIGHTS | ({MANY_EIGHTS: PIXELS_OF_MANY_EIGHTS} if has_many_registers(numbers) else {})
+    plain = PIXELS_OF_EIGHTS | ({MANY_EIGHTS: PIXELS_OF_MANY_EIGHTS} if numbers.has_many_registers else {})
     in_phases = ((eights, PIXELS_OF_EIGHTS[eights], True) for eights in EIGHTS_IN_PHASES)
     return (*((eights, pixels, False) for eights, pixels in plain.items()), *in_phases)
 
@@ -104,7 +99,7 @@ FAMILY = ShaderFamily(
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     measured=lambda numbers: {
-        "eight_values": VALUES_OF_MANY_REGISTERS if has_many_registers(numbers) else VALUES,
+        "eight_values": VALUES_OF_MANY_REGISTERS if numbers.has_many_registers else VALUES,
         "gather_tiles": _gather_tiles(numbers),
     },
     dtypes=("float",),
@@ -150,12 +145,12 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     groups, values = geometry.groups, geometry.taps * geometry.ends(is_gradient)[0][6] // geometry.groups
     if values > (MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP) or geometry.taps == 1 < groups:
         return None
-    if geometry.taps == 1 and values > MOST_VALUES_OF_PIXEL and not has_many_registers(numbers):
+    if geometry.taps == 1 and values > MOST_VALUES_OF_PIXEL and not numbers.has_many_registers:
         return None
     costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
-    if groups == 1 and has_many_registers(numbers):
+    if groups == 1 and numbers.has_many_registers:
         costs = costs | {MANY_EIGHTS: MANY_EIGHTS_COST}
-    best = _best(geometry, is_gradient, costs, joins_pixels=groups == 1 or not has_many_registers(numbers))
+    best = _best(geometry, is_gradient, costs, joins_pixels=groups == 1 or not numbers.has_many_registers)
     if best is None:
         return None
     products, eights, gathered = best

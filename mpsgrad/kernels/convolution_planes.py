@@ -13,7 +13,6 @@ from mpsgrad.kernels.convolution_gather import Plan, packing_in_order
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES
 from mpsgrad.kernels.convolution_parts import PARTS, Parts
-from mpsgrad.kernels.convolution_patches import has_many_registers
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, Tunables
 
@@ -91,11 +90,11 @@ FAMILY = ShaderFamily(
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     measured=lambda numbers: {
-        "has_many_registers": has_many_registers(numbers),
-        "tiles": TILES_OF_MANY_REGISTERS if has_many_registers(numbers) else TILES,
-        "weight_tiles": WEIGHT_TILES_OF_MANY_REGISTERS if has_many_registers(numbers) else WEIGHT_TILES,
-        "gradients_at_once": 4 if has_many_registers(numbers) else 2,
-        "most_taps": 5 if has_many_registers(numbers) else 3,
+        "has_many_registers": numbers.has_many_registers,
+        "tiles": TILES_OF_MANY_REGISTERS if numbers.has_many_registers else TILES,
+        "weight_tiles": WEIGHT_TILES_OF_MANY_REGISTERS if numbers.has_many_registers else WEIGHT_TILES,
+        "gradients_at_once": 4 if numbers.has_many_registers else 2,
+        "most_taps": 5 if numbers.has_many_registers else 3,
     },
     dtypes=("float",),
     ahead_of_time=False,
@@ -148,10 +147,10 @@ def _work_of_others(geometry: ConvolutionGeometry, is_gradient: bool, has_few_va
     outputs = geometry.ends(is_gradient)[1][6]
     of_patches = convolution_patches.fewest_products(geometry, is_gradient) if has_few_values else None
     of_eights = convolution_simdgroups.gather_by_eights(geometry, is_gradient, numbers).products
-    if outputs <= FEW_OUTPUTS and not has_many_registers(numbers):
+    if outputs <= FEW_OUTPUTS and not numbers.has_many_registers:
         return FEW_OUTPUTS_COST * (of_eights if of_patches is None else min(of_patches, of_eights)) / 16
     if of_patches is not None:
-        cost = EIGHTS_COST_OF_FEW_VALUES if has_many_registers(numbers) else 1.0
+        cost = EIGHTS_COST_OF_FEW_VALUES if numbers.has_many_registers else 1.0
         return min(of_patches, cost * of_eights) / 16
     return (1.0 if outputs == 1 else EIGHTS_COST) * of_eights / 16
 
@@ -207,7 +206,7 @@ def _suits_gradients(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
     if channels >= FEW_CHANNELS:
         lanes = ceiling_divide(channels, LANES) * LANES
         return geometry.taps > 1 and outputs * channels <= MOST_GRADIENTS_OF_MANY * lanes
-    if not has_many_registers(numbers):
+    if not numbers.has_many_registers:
         return outputs <= MOST_GRADIENTS_OF_FEW_REGISTERS
     return outputs <= (MOST_GRADIENTS if geometry.window_values >= MANY_VALUES else MOST_GRADIENTS_OF_FEW)
 

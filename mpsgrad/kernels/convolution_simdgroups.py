@@ -156,7 +156,7 @@ _WIDTHS_OF_MANY_REGISTERS = {
 
 def _widths(numbers: Tunables) -> Mapping[int, _Width]:
     """Those of the channels that a thread may take at a time."""
-    return _WIDTHS if numbers.convolution_by_eights == ALWAYS else _WIDTHS_OF_MANY_REGISTERS
+    return _WIDTHS_OF_MANY_REGISTERS if numbers.has_many_registers else _WIDTHS
 
 
 class _Tile(NamedTuple):

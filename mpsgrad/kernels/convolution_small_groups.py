@@ -12,7 +12,7 @@ from mpsgrad.kernels.convolution_gather import Plan, packing_in_order
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_parts import PARTS, Parts
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import ALWAYS, NEVER, WHERE_FEWER, Tunables
+from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
 CHANNELS = 16
 """Lanes of a thread."""
@@ -64,7 +64,7 @@ FAMILY = ShaderFamily(
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     measured=lambda numbers: {
-        "values": VALUES if numbers.convolution_by_eights == ALWAYS else VALUES_OF_MANY_REGISTERS,
+        "values": VALUES_OF_MANY_REGISTERS if numbers.has_many_registers else VALUES,
     },
     dtypes=("float",),
     ahead_of_time=False,

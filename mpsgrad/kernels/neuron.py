@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -88,6 +88,8 @@ class Neuron(NeuronProperties, Kernel):
     """
 
     remembers_encodes = True
+    _type: ClassVar[NeuronType]
+    """The only one of a subclass."""
 
     # objc: -initWithDevice:neuronDescriptor:
     def __init__(
@@ -126,103 +128,127 @@ class Neuron(NeuronProperties, Kernel):
 class NeuronLinear(Neuron):
     """``a x + b``. Source: ``MPSCNNNeuronLinear``."""
 
+    _type = NeuronType.LINEAR
+
     # objc: -initWithDevice:a:b:
     def __init__(
         self, a: float = 1.0, b: float = 0.0, *, device: Device | None = None, label: str | None = None
     ) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.LINEAR, a, b), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a, b), device=device, label=label)
 
 
 class NeuronReLU(Neuron):
     """``x >= 0 ? x : a x``. Source: ``MPSCNNNeuronReLU``."""
 
+    _type = NeuronType.RELU
+
     # objc: -initWithDevice:a:
     def __init__(self, a: float = 0.0, *, device: Device | None = None, label: str | None = None) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.RELU, a), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a), device=device, label=label)
 
 
 class NeuronPReLU(Neuron):
     """``x >= 0 ? x : data[channel] x``. Source: ``MPSCNNNeuronPReLU``."""
 
+    _type = NeuronType.PRELU
+
     # objc: -initWithDevice:a:count:
     def __init__(self, data: Any, *, device: Device | None = None, label: str | None = None) -> None:
-        super().__init__(NeuronDescriptor.prelu(data), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, data=data), device=device, label=label)
 
 
 class NeuronSigmoid(Neuron):
     """``1 / (1 + e^-x)``. Source: ``MPSCNNNeuronSigmoid``."""
 
+    _type = NeuronType.SIGMOID
+
     # objc: -initWithDevice:
     def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.SIGMOID), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type), device=device, label=label)
 
 
 class NeuronHardSigmoid(Neuron):
     """``clamp(a x + b, 0, 1)``. Source: ``MPSCNNNeuronHardSigmoid``."""
 
+    _type = NeuronType.HARD_SIGMOID
+
     # objc: -initWithDevice:a:b:
     def __init__(
         self, a: float = 0.2, b: float = 0.5, *, device: Device | None = None, label: str | None = None
     ) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.HARD_SIGMOID, a, b), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a, b), device=device, label=label)
 
 
 class NeuronTanH(Neuron):
     """``a tanh(b x)``. Source: ``MPSCNNNeuronTanH``."""
 
+    _type = NeuronType.TANH
+
     # objc: -initWithDevice:a:b:
     def __init__(
         self, a: float = 1.0, b: float = 1.0, *, device: Device | None = None, label: str | None = None
     ) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.TANH, a, b), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a, b), device=device, label=label)
 
 
 class NeuronAbsolute(Neuron):
     """``|x|``. Source: ``MPSCNNNeuronAbsolute``."""
 
+    _type = NeuronType.ABSOLUTE
+
     # objc: -initWithDevice:
     def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.ABSOLUTE), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type), device=device, label=label)
 
 
 class NeuronSoftPlus(Neuron):
     """``a ln(1 + e^(b x))``. Source: ``MPSCNNNeuronSoftPlus``."""
 
+    _type = NeuronType.SOFT_PLUS
+
     # objc: -initWithDevice:a:b:
     def __init__(
         self, a: float = 1.0, b: float = 1.0, *, device: Device | None = None, label: str | None = None
     ) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.SOFT_PLUS, a, b), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a, b), device=device, label=label)
 
 
 class NeuronSoftSign(Neuron):
     """``x / (1 + |x|)``. Source: ``MPSCNNNeuronSoftSign``."""
 
+    _type = NeuronType.SOFT_SIGN
+
     # objc: -initWithDevice:
     def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.SOFT_SIGN), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type), device=device, label=label)
 
 
 class NeuronELU(Neuron):
     """``x >= 0 ? x : a (e^x - 1)``. Source: ``MPSCNNNeuronELU``."""
 
+    _type = NeuronType.ELU
+
     # objc: -initWithDevice:a:
     def __init__(self, a: float = 1.0, *, device: Device | None = None, label: str | None = None) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.ELU, a), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a), device=device, label=label)
 
 
 class NeuronReLUN(Neuron):
     """``min(x >= 0 ? x : a x, b)``; with the default ``a`` negative elements pass. Source: ``MPSCNNNeuronReLUN``."""
 
+    _type = NeuronType.RELUN
+
     # objc: -initWithDevice:a:b:
     def __init__(
         self, a: float = 1.0, b: float = 6.0, *, device: Device | None = None, label: str | None = None
     ) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.RELUN, a, b), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a, b), device=device, label=label)
 
 
 class NeuronPower(Neuron):
     """``(a x + b)^c``. Source: ``MPSCNNNeuronPower``."""
+
+    _type = NeuronType.POWER
 
     # objc: -initWithDevice:a:b:c:
     def __init__(
@@ -234,12 +260,14 @@ class NeuronPower(Neuron):
         device: Device | None = None,
         label: str | None = None,
     ) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.POWER, a, b, c), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a, b, c), device=device, label=label)
 
 
 class NeuronExponential(Neuron):
     """``c^(a x + b)``; c = -1 stands for e. Source: ``MPSCNNNeuronExponential``."""
 
+    _type = NeuronType.EXPONENTIAL
+
     # objc: -initWithDevice:a:b:c:
     def __init__(
         self,
@@ -250,12 +278,14 @@ class NeuronExponential(Neuron):
         device: Device | None = None,
         label: str | None = None,
     ) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.EXPONENTIAL, a, b, c), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a, b, c), device=device, label=label)
 
 
 class NeuronLogarithm(Neuron):
     """``log_c(a x + b)``; c = -1 stands for e. Source: ``MPSCNNNeuronLogarithm``."""
 
+    _type = NeuronType.LOGARITHM
+
     # objc: -initWithDevice:a:b:c:
     def __init__(
         self,
@@ -266,7 +296,7 @@ class NeuronLogarithm(Neuron):
         device: Device | None = None,
         label: str | None = None,
     ) -> None:
-        super().__init__(NeuronDescriptor(NeuronType.LOGARITHM, a, b, c), device=device, label=label)
+        super().__init__(NeuronDescriptor(self._type, a, b, c), device=device, label=label)
 
 
 NEURON_CLASSES = (

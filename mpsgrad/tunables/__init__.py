@@ -66,6 +66,11 @@ class Tunables:
             if number not in choices:
                 raise ValueError(f"{name} is {number!r}; it has to be one of {', '.join(map(str, choices))}")
 
+    @property
+    def has_many_registers(self) -> bool:
+        """Whether the CPU has more than 16 registers of eight floats."""
+        return self.convolution_by_eights != ALWAYS
+
     def with_number(self, name: str, value: int) -> Tunables:
         """These numbers but for ``name``; raises ``ValueError`` for one that it may not have."""
         return replace(self, **{name: value})

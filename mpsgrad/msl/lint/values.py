@@ -123,12 +123,19 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
 def component_names_are_known(source: Source) -> Iterator[Found]:
     """Components of declared variables whose names no vector has."""
     for index, _ in _components(source):
-        name = source.text(index)
-        unknown = next((letter for letter in name if letter not in "xyzwrgba"), None)
-        if unknown is not None:
-            yield source.tokens[index], f"illegal vector component name '{unknown}'"
-        elif not any(set(name) <= set(letters) for letters in SWIZZLES):
-            yield source.tokens[index], f"illegal vector component name '{name}': it mixes xyzw and rgba"
+        message = _unknown_component(source.text(index))
+        if message is not None:
+            yield source.tokens[index], message
+
+
+def _unknown_component(name: str) -> str | None:
+    """What is wrong with a name that no vector's components have."""
+    unknown = next((letter for letter in name if letter not in "xyzwrgba"), None)
+    if unknown is not None:
+        return f"illegal vector component name '{unknown}'"
+    if not any(set(name) <= set(letters) for letters in SWIZZLES):
+        return f"illegal vector component name '{name}': it mixes xyzw and rgba"
+    return None
 
 
 def _components(source: Source) -> Iterator[tuple[int, Type]]:
@@ -151,13 +158,13 @@ def components_exist(source: Source) -> Iterator[Found]:
     """Sees components of declared variables and the constructors of vectors from scalars and vectors whose types can
     be told."""
     expressions = expressions_of(source)
-    yield from component_names_are_known(source)
     for index, kind in _components(source):
         name = source.text(index)
         place = source.tokens[index]
-        if not any(set(name) <= set(letters) for letters in SWIZZLES):
-            continue
-        if not any(set(name) <= set(letters[: kind.width]) for letters in SWIZZLES) or len(name) > 4:
+        message = _unknown_component(name)
+        if message is not None:
+            yield place, message
+        elif not any(set(name) <= set(letters[: kind.width]) for letters in SWIZZLES) or len(name) > 4:
             yield place, f"vector component access exceeds type '{kind}'"
         elif source.text(index + 1) in ("=", "+=", "-=", "*=", "/=") and len(set(name)) < len(name):
             yield place, "vector is not assignable (contains duplicate components)"
