@@ -99,7 +99,7 @@ def add_sum_of_parts(
 def add_sums_of_pixels(
     command_buffer: CommandBuffer, metal_type: str, image: tuple[Buffer, Layout], sums: Buffer, accumulates: bool
 ) -> None:
-    """The sum of each channel of ``image`` over the pixels of all images. Only for GPUs."""
+    """The sum of each channel of ``image`` over the pixels of all images."""
     buffer, layout = image
     *_, width, height, channels, images = layout
     extents, kept = (channels, width, height, images), (True, False, False, False)

@@ -20,14 +20,13 @@ from mpsgrad.kernels.convolution_dispatch import (
     add_gradient_weights,
     add_partial_gradient_weights,
 )
-from mpsgrad.kernels.convolution_packing import PackedWeights
 from mpsgrad.kernels.convolution_sums import add_sum, add_sum_of_parts, add_sums_of_pixels
 from mpsgrad.kernels.strides import View, zeros
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 TURNED_TILE, TURNING_THREADS = 32, 256
-FEWEST_TURNED = 16
-"""So many channels of either kind are worth a tile of a GPU."""
+TURNED_TILE_OF_CPU = FEWEST_TURNED = 16
+"""So many channels of either kind are worth a tile."""
 TURNING_PARAMETERS = ParameterStruct(
     "ConvolutionTurningParameters",
     outputs="int",
@@ -40,10 +39,10 @@ TURNING_PARAMETERS = ParameterStruct(
 TURNING_FAMILY = ShaderFamily(
     "convolution_turning",
     (TURNING_PARAMETERS,),
-    {"tile": TURNED_TILE, "threads": TURNING_THREADS},
+    {"tile": TURNED_TILE, "threads": TURNING_THREADS, "by_eights": False},
+    {"cpu": {"tile": TURNED_TILE_OF_CPU, "by_eights": True}},
     dtypes=("float",),
     ahead_of_time=False,
-    device_families=("apple", "nvidia"),
 )
 
 
@@ -75,8 +74,9 @@ def add_turning(
     if back:
         outputs, inputs = inputs, outputs
     device = command_buffer.device
-    if device.family != "cpu" and min(outputs, inputs) >= FEWEST_TURNED:
-        output_tiles, input_tiles = (ceiling_divide(count, TURNED_TILE) for count in (outputs, inputs))
+    if min(outputs, inputs) >= FEWEST_TURNED:
+        tile = TURNED_TILE_OF_CPU if device.family == "cpu" else TURNED_TILE
+        input_tiles, output_tiles = ceiling_divide(inputs, tile), ceiling_divide(outputs, tile)
         parameters = TURNING_PARAMETERS.pack(
             outputs=outputs,
             taps=taps,
@@ -87,7 +87,7 @@ def add_turning(
         )
         command_buffer.add_dispatch(
             TURNING_FAMILY.function(device, "turn_weights", "float"),
-            groups * taps * output_tiles * input_tiles,
+            groups * taps * input_tiles * (1 if device.family == "cpu" else output_tiles),
             source,
             destination,
             device.constant_buffer(parameters),
@@ -128,25 +128,9 @@ def add_gradients(
             weights, unused = (command_buffer.scratch(4 * count) for count in (_count(descriptor), source.layout[6]))
             add_gradient_weights(command_buffer, numbers, source, gradient, GradientSums(weights, unused))
         add_turning(command_buffer, descriptor, weights, sums.weights, back=True, accumulates=sums.accumulates)
-    _add_sums(command_buffer, numbers, gradient, sums.biases, sums.accumulates)
+    of_image = gradient.buffer, gradient.layout
+    add_sums_of_pixels(command_buffer, numbers.metal_type, of_image, sums.biases, sums.accumulates)
 
 
 def _count(descriptor: ConvolutionDescriptor) -> int:
     return int(np.prod(descriptor.weights_shape))
-
-
-def _add_sums(
-    command_buffer: CommandBuffer, numbers: Weights, gradient: ImagePart, sums: Buffer, accumulates: bool
-) -> None:
-    """The sum of each channel of ``gradient``: on CPUs the biases of a 1 x 1 convolution of its first channel."""
-    if command_buffer.device.family != "cpu":
-        of_image = gradient.buffer, gradient.layout
-        add_sums_of_pixels(command_buffer, numbers.metal_type, of_image, sums, accumulates)
-        return
-    unused = command_buffer.scratch(4 * gradient.layout[6])
-    one_channel = ImagePart(gradient.buffer, (*gradient.layout[:6], 1, gradient.layout[7]))
-    pointwise = Weights(
-        unused, unused, PackedWeights(unused, unused), (1, 1, 1, 1, 1, 1, 0, 0), 1, False, numbers.metal_type,
-        numbers.algorithm,
-    )  # fmt: skip
-    add_gradient_weights(command_buffer, pointwise, gradient, one_channel, GradientSums(unused, sums, accumulates))

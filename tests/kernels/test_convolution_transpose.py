@@ -177,17 +177,13 @@ def test_the_state_of_a_convolution_gives_its_size_and_place(kernel):
     assert made.whole.convolution_transpose is transpose
 
 
-@pytest.mark.usefixtures("shaders_of_gpus")
-@pytest.mark.parametrize(
-    ("size", "inputs", "outputs", "name"),
-    [((31, 30), 8, 12, "sum_parts"), ((5, 4), 8, 12, "add"), ((3, 4), 35, 40, "turn_weights")],
-)
-def test_weights_are_added_up_and_turned_at_once_on_gpus(size, inputs, outputs, name):
+def check_sums_of_two_gradients(size: tuple[int, int], inputs: int, outputs: int, groups: int = 1) -> list[str]:
+    """The names of the kernels of the gradients for parameters."""
     result = 2 * size[0] + 1, 2 * size[1]
-    geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (1, 0), "groups": 1, "result": result}
-    x, w, g = array(1, 2, *size, inputs), array(3, outputs, 2, 2, inputs), array(2, 2, *result, outputs)
+    geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (1, 0), "groups": groups, "result": result}
+    x, w, g = array(1, 2, *size, inputs), array(3, outputs, 2, 2, inputs // groups), array(2, 2, *result, outputs)
     check(geometry, x, w, None, g)
-    source, image = source_of(w, stride=(2, 2)), mg.Image.from_array(x)
+    source, image = source_of(w, stride=(2, 2), groups=groups), mg.Image.from_array(x)
     gradient = mg.ConvolutionTransposeGradient(source)
     gradient.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
     state = mg.ConvolutionTranspose(source).result_state(image, destination_image=mg.Image.from_array(g))
@@ -195,10 +191,34 @@ def test_weights_are_added_up_and_turned_at_once_on_gpus(size, inputs, outputs, 
     for _ in range(2):
         commands = mg.CommandBuffer()
         gradient.encode(commands, mg.Image.from_array(g), image, state)
-        assert commands._dispatches[1].function.name.startswith(name)
+        names = [dispatch.function.name for dispatch in commands._dispatches]
         commands.commit()
-        sums.append(state.gradient_for_weights)
-    np.testing.assert_array_equal(sums[1], 2 * sums[0])
+        sums.append((state.gradient_for_weights, state.gradient_for_biases))
+    for once, twice in zip(*sums, strict=True):
+        np.testing.assert_array_equal(twice, 2 * once)
+    return names
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "name"),
+    [((31, 30), 8, 12, "sum_parts"), ((5, 4), 8, 12, "add"), ((3, 4), 35, 40, "turn_weights")],
+)
+def test_weights_are_added_up_and_turned_at_once_on_gpus(size, inputs, outputs, name):
+    assert check_sums_of_two_gradients(size, inputs, outputs)[1].startswith(name)
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "groups"), [(35, 40, 1), (38, 32, 2)])
+def test_weights_of_many_channels_are_turned_a_tile_at_a_time(inputs, outputs, groups):
+    assert "turn_weights" in check_sums_of_two_gradients((3, 4), inputs, outputs, groups)
+    w = array(5, outputs, 2, 2, inputs // groups)
+    transpose = mg.ConvolutionTranspose(source_of(w, groups=groups))
+    with mg.CommandBuffer() as commands:
+        exported = transpose.export_weights_and_biases(commands)
+        before = transpose.encode(commands, image := mg.Image.from_array(array(6, 1, 3, 2, inputs)))
+        transpose.reload_weights_and_biases(commands, exported)
+        after = transpose.encode(commands, image)
+    np.testing.assert_array_equal(np.asarray(after), np.asarray(before))
 
 
 def test_gradients_of_small_images_take_four_dispatches():
