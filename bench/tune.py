@@ -33,7 +33,7 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "soft_max_elements_per_simdgroup": ("soft_max", "soft_max_gradient"),
     "soft_max_rows_at_once": ("soft_max", "soft_max_gradient"),
     "loss_pixels_per_simdgroup": ("loss_softmax_cross_entropy",),
-    "optimizer_elements_per_simdgroup": ("optimizer_sgd_momentum",),
+    "optimizer_elements_per_thread": ("optimizer_sgd_momentum",),
     "convolution_sums_per_thread": ("convolution_gradient_weights",),
     "normalization_sums_per_lane": ("batch_normalization", "batch_normalization_gradient"),
     "convolution_pixels_per_tile": ("convolution", "convolution_gradient_data"),

@@ -16,9 +16,8 @@ from mpsgrad.joined_dispatch import JoinableKernel, JoinableRun, add_run
 from mpsgrad.kernel import BaseKernel
 from mpsgrad.kernels.convolution_dispatch import add_copy
 from mpsgrad.kernels.loss_scale import LossScale
-from mpsgrad.kernels.optimizer_steps import PARAMETERS, STEPS, THREADS, RegularizationType
+from mpsgrad.kernels.optimizer_steps import PARAMETERS, STEPS, RegularizationType, shares_of
 from mpsgrad.state import State
-from mpsgrad.tunables import tunables
 from mpsgrad.vector import Vector
 
 FLOAT = struct.Struct("<f")
@@ -256,13 +255,10 @@ class Optimizer(BaseKernel):
                 "regularization": int(descriptor.regularization_type),
                 "regularization_scale": descriptor.regularization_scale,
             }
-            if self.device.family == "cpu":
-                elements = tunables(self.device.tuning).optimizer_elements_per_simdgroup * (THREADS // 32)
-            else:
-                elements = 4 * THREADS
             parameters |= numbers
+            threadgroups, parameters["elements_per_thread"] = shares_of(self.device, count)
             scalars = tuple(parameters[name] for name in PARAMETERS.fields)
-            found = self._steps[slots, count] = kernel, -(-count // elements), scalars
+            found = self._steps[slots, count] = kernel, threadgroups, scalars
         return found
 
     def _step(self, slots: tuple[str, ...]) -> tuple[JoinableKernel, dict[str, float]]:

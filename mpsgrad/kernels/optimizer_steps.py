@@ -6,10 +6,15 @@ import enum
 from collections.abc import Mapping
 
 from mpsgrad.archive import archivable
+from mpsgrad.devices import Device
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.joined_dispatch import JoinableKernel, joined_struct, most_joined
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
 
-THREADS = 256
+THREADS, ELEMENTS_OF_A_VECTOR = 256, 4
+FEWEST_ELEMENTS_PER_THREAD = 4096
+"""On CPUs, unless the vector has fewer."""
 
 
 @archivable
@@ -35,6 +40,7 @@ PARAMETERS = ParameterStruct(
     gradient_rescale="float",
     regularization="int",
     regularization_scale="float",
+    elements_per_thread="int",
 )
 
 
@@ -49,6 +55,19 @@ ADAPTIVE_STEPS: Mapping[str, tuple[str, ...]] = {
     "ams_grad": ("momenta", "mean_squares", "largest_squares"),
 }
 """The kernels, and what they keep of each value from step to step."""
+
+
+def shares_of(device: Device, count: int) -> tuple[int, int]:
+    """The threadgroups for a step of ``count`` values, and how many of these each of their threads owns.
+
+    On CPUs threads have long shares, which they go through as fast as memory gives them, and every core as many.
+    """
+    if device.family != "cpu":
+        return ceiling_divide(count, THREADS * ELEMENTS_OF_A_VECTOR), ELEMENTS_OF_A_VECTOR
+    units, most = max(1, device.compute_units), tunables(device.tuning).optimizer_elements_per_thread
+    threads = units * ceiling_divide(count, units * most)
+    elements = max(FEWEST_ELEMENTS_PER_THREAD, 8 * ceiling_divide(count, 8 * threads))
+    return ceiling_divide(count, elements), elements
 
 
 def _most(slots: tuple[str, ...]) -> int:
@@ -70,9 +89,8 @@ def _family(name: str, steps: Mapping[str, tuple[str, ...]], ahead_of_time: bool
             "counts": counts,
             "by_vectors": True,
         },
-        {"cpu": {"by_vectors": False, "counts": dict.fromkeys(steps, 0) if joins else counts}},
+        {"cpu": {"by_vectors": False, "threads": 1, "counts": dict.fromkeys(steps, 0) if joins else counts}},
         dtypes=("float",),
-        measured=lambda numbers: {"elements": numbers.optimizer_elements_per_simdgroup},
         template="optimizer",
         ahead_of_time=ahead_of_time,
     )

@@ -48,7 +48,7 @@ class Tunables:
     soft_max_elements_per_simdgroup: int = _number(512, 128, 256, 512, 1024, 2048, 4096, 16384)
     soft_max_rows_at_once: int = _number(4, 1, 2, 4)
     loss_pixels_per_simdgroup: int = _number(4, 1, 2, 4, 8)
-    optimizer_elements_per_simdgroup: int = _number(2048, 512, 1024, 2048, 4096, 8192)
+    optimizer_elements_per_thread: int = _number(65536, 16384, 32768, 65536, 131072)
     convolution_sums_per_thread: int = _number(1, 1, 2, 4, 8)
     normalization_sums_per_lane: int = _number(4, 2, 4)
     convolution_pixels_per_tile: int = _number(8, 2, 4, 8)

@@ -79,8 +79,8 @@ def test_the_command_writes_the_file_of_the_family(
     monkeypatch.setattr(tune, "ROUNDS", 1)
     monkeypatch.setattr(tune, "SECONDS_PER_ROW", 0.0)
     output = tmp_path / "x.toml"
-    set_tunables(device.tuning, tunables(device.tuning).with_number("optimizer_elements_per_simdgroup", 1024))
+    set_tunables(device.tuning, tunables(device.tuning).with_number("optimizer_elements_per_thread", 16384))
     assert tune.main(["--only", "most_chunks", "--output", str(output)]) == 0
-    assert read(output).optimizer_elements_per_simdgroup == 1024
+    assert read(output).optimizer_elements_per_thread == 16384
     assert device.name in output.read_text()
     assert "most_chunks" in capsys.readouterr().out
