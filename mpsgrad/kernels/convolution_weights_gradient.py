@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,6 +33,8 @@ FEWEST_BLOCK_CHANNELS, BLOCKS_GAIN = 32, 1.1
 factor: they read the gradient less often. Measured."""
 FEWEST_BLOCK_OUTPUTS, BLOCK_THREADS_WANTED = 64, 16
 """So many threads keep every core busy. Down to so many output channels of each there is one split."""
+BLOCK_SPLIT_BYTES = 3 << 20
+"""But no more of the images to a split, which are read for each tap from near caches then. Measured."""
 FEWEST_TILES, CACHED_SHARE, MANY_CHANNELS = 16, 4, 128
 """With so many tiles there, and a gradient image of at most the caches' bytes divided by the second number, threads
 go through all rows: partial sums would take longer than reading the image again for each tile. Then they are also
@@ -197,6 +200,10 @@ def _plan_of_blocks(geometry: ConvolutionGeometry, accumulates: bool) -> Plan:
     output_tiles = ceiling_divide(output_blocks, ceiling_divide(output_blocks, output_tiles))
     weight_tiles = geometry.taps * lane_tiles * output_tiles
     reads_all = geometry.taps == 1 and not geometry.reaches_outside((0, 0), geometry.source[4:6])
+    image_bytes = 4 * sum(math.prod(layout[4:]) for layout in (geometry.source, geometry.result))
+    # Partial sums should take no longer than what they save.
+    split_bytes = max(BLOCK_SPLIT_BYTES, 16 * geometry.weights_count)
+    threads_wanted = max(BLOCK_THREADS_WANTED, weight_tiles * (image_bytes // split_bytes))
     return plan_of_rows(
         FAMILY,
         "convolution_gradient_weights_dense_of_blocks",
@@ -206,7 +213,7 @@ def _plan_of_blocks(geometry: ConvolutionGeometry, accumulates: bool) -> Plan:
         lane_tiles=lane_tiles,
         weight_tiles=weight_tiles,
         tiles=weight_tiles + (0 if reads_all else ceiling_divide(geometry.outputs, EIGHTS_CHANNELS)),
-        rows_per_split=rows_for_threads(geometry, weight_tiles, BLOCK_THREADS_WANTED),
+        rows_per_split=rows_for_threads(geometry, weight_tiles, threads_wanted),
     )
 
 

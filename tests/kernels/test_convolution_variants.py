@@ -379,6 +379,17 @@ def test_any_number_of_splits_of_the_weight_gradient(arguments, options, at_leas
     twice.check_state(state)
 
 
+@pytest.mark.parametrize(
+    ("images", "channels", "splits"), [(1, 64, 2), (16, 64, 8), (16, 512, 1)], ids=["one", "many", "heavy"]
+)
+def test_threads_that_read_images_for_each_tap_have_splits_that_stay_in_caches(images, channels, splits):
+    size = 56 * 64 // channels
+    layout = (0, channels, size * channels, size * size * channels, size, size, channels, images)
+    geometry = ConvolutionGeometry(layout, layout, (3, 3, 1, 1, 1, 1, -1, -1))
+    plan = convolution_weights_gradient.plan(geometry, False, "float", tunables("cpu"))
+    assert (plan.kernel, plan.splits) == ("convolution_gradient_weights_dense_of_blocks", splits)
+
+
 @st.composite
 def shaped_layers(draw: Any) -> Layer:
     """Windows of one pixel, windows that are the whole source, few channels and depthwise layers of any size."""
