@@ -31,17 +31,17 @@ def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]
     if len(dispatches) == 1 and type(dispatches[0]) is Dispatch:
         return dispatches
     joined: list[Dispatch] = []
+    names: list[str] = []
     for dispatch in dispatches:
-        if isinstance(dispatch, JoinedDispatch):
-            joined.append(dispatch.combined())
-            continue
-        for names, join in _joins.get(dispatch.function.name, ()):
-            before = joined[-len(names) :]
-            if [each.function.name for each in before] == names:
-                all_of_them = join(*before, dispatch)
-                if all_of_them is not None:
-                    joined[-len(names) :] = [all_of_them]
-                    break
-        else:
-            joined.append(dispatch)
+        one = dispatch.combined() if isinstance(dispatch, JoinedDispatch) else dispatch
+        if one is dispatch:
+            for before, join in _joins.get(dispatch.function.name, ()):
+                if names[-len(before) :] == before:
+                    all_of_them = join(*joined[-len(before) :], dispatch)
+                    if all_of_them is not None:
+                        del joined[-len(before) :], names[-len(before) :]
+                        one = all_of_them
+                        break
+        joined.append(one)
+        names.append(one.function.name)
     return joined

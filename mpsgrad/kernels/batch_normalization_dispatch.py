@@ -128,7 +128,7 @@ class _SimdgroupEncoder(Encoder):
         numbers = tunables(self.device.tuning)
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
         work = chunked_rows(names, layouts, pixels_per_row, numbers, adds_up)
-        if self.metal_type == "float" and not _has_whole_eights(work):
+        if not _has_whole_eights(work):
             joined = pixels_of_whole_eights(self.channels, SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS)
             if not (adds_up and joined * self.channels > MOST_SUMMED_COLUMNS):
                 by_eights = chunked_rows(names, layouts, joined, numbers, adds_up)
@@ -157,9 +157,6 @@ class _SimdgroupEncoder(Encoder):
             )
         )
 
-    def _by_eights(self, work: ChunkedRows) -> bool:
-        return self.metal_type == "float" and _has_whole_eights(work)
-
     def _partial(self, work: ChunkedRows, rows: int = 0) -> list[Buffer]:
         """Memory for the two results of each chunk, and behind them for ``rows`` of numbers for the columns.
 
@@ -179,7 +176,7 @@ class _SimdgroupEncoder(Encoder):
         _, _, _, _, width, height, _, images = layout
         partial = self._partial(work, 1)
         parameters = self._parameters(work, pixels=width * height * images, previous=previous)
-        if self._by_eights(work):
+        if _has_whole_eights(work):
             self._add("batch_statistics_of_eights", work.chunks, source.buffer, *partial, parameters)
         else:
             self._add("batch_statistics", work.threads, source.buffer, *partial, parameters)
@@ -194,7 +191,7 @@ class _SimdgroupEncoder(Encoder):
         previous: int,
     ) -> None:
         work = self._work(("gradient", "source"), layouts)
-        by_eights = self._by_eights(work)
+        by_eights = _has_whole_eights(work)
         is_plain = self.neuron.neuron_type is NeuronType.NONE
         partial = self._partial(work, 3 + len(self.slopes) if by_eights and not is_plain else 0)
         exceeds = exceeds_caches(layouts[0], len(images), tunables(self.device.tuning))
@@ -210,7 +207,7 @@ class _SimdgroupEncoder(Encoder):
 
     def _add_merge(self, function_name: str, work: ChunkedRows, *buffers: Buffer) -> None:
         """Adds the kernel that merges the chunks."""
-        if not self._by_eights(work):
+        if not _has_whole_eights(work):
             self._add(function_name, self.channels, *buffers)
             return
         threads = -(-self.channels // CHANNELS_OF_MERGE) if work.columns == self.channels else 1
@@ -239,7 +236,7 @@ class _SimdgroupEncoder(Encoder):
             work, pixels=self.batch_pixels, needs_gradients=int(bool(gradients)), exceeds=exceeds
         )
         table = self._coefficients(work, parameters, gradients)
-        if self._by_eights(work):
+        if _has_whole_eights(work):
             function_name += "_of_eights"
         return function_name, self._threadgroups(function_name, work.threads), (table,), parameters
 

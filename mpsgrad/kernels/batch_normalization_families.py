@@ -107,7 +107,6 @@ def _family_in_one(name: str) -> ShaderFamily:
             "in_one": True,
         },
         measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
-        dtypes=("float",),
         template="batch_normalization_in_one",
         ahead_of_time=False,
         device_families=("cpu",),

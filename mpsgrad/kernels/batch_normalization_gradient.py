@@ -15,6 +15,7 @@ from mpsgrad.kernels.batch_normalization_dispatch import Encoder, encoder_of_sta
 from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState, require_batch_state
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, neuron_or_none
 from mpsgrad.kernels.pointwise import Operand, pieces, require_no_clamped_reads
+from mpsgrad.read_counts import read_once
 from mpsgrad.state import StateBatch
 
 
@@ -131,9 +132,7 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
             self._add_sums_of_batch(command_buffer, pairs, state)
             self._remember(key, command_buffer, start, images, state)
         state.add_gradients(command_buffer, pixels)
-        for image in {id(image): image for image in images}.values():
-            image._read_once()
-        state._read_once()
+        read_once((*images, state))
 
     def _encode_aspects(self, state: Any) -> Hashable:
         return state.gradients_pixels if isinstance(state, BatchNormalizationState) else None

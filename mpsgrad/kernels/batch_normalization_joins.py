@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from weakref import WeakKeyDictionary
 
 from mpsgrad.devices import Buffer, Device, Dispatch, Function
 from mpsgrad.kernels.batch_normalization_families import FAMILIES, FAMILIES_IN_ONE, PARAMETERS
@@ -118,31 +117,27 @@ def _in_one(
 ) -> Function | None:
     """The kernel called ``name`` that does what these do, those of a neuron and those for every one, or None."""
     for kind, family in FAMILIES_IN_ONE.items():
-        if all(FAMILIES[kind].dtype_of(function, device) for function in with_neuron):
-            are_plain = all(FAMILIES[NeuronType.NONE].dtype_of(function, device) for function in plain)
-            return family.function(device, name, "float") if are_plain else None
+        dtypes = {FAMILIES[kind].dtype_of(function, device) for function in with_neuron}
+        if None not in dtypes:
+            dtypes |= {FAMILIES[NeuronType.NONE].dtype_of(function, device) for function in plain}
+            dtype = dtypes.pop()
+            return family.function(device, name, dtype) if dtype is not None and not dtypes else None
     return None
 
 
-_known: WeakKeyDictionary[Buffer, WeakKeyDictionary[Buffer, bool]] = WeakKeyDictionary()
-"""Whether images are small, by their parameters, which are constant: reading them takes as long as all else here."""
-
-
+@lru_cache(maxsize=FUNCTIONS_REMEMBERED)
 def _is_small(sums: Buffer, stream: Buffer) -> bool:
-    """Whether one thread does what has these parameters, for the sums and for what is streamed."""
-    by_stream = _known.get(sums)
-    if by_stream is None:
-        by_stream = _known[sums] = WeakKeyDictionary()
-    small = by_stream.get(stream)
-    if small is None:
-        p, q = PARAMETERS.values_in(sums), PARAMETERS.values_in(stream)
-        small = by_stream[stream] = bool(
-            p["previous"] == 0
-            and p["channels"] == q["channels"]
-            and p["epsilon"] == q["epsilon"]
-            and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
-        )
-    return small
+    """Whether one thread does what has these parameters, for the sums and for what is streamed.
+
+    They are constants, so that it is remembered: reading them takes as long as all else here.
+    """
+    p, q = PARAMETERS.values_in(sums), PARAMETERS.values_in(stream)
+    return bool(
+        p["previous"] == 0
+        and p["channels"] == q["channels"]
+        and p["epsilon"] == q["epsilon"]
+        and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
+    )
 
 
 def join_normalization() -> None:

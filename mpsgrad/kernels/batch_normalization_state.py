@@ -208,6 +208,10 @@ class BatchNormalizationState(SharedGradientState):
     def _encode_buffers(self) -> Mapping[Any, Buffer]:
         return {**super()._encode_buffers(), 0: self.resource(0), 1: self.resource(1)}
 
+    def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
+        buffer = (self._gamma_and_beta if name in (0, 1) else self)._buffers[name]
+        return self.resource(name) if buffer is None else buffer
+
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
         made_by = self._batch_normalization
         given = self._statistics_are_given

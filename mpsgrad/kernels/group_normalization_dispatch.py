@@ -527,7 +527,5 @@ def passes_of(
     """The passes for the device of ``command_buffer``; the other arguments are those of ``ImagePasses``."""
     kind: type[ImagePasses] = _TilePasses
     if command_buffer.device.family == "cpu":
-        kind = _SimdgroupPasses
-        if metal_type == "float":
-            kind = _EightPasses if channels >= 8 else _WholePasses
+        kind = _EightPasses if channels >= 8 else _WholePasses
     return kind(command_buffer, metal_type, channels, *arguments, **numbers)

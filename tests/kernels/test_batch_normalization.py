@@ -244,6 +244,14 @@ def test_fused_neurons(name, shape):
     check(case, run(case))
 
 
+@pytest.mark.parametrize("neuron", [None, mg.NeuronDescriptor("relu", 0.25)], ids=["plain", "relu"])
+@pytest.mark.parametrize("shape", [(2, 40, 41, 3), (3, 31, 33, 64), (2, 45, 47, 37)])
+def test_halves_of_images_of_many_pixels(shape, neuron):
+    """CPUs take them by eights: small ones in one kernel, and pixels that no row has on their own."""
+    case = Case.draw(shape, np.float16, seed=13, neuron=neuron)
+    check(case, run(case))
+
+
 @pytest.mark.parametrize("shape", [(2, 31, 33, 64), (2, 40, 40, 3), (1, 64, 64, 33), (4, 1, 1, 300), (1, 1, 1, 40)])
 @pytest.mark.parametrize("mean, deviation", [(1e3, 1.0), (-1e4, 0.5), (0.0, 1e-3), (1.0, 100.0)])
 def test_a_mean_far_above_the_deviation_costs_no_accuracy(shape, mean, deviation):

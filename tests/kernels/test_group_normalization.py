@@ -173,12 +173,14 @@ def kept_bytes(request, monkeypatch):
 def test_large_images_are_cut_into_chunks(groups):
     check(Case.draw((2, 70, 41, 8), groups))
     check(Case.draw((3, 31, 33, 64), groups))
+    check(Case.draw((2, 21, 33, 20), groups, np.float16))
 
 
+@each_dtype
 @pytest.mark.parametrize("shape", [(2, 33, 37, 2), (1, 49, 43, 1), (1, 80, 81, 3)])
-def test_many_pixels_of_few_channels_are_taken_by_longer_rows(shape):
-    check(Case.draw(shape))
-    check(Case.draw(shape, 1))
+def test_many_pixels_of_few_channels_are_taken_by_longer_rows(shape, dtype):
+    check(Case.draw(shape, dtype=dtype))
+    check(Case.draw(shape, 1, dtype))
 
 
 @pytest.mark.parametrize("shape", [(2, 41, 50, 64), (2, 11, 13, 1040)])
