@@ -49,10 +49,12 @@ GRADIENT_PARAMETERS = ParameterStruct(
     replicates="int",
     zero_pad_x="int",
     zero_pad_y="int",
+    exceeds_caches="int",
 )
 """Window 0 is pixel 0 of ``gradient`` and of ``windows``; ``first`` is the source pixel of destination pixel 0.
 
-Block ``i`` of an axis is the ``stride`` source pixels from the first tap of window ``i`` on.
+Block ``i`` of an axis is the ``stride`` source pixels from the first tap of window ``i`` on. With ``exceeds_caches``,
+which only the walk by eights knows, blocks are written past the caches of a CPU.
 """
 
 BLOCKS = ((2, 2), (3, 2), (3, 1))
@@ -73,7 +75,8 @@ MOST_CHANNELS_BY_TILES = 63
 COLUMNS_OF_TAPS = 2, 3
 """Gradients of max pooling go through tiles for windows of so many taps at stride 1."""
 BY_EIGHTS = ("pooling_max_gradient_3x3_stride_2",)
-"""Kernels that are faster by eights than by simdgroups, whatever the channels, on CPUs with few registers."""
+"""Kernels that are faster by eights than by simdgroups, whatever the channels, on CPUs with few registers, and on
+others where that lets them write past the caches."""
 SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
@@ -143,8 +146,9 @@ def add_dispatch(
     has_vectors = blocks or "gradient" not in name or name.startswith("pooling_max")
     has_eights = blocks or "gradient" not in name or name.startswith("pooling_average")
     walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_eights)
-    if walk == "row" and name in BY_EIGHTS and tunables(device.tuning).pooling_gradient_by_eights:
-        walk = "eights"
+    if walk == "row" and name in BY_EIGHTS:
+        streams = parameters["exceeds_caches"]
+        walk = "eights" if streams or tunables(device.tuning).pooling_gradient_by_eights else walk
     function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     threads = threads_of(walk, parameters["destination"], *size)

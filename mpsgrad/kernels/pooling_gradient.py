@@ -131,6 +131,7 @@ class PoolingGradient(WindowProperties, GradientKernel):
             "replicates": False,
             "zero_pad_x": zero_pad_x,
             "zero_pad_y": zero_pad_y,
+            "exceeds_caches": False,
         }
 
     def _blocks(self, regions: Regions, origin_x: int, origin_y: int) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -25,13 +26,17 @@ from mpsgrad.kernels.pooling_dispatch import (
     shares_of_rows,
 )
 from mpsgrad.kernels.pooling_gradient import PoolingGradient, covers_source
+from mpsgrad.kernels.strides import ELEMENTS_OF_LINE
 from mpsgrad.kernels.walk import works_by_rows
+from mpsgrad.tunables import tunables
 
 LEAST_CHANNELS_BY_BLOCKS = 8
 """Gradients of max pooling with fewer channels visit each window once on CPUs, rather than each pixel or block."""
 LEAST_CHANNELS_BY_WINDOWS = 16
 """Where they do, a thread has so many at least: a cache line."""
 THREADS_BY_WINDOWS_PER_UNIT = 4
+SHARE_OF_CACHES = 0.75
+"""Caches whose sets are filled unevenly keep about so much."""
 MOST_CHANNELS_OF_COLUMNS = 23
 """With more, rows of blocks are faster than these tiles where there are blocks."""
 
@@ -67,6 +72,7 @@ class PoolingMaxGradient(PoolingGradient):
             x, y, z = self.primary_offset
             first += z * image + y * row + x * pixel + self.primary_source_feature_channel_offset
             parameters["windows"] = (first, pixel, row, image, *parameters["windows"][4:])
+            parameters["exceeds_caches"] = self._exceeds_caches(parameters)
         elif metal_type == "float" and self._can_search_few_channels(parameters):
             self._add_dispatch_with_search(
                 command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), parameters
@@ -86,6 +92,7 @@ class PoolingMaxGradient(PoolingGradient):
                     taps,
                     **self._pass_over_windows(parameters),
                 )
+            parameters["exceeds_caches"] = self._exceeds_caches(parameters, "source")
         buffers = (source_gradient.buffer, taps, destination.buffer)
         if metal_type == "float" and not is_large and self._can_visit_windows(parameters):
             if self._add_dispatch_by_columns(command_buffer, buffers, parameters):
@@ -94,6 +101,20 @@ class PoolingMaxGradient(PoolingGradient):
                 self._add_dispatch_by_windows(command_buffer, buffers, parameters)
                 return
         self._add_gradient_dispatch(command_buffer, f"{name}_gradient", metal_type, buffers, parameters)
+
+    def _exceeds_caches(self, parameters: dict[str, Any], *searched: str) -> bool:
+        """Whether pixels, which are whole lines, are written past a CPU's caches: these would not keep the images.
+
+        ``searched`` is what a pass before this one read.
+        """
+        images = [parameters[name] for name in ("destination", "gradient", *searched)]
+        offset, *strides = images[0][:4]
+        return (
+            works_by_rows(self.device)
+            and not any(number % ELEMENTS_OF_LINE for number in (offset, *strides, images[0][6]))
+            and 4 * sum(math.prod(layout[4:]) for layout in images)
+            > SHARE_OF_CACHES * tunables(self.device.tuning).cached_bytes
+        )
 
     def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:
         """Whether each window may be visited once: on CPUs, if all taps inside the source lie in the destination."""

@@ -269,6 +269,17 @@ def test_gradients_of_many_channels_by_eights_or_simdgroups(by_eights, dtype):
         set_tunables(device.tuning, before)
 
 
+@pytest.mark.parametrize("kind", [MAX, RECORDED], ids=["searched", "recorded"])
+def test_gradients_that_exceed_the_caches(kind):
+    device = mg.default_device()
+    before = tunables(device.tuning)
+    try:
+        set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+        check_gradient_of(kind, WindowGeometry(67, 65, 3, 3, 2, 2, 1, 1, 0, 0, 34, 33), 48, "clamp", np.float32)
+    finally:
+        set_tunables(device.tuning, before)
+
+
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize(("channels", "size", "rows"), [(515, 7, 1), (2100, 4, 1), (600, 5, 3)])
 def test_averages_of_large_windows(channels, size, rows, edge):
