@@ -47,10 +47,12 @@ PARAMETERS = ParameterStruct(
     by_steps_y=DIVISOR,
 )
 """Output ``o`` reads the source at ``o * step / steps``. A gradient's ``source`` is the incoming gradient."""
+MOST_IN_ROW = 4096
+"""Numbers of a row of pixels that a thread of a CPU keeps in its nearest cache."""
 FAMILY = ShaderFamily(
     "upsampling",
     (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
-    {**CONSTANTS, "by_runs": False, "bilinear_walks": CONSTANTS["walks"]},
+    {**CONSTANTS, "by_runs": False, "bilinear_walks": CONSTANTS["walks"], "most_in_row": MOST_IN_ROW},
     {"cpu": {**CPU_CONSTANTS, "by_runs": True, "bilinear_walks": CPU_CONSTANTS_WITH_EIGHTS["walks"]}},
     ahead_of_time=False,
 )
@@ -108,6 +110,8 @@ def _add_dispatch(
     runs = None
     if function_name == "upsampling_nearest":
         threads, turns = turns_of(walk, threads)
+        runs = runs_of(device, source, destination)
+    elif function_name == "upsampling_bilinear" and walk == "channels" and source[4] * source[6] <= MOST_IN_ROW:
         runs = runs_of(device, source, destination)
     if runs is not None:
         walk, (threads, lines_of_thread) = "runs", runs
