@@ -20,11 +20,22 @@ def ratio(value: float | None) -> str:
     return f"🔴 {value:.2f}" if value < 1 else f"**{value:.2f}**"
 
 
-def score(report: Report) -> str:
-    """How many rows are faster than PyTorch's at the same precision, in a sentence."""
+def faster_rows(report: Report) -> str:
+    """How many rows are faster than PyTorch's at the same precision: ``5 of 7``."""
     rows = [row for row in report["rows"] if row["torch_precision"] != "tf32"]
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
-    return f"Faster than PyTorch: {sum(ratio >= 1 for ratio in ratios)} of {len(ratios)} rows."
+    return f"{sum(ratio >= 1 for ratio in ratios)} of {len(ratios)}"
+
+
+def score(report: Report) -> str:
+    """``faster_rows`` in a sentence."""
+    return f"Faster than PyTorch: {faster_rows(report)} rows."
+
+
+def scores(reports: Iterable[Report]) -> str:
+    """``faster_rows`` of all devices, in a sentence."""
+    counts = [f"{faster_rows(report)} rows on {report['device']}" for report in reports]
+    return f"Faster than PyTorch: {'; '.join(counts)}."
 
 
 def conditions(report: Report) -> str:

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- made by python -m bench.publish -->\n", "<!-- end -->\n"
+BEGIN_SCORES = "<!-- scores, made by python -m bench.publish -->\n"
 TRAINING = "training"
 """The folder of the reports of ``bench.training``, which have the same names."""
 CAPTIONS = {
@@ -56,13 +57,23 @@ def readme_section(folder: Path = RESULTS) -> str:
     return "\n".join(parts)
 
 
-def with_section(readme: str, section: str) -> str:
-    """The README with ``section`` in its place; raises ``ValueError`` if it has none."""
-    before, begin, rest = readme.partition(BEGIN)
+def scores(folder: Path = RESULTS) -> str:
+    """What stands between ``BEGIN_SCORES`` and ``END`` in the README."""
+    return f"{markdown.scores(reports(folder).values())} [The tables](#speed) say of each slower row why.\n"
+
+
+def with_section(readme: str, section: str, beginning: str = BEGIN) -> str:
+    """The README with ``section`` between ``beginning`` and ``END``; raises ``ValueError`` if it has none."""
+    before, begin, rest = readme.partition(beginning)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"the README has no lines {BEGIN.strip()!r} and {END.strip()!r}")
+        raise ValueError(f"the README has no lines {beginning.strip()!r} and {END.strip()!r}")
     return f"{before}{begin}{section}{end}{after}"
+
+
+def published(readme: str) -> str:
+    """The README with everything in it that comes from the results."""
+    return with_section(with_section(readme, scores(), BEGIN_SCORES), readme_section())
 
 
 def page(name: str, report: dict[str, Any], folder: Path = RESULTS) -> str:
@@ -76,7 +87,7 @@ def main() -> int:
         for path in write_plots(report, RESULTS, name):
             print(path.relative_to(ROOT))
         (RESULTS / f"{name}.md").write_text(page(name, report))
-    README.write_text(with_section(README.read_text(), readme_section()))
+    README.write_text(published(README.read_text()))
     return 0
 
 

@@ -7,11 +7,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
+from mpsgrad.checked_attribute import CheckedAttribute, Label
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, integer
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, integer, member
 from mpsgrad.image import (
     HandedImageAllocator,
     Image,
@@ -70,6 +71,12 @@ class BaseKernel(KnownAttributes, DeviceBound):
     remembers_encodes: ClassVar[bool] = False
     """Whether the outcome of an encode follows from its key, and so may be taken over from the one before."""
 
+    label = Label()
+    options = CheckedAttribute(
+        KernelOptions.NONE,
+        lambda owner, name, value: member(owner, name, KernelOptions, value),
+        "Accepted for ported code; validation is never skipped.",
+    )
     clip_rect = RegionProperty(
         NO_CLIP,
         "The region of the destination that is written; all other pixels keep their value. It is cut to the image.",
@@ -92,7 +99,6 @@ class BaseKernel(KnownAttributes, DeviceBound):
     def __init__(self, *, device: Device | None = None, label: str | None = None) -> None:
         self.device = require_device(type(self).__name__, device)
         self.label = label
-        self.options = KernelOptions.NONE
         self._values: dict[str, Any] = {}
         self._values_token = 0
         self._encodes: dict[tuple[Any, ...], RememberedEncode] = {}
@@ -136,7 +142,8 @@ class BaseKernel(KnownAttributes, DeviceBound):
             integer(owner, name, value, 1) for name, value in zip(names, values, strict=True)
         )
         if max(self._window) > 2**15:
-            raise GeometryError(f"{owner}: the window {self._window} has a value over {2**15}")
+            name, value = max(zip(names, self._window, strict=True), key=lambda each: each[1])
+            raise GeometryError(f"{owner}: {name} is {value}; it has to be at most {2**15}")
 
     @property
     def _dilated_width(self) -> int:

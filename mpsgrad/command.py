@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
+from mpsgrad.checked_attribute import text_or_none
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, Dispatch, Function, RecordedWork, Submission, require_device
 from mpsgrad.errors import DeviceError, FormatError, MPSGradError, StateError
@@ -53,7 +54,7 @@ class CommandBuffer:
 
     def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
         self.device = require_device("CommandBuffer", device)
-        self.label = label
+        self.label = label if label is None else text_or_none("CommandBuffer", "label", label)
         self._dispatches: list[Dispatch] = []
         self._written: list[Any] = []
         self._read_from: dict[tuple[CommandBuffer, Buffer | None], tuple[str, str]] = {}

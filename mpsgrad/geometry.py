@@ -6,6 +6,8 @@ import enum
 import operator
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from mpsgrad.errors import FormatError, GeometryError
 
 MAXIMUM = 2**64 - 1
@@ -18,7 +20,7 @@ LARGEST_POSITION = 2**30
 LARGEST_FLOAT = 3.4028234663852886e38
 """The largest finite float32."""
 
-AnyEnum = TypeVar("AnyEnum", bound=enum.IntEnum)
+AnyEnum = TypeVar("AnyEnum", bound=enum.IntEnum | enum.IntFlag)
 
 
 def ceiling_divide(a: int, b: int) -> int:
@@ -113,6 +115,13 @@ def real(owner: str, argument: str, value: Any, minimum: float | None = None, ma
     if maximum is not None and number > maximum:
         raise GeometryError(f"{owner}: {argument} is {number}; it has to be at most {maximum}")
     return number
+
+
+def flag(owner: str, argument: str, value: Any) -> bool:
+    """``value``, a bool or Objective-C's 0 or 1, as a bool; raises ``FormatError`` for anything else."""
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
+        return bool(value)
+    raise FormatError(f"{owner}: {argument} is {value!r}; it has to be True or False")
 
 
 def member(owner: str, argument: str, kind: type[AnyEnum], value: Any) -> AnyEnum:

@@ -323,6 +323,13 @@ class HandedImageAllocator:
         return image
 
 
+def require_allocator(owner: str, argument: str, value: Any) -> ImageAllocator:
+    """``value``; raises ``FormatError`` if it makes no images."""
+    if not hasattr(value, "image"):
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to have an image() method")
+    return value
+
+
 def allocated(
     allocator: ImageAllocator, command_buffer: CommandBuffer, descriptor: ImageDescriptor, kernel: Any
 ) -> Image:

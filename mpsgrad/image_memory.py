@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mpsgrad.checked_attribute import Label
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device
@@ -20,7 +21,7 @@ class ImageMemory(DeviceBound):
 
     descriptor: ImageDescriptor
     device: Device
-    label: str | None
+    label = Label()
     parent: ImageMemory | None
     command_buffer: CommandBuffer | None
     """The command buffer that a temporary image lives on."""
@@ -38,7 +39,8 @@ class ImageMemory(DeviceBound):
         # Not defaults of the class: Python would look for each of them in the object first.
         self.descriptor = descriptor
         self.device = device
-        self.label = label
+        if label is not None:
+            self.label = label
         self.parent = None
         self.command_buffer = None
         self._is_borrowed = False

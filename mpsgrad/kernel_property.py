@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.errors import GeometryError
 from mpsgrad.geometry import (
     LARGEST_POSITION,
     EdgeMode,
@@ -18,7 +18,7 @@ from mpsgrad.geometry import (
     real,
     region,
 )
-from mpsgrad.image import ImageAllocator
+from mpsgrad.image import ImageAllocator, require_allocator
 from mpsgrad.padding import Padding, require_padding
 
 
@@ -142,6 +142,4 @@ class PaddingProperty(KernelProperty):
 
 class AllocatorProperty(KernelProperty):
     def check(self, owner: str, value: Any) -> ImageAllocator:
-        if not hasattr(value, "image"):
-            raise FormatError(f"{owner}: {self.name} is {value!r}; it has to have an image() method")
-        return value
+        return require_allocator(owner, self.name, value)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from mpsgrad.checked_attribute import text_or_none
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import EdgeMode, Offset, integer
 from mpsgrad.image import Image, ImageDescriptor
@@ -78,7 +79,7 @@ class DefaultPadding:
 
     def __init__(self, method: PaddingMethod | int, *, label: str | None = None) -> None:
         self._method = PaddingMethod(integer(type(self).__name__, "method", method, 0))
-        self.label = label
+        self.label = text_or_none(type(self).__name__, "label", label)
         for name, mask, known in (
             ("alignment", PaddingMethod.ALIGN_MASK, _ALIGNMENTS),
             ("size", PaddingMethod.SIZE_MASK, _STYLES),

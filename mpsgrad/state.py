@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from mpsgrad.checked_attribute import Label
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
@@ -28,6 +29,8 @@ class State(DeviceBound):
     temporary: it lives on that command buffer, its ``read_count`` starts at 1, and it cannot be read on the CPU.
     """
 
+    label = Label()
+
     def __init__(
         self,
         buffer_sizes: Sequence[int] = (),
@@ -41,7 +44,8 @@ class State(DeviceBound):
         if command_buffer is not None and not isinstance(command_buffer, CommandBuffer):
             raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
         self.device = command_buffer.device if command_buffer is not None else require_device(owner, device)
-        self.label = label
+        if label is not None:
+            self.label = label
         self._sizes = tuple(integer(owner, "buffer size", size, 1) for size in buffer_sizes)
         self._buffers: list[Buffer | None] = [None] * len(self._sizes)
         self._read_count = 1 if command_buffer is not None else 0

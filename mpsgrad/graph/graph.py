@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpsgrad.checked_attribute import CheckedAttribute, Label
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, MPSGradError, StateError
-from mpsgrad.geometry import integer, integers, member
+from mpsgrad.geometry import flag, integer, integers, member
 from mpsgrad.graph.batches import BatchJoiner
 from mpsgrad.graph.drawing import mermaid, svg
 from mpsgrad.graph.dropout import DropoutNode
@@ -34,10 +35,10 @@ from mpsgrad.image import (
     FeatureChannelFormat,
     HandedImageAllocator,
     Image,
-    ImageAllocator,
     ImageBatch,
     ImageDescriptor,
     RegularImageAllocator,
+    require_allocator,
 )
 from mpsgrad.kernels.dropout import Dropout
 from mpsgrad.kernels.loss_labels import LossLabels
@@ -75,6 +76,14 @@ class Graph(KnownAttributes, DeviceBound):
     if nothing is left to compute; what making the kernels raises; and ``FormatError`` for results that are no nodes.
     """
 
+    label = Label()
+    destination_image_allocator = CheckedAttribute(
+        RegularImageAllocator(), require_allocator, "Makes the images of needed results."
+    )
+    output_state_is_temporary = CheckedAttribute(
+        False, flag, "Kept for ported code: exported states are regular ones, which the CPU can read."
+    )
+
     # objc: -initWithDevice:resultImage:
     # objc: -initWithDevice:resultImage:resultImageIsNeeded:
     # objc: -initWithDevice:resultImages:resultsAreNeeded:
@@ -93,7 +102,7 @@ class Graph(KnownAttributes, DeviceBound):
         if loss_scale is not None and not isinstance(loss_scale, LossScale):
             raise FormatError(f"Graph: loss_scale is {loss_scale!r}; it has to be a LossScale or None")
         self._loss_scale = loss_scale
-        self._fuses_filters = bool(fuses_filters)
+        self._fuses_filters = flag("Graph", "fuses_filters", fuses_filters)
         self._structure = structure = Structure(results, results_are_needed)
         self._sources = Sources(structure, self.device)
         self._fusion = find_fusion(structure) if self._fuses_filters else Fusion()
@@ -104,10 +113,6 @@ class Graph(KnownAttributes, DeviceBound):
             self._allocators[node] = HandedImageAllocator()
             self._kernels[node][0].destination_image_allocator = self._allocators[node]
         self._updates = updates_of(structure, self._kernels)
-        self.destination_image_allocator: ImageAllocator = RegularImageAllocator()
-        """Makes the images of needed results."""
-        self.output_state_is_temporary = False
-        """Kept for ported code: exported states are regular ones, which the CPU can read."""
         self._format = FeatureChannelFormat.NONE
         self._plans: OrderedDict[tuple[ImageDescriptor, ...], Plan] = OrderedDict()
         self._last_plan: Plan | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.geometry import flag
 from mpsgrad.graph.callbacks import LossCallback, NodeWithCallback
 from mpsgrad.graph.nodes import (
     GradientFilterNode,
@@ -110,7 +111,9 @@ class LossGradientNode(NodeWithCallback, GradientFilterNode):
     ) -> None:
         super().__init__(source_gradient, source_image, gradient_state, label=label)
         self.source_images = (*self.source_images, labels, *(() if weights is None else (weights,)))
-        self.is_labels_gradient_filter = bool(is_labels_gradient_filter)
+        self.is_labels_gradient_filter = flag(
+            type(self).__name__, "is_labels_gradient_filter", is_labels_gradient_filter
+        )
 
     @property
     def inference_source(self) -> ImageNode:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from mpsgrad.checked_attribute import CheckedAttribute, Label
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.geometry import flag, member
 from mpsgrad.graph.setting import settings_of, take_settings
-from mpsgrad.image import FeatureChannelFormat, Image, ImageAllocator, ImageDescriptor
+from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor, require_allocator
 from mpsgrad.known_attributes import KnownAttributes
 from mpsgrad.padding import SAME, Padding, require_padding
 from mpsgrad.state import State
@@ -34,6 +36,9 @@ def handle_text(handle: Any) -> str:
     return " ".join((label if isinstance(label, str) else str(handle)).split())
 
 
+_SYNCHRONIZE = "Kept for ported code: reads on the CPU wait and copy by themselves."
+
+
 class ImageNode(KnownAttributes):
     """A place for an image in a graph. Source: ``MPSNNImageNode``.
 
@@ -41,18 +46,26 @@ class ImageNode(KnownAttributes):
     is meant where a graph lists its images.
     """
 
+    format = CheckedAttribute(
+        FeatureChannelFormat.NONE,
+        lambda owner, name, value: member(owner, name, FeatureChannelFormat, value),
+        "NONE for the ``format`` of the graph. A filter's result starts with that of its first source.",
+    )
+    image_allocator = CheckedAttribute(
+        None,
+        lambda owner, name, value: None if value is None else require_allocator(owner, name, value),
+        "Makes the image instead of the graph, which otherwise plans its memory.",
+    )
+    export_from_graph = CheckedAttribute(
+        False, flag, "Whether the image is among the intermediate images of encodes."
+    )
+    synchronize_resource = CheckedAttribute(False, flag, _SYNCHRONIZE)
+    stop_gradient = CheckedAttribute(
+        False, flag, "Whether ``training_graph`` ends here: nothing before this image gets a gradient."
+    )
+
     def __init__(self, handle: Any = None) -> None:
         self.handle = handle
-        self.format = FeatureChannelFormat.NONE
-        """NONE for the ``format`` of the graph. A filter's result starts with that of its first source."""
-        self.image_allocator: ImageAllocator | None = None
-        """Makes the image instead of the graph, which otherwise plans its memory."""
-        self.export_from_graph = False
-        """Whether the image is among the intermediate images of encodes."""
-        self.synchronize_resource = False
-        """Kept for ported code: reads on the CPU wait and copy by themselves."""
-        self.stop_gradient = False
-        """Whether ``training_graph`` ends here: nothing before this image gets a gradient."""
         self.producer: FilterNode | None = None
         """The filter whose result this is."""
 
@@ -76,12 +89,13 @@ class StateNode(KnownAttributes):
     Filters make them; labels, which are sources of a graph, are ``LabelsNode``.
     """
 
+    export_from_graph = CheckedAttribute(
+        False, flag, "Whether the state is among the destination states of encodes."
+    )
+    synchronize_resource = CheckedAttribute(False, flag, _SYNCHRONIZE)
+
     def __init__(self, handle: Any = None) -> None:
         self.handle = handle
-        self.export_from_graph = False
-        """Whether the state is among the destination states of encodes."""
-        self.synchronize_resource = False
-        """Kept for ported code: reads on the CPU wait and copy by themselves."""
         self.producer: FilterNode | None = None
         """The filter that makes the state."""
 
@@ -119,6 +133,7 @@ class FilterNode(KnownAttributes):
     attributes, by the names that the kernels have. Nothing is computed before a ``Graph`` is made and encoded.
     """
 
+    label = Label()
     kernel_class: ClassVar[Any]
     state_class: ClassVar[type[StateNode] | None] = GradientStateNode
     default_padding: ClassVar[Padding] = SAME
@@ -412,7 +427,9 @@ class GradientOfOneImageNode(GradientFilterNode):
         label: str | None = None,
     ) -> None:
         super().__init__(source_gradient, source_image, gradient_state, label=label)
-        self.is_secondary_source_filter = bool(is_secondary_source_filter)
+        self.is_secondary_source_filter = flag(
+            type(self).__name__, "is_secondary_source_filter", is_secondary_source_filter
+        )
 
     @property
     def inference_source(self) -> ImageNode:

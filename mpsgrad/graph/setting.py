@@ -50,4 +50,5 @@ def take_settings(node: Any, given: dict[str, Any]) -> None:
         value = given.get(name, setting.default)
         if value is REQUIRED:
             raise FormatError(f"{owner}: {name} is missing")
-        setattr(node, name, value)
+        # By Apple's names some can be read only.
+        setting.__set__(node, value)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import flag
 from mpsgrad.graph.convolution import ConvolutionGradientNode
 from mpsgrad.graph.loss import LossNode
 from mpsgrad.graph.nodes import FilterNode, GradientFilterNode, ImageNode, LabelsNode, StateNode
@@ -130,7 +131,7 @@ def _flags(results_are_needed: Any, count: int) -> list[bool]:
         raise GeometryError(
             f"Graph: results_are_needed has {len(results_are_needed)} values but there are {count} results"
         )
-    return [bool(needed) for needed in results_are_needed]
+    return [flag("Graph", "results_are_needed", needed) for needed in results_are_needed]
 
 
 def _names(filters: Sequence[FilterNode]) -> dict[FilterNode, str]:

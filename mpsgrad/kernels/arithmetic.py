@@ -11,7 +11,7 @@ from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError
-from mpsgrad.geometry import LARGEST_FLOAT, EdgeMode
+from mpsgrad.geometry import LARGEST_FLOAT, EdgeMode, flag
 from mpsgrad.image import Image
 from mpsgrad.kernel import (
     BaseKernel,
@@ -143,7 +143,7 @@ class Arithmetic(BinaryKernel):
         self, *, records_clamp: bool = False, device: Device | None = None, label: str | None = None
     ) -> None:
         super().__init__(device=device, label=label)
-        self._records_clamp = bool(records_clamp)
+        self._records_clamp = flag(type(self).__name__, "records_clamp", records_clamp)
 
     @property
     def records_clamp(self) -> bool:

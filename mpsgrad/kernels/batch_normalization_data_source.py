@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpsgrad.archive import archivable
+from mpsgrad.checked_attribute import text_or_none
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer, real
 from mpsgrad.kernels.data_source_members import require_members
@@ -162,7 +163,7 @@ class ArraysOfChannels:
     ) -> None:
         self._arrays, self._count = checked_arrays(owner, arrays, number_of_feature_channels)
         self._epsilon = checked_epsilon(owner, epsilon)
-        self.label = label
+        self.label = text_or_none(owner, "label", label)
 
     @property
     def number_of_feature_channels(self) -> int:

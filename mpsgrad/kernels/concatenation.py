@@ -9,7 +9,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import MAXIMUM, Offset, integer
+from mpsgrad.geometry import MAXIMUM, Offset, flag, integer
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.copies import add_copy, add_pieces
@@ -58,7 +58,7 @@ class Concatenation(BaseKernel):
         self, *, aligns_channels: bool = False, device: Device | None = None, label: str | None = None
     ) -> None:
         super().__init__(device=device, label=label)
-        self._aligns_channels = bool(aligns_channels)
+        self._aligns_channels = flag(type(self).__name__, "aligns_channels", aligns_channels)
 
     @property
     def aligns_channels(self) -> bool:

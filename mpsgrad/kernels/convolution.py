@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.archive import archivable
+from mpsgrad.checked_attribute import CheckedAttribute
 from mpsgrad.command import CommandBuffer
-from mpsgrad.devices import Buffer, Device
+from mpsgrad.devices import Buffer
 from mpsgrad.errors import GeometryError, StateError
-from mpsgrad.geometry import Offset
+from mpsgrad.geometry import Offset, flag
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import EnumProperty, GradientKernel, Regions, clip_layout, require_first_window
-from mpsgrad.kernels.convolution_data_source import ConvolutionDataSource, LoadedParameters
+from mpsgrad.kernels.convolution_data_source import LoadedParameters
 from mpsgrad.kernels.convolution_dispatch import (
     GradientSums,
     ImagePart,
@@ -144,13 +145,9 @@ class ConvolutionGradient(_WeightedKernel, GradientKernel):
         "that would return an image return None; without GRADIENT_WITH_WEIGHTS_AND_BIAS the state is left as it is.",
     )
 
-    # objc: -initWithDevice:weights:
-    def __init__(
-        self, data_source: ConvolutionDataSource, *, device: Device | None = None, label: str | None = None
-    ) -> None:
-        super().__init__(data_source, device=device, label=label)
-        self.serialize_weights_and_biases = False
-        """Kept for ported code; without effect, as in MPS since macOS 10.14."""
+    serialize_weights_and_biases = CheckedAttribute(
+        False, flag, "Kept for ported code; without effect, as in MPS since macOS 10.14."
+    )
 
     def _weights_and_biases_of_results(self, weights: np.ndarray) -> tuple[Buffer, Buffer]:
         own, _ = super()._weights_and_biases_of_results(weights)

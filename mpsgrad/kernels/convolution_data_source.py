@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpsgrad.archive import archivable
+from mpsgrad.checked_attribute import text_or_none
 from mpsgrad.data_type import DataType
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integers
@@ -164,7 +165,7 @@ class ArrayConvolutionDataSource(ConvolutionDataSource):
         self._descriptor = require_descriptor(owner, descriptor)
         self._weights = weights
         self._bias_terms = bias_terms
-        self.label = label
+        self.label = text_or_none(owner, "label", label)
         if self.data_type == DataType.UINT8:
             raise NotImplementedError(f"{owner}: UINT8 weights need ranges or a table: subclass ConvolutionDataSource")
         _check_weights(owner, descriptor, weights, self.data_type)

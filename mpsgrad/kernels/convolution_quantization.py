@@ -14,11 +14,17 @@ from mpsgrad.geometry import member
 
 @archivable
 class ConvolutionWeightsQuantizationType(enum.IntEnum):
-    """How weights of type UINT8 are read. Source: ``MPSCNNConvolutionWeightsQuantizationType``."""
+    """Which number a weight of one byte stands for. Source: ``MPSCNNWeightsQuantizationType``.
+
+    A data source of UINT8 weights says so by ``weights_quantization_type``.
+    """
 
     NONE = 0
+    """The weights stand for themselves: refused for weights of one byte."""
     LINEAR = 1
+    """``w / 255 * (maximum - minimum) + minimum``; ``ranges_for_uint8_kernel`` has the two of each output channel."""
     LOOKUP_TABLE = 2
+    """Entry ``w`` of the 256 in ``lookup_table_for_uint8_kernel``."""
 
 
 def dequantized(owner: str, data_source: Any, weights: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import Offset, integer, real
+from mpsgrad.geometry import Offset, flag, integer, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions, fill_with_zeros
 from mpsgrad.kernels.upsampling import require_whole_images
@@ -136,7 +136,7 @@ class CropAndResizeBilinear(Kernel):
             integer(owner, "resize_height", resize_height, 1),
             _regions(owner, regions),
         )
-        self._aligns_channels = bool(aligns_channels)
+        self._aligns_channels = flag(type(self).__name__, "aligns_channels", aligns_channels)
 
     @property
     def resize_width(self) -> int:

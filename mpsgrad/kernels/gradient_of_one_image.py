@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mpsgrad.devices import Device
-from mpsgrad.geometry import MAXIMUM, Offset, Origin, Region, Size
+from mpsgrad.geometry import MAXIMUM, Offset, Origin, Region, Size, flag
 from mpsgrad.image import ImageDescriptor
 from mpsgrad.kernel import GradientKernel
 from mpsgrad.state import ForwardSnapshot
@@ -26,7 +26,7 @@ class _GradientOfOneImage(GradientKernel):
         self, *, is_secondary_source_filter: bool = False, device: Device | None = None, label: str | None = None
     ) -> None:
         super().__init__(device=device, label=label)
-        self._is_secondary = bool(is_secondary_source_filter)
+        self._is_secondary = flag(type(self).__name__, "is_secondary_source_filter", is_secondary_source_filter)
 
     @property
     def is_secondary_source_filter(self) -> bool:

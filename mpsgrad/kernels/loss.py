@@ -8,6 +8,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import flag
 from mpsgrad.image import Image, ImageBatch, TemporaryImage
 from mpsgrad.kernel import Kernel, Regions, require_batch, require_state_batch, share_memory
 from mpsgrad.kernels import loss_elements, loss_soft_max
@@ -236,7 +237,9 @@ class Loss(LossProperties, LossKernel):
     ) -> None:
         super().__init__(device=device, label=label)
         self._set_loss_descriptor(loss_descriptor)
-        self._gradient_follows_reduction = bool(gradient_follows_reduction)
+        self._gradient_follows_reduction = flag(
+            type(self).__name__, "gradient_follows_reduction", gradient_follows_reduction
+        )
 
     @property
     def gradient_follows_reduction(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from mpsgrad.archive import archivable
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import integer, real
+from mpsgrad.geometry import flag, integer, real
 
 
 @archivable
@@ -35,6 +35,15 @@ class LossReductionType(enum.IntEnum):
     SUM = 1
     MEAN = 2
     SUM_BY_NON_ZERO_WEIGHTS = 3
+
+
+_LIMITS: dict[str, tuple[float | None, float | None]] = {
+    "weight": (None, None),
+    "label_smoothing": (0.0, 1.0),
+    "epsilon": (0.0, None),
+    "delta": (0.0, None),
+}
+"""The smallest and the largest value of each number of a descriptor."""
 
 
 def member_of(owner: str, argument: str, kind: type[enum.IntEnum], value: Any) -> Any:
@@ -76,20 +85,15 @@ class LossDescriptor:
         object.__setattr__(
             self, "reduction_type", member_of(owner, "reduction_type", LossReductionType, self.reduction_type)
         )
-        for name, minimum, maximum in (
-            ("weight", None, None),
-            ("label_smoothing", 0.0, 1.0),
-            ("epsilon", 0.0, None),
-            ("delta", 0.0, None),
-        ):
-            object.__setattr__(self, name, real(owner, name, getattr(self, name), minimum, maximum))
+        for name, limits in _LIMITS.items():
+            object.__setattr__(self, name, real(owner, name, getattr(self, name), *limits))
         is_cosine = self.loss_type is LossType.COSINE_DISTANCE
         if is_cosine and self.reduction_type is not LossReductionType.SUM:
             raise GeometryError(
                 f"{owner}: reduction_type is {self.reduction_type!r} but loss_type COSINE_DISTANCE; it has to be SUM"
             )
         object.__setattr__(self, "number_of_classes", integer(owner, "number_of_classes", self.number_of_classes, 1))
-        object.__setattr__(self, "reduce_across_batch", bool(self.reduce_across_batch))
+        object.__setattr__(self, "reduce_across_batch", flag(owner, "reduce_across_batch", self.reduce_across_batch))
 
 
 class LossProperties:
@@ -153,8 +157,9 @@ class LossProperties:
 class SettableLossProperties(LossProperties):
     """The same, with weight, label smoothing, epsilon and delta that may be set between encodes."""
 
-    def _change(self, **values: Any) -> None:
-        self._loss_descriptor = replace(self._loss_descriptor, **values)
+    def _change(self, name: str, value: Any) -> None:
+        number: Any = real(type(self).__name__, name, value, *_LIMITS[name])
+        self._loss_descriptor = replace(self._loss_descriptor, **{name: number})
 
     @property
     def weight(self) -> float:
@@ -163,7 +168,7 @@ class SettableLossProperties(LossProperties):
 
     @weight.setter
     def weight(self, weight: float) -> None:
-        self._change(weight=weight)
+        self._change("weight", weight)
 
     @property
     def label_smoothing(self) -> float:
@@ -172,7 +177,7 @@ class SettableLossProperties(LossProperties):
 
     @label_smoothing.setter
     def label_smoothing(self, label_smoothing: float) -> None:
-        self._change(label_smoothing=label_smoothing)
+        self._change("label_smoothing", label_smoothing)
 
     @property
     def epsilon(self) -> float:
@@ -181,7 +186,7 @@ class SettableLossProperties(LossProperties):
 
     @epsilon.setter
     def epsilon(self, epsilon: float) -> None:
-        self._change(epsilon=epsilon)
+        self._change("epsilon", epsilon)
 
     @property
     def delta(self) -> float:
@@ -190,4 +195,4 @@ class SettableLossProperties(LossProperties):
 
     @delta.setter
     def delta(self, delta: float) -> None:
-        self._change(delta=delta)
+        self._change("delta", delta)

@@ -9,6 +9,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
+from mpsgrad.geometry import flag
 from mpsgrad.image import FeatureChannelFormat, Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import BinaryKernel, Regions
 from mpsgrad.kernels.forward_loss import LossGradientState
@@ -52,7 +53,7 @@ class LossGradient(HalfOfALoss, BinaryKernel):
 
     @compute_label_gradients.setter
     def compute_label_gradients(self, compute: bool) -> None:
-        self._compute_label_gradients = bool(compute)
+        self._compute_label_gradients = flag(type(self).__name__, "compute_label_gradients", compute)
 
     def _make_state(self, *arguments: Any, **_: Any) -> None:
         return None

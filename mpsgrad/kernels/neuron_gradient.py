@@ -7,7 +7,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import GeometryError, StateError
-from mpsgrad.geometry import EdgeMode
+from mpsgrad.geometry import EdgeMode, flag
 from mpsgrad.image import Image
 from mpsgrad.kernel import (
     GradientKernel,
@@ -58,7 +58,9 @@ class NeuronGradient(NeuronProperties, GradientKernel):
         super().__init__(device=device, label=label)
         owner = type(self).__name__
         self._neuron_descriptor = require_neuron_descriptor(owner, "neuron_descriptor", neuron_descriptor)
-        self._computes_gradient_for_slopes = bool(computes_gradient_for_slopes)
+        self._computes_gradient_for_slopes = flag(
+            owner, "computes_gradient_for_slopes", computes_gradient_for_slopes
+        )
         if self._computes_gradient_for_slopes and self.neuron_type is not NeuronType.PRELU:
             raise GeometryError(
                 f"{owner}: computes_gradient_for_slopes is True but {self.neuron_type.name} has no slopes; only PRELU "

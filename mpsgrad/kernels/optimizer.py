@@ -11,7 +11,7 @@ from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import member, real
+from mpsgrad.geometry import flag, member, real
 from mpsgrad.joined_dispatch import JoinableKernel, JoinableRun, add_run
 from mpsgrad.kernel import BaseKernel
 from mpsgrad.kernels.convolution_dispatch import add_copy
@@ -56,7 +56,9 @@ class OptimizerDescriptor:
             "regularization_type",
             member(owner, "regularization_type", RegularizationType, self.regularization_type),
         )
-        object.__setattr__(self, "apply_gradient_clipping", bool(self.apply_gradient_clipping))
+        object.__setattr__(
+            self, "apply_gradient_clipping", flag(owner, "apply_gradient_clipping", self.apply_gradient_clipping)
+        )
         if self.apply_gradient_clipping and self.gradient_clip_min > self.gradient_clip_max:
             raise GeometryError(
                 f"OptimizerDescriptor: gradient_clip_min is {self.gradient_clip_min} but gradient_clip_max "
@@ -361,7 +363,7 @@ class OptimizerStochasticGradientDescent(Optimizer):
     ) -> None:
         super().__init__(optimizer_descriptor, device=device, label=label)
         self._momentum_scale = real(type(self).__name__, "momentum_scale", momentum_scale)
-        self._use_nesterov_momentum = bool(use_nesterov_momentum)
+        self._use_nesterov_momentum = flag(type(self).__name__, "use_nesterov_momentum", use_nesterov_momentum)
 
     @property
     def momentum_scale(self) -> float:

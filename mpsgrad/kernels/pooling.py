@@ -8,7 +8,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError, StateError
-from mpsgrad.geometry import EdgeMode
+from mpsgrad.geometry import EdgeMode, flag
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, IntegerProperty, Kernel, Regions
 from mpsgrad.kernels.pooling_dispatch import (
@@ -153,7 +153,7 @@ class _MaximumPooling(Pooling):
                 f"{type(self).__name__}: record_maxima is set but a {width}x{height} window has {width * height} taps; "
                 f"the record holds windows of at most {LARGEST_RECORDED_WINDOW}"
             )
-        self._record_maxima = bool(record_maxima)
+        self._record_maxima = flag(type(self).__name__, "record_maxima", record_maxima)
 
     @property
     def record_maxima(self) -> bool:

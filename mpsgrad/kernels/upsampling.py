@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import MAXIMUM, Offset, integer, real
+from mpsgrad.errors import GeometryError, StateError
+from mpsgrad.geometry import MAXIMUM, Offset, flag, integer, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.divisor import DIVISOR, divisor
@@ -261,12 +261,6 @@ def _factor(owner: str, name: str, value: Any) -> float:
     return factor
 
 
-def _flag(owner: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise FormatError(f"{owner}: align_corners is {value!r}; it has to be True or False")
-    return value
-
-
 class _Factors:
     """The scale factors, which a forward kernel and its gradient kernel share."""
 
@@ -348,7 +342,7 @@ class UpsamplingBilinear(Upsampling):
     ) -> None:
         super().__init__(device=device, label=label)
         self._take_factors(scale_factor_x, scale_factor_y)
-        self._align_corners = _flag(type(self).__name__, align_corners)
+        self._align_corners = flag(type(self).__name__, "align_corners", align_corners)
 
 
 class UpsamplingGradient(_Factors, _ResamplingGradient):
@@ -398,7 +392,7 @@ class _Size(BaseKernel):
             integer(owner, "resize_width", resize_width, 1),
             integer(owner, "resize_height", resize_height, 1),
         )
-        self._align_corners = _flag(owner, align_corners)
+        self._align_corners = flag(owner, "align_corners", align_corners)
 
     @property
     def resize_width(self) -> int:

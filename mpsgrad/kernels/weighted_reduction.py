@@ -11,7 +11,7 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError
-from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset, flag
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import (
     BaseKernel,
@@ -261,7 +261,9 @@ class ReduceFeatureChannelsAndWeightsSum(ReduceBinary):
         label: str | None = None,
     ) -> None:
         super().__init__(device=device, label=label)
-        self._do_weighted_sum_by_non_zero_weights = bool(do_weighted_sum_by_non_zero_weights)
+        self._do_weighted_sum_by_non_zero_weights = flag(
+            type(self).__name__, "do_weighted_sum_by_non_zero_weights", do_weighted_sum_by_non_zero_weights
+        )
 
     @property
     def do_weighted_sum_by_non_zero_weights(self) -> bool:

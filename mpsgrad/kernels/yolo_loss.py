@@ -13,7 +13,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.data_type import float_values
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import real
+from mpsgrad.geometry import flag, real
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, Regions
 from mpsgrad.kernels.loss import Loss, LossKernel
@@ -110,7 +110,7 @@ class YOLOLossDescriptor:
         reduction = member_of(owner, "reduction_type", LossReductionType, self.reduction_type)
         object.__setattr__(self, "reduction_type", reduction)
         for name in ("rescore", "reduce_across_batch"):
-            object.__setattr__(self, name, bool(getattr(self, name)))
+            object.__setattr__(self, name, flag(owner, name, getattr(self, name)))
         for name in _PARTS:
             part = getattr(self, name)
             if not isinstance(part, LossDescriptor):
@@ -203,7 +203,9 @@ class YOLOLoss(LossKernel):
                 f"{type(self).__name__}: loss_descriptor is {loss_descriptor!r}; it has to be a YOLOLossDescriptor"
             )
         self._loss_descriptor = loss_descriptor
-        self._gradient_follows_reduction = bool(gradient_follows_reduction)
+        self._gradient_follows_reduction = flag(
+            type(self).__name__, "gradient_follows_reduction", gradient_follows_reduction
+        )
         self._losses = {name: Loss(getattr(loss_descriptor, name), device=self.device) for name in _PARTS}
 
     @property

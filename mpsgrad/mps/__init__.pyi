@@ -2632,6 +2632,8 @@ class MPSCNNNeuronAbsoluteNode(MPSNNFilterNode, NeuronAbsoluteNode):
 class MPSCNNNeuronELUNode(MPSNNFilterNode, NeuronELUNode):
     """``MPSCNNNeuronELUNode``: ``mpsgrad.NeuronELUNode`` with Apple's names (macOS 10.13, iOS 11.0)."""
     @property
+    def a(self) -> float: ...
+    @property
     def b(self) -> float: ...
     @property
     def c(self) -> float: ...
@@ -2654,6 +2656,10 @@ class MPSCNNNeuronELUNode(MPSNNFilterNode, NeuronELUNode):
 class MPSCNNNeuronReLUNNode(MPSNNFilterNode, NeuronReLUNNode):
     """``MPSCNNNeuronReLUNNode``: ``mpsgrad.NeuronReLUNNode`` with Apple's names (macOS 10.13, iOS 11.0)."""
     @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
+    @property
     def c(self) -> float: ...
     @overload
     @classmethod
@@ -2674,6 +2680,10 @@ class MPSCNNNeuronReLUNNode(MPSNNFilterNode, NeuronReLUNNode):
 class MPSCNNNeuronLinearNode(MPSNNFilterNode, NeuronLinearNode):
     """``MPSCNNNeuronLinearNode``: ``mpsgrad.NeuronLinearNode`` with Apple's names (macOS 10.13, iOS 11.0)."""
     @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
+    @property
     def c(self) -> float: ...
     @overload
     @classmethod
@@ -2693,6 +2703,8 @@ class MPSCNNNeuronLinearNode(MPSNNFilterNode, NeuronLinearNode):
 
 class MPSCNNNeuronReLUNode(MPSNNFilterNode, NeuronReLUNode):
     """``MPSCNNNeuronReLUNode``: ``mpsgrad.NeuronReLUNode`` with Apple's names (macOS 10.13, iOS 11.0)."""
+    @property
+    def a(self) -> float: ...
     @property
     def b(self) -> float: ...
     @property
@@ -2733,6 +2745,10 @@ class MPSCNNNeuronSigmoidNode(MPSNNFilterNode, NeuronSigmoidNode):
 class MPSCNNNeuronHardSigmoidNode(MPSNNFilterNode, NeuronHardSigmoidNode):
     """``MPSCNNNeuronHardSigmoidNode``: ``mpsgrad.NeuronHardSigmoidNode`` with Apple's names (macOS 10.13, iOS 11.0)."""
     @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
+    @property
     def c(self) -> float: ...
     @overload
     @classmethod
@@ -2752,6 +2768,10 @@ class MPSCNNNeuronHardSigmoidNode(MPSNNFilterNode, NeuronHardSigmoidNode):
 
 class MPSCNNNeuronSoftPlusNode(MPSNNFilterNode, NeuronSoftPlusNode):
     """``MPSCNNNeuronSoftPlusNode``: ``mpsgrad.NeuronSoftPlusNode`` with Apple's names (macOS 10.13, iOS 11.0)."""
+    @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
     @property
     def c(self) -> float: ...
     @overload
@@ -2790,6 +2810,10 @@ class MPSCNNNeuronSoftSignNode(MPSNNFilterNode, NeuronSoftSignNode):
 class MPSCNNNeuronTanHNode(MPSNNFilterNode, NeuronTanHNode):
     """``MPSCNNNeuronTanHNode``: ``mpsgrad.NeuronTanHNode`` with Apple's names (macOS 10.13, iOS 11.0)."""
     @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
+    @property
     def c(self) -> float: ...
     @overload
     @classmethod
@@ -2826,6 +2850,12 @@ class MPSCNNNeuronPReLUNode(MPSNNFilterNode, NeuronPReLUNode):
 
 class MPSCNNNeuronPowerNode(MPSNNFilterNode, NeuronPowerNode):
     """``MPSCNNNeuronPowerNode``: ``mpsgrad.NeuronPowerNode`` with Apple's names (macOS 10.13.4, iOS 11.3)."""
+    @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
+    @property
+    def c(self) -> float: ...
     @overload
     @classmethod
     def nodeWithSource(cls, source: MPSNNImageNode, /, *, descriptor: MPSNNNeuronDescriptor) -> Self: ...
@@ -2844,6 +2874,12 @@ class MPSCNNNeuronPowerNode(MPSNNFilterNode, NeuronPowerNode):
 
 class MPSCNNNeuronExponentialNode(MPSNNFilterNode, NeuronExponentialNode):
     """``MPSCNNNeuronExponentialNode``: ``mpsgrad.NeuronExponentialNode`` with Apple's names (macOS 10.13.4, iOS 11.3)."""
+    @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
+    @property
+    def c(self) -> float: ...
     @overload
     @classmethod
     def nodeWithSource(cls, source: MPSNNImageNode, /, *, descriptor: MPSNNNeuronDescriptor) -> Self: ...
@@ -2862,6 +2898,12 @@ class MPSCNNNeuronExponentialNode(MPSNNFilterNode, NeuronExponentialNode):
 
 class MPSCNNNeuronLogarithmNode(MPSNNFilterNode, NeuronLogarithmNode):
     """``MPSCNNNeuronLogarithmNode``: ``mpsgrad.NeuronLogarithmNode`` with Apple's names (macOS 10.13.4, iOS 11.3)."""
+    @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
+    @property
+    def c(self) -> float: ...
     @overload
     @classmethod
     def nodeWithSource(cls, source: MPSNNImageNode, /, *, descriptor: MPSNNNeuronDescriptor) -> Self: ...
@@ -3362,6 +3404,8 @@ class MPSCNNDropoutNode(MPSNNFilterNode, DropoutNode):
     @property
     def keepProbability(self) -> float: ...
     @property
+    def seed(self) -> int: ...
+    @property
     def maskStrideInPixels(self) -> MTLSize: ...
     @overload
     @classmethod
@@ -3553,6 +3597,8 @@ class MPSNNGramMatrixCallback:
 
 class MPSNNGramMatrixCalculationNode(MPSNNFilterNode, GramMatrixCalculationNode):
     """``MPSNNGramMatrixCalculationNode``: ``mpsgrad.GramMatrixCalculationNode`` with Apple's names (macOS 10.15, iOS 13.0)."""
+    @property
+    def alpha(self) -> float: ...
     @property
     def propertyCallBack(self) -> Any: ...
     @propertyCallBack.setter

@@ -14,6 +14,7 @@ from mpsgrad import archive
 from mpsgrad.base_kernel import BaseKernel
 from mpsgrad.devices import Device
 from mpsgrad.errors import ArchiveError, GeometryError
+from mpsgrad.graph.setting import Setting
 from mpsgrad.kernels.optimizer import Optimizer
 from mpsgrad.known_attributes import no_such_attribute
 from mpsgrad.mps import metal
@@ -95,9 +96,29 @@ class _ImageBytes:
         self.write(values)
 
 
+class _GradientsInARow:
+    """What a state has of each image, without an axis of images: the state of one image has a number a channel."""
+
+    @property
+    def gamma_gradients_in_a_row(self) -> np.ndarray | None:
+        """``gradient_for_gamma`` of one image after the other; None before its encode."""
+        return _in_a_row(self.gradient_for_gamma)  # type: ignore[attr-defined]
+
+    @property
+    def beta_gradients_in_a_row(self) -> np.ndarray | None:
+        """``gradient_for_beta`` of one image after the other; None before its encode."""
+        return _in_a_row(self.gradient_for_beta)  # type: ignore[attr-defined]
+
+
+def _in_a_row(rows: np.ndarray | None) -> np.ndarray | None:
+    return None if rows is None else rows.reshape(-1)
+
+
 _ADDITIONS: dict[type, type] = {
     BaseKernel: _Archived,
     mpsgrad.Image: _ImageBytes,
+    mpsgrad.InstanceNormalizationGradientState: _GradientsInARow,
+    mpsgrad.GroupNormalizationGradientState: _GradientsInARow,
     mpsgrad.ImageNode: _KnownProperties,
     mpsgrad.FilterNode: _KnownProperties,
 }
@@ -186,12 +207,19 @@ def _class(declaration: Declaration, parent: type, ours: type | None) -> type:
         if "kept" in member.annotations:
             namespace[name] = kept_property(member)
         elif hasattr(ours, name) or (member.status.is_callable and member.call(ours) == name):
+            if member.is_readonly and isinstance(getattr(ours, name, None), Setting):
+                namespace[name] = _read_only(name)
             continue
         elif not member.is_property:
             namespace[name] = method(members, ours)
         else:
             namespace[name] = apple_property(member)
     return type(declaration.name, tuple(bases), namespace)
+
+
+def _read_only(name: str) -> property:
+    """A setting of a node that MPS has as a property which cannot be set."""
+    return property(lambda node: vars(node)[name])
 
 
 def _documentation(declaration: Declaration, ours: type | None) -> str:

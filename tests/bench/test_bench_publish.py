@@ -197,6 +197,8 @@ def test_the_section_of_the_readme_is_replaced() -> None:
     assert publish.with_section(readme, "new\n") == f"a\n{publish.BEGIN}new\n{publish.END}b\n"
     with pytest.raises(ValueError, match="has no lines"):
         publish.with_section("no section", "new\n")
+    before, after = (f"{publish.BEGIN_SCORES}{line}{publish.END}{readme}" for line in ("", "new\n"))
+    assert publish.with_section(before, "new\n", publish.BEGIN_SCORES) == after
 
 
 def test_reports_of_gpus_come_first(tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ def test_reports_of_gpus_come_first(tmp_path: Path) -> None:
 def test_the_readme_and_the_pages_show_the_committed_results() -> None:
     """If this fails, run ``python -m bench.publish``."""
     readme = publish.README.read_text()
-    assert publish.with_section(readme, publish.readme_section()) == readme
+    assert publish.published(readme) == readme
     for name, report in publish.reports().items():
         assert (publish.RESULTS / f"{name}.md").read_text() == publish.page(name, report)
         assert (publish.RESULTS / f"{name}-ratios.svg").is_file()

@@ -358,7 +358,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a negative stride of a second source": (
         lambda: setattr(WindowDifference(device=DEVICE), "secondary_stride_in_pixels_x", -1), Geometry,
         "WindowDifference: secondary_stride_in_pixels_x is -1; it has to be at least 0"),
-    "a huge window": (lambda: window(2**15 + 1), Geometry, "has a value over 32768"),
+    "a huge window": (lambda: window(2**15 + 1), Geometry, "kernel_width is 32769; it has to be at most 32768"),
     "a window larger than a valid-only source": (
         lambda: encode(window(6, padding=mg.VALID_ONLY), image()), Geometry,
         "a window of 6 pixels along x does not fit a source of 5 pixels"),
@@ -565,6 +565,47 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: commands().wait_until_completed(), State, "wait_until_completed before commit would wait for ever"),
     "a vector read before commit": (
         lambda: (lambda v: (step(vector(), vector(), v), np.asarray(v)))(vector()), State, "Vector: read before its"),
+    # labels, options and flags
+    "a kernel called by a number": (
+        lambda: kernel(label=3), Format, "SoftMax: label is 3; it has to be a text or None"),
+    "a node called by a list": (
+        lambda: mg.SoftMaxNode(mg.ImageNode(), label=["a"]), Format, r"SoftMaxNode: label is \['a'\]; .* text or None"),
+    "a state called by bytes": (
+        lambda: mg.State([4], DEVICE, label=b"a"), Format, "State: label is b'a'; it has to be a text or None"),
+    "an image called by its shape": (
+        lambda: setattr(image(), "label", (1, 2)), Format, r"Image: label is \(1, 2\); it has to be a text or None"),
+    "a command buffer called by a device": (
+        lambda: mg.CommandBuffer(DEVICE, label=DEVICE), Format, "CommandBuffer: label is .*; it has to be a text"),
+    "a padding policy called by a number": (
+        lambda: mg.DefaultPadding(0, label=0), Format, "DefaultPadding: label is 0; it has to be a text or None"),
+    "weights called by a number": (
+        lambda: mg.ConvolutionDataSource.from_arrays(np.zeros((1, 1, 1, 1), np.float32), label=1), Format,
+        "from_arrays: label is 1; it has to be a text or None"),
+    "options in words": (
+        lambda: kernel(options="verbose"), Format, "SoftMax: options is 'verbose'; it has to be a KernelOptions"),
+    "a flag in words": (
+        lambda: mg.OptimizerDescriptor(apply_gradient_clipping="no"), Format,
+        "OptimizerDescriptor: apply_gradient_clipping is 'no'; it has to be True or False"),
+    "a flag of two": (
+        lambda: mg.Add(records_clamp=2, device=DEVICE), Format, "Add: records_clamp is 2; it has to be True or False"),
+    "a flag of None": (
+        lambda: mg.LossDescriptor("huber", reduce_across_batch=None), Format,
+        "LossDescriptor: reduce_across_batch is None; it has to be True or False"),
+    "a node that is exported perhaps": (
+        lambda: setattr(mg.ImageNode(), "export_from_graph", "maybe"), Format,
+        "ImageNode: export_from_graph is 'maybe'; it has to be True or False"),
+    "a node of another format": (
+        lambda: setattr(mg.ImageNode(), "format", "half"), Format,
+        "ImageNode: format is 'half'; it has to be a FeatureChannelFormat"),
+    "a node with an allocator that makes nothing": (
+        lambda: setattr(mg.ImageNode(), "image_allocator", 3), Format,
+        r"ImageNode: image_allocator is 3; it has to have an image\(\) method"),
+    "a forward loss with a negative delta": (
+        lambda: setattr(mg.ForwardLoss(mg.LossDescriptor("huber"), device=DEVICE), "delta", -1), Geometry,
+        "ForwardLoss: delta is -1.0; it has to be at least 0"),
+    "a window that is too large": (
+        lambda: mg.PoolingMax(kernel_width=2, kernel_height=2**40, device=DEVICE), Geometry,
+        "PoolingMax: kernel_height is 1099511627776; it has to be at most 32768"),
     # archives
     "an archive that is none": (lambda: archive.from_bytes(b"junk"), mg.ArchiveError, "not an archive of a kernel"),
 }  # fmt: skip

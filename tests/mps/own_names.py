@@ -75,9 +75,9 @@ def _attributes(member: Member, ours: Any, *, is_asked: bool) -> list[str]:
         return [name for name, known in ours.__members__.items() if known == member.annotations["value"]]
     node: Any = ast.parse(member.call(ours), mode="eval").body
     settings = [each.arg for each in node.keywords] if isinstance(node, ast.Call) and member.is_constructor else []
-    while not isinstance(node, ast.Name):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return [node.id, *settings]
+    given = {parameter.name for parameter in member.parameters}
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id not in given]
+    return [*names, *settings]
 
 
 def _definitions(ours: type, name: str) -> Iterator[Name]:

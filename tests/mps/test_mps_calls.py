@@ -452,6 +452,46 @@ def test_properties_of_data_sources_may_be_set_in_each_object() -> None:
         _ = type("Without", (mps.MPSCNNInstanceNormalizationDataSource,), {})().numberOfFeatureChannels
 
 
+def test_gradients_of_one_image_have_a_number_for_each_channel() -> None:
+    """So that a data source can update its gamma and beta in place, as it does with MPS's buffers."""
+
+    class Source(GammaAndBeta, mps.MPSCNNInstanceNormalizationDataSource):
+        numberOfFeatureChannels = CHANNELS
+
+    x = image()
+    kernel = mps.MPSCNNInstanceNormalization.initWithDevice(None, dataSource=Source())
+    gradient = mps.MPSCNNInstanceNormalizationGradient.initWithDevice(None)
+
+    def encode(commands: Any) -> Any:
+        xs = x.batchRepresentation()
+        ys, states = kernel.encodeBatchToCommandBuffer(commands, sourceImages=xs, destinationStateIsTemporary=False)
+        gradient.encodeBatchToCommandBuffer(commands, sourceGradients=ys, sourceImages=xs, gradientStates=states)
+        return states
+
+    states = run(encode)
+    for state in states:
+        assert state.gradientForGamma.shape == state.gradientForBeta.shape == (CHANNELS,)
+    whole = states[0].parent.gradient_for_gamma
+    assert np.array_equal(whole, [state.gradientForGamma for state in states])
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        (lambda x: mps.MPSCNNNeuronELUNode.nodeWithSource(x, a=0.5), "a"),
+        (lambda x: mps.MPSCNNNeuronExponentialNode.nodeWithSource(x, a=0.5, b=1, c=2), "c"),
+        (lambda x: mps.MPSCNNDropoutNode.nodeWithSource(x), "seed"),
+        (lambda x: mps.MPSNNGramMatrixCalculationNode.nodeWithSource(x, alpha=0.5), "alpha"),
+    ],
+)
+def test_what_mps_fixes_in_a_node_cannot_be_set(node: Any, name: str) -> None:
+    made = node(mps.MPSNNImageNode.nodeWithHandle("x"))
+    before = getattr(made, name)
+    with pytest.raises(AttributeError, match=f"'{name}' of .* has no setter"):
+        setattr(made, name, 3)
+    assert getattr(made, name) == before
+
+
 def test_losses_and_their_labels() -> None:
     x, labels = image((1, 2, 3, CHANNELS)), labels_of(loss_image_size=(1, 1, 1))
     loss = _kernel("MPSCNNLoss")
