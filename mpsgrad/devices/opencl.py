@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import importlib.metadata
-import importlib.util
 import mmap
 import os
 import re
-import sys
-import tempfile
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock, RLock
@@ -36,7 +31,8 @@ from mpsgrad.devices.contract import (
     unknown_kernel,
 )
 from mpsgrad.devices.opencl_brief import ImmediateQueue
-from mpsgrad.devices.opencl_compiler import CompilerFault, CompilerRefusal, OpenCLCompiler
+from mpsgrad.devices.opencl_compiler import OpenCLCompiler
+from mpsgrad.devices.opencl_errors import error_of_source, errors_of_source
 from mpsgrad.devices.opencl_launch import (
     OpenCLLibrary,
     OpenCLRecording,
@@ -45,16 +41,13 @@ from mpsgrad.devices.opencl_launch import (
     engine_error,
     enqueued,
 )
+from mpsgrad.devices.opencl_memory import POOL_LIMIT_BYTES, ForeignMemory, Memory, OpenCLBuffer
+from mpsgrad.devices.opencl_runtime import refused as refused
+from mpsgrad.devices.opencl_runtime import unavailable_reason as unavailable_reason
+from mpsgrad.devices.opencl_runtime import usable
 from mpsgrad.devices.pool import pooled_size
-from mpsgrad.errors import DeviceError, ShaderError
-from mpsgrad.msl import (
-    SIZES_SUFFIX,
-    KernelSignature,
-    Launch,
-    Translation,
-    parse_compiler_log,
-    shader_error,
-)
+from mpsgrad.errors import DeviceError
+from mpsgrad.msl import SIZES_SUFFIX, KernelSignature, Launch, Translation
 from mpsgrad.msl.signature import PART_MACRO
 
 if TYPE_CHECKING:
@@ -65,222 +58,16 @@ BUILD_OPTIONS = ("-cl-std=CLC++2021", "-cl-mad-enable", "-cl-no-signed-zeros")
 # although fast math does not promise that they work on Apple GPUs.
 FAST_MATH_OPTIONS = (*BUILD_OPTIONS, "-cl-unsafe-math-optimizations")
 STRICT_MATH_OPTIONS = ("-cl-std=CLC++2021", "-cl-fp32-correctly-rounded-divide-sqrt")
-INSTALL_HINT = "pip install pyopencl intel-opencl-rt intel-cmplr-lib-rt"
 
-_RUNTIME_DISTRIBUTION = "intel-opencl-rt"
-_RUNTIME_LIBRARY = "intelocl64.dll" if sys.platform == "win32" else "libintelocl.so"
-_REQUIRED_EXTENSIONS = ("cl_khr_fp16", "cl_khr_subgroup_shuffle", "cl_intel_required_subgroup_size")
-_POOL_LIMIT_BYTES = 4 << 30
 # pyopencl writes source that does not compile to a temporary file, which it leaves behind.
 _SAVED_SOURCE = re.compile(r"^\(source saved as (.+)\)$", re.MULTILINE)
-_HUGE_PAGE_BYTES = 2 << 20
 _LOCAL_EXECUTION = 1 << 31
 """The property of queues of ``cl_intel_exec_by_local_thread``."""
 
 
-def _runtime_library() -> Path | None:
-    """The runtime's shared library as pip installed it, or None."""
-    try:
-        files = importlib.metadata.files(_RUNTIME_DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    for file in files:
-        if file.name == _RUNTIME_LIBRARY:
-            return Path(str(file.locate())).resolve()
-    return None
-
-
-def _register_runtime() -> None:
-    """Tells the OpenCL loader where pip put the runtime; must run before ``pyopencl`` is imported.
-
-    The ``.icd`` files inside the wheel name a folder that does not exist on the user's machine. A folder of corrected
-    ones is written beside the cache, with the system's own entries, unless the user points the loader elsewhere.
-    """
-    library = _runtime_library()
-    if library is None:
-        return
-    if sys.platform == "win32":
-        os.environ.setdefault("OCL_ICD_FILENAMES", str(library))
-        return
-    if "OCL_ICD_VENDORS" in os.environ:
-        return
-    entries = {"mpsgrad-intel-cpu.icd": f"{library}\n"}
-    for system in sorted(Path("/etc/OpenCL/vendors").glob("*.icd")):
-        try:
-            entries[system.name] = system.read_text()
-        except OSError:
-            continue
-    name = f"vendors-{cache.key(*entries, *entries.values())[:16]}"
-    for parent in (cache.directory(), Path(tempfile.gettempdir()) / f"mpsgrad-{os.getuid()}"):
-        folder = parent / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for file, content in entries.items():
-                path = folder / file
-                if not path.is_file() or path.read_text() != content:
-                    partial = folder / f".{os.getpid()}-{file}"
-                    partial.write_text(content)
-                    os.replace(partial, path)
-        except OSError:
-            continue
-        os.environ["OCL_ICD_VENDORS"] = str(folder)
-        return
-
-
-def unavailable_reason() -> str | None:
-    """Why no device of this driver can be used, in words that say what to install; None if there is one."""
-    if importlib.util.find_spec("pyopencl") is None:
-        return f"the Python package pyopencl is not installed ({INSTALL_HINT})"
-    handles = _handles()
-    if any(_missing(handle) is None for handle in handles):
-        return None
-    return f"{'; '.join(refused()) or 'no OpenCL device was found'} ({INSTALL_HINT})"
-
-
 def devices() -> list[Device]:
     """The devices that can run translated Metal kernels; empty if there are none."""
-    usable = (handle for handle in _handles() if _missing(handle) is None)
-    return [OpenCLDevice(handle, index) for index, handle in enumerate(usable)]
-
-
-def refused() -> list[str]:
-    """One line for each OpenCL device that is present but cannot run Metal kernels, with the reason."""
-    return [
-        f"{handle.name.strip()} ({handle.platform.name.strip()}): {reason}"
-        for handle in _handles()
-        if (reason := _missing(handle)) is not None
-    ]
-
-
-def _handles() -> list[pyopencl.Device]:
-    """Every OpenCL device; none without ``pyopencl``, without a platform, and on platforms that do not answer."""
-    if importlib.util.find_spec("pyopencl") is None:
-        return []
-    _register_runtime()
-    import pyopencl as cl
-
-    handles: list[pyopencl.Device] = []
-    with contextlib.suppress(cl.Error):
-        for platform in cl.get_platforms():
-            with contextlib.suppress(cl.Error):
-                handles += platform.get_devices()
-    return handles
-
-
-def _missing(device: pyopencl.Device) -> str | None:
-    """What ``device`` lacks, or None if it has everything."""
-    extensions = device.extensions.split()
-    missing = [name for name in _REQUIRED_EXTENSIONS if name not in extensions]
-    if missing:
-        return "lacks " + ", ".join(missing)
-    if not device.host_unified_memory:
-        return "does not share memory with the host"
-    if not _takes_addresses(device):
-        return "does not let kernels use any address of the host's"
-    return None
-
-
-def _takes_addresses(device: pyopencl.Device) -> bool:
-    import pyopencl as cl
-
-    with contextlib.suppress(cl.Error):
-        return bool(device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
-    return False
-
-
-class _Memory:
-    """A page-aligned block of host memory with its OpenCL handle, recycled through ``free``, a list of such blocks."""
-
-    __slots__ = ("address", "array", "free", "handle", "size")
-
-    def __init__(self, context: pyopencl.Context, size: int, free: list[_Memory]) -> None:
-        import pyopencl as cl
-
-        self.size = size
-        self.free = free
-        # Python's default is a shared mapping, which Linux does not back by huge pages.
-        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-        mapping = mmap.mmap(-1, size, **private)
-        if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):
-                mapping.madvise(mmap.MADV_HUGEPAGE)
-        self.array = np.frombuffer(mapping, np.uint8)
-        self.address = self.array.ctypes.data
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
-        self.handle = cl.Buffer(context, flags, hostbuf=self.array)
-
-
-class _ForeignMemory:
-    """Memory that something else allocated. Kernels on CPUs can use any address of the process."""
-
-    __slots__ = ("address", "array", "handle", "owner")
-
-    def __init__(self, address: int, nbytes: int, owner: Any) -> None:
-        import pyopencl as cl
-
-        self.address = address
-        self.array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        self.handle = cl.SVM(self.array)
-        self.owner = owner
-
-
-class _PartOfMemory:
-    """A part of a buffer, which it keeps."""
-
-    __slots__ = ("address", "array", "handle", "owner")
-
-    def __init__(self, owner: OpenCLBuffer, byte_offset: int, nbytes: int) -> None:
-        self.address: int = owner.address + byte_offset
-        self.array: np.ndarray = owner._memory.array[byte_offset : byte_offset + nbytes]
-        self.handle = owner.handle.get_sub_region(byte_offset, nbytes)
-        self.owner = owner
-
-
-class OpenCLBuffer(Buffer):
-    """Host memory that the CPU's kernels use in place."""
-
-    device: OpenCLDevice
-
-    def __init__(self, device: OpenCLDevice, memory: _Memory | _ForeignMemory | _PartOfMemory, nbytes: int) -> None:
-        self.device = device
-        self.nbytes = nbytes
-        self.address: int = memory.address
-        self.handle: Any = memory.handle
-        self._memory: _Memory | _ForeignMemory | _PartOfMemory = memory
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
-
-    @cached_property
-    def pointer(self) -> pyopencl.SVM:
-        """The same memory for a kernel's argument that has to be a pointer; nothing keeps it from being recycled."""
-        import pyopencl as cl
-
-        return cl.SVM(self._memory.array)
-
-    @property
-    def memory(self) -> np.ndarray:
-        # An array made from the interface keeps this object alive, so a view never sees recycled memory.
-        return np.asarray(self)
-
-    def write(self, data: Any, byte_offset: int = 0) -> None:
-        source = np.frombuffer(data, np.uint8)
-        self._memory.array[byte_offset : byte_offset + source.size] = source
-
-    def read(self, byte_offset: int, nbytes: int) -> np.ndarray:
-        return self._memory.array[byte_offset : byte_offset + nbytes].copy()
-
-    def part(self, byte_offset: int, nbytes: int) -> OpenCLBuffer:
-        return OpenCLBuffer(self.device, _PartOfMemory(self, byte_offset, nbytes), nbytes)
-
-    def __del__(self) -> None:
-        memory = self._memory
-        if type(memory) is _Memory:
-            if self.device._mapped_bytes <= _POOL_LIMIT_BYTES:
-                memory.free.append(memory)
-            else:
-                self.device._recycle_within_limit(memory)
+    return [OpenCLDevice(handle, index) for index, handle in enumerate(usable())]
 
 
 def _finish(queue: pyopencl.CommandQueue, process: int) -> None:
@@ -336,7 +123,7 @@ class OpenCLDevice(Device):
             features=frozenset({"half", "simdgroup", "gpu_time"}),
         )
         self._handle = handle
-        self._pool: defaultdict[int, list[_Memory]] = defaultdict(list)
+        self._pool: defaultdict[int, list[Memory]] = defaultdict(list)
         """By their sizes the blocks that nobody has. A list adds one and gives one at once, so that needs no lock."""
         self._mapped_bytes = 0
         """Of all blocks, whoever has them."""
@@ -400,10 +187,10 @@ class OpenCLDevice(Device):
             memory = None
         return OpenCLBuffer(self, memory if memory is not None else self._new_memory(nbytes, free), nbytes)
 
-    def _new_memory(self, nbytes: int, free: list[_Memory]) -> _Memory:
+    def _new_memory(self, nbytes: int, free: list[Memory]) -> Memory:
         size = pooled_size(nbytes, mmap.PAGESIZE)
         try:
-            memory = _Memory(self._context, size, free)
+            memory = Memory(self._context, size, free)
         except (OSError, ValueError, OverflowError, MemoryError, engine_error()) as error:
             raise DeviceError(
                 f"{self.identifier}: cannot allocate {nbytes} bytes; the device has {self.memory_bytes} in all"
@@ -413,13 +200,13 @@ class OpenCLDevice(Device):
         return memory
 
     def adopt(self, address: int, nbytes: int, owner: Any) -> OpenCLBuffer:
-        return OpenCLBuffer(self, _ForeignMemory(address, nbytes, owner), nbytes)
+        return OpenCLBuffer(self, ForeignMemory(address, nbytes, owner), nbytes)
 
-    def _recycle_within_limit(self, memory: _Memory) -> None:
+    def _recycle_within_limit(self, memory: Memory) -> None:
         """Keeps ``memory`` for later use, unless the blocks that nobody has would exceed the limit."""
         with self._lock:
             pooled = sum(size * len(free) for size, free in [*self._pool.items()])
-            if pooled + memory.size <= _POOL_LIMIT_BYTES:
+            if pooled + memory.size <= POOL_LIMIT_BYTES:
                 memory.free.append(memory)
             else:
                 self._mapped_bytes -= memory.size
@@ -524,7 +311,7 @@ class OpenCLDevice(Device):
     ) -> None:
         """Raises what is wrong with all of a translation whose parts are compiled later."""
         # Where no process can be started, what is wrong is found when the parts are compiled, in this one.
-        with contextlib.suppress(OSError), _shader_errors(translation, source, name):
+        with contextlib.suppress(OSError), errors_of_source(translation, source, name):
             self._compiler.find_errors(translation.source, build_options)
 
     def _pointee_sizes(self, program: pyopencl.Program, signature: KernelSignature) -> tuple[int, ...]:
@@ -557,7 +344,7 @@ class OpenCLDevice(Device):
         if is_users:
             is_bound_to_lanes = any(kernel.uses_simdgroups for kernel in translation.kernels.values())
             # Where no process can be started, this one compiles.
-            with contextlib.suppress(OSError), _shader_errors(translation, source, name):
+            with contextlib.suppress(OSError), errors_of_source(translation, source, name):
                 return self._compiler.build(
                     translation.source, build_options, self._from_binary, is_bound_to_lanes=is_bound_to_lanes
                 )
@@ -576,7 +363,7 @@ class OpenCLDevice(Device):
             saved = _SAVED_SOURCE.search(str(error))
             if saved:
                 Path(saved[1]).unlink(missing_ok=True)
-            raise _shader_error(str(error), translation, source, name) from error
+            raise error_of_source(str(error), translation, source, name) from error
 
     def submit(self, dispatches: Sequence[Dispatch], label: str | None = None) -> Submission:
         with self.enqueuing:
@@ -628,41 +415,3 @@ def _build_options(options: CompileOptions | None) -> Sequence[str]:
     if options is None:
         return BUILD_OPTIONS
     return FAST_MATH_OPTIONS if options.fast_math else STRICT_MATH_OPTIONS
-
-
-@contextlib.contextmanager
-def _shader_errors(translation: Translation, source: str, name: str) -> Iterator[None]:
-    """Turns what a compiler in a process of its own says into errors of the source."""
-    try:
-        yield
-    except CompilerRefusal as refusal:
-        raise _shader_error(str(refusal), translation, source, name) from refusal
-    except CompilerFault as fault:
-        raise ShaderError(str(fault), file=name) from fault
-
-
-def _shader_error(log: str, translation: Translation, source: str, name: str) -> ShaderError:
-    """The compiler's first error, pointing at the line of Metal source that it came from."""
-    errors = [entry for entry in parse_compiler_log(log, "opencl", translation) if entry.severity == "error"]
-    if errors:
-        return shader_error(errors[0], source, name)
-    recursive = re.search(r"Unsupported recursive call in function:\s*((?:\S+\s+)*?)(?=\w+:|\Z)", log)
-    for mangled in recursive[1].split() if recursive else ():
-        function = _name_of(mangled)
-        for line, text in enumerate(source.splitlines(), 1):
-            called = re.search(rf"\b{function}\s*\(", text) if function else None
-            if called:
-                message = f"'{function}' calls itself: OpenCL has no recursion on CPUs"
-                return ShaderError(message, file=name, line=line, column=called.start() + 1, source_line=text)
-    return ShaderError(f"the OpenCL compiler failed:\n{log}", file=name)
-
-
-def _name_of(mangled: str) -> str:
-    """The name of a function, without its classes, in a name such as ``_Z3fibi``; empty for what has another form."""
-    position, name = mangled.find("_Z"), ""
-    while position >= 0 and (length := re.compile(r"\D*?(\d+)").match(mangled, position)):
-        name = mangled[length.end() : length.end() + int(length[1])]
-        position = length.end() + int(length[1])
-        if mangled[position : position + 1].islower() or mangled[position : position + 1] == "I":
-            break
-    return name if name.isidentifier() else ""
