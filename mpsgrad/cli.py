@@ -23,10 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="mpsgrad", description="The gradient kernels of Metal Performance Shaders, on Apple GPUs and on any CPU."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(subparsers).set_defaults(run=command.run)
     parsed = parser.parse_args(arguments)
+    if "run" not in parsed:
+        parser.print_help(sys.stderr)
+        return 2
     # A caller that gives arguments may have used a device, or catch what is printed.
     is_own_process = arguments is None
     start = run.run_in_child if is_own_process and parsed.run is run.run else parsed.run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,18 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tmp_path: P
     assert first != other
     losses = [json.loads((tmp_path / name / "metrics.json").read_text())["train_loss"] for name in "abc"]
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_missing_data_are_named_before_anything_is_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr("mpsgrad.training.run.compile_once", compiled.append)
+    options = ["--data", f"idx:{tmp_path / 'nowhere'}", "--output", str(tmp_path / "run")]
+    assert cli.main(["train", "--model", "lenet", *options]) == 1
+    assert "nowhere: is no folder" in capsys.readouterr().err and not compiled
+    assert train(tmp_path / "digits", "--epochs", "1") == 0
+    assert len(compiled) == 1
 
 
 def test_an_unknown_device_is_an_error_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

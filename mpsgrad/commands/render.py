@@ -6,6 +6,7 @@ import argparse
 import difflib
 import re
 import sys
+import textwrap
 from functools import cache
 
 from mpsgrad.devices import available_devices
@@ -86,6 +87,6 @@ def _unknown(name: str) -> str:
     candidates = [*existing, *(function for functions in existing.values() for function in functions)]
     close = difflib.get_close_matches(name, dict.fromkeys(candidates), n=1)
     lines = [f"mpsgrad render: there is no {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")]
-    lines += ["Families and their kernel functions:"]
-    lines += [f"  {family}: {', '.join(functions)}" for family, functions in sorted(existing.items())]
+    families_text = textwrap.fill(", ".join(sorted(existing)), 100, initial_indent="  ", subsequent_indent="  ")
+    lines += ["Families, each with kernels of names like its own:", families_text]
     return "\n".join(lines)

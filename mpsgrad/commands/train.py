@@ -99,11 +99,9 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.usage_error("either 'train digits', or both --model and --data")
 
     from mpsgrad.devices import default_device, find_device, set_default_device
-    from mpsgrad.precompile import compile_once
 
     device = find_device(arguments.device) if arguments.device else default_device()
     set_default_device(device)
-    compile_once(device)
     return _train(arguments, device)
 
 

@@ -86,7 +86,7 @@ def find_device(identifier: str) -> Device:
         raise DeviceNotFoundError(f"{identifier!r} is not a driver with an index, such as {name}:0")
     position = int(index or 0)
     if position >= len(found):
-        reason = unavailable().get(name, f"there are {len(found)} devices of this kind")
+        reason = unavailable().get(name, f"the last one of this kind is {name}:{len(found) - 1}")
         raise DeviceNotFoundError(f"no device {identifier!r}: {reason}")
     return found[position]
 

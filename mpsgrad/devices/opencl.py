@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpsgrad.devices import cache, translations
+from mpsgrad.devices import cache, opencl_memory, translations
 from mpsgrad.devices.contract import (
     Buffer,
     CompileOptions,
@@ -41,7 +41,7 @@ from mpsgrad.devices.opencl_launch import (
     engine_error,
     enqueued,
 )
-from mpsgrad.devices.opencl_memory import POOL_LIMIT_BYTES, ForeignMemory, Memory, OpenCLBuffer
+from mpsgrad.devices.opencl_memory import ForeignMemory, Memory, OpenCLBuffer
 from mpsgrad.devices.opencl_runtime import refused as refused
 from mpsgrad.devices.opencl_runtime import unavailable_reason as unavailable_reason
 from mpsgrad.devices.opencl_runtime import usable
@@ -206,7 +206,7 @@ class OpenCLDevice(Device):
         """Keeps ``memory`` for later use, unless the blocks that nobody has would exceed the limit."""
         with self._lock:
             pooled = sum(size * len(free) for size, free in [*self._pool.items()])
-            if pooled + memory.size <= POOL_LIMIT_BYTES:
+            if pooled + memory.size <= opencl_memory.POOL_LIMIT_BYTES:
                 memory.free.append(memory)
             else:
                 self._mapped_bytes -= memory.size

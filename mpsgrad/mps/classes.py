@@ -96,29 +96,20 @@ class _ImageBytes:
         self.write(values)
 
 
-class _GradientsInARow:
-    """What a state has of each image, without an axis of images: the state of one image has a number a channel."""
+class _RowsOfImages:
+    """How what a state has of each image is laid out in MPS: there is no axis of images."""
 
-    @property
-    def gamma_gradients_in_a_row(self) -> np.ndarray | None:
-        """``gradient_for_gamma`` of one image after the other; None before its encode."""
-        return _in_a_row(self.gradient_for_gamma)  # type: ignore[attr-defined]
-
-    @property
-    def beta_gradients_in_a_row(self) -> np.ndarray | None:
-        """``gradient_for_beta`` of one image after the other; None before its encode."""
-        return _in_a_row(self.gradient_for_beta)  # type: ignore[attr-defined]
-
-
-def _in_a_row(rows: np.ndarray | None) -> np.ndarray | None:
-    return None if rows is None else rows.reshape(-1)
+    @staticmethod
+    def in_a_row(rows: np.ndarray | None) -> np.ndarray | None:
+        """``rows``, one image's after the other's: those of one image are a number for each channel."""
+        return None if rows is None else rows.reshape(-1)
 
 
 _ADDITIONS: dict[type, type] = {
     BaseKernel: _Archived,
     mpsgrad.Image: _ImageBytes,
-    mpsgrad.InstanceNormalizationGradientState: _GradientsInARow,
-    mpsgrad.GroupNormalizationGradientState: _GradientsInARow,
+    mpsgrad.InstanceNormalizationGradientState: _RowsOfImages,
+    mpsgrad.GroupNormalizationGradientState: _RowsOfImages,
     mpsgrad.ImageNode: _KnownProperties,
     mpsgrad.FilterNode: _KnownProperties,
 }

@@ -16,6 +16,7 @@ from rich.progress import Progress
 
 from mpsgrad.devices import Device
 from mpsgrad.errors import CheckpointError, DataError, MPSGradError
+from mpsgrad.precompile import compile_once
 from mpsgrad.training import data, models
 from mpsgrad.training.checkpoint import Checkpoint, CheckpointFolder
 from mpsgrad.training.graph_network import GraphNetwork
@@ -103,6 +104,7 @@ def train(
     )
     plots = can_plot(console)
     identity = _identity(settings, pictures)
+    compile_once(device)  # Takes a while: whoever misspelt a file has been told by now.
     folder, last = None, None
     if keeps_checkpoints:
         folder = CheckpointFolder(output / "checkpoints")

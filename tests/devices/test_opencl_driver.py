@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import opencl, opencl_brief, opencl_launch
+from mpsgrad.devices import opencl_brief, opencl_launch, opencl_memory
 from mpsgrad.errors import ShaderError
 
 SHAPE = (16, 56, 56, 64)
@@ -42,7 +42,7 @@ def test_no_more_memory_than_the_limit_is_kept(opencl_device: Any, monkeypatch: 
     free = opencl_device._pool[size]
     pooled = sum(size * len(free) for size, free in opencl_device._pool.items())
     before, mapped = len(free), opencl_device._mapped_bytes
-    monkeypatch.setattr(opencl, "_POOL_LIMIT_BYTES", pooled + blocks * size)
+    monkeypatch.setattr(opencl_memory, "POOL_LIMIT_BYTES", pooled + blocks * size)
     del buffers
     assert len(free) == before + blocks
     assert opencl_device._mapped_bytes == mapped - (4 - blocks) * size

@@ -226,7 +226,7 @@ BAD_INPUT = {
     "an infinite factor": (
         lambda: mg.UpsamplingBilinear(scale_factor_x=float("inf"), scale_factor_y=1), mg.GeometryError, "is inf"),
     "corners that are no truth value": (
-        lambda: mg.UpsamplingBilinear(**TWICE, align_corners=1), mg.FormatError, "align_corners is 1; it has to be"),
+        lambda: mg.UpsamplingBilinear(**TWICE, align_corners=2), mg.FormatError, "align_corners is 2; it has to be"),
     "an empty size": (
         lambda: mg.ResizeBilinear(resize_width=0, resize_height=1), mg.GeometryError, "resize_width is 0; it has to"),
     "a fractional size": (
