@@ -30,9 +30,10 @@ class Image(ImageMemory):
     _layout: tuple[int, ...] | None = None
 
     def __init__(self, descriptor: ImageDescriptor, device: Device | None = None, *, label: str | None = None) -> None:
+        owner = type(self).__name__
         if not isinstance(descriptor, ImageDescriptor):
-            raise FormatError(f"Image: descriptor is {descriptor!r}; it has to be an ImageDescriptor")
-        self._set_up(descriptor, require_device("Image", device), label)
+            raise FormatError(f"{owner}: descriptor is {descriptor!r}; it has to be an ImageDescriptor")
+        self._set_up(descriptor, require_device(owner, device), label)
 
     @classmethod
     def _allocated(cls, descriptor: ImageDescriptor, device: Device, token: int) -> Image:
