@@ -25,8 +25,9 @@ FEW_IMAGES, LONE_EIGHTS, ROWS_AHEAD = 3, 8, 8
 """Up to so many images, how many eights of channels of one of them a thread takes, and how far ahead it fetches."""
 IMAGES_OF_SIMDGROUPS = 16
 """For more images than few, and up to so many, simdgroups take less time than copies of weights do."""
-COPYING_THREADS_WANTED = 32
-"""So many that copy weights of such a layer go through all images: more would copy the same ones."""
+COPYING_THREADS_WANTED, MOST_BLOCKS = 32, 4
+"""So many that keep weights of such a layer at hand go through all images: more would read the same ones. Where that
+leaves enough of them, each takes so many blocks of channels, of which a row of weights has one run."""
 FEW_CHANNELS, ROW_PIXELS = 4, 16
 """With so few channels of the source, what windows of one pixel give is written pixel by pixel, so many of a tile."""
 TILES_PER_SIMDGROUP = 8
@@ -62,6 +63,7 @@ PARAMETERS = ParameterStruct(
     fold_channels="int",
     blocks="int",
     blocks_per_group="int",
+    blocks_per_thread="int",
     tiles="int",
     tiles_per_simdgroup="int",
     parts="int",
@@ -110,7 +112,9 @@ EIGHTS_FAMILY = ShaderFamily(
         "row_outputs": ROW_OUTPUTS,
         "row_images": ROW_IMAGES,
         "row_channels": ROW_CHANNELS,
+        "many_tiles": TILES_PER_SIMDGROUP,
         "gradient_row_channels": GRADIENT_ROW_CHANNELS,
+        "most_blocks": MOST_BLOCKS,
         "lone_eights": LONE_EIGHTS,
         "rows_ahead": ROWS_AHEAD,
         "row_pixels": ROW_PIXELS,
@@ -201,8 +205,13 @@ def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
     if tile.kernel == "convolution_depthwise":
         tiles = gathered.destination[7] * y.size
         blocks //= DEPTHWISE_BLOCKS
+    keeps_weights = tile.kernel in ("convolution_rows_of_eights", "convolution_point_unpacked_of_eights")
+    blocks_per_thread = 1
+    if tile.kernel == "convolution_point_unpacked_of_eights":
+        blocks_per_thread = max(1, min(MOST_BLOCKS, blocks // COPYING_THREADS_WANTED))
+        blocks = ceiling_divide(blocks, blocks_per_thread)
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * gathered.phases * blocks // SIMDGROUPS_WANTED))
-    if tile.kernel == "convolution_point_unpacked_of_eights" and tiles > TILES_PER_SIMDGROUP:
+    if keeps_weights and tiles > TILES_PER_SIMDGROUP:
         tiles_per_simdgroup = ceiling_divide(tiles, max(1, COPYING_THREADS_WANTED // blocks))
     parts = ceiling_divide(tiles, tiles_per_simdgroup)
     parameters = PARAMETERS.pack(
@@ -215,6 +224,7 @@ def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
         fold_channels=gathered.fold_channels,
         blocks=blocks,
         blocks_per_group=tile.blocks_per_group,
+        blocks_per_thread=blocks_per_thread,
         tiles=tiles,
         tiles_per_simdgroup=tiles_per_simdgroup,
         parts=parts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,9 +26,22 @@ def layers(draw):
     )
 
 
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
 @given(layers())
 def test_against_the_references(layer):
-    x, w, b, g = layer
+    check(*layer)
+
+
+@pytest.mark.parametrize(("images", "inputs"), [(50, 1046), (50, 6), (26, 1030)])
+def test_weights_that_are_kept_for_many_images(images, inputs):
+    """Where a CPU's threads copy rows of one or more blocks of channels at a time, or keep 1024 channels of rows."""
+    check(normal(images, 1, 2, inputs), normal(300, 1, 2, inputs), normal(300), normal(images, 1, 1, 300))
+
+
+def check(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, g: np.ndarray) -> None:
     data = mg.ConvolutionDataSource.from_arrays(w, b)
     kernel, gradient_kernel = mg.FullyConnected(data), mg.FullyConnectedGradient(data)
     source, incoming = mg.Image.from_array(x), mg.Image.from_array(g)
