@@ -43,22 +43,23 @@ MATRIX_MOVES_MTL(__global)
 MATRIX_MOVES_MTL(__local)
 #endif
 #undef MATRIX_MOVES_MTL
-template <typename D, typename A, typename B, typename S>
-inline void simdgroup_multiply_accumulate(__private simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<S, 8, 8> c) {
+// A function of its own: kernels with many products in line took three seconds to compile, and are not faster.
+__attribute__((noinline)) float2 matrix_product_mtl(float2 a, float2 b, float2 sum) {
   uint lane = lane_index_mtl(), row = matrix_row_mtl(lane), column = matrix_column_mtl(lane);
-  float sum_x = (float)c.elements_mtl.x, sum_y = (float)c.elements_mtl.y;
-#ifdef TOGETHER_MTL
-  // Two at a time are as fast as all eight in a row, of which kernels with many products took ten seconds to compile.
-#pragma clang loop unroll_count(2)
-#endif
   for (uint k = 0; k < 8; k++) {
     uint from_a = matrix_lane_mtl(row, k), from_b = matrix_lane_mtl(k, column);
-    float x = (float)simd_shuffle((k & 1) ? a.elements_mtl.y : a.elements_mtl.x, (ushort)from_a);
-    sum_x = fma_mtl(x, (float)simd_shuffle(b.elements_mtl.x, (ushort)from_b), sum_x);
-    sum_y = fma_mtl(x, (float)simd_shuffle(b.elements_mtl.y, (ushort)from_b), sum_y);
+    float x = simd_shuffle((k & 1) ? a.y : a.x, (ushort)from_a);
+    sum.x = fma_mtl(x, simd_shuffle(b.x, (ushort)from_b), sum.x);
+    sum.y = fma_mtl(x, simd_shuffle(b.y, (ushort)from_b), sum.y);
   }
-  d.elements_mtl.x = (D)sum_x;
-  d.elements_mtl.y = (D)sum_y;
+  return sum;
+}
+template <typename T> inline float2 matrix_floats_mtl(vec_mtl<T, 2> x) { return (float2)((float)x.x, (float)x.y); }
+template <typename D, typename A, typename B, typename S>
+inline void simdgroup_multiply_accumulate(__private simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<S, 8, 8> c) {
+  float2 sum = matrix_product_mtl(matrix_floats_mtl<A>(a.elements_mtl), matrix_floats_mtl<B>(b.elements_mtl), matrix_floats_mtl<S>(c.elements_mtl));
+  d.elements_mtl.x = (D)sum.x;
+  d.elements_mtl.y = (D)sum.y;
 }
 template <typename D, typename A, typename B> inline void simdgroup_multiply(__private simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b) {
   simdgroup_multiply_accumulate(d, a, b, make_filled_simdgroup_matrix<D, 8, 8>((D)0));
