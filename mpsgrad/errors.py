@@ -89,6 +89,11 @@ class ShaderError(MPSGradError):
         return text
 
 
+def with_article(name: object) -> str:
+    """``name`` behind "a" or "an"; the ``u`` of ``uint`` is no vowel to the ear."""
+    return f"an {name}" if str(name)[:1] in "aeio" else f"a {name}"
+
+
 def refuse_unavailable(owner: str, method: str, instead: str) -> NoReturn:
     """Raises ``NotImplementedError`` for a method that a class has in MPS, too, but marked as unavailable."""
     raise NotImplementedError(f"{owner}.{method} is unavailable; {instead}")

@@ -443,6 +443,17 @@ def _take_attributes(tokens: Sequence[Token]) -> tuple[list[Token], list[Attribu
     return rest, attributes
 
 
+def _is_void(tokens: Sequence[Token], name: str) -> bool:
+    """Whether ``name`` is declared to be another one of ``void``."""
+    declarations = (["typedef", "void", name, ";"], ["using", name, "=", "void", ";"])
+    return any(
+        [token.text for token in tokens[index : index + len(each)]] == each
+        for each in declarations
+        for index, token in enumerate(tokens)
+        if token.text == each[0]
+    )
+
+
 def _read_kernel(
     program: Program,
     start: int,
@@ -460,7 +471,7 @@ def _read_kernel(
     before, attributes = _take_attributes(tokens[head:opening])
     after, more = _take_attributes(tokens[closing + 1 : body[0]])
     words = [token.text for token in before[:-1] if token.text not in ("kernel", "static", "inline", "extern")]
-    if words != ["void"]:
+    if words != ["void"] and not (len(words) == 1 and _is_void(tokens[:start], words[0])):
         found = " ".join(words) or "nothing"
         raise error(f"invalid return type '{found}' for kernel function; a kernel returns void", name)
     if name.text == "main":

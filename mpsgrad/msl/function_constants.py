@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsgrad.errors import FormatError, ShaderError
+from mpsgrad.errors import FormatError, ShaderError, with_article
 from mpsgrad.msl.constant_expressions import constants_of, integer_value
 from mpsgrad.msl.preprocessor import integer_expression
 from mpsgrad.msl.program import Program
@@ -174,7 +174,7 @@ def _converted(constant: FunctionConstant, value: Any) -> np.ndarray:
         limits = np.iinfo(scalar)
         fits = given.dtype.kind in "iu" and all(limits.min <= int(each) <= limits.max for each in given.ravel())
     if not fits:
-        raise FormatError(f"function constant {constant.name} is {value!r}; it has to be a {constant.type}")
+        raise FormatError(f"function constant {constant.name} is {value!r}; it has to be {with_article(constant.type)}")
     return given.astype(scalar)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from mpsgrad.errors import with_article
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import built_in
@@ -229,8 +230,8 @@ class VectorForms:
                 if not self._backend.has_native_constructors and not kind.packed:
                     self.put_before(tokens[close], ", 0" * (kind.width - 1))
             elif value is not None and value.is_scalar:
-                message = f"one value in the braces of a {kind}: write {kind}(x) to have it in all components"
-                raise error(message, tokens[index + 1])
+                message = f"one value in the braces of {with_article(kind)}"
+                raise error(f"{message}: write {kind}(x) to have it in all components", tokens[index + 1])
 
     def _complete_braces(self) -> None:
         """Gives vectors the zeros that braces leave out, and braces the type of the vector parameter they stand for."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.errors import FormatError
+from mpsgrad.errors import FormatError, with_article
 from mpsgrad.image import Image, TemporaryImage
 from mpsgrad.msl import Argument
 from mpsgrad.runtime.element_types import ElementType, element_type
@@ -123,8 +123,8 @@ def _address(array: np.ndarray) -> int:
 def _shown(value: Any) -> str:
     if isinstance(value, (np.ndarray, np.generic)):
         shape = "x".join(map(str, value.shape))
-        return f"a {value.dtype} array of shape {shape}" if value.shape else f"the {value.dtype} {value}"
-    return f"{value!r}" if isinstance(value, numbers.Number) else f"a {type(value).__name__}"
+        return f"{with_article(value.dtype)} array of shape {shape}" if value.shape else f"the {value.dtype} {value}"
+    return f"{value!r}" if isinstance(value, numbers.Number) else with_article(type(value).__name__)
 
 
 def _require_dtype(where: str, element: ElementType | None, dtype: np.dtype, shown: str) -> None:
@@ -152,7 +152,7 @@ def _require_size(where: str, argument: Argument, element: ElementType | None, s
         hint = ""
         if element is not None and element.lanes == 3 and element.size == 4 * element.dtype.itemsize:
             hint = f"; three numbers without a gap are a packed_{argument.type}"
-        raise FormatError(f"{where} has {nbytes} bytes, but a {argument.type} has {size}{hint}")
+        raise FormatError(f"{where} has {nbytes} bytes, but {with_article(argument.type)} has {size}{hint}")
 
 
 def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> np.ndarray:
@@ -161,25 +161,25 @@ def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> n
     if element is None:
         if not isinstance(value, (np.generic, np.ndarray)):
             raise FormatError(
-                f"{where} is {_shown(value)}; a {argument.type} has to be a NumPy scalar or array of a dtype with its "
-                "layout"
+                f"{where} is {_shown(value)}; {with_article(argument.type)} has to be a NumPy scalar or array of a "
+                "dtype with its layout"
             )
         data = np.asarray(value)
         if data.dtype.hasobject or not data.dtype.isnative:
             raise FormatError(f"{where} is {_shown(value)}; it has to hold numbers in native byte order")
         _require_size(where, argument, None, size, data.nbytes)
         if size is not None and data.ndim == 0 and data.nbytes != size:
-            raise FormatError(f"{where} has {data.nbytes} bytes, but a {argument.type} has {size}")
+            raise FormatError(f"{where} has {data.nbytes} bytes, but {with_article(argument.type)} has {size}")
         return data
     if not isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence)):
-        raise FormatError(f"{where} is {_shown(value)}; it has to be a {argument.type}")
+        raise FormatError(f"{where} is {_shown(value)}; it has to be {with_article(argument.type)}")
     try:
         given = np.asarray(value)
     except (ValueError, OverflowError):
-        raise FormatError(f"{where} is {value!r}; it has to be a {argument.type}") from None
+        raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.type)}") from None
     lanes = () if element.lanes == 1 else (element.lanes,)
     if given.shape != lanes or not _fits(given, element.dtype):
-        raise FormatError(f"{where} is {value!r}; it has to be a {argument.type}")
+        raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.type)}")
     data = np.zeros(element.size // element.dtype.itemsize, element.dtype)
     with np.errstate(over="ignore"):
         data[: element.lanes] = given.astype(element.dtype)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import CompileOptions, Device, Function, Library, find_device, require_device
 from mpsgrad.devices.opencl import OpenCLDevice
-from mpsgrad.errors import FormatError
+from mpsgrad.errors import FormatError, with_article
 from mpsgrad.msl import Argument
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 from mpsgrad.runtime.arguments import BoundArguments, declared
@@ -227,9 +227,12 @@ def compile(
             f"compile: language_version is {language_version!r}; it has to be one of {', '.join(LANGUAGE_VERSIONS)}"
         )
     if not isinstance(source_or_path, (str, Path)):
-        raise FormatError(f"compile: source_or_path is a {type(source_or_path).__name__}; it has to be a str or a Path")
+        given = with_article(type(source_or_path).__name__)
+        raise FormatError(f"compile: source_or_path is {given}; it has to be a str or a Path")
     if isinstance(include_folders, (str, Path)):
         raise FormatError(f"compile: include_folders is {include_folders!r}; it has to be a sequence of folders")
+    if isinstance(source_or_path, str) and not source_or_path.strip():
+        raise FormatError("compile: source_or_path is an empty string; it has to be Metal source, or a path to it")
     directory = None
     if isinstance(source_or_path, Path) or not re.search(r"[\n{};]", source_or_path):
         path = Path(source_or_path)

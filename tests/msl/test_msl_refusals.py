@@ -104,6 +104,11 @@ REFUSED_IN_USERS_SOURCES = [
     ("struct A { float v; };\nstruct @B : A { float w; };\nkernel void f(device float* x) { B b; b.v = x[0]; x[0] = b.v; }", "derived classes are not supported in Metal"),
     ("struct A { @virtual float g() { return 1; } };\nkernel void f(device float* x) { }", "virtual member functions are not supported in Metal"),
     ("float g() @noexcept { return 1; }\nkernel void f(device float* x) { x[0] = g(); }", "'noexcept' is not supported in Metal"),
+    ("kernel void f(device float* x) { auto @&y = x[1]; x[0] = y; }", "reference type must have explicit address space qualifier"),
+    ("template <typename T> float g(T @&&y) { return y; }\nkernel void f(device float* x) { x[0] = g(1.0f); }", "reference type must have explicit address space qualifier"),
+    ("kernel void f(device int* x) { switch (x[0]) { case 1: @here: x[0] = 2; } }", "labeled statements are not supported in Metal"),
+    ("kernel void f(device float* x) { int n{@x[0]}; x[0] = n; }", "type 'float' cannot be narrowed to 'int' in initializer list"),
+    ("struct S { float v; };\nkernel void f(device int* x) { x[0] = S{@x[1]}.v; }", "non-constant-expression cannot be narrowed from type 'int' to 'float' in initializer list"),
     ("extern constant float c;\nkernel void f(device float* x) { x[0] = @c; }", "undefined symbol 'c': it is declared and nowhere defined"),
     ("template <typename T> struct S { T v; };\nkernel void f(device float* x) { @S s{x[0]}; x[0] = s.v; }", "use of class template 'S' requires template arguments: their deduction is C++17"),
 ]  # fmt: skip

@@ -252,8 +252,15 @@ def test_users_names_that_opencl_or_cuda_define() -> None:
     np.testing.assert_array_equal(run(source, "f", np.zeros(2, np.float32), threads=1)[0], [7542, 124])
 
 
+@pytest.mark.parametrize("declaration", ["typedef void R;", "using R = void;"])
+def test_void_may_have_another_name(declaration: str) -> None:
+    source = f"{declaration}\nkernel R f(device float* x) {{ x[0] = 1; }}"
+    assert run(source, "f", np.zeros(1, np.float32), threads=1)[0] == [1]
+
+
 MALFORMED = [
     ("kernel int f(device float* x) {}", "invalid return type 'int' for kernel function", 1, 12),
+    ("typedef int R;\nkernel R f(device float* x) {}", "invalid return type 'R' for kernel function", 2, 10),
     ("kernel void main(device float* x) {}", "cannot be called 'main'", 1, 13),
     ("kernel void f(float* x) {}", "pointer type must have explicit address space", 1, 22),
     ("kernel void f(device float* x,\n  float& y) {}", "reference type must have explicit address space", 2, 10),

@@ -197,7 +197,7 @@ def locked() -> np.ndarray:
 REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("scale", (f32(1),), r"scale: takes 2 arguments \(device float\* x, constant float& factor\) but was given 1"),
     ("scale", (np.zeros(2), 1), r"argument 0 \(device float\* x\) is a float64 array of shape 2; it has to be float32"),
-    ("scale", (np.zeros(2, np.int32), 1), "is a int32 array of shape 2; it has to be float32"),
+    ("scale", (np.zeros(2, np.int32), 1), "is an int32 array of shape 2; it has to be float32"),
     ("scale", (np.zeros(2, ">f4"), 1), "native byte order"),
     ("scale", (np.array([None]), 1), "native byte order"),
     ("scale", (locked(), 1), "read-only, but the kernel may write it"),
@@ -209,8 +209,8 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("scale", (f32(1), None), "is a NoneType; it has to be a float"),
     ("scale", (f32(1), 1j), "has to be a float"),
     ("scale", (f32(1), np.zeros(2)), r"argument 1 \(constant float& factor\) is a float64 array"),
-    ("by_value", (f32(*range(8)), 2**31, 1, True, 1, (1, 2, 3), np.float32(1), np.uint32(1), 1), "has to be a int"),
-    ("by_value", (f32(*range(8)), 1.0, 1, True, 1, (1, 2, 3), np.float32(1), np.uint32(1), 1), "has to be a int"),
+    ("by_value", (f32(*range(8)), 2**31, 1, True, 1, (1, 2, 3), np.float32(1), np.uint32(1), 1), "has to be an int"),
+    ("by_value", (f32(*range(8)), 1.0, 1, True, 1, (1, 2, 3), np.float32(1), np.uint32(1), 1), "has to be an int"),
     ("by_value", (f32(*range(8)), 1, 1, 2, 1, (1, 2, 3), np.float32(1), np.uint32(1), 1), "has to be a bool"),
     ("by_value", (f32(*range(8)), 1, -1, True, 1, (1, 2, 3), np.float32(1), np.uint32(1), 1), "has to be a uchar"),
     ("by_value", (f32(*range(8)), 1, 1, True, 1, (1, 2), np.float32(1), np.uint32(1), 1), "has to be a float3"),
@@ -220,7 +220,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("structs", (f32(1), np.zeros((), "u4,f4"), np.zeros(2, SETTINGS)), "8 bytes, but a Settings has 48"),
     ("structs", (f32(1), np.zeros((), SETTINGS), np.zeros(50, np.uint8)), "50 bytes, but a Settings has 48"),
     ("count", (np.zeros(5, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.uint32)), "it has to be uint32"),
-    ("count", (np.zeros(5, np.uint32), np.zeros(0, np.int32), np.zeros(1, np.uint32)), "0 bytes, but a int has 4"),
+    ("count", (np.zeros(5, np.uint32), np.zeros(0, np.int32), np.zeros(1, np.uint32)), "0 bytes, but an int has 4"),
     ("halves", (f32(1, 2), np.zeros(4, np.float16)), "it has to be float16"),
     ("copy", (mg.Vector.from_array(f32(1)), np.zeros(1, np.float64)), "it has to be float32"),
 ]  # fmt: skip

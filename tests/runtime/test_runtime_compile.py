@@ -93,7 +93,9 @@ def test_names_that_do_not_exist() -> None:
         mg.compile("int one() { return 1; }").function("k")
     with pytest.raises(FileNotFoundError):
         mg.compile("nowhere.metal")
-    with pytest.raises(mg.FormatError, match="source_or_path is a int"):
+    with pytest.raises(mg.FormatError, match="source_or_path is an empty string; it has to be Metal source"):
+        mg.compile("")
+    with pytest.raises(mg.FormatError, match="source_or_path is an int"):
         mg.compile(3)  # type: ignore[arg-type]
     with pytest.raises(mg.FormatError, match="language_version is '1.0'"):
         mg.compile(TWICE, language_version="1.0")
@@ -229,8 +231,8 @@ def test_arguments_that_depend_on_function_constants() -> None:
         ({"negated": True}, r"there is no function constant 'negated'; the source has negate \(0\), count \(1\)"),
         ({5: True}, "there is no function constant 5"),
         ({"negate": 2}, "function constant negate is 2; it has to be a bool"),
-        ({"count": 1.5}, "function constant count is 1.5; it has to be a int"),
-        ({"count": 2**31}, "it has to be a int"),
+        ({"count": 1.5}, "function constant count is 1.5; it has to be an int"),
+        ({"count": 2**31}, "it has to be an int"),
         ({"count": "1"}, "function constant count is '1'"),
         ({"weights": (1, 2, 3)}, "it has to be a float4"),
         ({"count": 1, 1: 2}, "function constant count is given by its name and by its index"),

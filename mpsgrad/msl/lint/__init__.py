@@ -22,7 +22,9 @@ from mpsgrad.msl.lint import (
     kernels,
     language,
     library,
+    member_functions,
     metalcompute,
+    narrowing,
     returns,
     values,
 )
@@ -36,7 +38,8 @@ __all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint", "refuse_what
 
 # Importing a module enters its rules into the table.
 _SUBJECTS = (
-    address_spaces, atomics_and_simd, attributes, behaviour, kernels, language, library, metalcompute, returns, values,
+    address_spaces, atomics_and_simd, attributes, behaviour, kernels, language, library, member_functions, metalcompute,
+    narrowing, returns, values,
 )  # fmt: skip
 
 RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))
@@ -54,11 +57,12 @@ _ACCEPTED_BY_TARGETS = (
     address_spaces.program_scope_variables_are_constant,
     address_spaces.no_static_locals,
     address_spaces.external_constants_are_defined,
-    language.no_double,
+    language.doubles,
     language.no_forbidden_constructs,
     language.no_derived_classes,
     language.class_templates_have_arguments,
     values.component_names_are_known,
+    narrowing.values_are_not_narrowed,
 )
 
 # What Apple's compiler takes and the reader does not.

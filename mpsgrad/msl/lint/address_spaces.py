@@ -20,7 +20,7 @@ _QUALIFIERS = frozenset({"const", "volatile", "static", "inline", "constexpr", "
 
 
 def _declarators(source: Source, mark: str) -> Iterator[int]:
-    """The indices of ``*`` or ``&`` that make a pointer or reference type without an address space."""
+    """The indices of ``*``, ``&`` or ``&&`` that make a pointer or reference type without an address space."""
     tokens = source.tokens
     for index in source.places(mark, start=1):
         if tokens[index].kind != PUNCTUATION:
@@ -36,7 +36,7 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
         is_template = tokens[position].text == ">"
         if is_template:
             position = _before_angles(tokens, position)
-        if position < 0 or tokens[position].text == "auto":
+        if position < 0 or mark == "*" and tokens[position].text == "auto":
             continue
         if not source.is_type(position) and not (is_template and tokens[position].text in _LIBRARY_TEMPLATES):
             continue
@@ -94,7 +94,7 @@ def pointers_have_an_address_space(source: Source) -> Iterator[Found]:
     why="A reference is a pointer to the compiler, so it needs an address space as well.",
 )
 def references_have_an_address_space(source: Source) -> Iterator[Found]:
-    for index in _declarators(source, "&"):
+    for index in chain(_declarators(source, "&"), _declarators(source, "&&")):
         yield source.tokens[index], "reference type must have explicit address space qualifier"
 
 

@@ -13,6 +13,7 @@ from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
 from mpsgrad.msl.versions import RECURSION
 
 _DOUBLE = re.compile(r"double[234]?|double\dx\d|long|[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]")
+_LONG_LONG = re.compile(r"[0-9][0-9a-fA-FxX']*(?:[uU]?(?:ll|LL)|(?:ll|LL)[uU])")
 _BFLOAT = re.compile(r"(?:packed_)?bfloat[234]?")
 
 
@@ -23,10 +24,18 @@ _BFLOAT = re.compile(r"(?:packed_)?bfloat[234]?")
     why="Apple GPUs have no 64-bit floating arithmetic, and a literal without suffix is a float.",
 )
 def no_double(source: Source) -> Iterator[Found]:
+    yield from doubles(source)
+    for index in source.matches(_LONG_LONG):
+        if source.kind(index) == NUMBER:
+            yield source.tokens[index], "'long long' is not supported in Metal"
+
+
+def doubles(source: Source) -> Iterator[Found]:
+    """The types that Metal has not."""
     for index in source.matches(_DOUBLE):
         token = source.tokens[index]
         if token.kind == IDENTIFIER and token.text.startswith("double"):
-            if token.text in source.types:
+            if token.text in source.types or token.text != "double" and _is_object(source, index):
                 continue
             name = "long double" if source.text(index - 1) == "long" else token.text
             yield token, f"'{name}' is not supported in Metal"
@@ -35,6 +44,13 @@ def no_double(source: Source) -> Iterator[Found]:
         elif token.kind == NUMBER:
             if "." in token.text or "e" in token.text.lower():
                 yield token, "'long double' is not supported in Metal"
+
+
+def _is_object(source: Source, index: int) -> bool:
+    """Whether the name at ``index`` is a member's or a variable's."""
+    name = source.text(index)
+    is_member = any(name in members for members in source.members.values())
+    return source.text(index - 1) in (".", "->") or is_member or source.variable(name, index) is not None
 
 
 @rule(
@@ -155,10 +171,19 @@ def jumps(source: Source) -> Iterator[Found]:
         yield source.tokens[index], "'goto' is not supported in Metal"
     for colon in source.places(":"):
         index = colon - 1
-        if source.kind(index) == IDENTIFIER and source.text(index - 1) in (";", "{", "}"):
+        is_first = source.text(index - 1) in (";", "{", "}") or _ends_case(source, index - 1)
+        if source.kind(index) == IDENTIFIER and is_first:
             token = source.tokens[index]
             if token.text not in ("default", "public", "private", "protected") and source.in_body(index):
                 yield token, "labeled statements are not supported in Metal"
+
+
+def _ends_case(source: Source, colon: int) -> bool:
+    """Whether the colon at an index ends a ``case`` or a ``default``."""
+    first = colon
+    while first > 0 and source.text(first - 1) not in (";", "{", "}", "?"):
+        first -= 1
+    return source.text(colon) == ":" and source.text(first) in ("case", "default")
 
 
 _TRAITS = re.compile(r"(?:bool_constant|integral_constant|true_type|false_type|is_\w+)$")

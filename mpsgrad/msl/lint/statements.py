@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.types import Type
 from mpsgrad.msl.tokens import IDENTIFIER
 
 
@@ -34,3 +36,25 @@ def statement_end(source: Source, index: int) -> int:
     while index < len(source.tokens) and source.text(index) not in (";", ")", "}", ","):
         index = source.close(index) + 1 if source.close(index) > index else index + 1
     return index
+
+
+def object_before(source: Source, expressions: Expressions, dot: int) -> Type | None:
+    """The type of the variable, subscript or member chain that ends before the ``.`` at ``dot``."""
+    position = chain_start(source, dot)
+    if source.kind(position) != IDENTIFIER or source.text(position - 1) == "::":
+        return None
+    return expressions.type_of(position, dot)
+
+
+def chain_start(source: Source, end: int) -> int:
+    """Where the variable, subscript or member chain begins that ends before ``end``."""
+    position = end - 1
+    while position > 0:
+        text = source.text(position)
+        if text == "]" and source.close(position) > 0:
+            position = source.close(position) - 1
+        elif source.kind(position) == IDENTIFIER and source.text(position - 1) in (".", "->"):
+            position -= 2
+        else:
+            break
+    return position

@@ -1,16 +1,17 @@
-"""Rules 28 to 33, 48 and 49: conversions, vectors, matrices and objects."""
+"""Rules 28 to 33: conversions, vectors and matrices."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from mpsgrad.errors import with_article
 from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source, is_buffer
-from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in, read_type
+from mpsgrad.msl.analysis.types import SIZES, Type, built_in, read_type
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.lint.statements import operand_start, statement_end
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle, spell
+from mpsgrad.msl.lint.statements import object_before, operand_start, statement_end
+from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, spell
 
 _PLAIN_VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]$")
 _ASSIGNMENT = re.compile(r"[-+*/%&|^]?=|<<=|>>=")
@@ -143,7 +144,7 @@ def _components(source: Source) -> Iterator[tuple[int, Type]]:
     expressions = expressions_of(source)
     for index in source.places("."):
         if source.kind(index + 1) == IDENTIFIER and source.text(index + 2) != "(":
-            kind = _object_before(source, expressions, index)
+            kind = object_before(source, expressions, index)
             if kind is not None and kind.is_vector and kind.base in SIZES:
                 yield index + 1, kind
 
@@ -189,22 +190,6 @@ def components_exist(source: Source) -> Iterator[Found]:
             few = "few" if count < target.width else "many"
             message = f"too {few} elements in vector initialization (expected {target.width} elements, have {count})"
             yield source.tokens[index], message
-
-
-def _object_before(source: Source, expressions: Expressions, dot: int) -> Type | None:
-    """The type of the variable, subscript or member chain that ends before the ``.`` at ``dot``."""
-    position = dot - 1
-    while position > 0:
-        text = source.text(position)
-        if text == "]" and source.close(position) > 0:
-            position = source.close(position) - 1
-        elif source.kind(position) == IDENTIFIER and source.text(position - 1) in (".", "->"):
-            position -= 2
-        else:
-            break
-    if source.kind(position) != IDENTIFIER or source.text(position - 1) == "::":
-        return None
-    return expressions.type_of(position, dot)
 
 
 @rule(
@@ -270,7 +255,8 @@ def layouts_are_what_they_look_like(source: Source) -> Iterator[Found]:
             if before is not None and start == offset and alignment <= SIZES.get(before.base, 0):
                 place = source.member_place(name, member)
                 if place is not None:
-                    sizes = f"a {before} takes {source.size(before)} bytes, a packed_{before} {3 * SIZES[before.base]}"
+                    taken = f"{with_article(before)} takes {source.size(before)} bytes"
+                    sizes = f"{taken}, a packed_{before} {3 * SIZES[before.base]}"
                     yield tokens[place], f"'{member}' begins at byte {start} of '{name}': {sizes}"
             offset = start + size
             before = kind if kind.is_vector and kind.width == 3 and not kind.packed else None
@@ -320,7 +306,7 @@ def _three_element_cast(source: Source, expressions: Expressions, opening: int) 
     target = read[0]
     if kind is not None and kind.pointers == 1 and kind.width == 1 and kind.base == target.base:
         name = f"{target.base}3"
-        message = f"a {name} takes {4 * SIZES[target.base]} bytes, so its elements are four numbers apart"
+        message = f"{with_article(name)} takes {4 * SIZES[target.base]} bytes, so its elements are four numbers apart"
         yield source.tokens[opening], f"{message}; those of packed_{name} are three"
 
 
@@ -393,185 +379,3 @@ def conditions_are_scalar(source: Source) -> Iterator[Found]:
         kind = expressions.type_of(start + 1, index)
         if kind is not None and kind.is_vector and kind.base in SIZES:
             yield token, f"the condition of '?:' must be a scalar, not '{kind}'; select() chooses by component"
-
-
-def _holds(integer: str, value: int) -> bool:
-    """Whether an integer type has a value."""
-    if integer == "bool":
-        return value in (0, 1)
-    bits = 8 * SIZES[integer] - (not integer.startswith("u"))
-    return (0 if integer.startswith("u") else -(1 << bits)) <= value < 1 << bits
-
-
-@rule(
-    48,
-    "narrowing",
-    words="type 'float' cannot be narrowed to 'int' in initializer list",
-    why="Braces refuse conversions that can lose a value, and an array has at least one element.",
-)
-def braces_do_not_narrow(source: Source) -> Iterator[Found]:
-    """Sees floating values and literals out of range in the braces of integers, variables of types that hold more, and
-    arrays without elements; the braces are those of variables and of what functions return."""
-    tokens = source.tokens
-    for bodies in source.struct_bodies.values():
-        for start, close, _ in bodies:
-            for index in source.places("[", start=start, end=close - 2):
-                is_empty = source.text(index + 1) == "]" and source.text(index + 2) == ";"
-                if is_empty and source.kind(index - 1) == IDENTIFIER:
-                    yield tokens[index - 1], "flexible array members are not permitted in C++"
-    for variables in source.variables.values():
-        for variable in variables:
-            kind = variable.type
-            if kind is None or not kind.known or kind.base not in SIZES:
-                continue
-            if 0 in variable.extents:
-                yield tokens[variable.place], "zero-length arrays are not permitted in C++"
-            if kind.pointers > len(variable.extents):
-                continue
-            opening = _brace_after(source, variable.place)
-            if opening is not None:
-                yield from _narrowed_components(source, kind, opening)
-    yield from _narrowed_members(source)
-    for function in source.functions:
-        kind = source.return_type(function)
-        if kind is None or kind.pointers:
-            continue
-        for index in source.places("return", start=function.body_open, end=function.body_close):
-            if source.text(index + 1) == "{" and kind.base in SIZES:
-                yield from _narrowed_components(source, kind, index + 1)
-            elif source.text(index + 1) == "{" and kind.base in source.members:
-                yield from _narrowed_to_members(source, kind, index + 1)
-    for index in source.words("struct", "union"):
-        close = source.close(index + 1) if source.text(index + 1) == "{" else -1
-        if close > 0 and source.text(close + 1) == ";" and source.text(index - 1) in (";", "}", ""):
-            if not any(_ends_behind(source, p, close) for p in source.places("struct", "class", "union", end=index)):
-                yield tokens[index], "anonymous structs and unions must be class members"
-
-
-def _ends_behind(source: Source, index: int, close: int) -> bool:
-    """Whether the class that is defined at ``index`` ends behind ``close``."""
-    while source.text(index) not in ("{", ";", "(", ")", "=", ""):
-        index += 1
-    return source.text(index) == "{" and source.close(index) > close
-
-
-def _narrowed_components(source: Source, kind: Type, opening: int) -> Iterator[Found]:
-    """The values in the braces at ``opening`` that the elements of ``kind`` may not hold."""
-    tokens = source.tokens
-    target = Type(kind.base)
-    to_integer = kind.base in INTEGERS
-    for start, end in source.arguments(opening):
-        value = expressions_of(source).type_of(start, end)
-        if to_integer and value is not None and value.is_scalar and value.base in FLOATS:
-            yield tokens[start], f"type '{value}' cannot be narrowed to '{target}' in initializer list"
-        elif to_integer and source.kind(end - 1) == NUMBER and (end == start + 1 or source.text(start) == "-"):
-            constant = source.integer(tokens[start:end])
-            if constant is not None and end <= start + 2 and not _holds(kind.base, constant):
-                yield tokens[start], _narrowed(constant, kind.base)
-        elif not kind.columns and _narrows(source, value, target, start, end):
-            words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
-            yield tokens[start], f"{words} in initializer list"
-
-
-def _narrows(source: Source, value: Type | None, target: Type, start: int, end: int) -> bool:
-    """Whether a variable's value may be none of ``target``: a constant's is known to the compiler."""
-    variable = source.variable(source.text(start), start)
-    if value is None or not value.is_scalar or end != start + 1 or variable is None:
-        return False
-    if variable.last >= len(source.tokens) or source.text(variable.first) == "template" or value.const:
-        return False
-    if "bool" in (target.base, value.base):
-        return False
-    if target.base in FLOATS:
-        is_wider = SIZES[value.base] > SIZES[target.base]
-        return value.base in INTEGERS or is_wider
-    if value.base in FLOATS:
-        return True
-    bits = [8 * SIZES[kind.base] - (not kind.base.startswith("u")) for kind in (value, target)]
-    return bits[0] > bits[1] or target.base.startswith("u") and not value.base.startswith("u")
-
-
-def _narrowed(constant: int, kind: str) -> str:
-    return f"constant expression evaluates to {constant} which cannot be narrowed to type '{kind}'"
-
-
-def _narrowed_members(source: Source) -> Iterator[Found]:
-    """Literals in the braces of a struct that are out of the range of its members."""
-    for variables in source.variables.values():
-        for variable in variables:
-            kind = variable.type
-            opening = _brace_after(source, variable.place)
-            if kind is None or opening is None or kind.pointers or kind.base not in source.members or variable.extents:
-                continue
-            yield from _narrowed_to_members(source, kind, opening)
-
-
-def _narrowed_to_members(source: Source, kind: Type, opening: int) -> Iterator[Found]:
-    """The values in the braces at ``opening`` that the members of a struct may not hold."""
-    entries = source.members[kind.base].values()
-    if any(extents or member is None or member.pointers for member, extents in entries):
-        return
-    for (member, _), (start, end) in zip(entries, source.arguments(opening), strict=False):
-        if member is None or not member.is_scalar:
-            continue
-        value = expressions_of(source).type_of(start, end)
-        if _narrows(source, value, Type(member.base), start, end):
-            words = f"non-constant-expression cannot be narrowed from type '{value}' to '{Type(member.base)}'"
-            yield source.tokens[start], f"{words} in initializer list"
-        if member.base not in INTEGERS:
-            continue
-        constant = source.integer(source.tokens[start:end]) if source.kind(end - 1) == NUMBER else None
-        if constant is not None and end <= start + 2 and not _holds(member.base, constant):
-            yield source.tokens[start], _narrowed(constant, member.base)
-
-
-def _brace_after(source: Source, name: int) -> int | None:
-    """The index of the brace that opens the initialiser of the variable at ``name``."""
-    index = name + 1
-    while source.text(index) == "[" and source.close(index) > 0:
-        index = source.close(index) + 1
-    index += source.text(index) == "="
-    return index if source.text(index) == "{" else None
-
-
-@rule(
-    49,
-    "member-function-space",
-    words="no matching member function for call to 'f'",
-    why="Inside a member function 'this' has an address space; without a qualifier behind its parameters it is thread.",
-)
-def member_functions_match_their_object(source: Source) -> Iterator[Found]:
-    """Sees calls on variables and elements whose struct is no template and has one function of that name."""
-    expressions = expressions_of(source)
-    for index in source.places(".", "->"):
-        token = source.tokens[index]
-        if source.kind(index + 1) != IDENTIFIER or source.text(index + 2) != "(":
-            continue
-        kind = _object_before(source, expressions, index)
-        if kind is None or kind.base not in source.members:
-            continue
-        space = kind.space or _own_space(source, index)
-        if space is None or kind.pointers != int(token.text == "->"):
-            continue
-        entries = source.methods.get(kind.base, {}).get(source.text(index + 1), [])
-        if len(entries) != 1:
-            continue
-        place, words = entries[0]
-        spaces = words & {"device", "constant", "threadgroup", "thread"}
-        before = {source.text(position) for position in range(max(0, place - 8), place)}
-        if kind.const and not words & {"const", "static"} and not {"static", "constexpr"} & before:
-            message = f"'this' argument to member function '{source.text(index + 1)}' is const, but the function is not"
-            yield source.tokens[index + 1], message
-        elif space not in (spaces or {"thread"}) and "static" not in before:
-            name = source.text(index + 1)
-            message = f"no matching member function for call to '{name}': the object is in '{space}' address space"
-            yield source.tokens[index + 1], message
-
-
-def _own_space(source: Source, dot: int) -> str | None:
-    """The address space of the variable before the ``.`` at ``dot``, if it is the function's own object."""
-    name = dot - 1
-    variable = source.variable(source.text(name), name)
-    if variable is None or source.text(dot) != "." or variable.is_reference or not source.in_body(variable.place):
-        return None
-    return "thread" if source.text(name - 1) not in (".", "->", "::") else None
