@@ -57,6 +57,9 @@ chunks of several threadgroups; few are not worth a second pass over chunks: til
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
+FEWEST_ELEMENTS_OF_FOLDS, BYTES_OF_A_FOLD = 1 << 19, 512
+"""Of so many elements several rows are joined to one of about so many bytes that vectors fit: the second pass over what
+is left of each of them takes less time than is won."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,9 @@ def reduction(
             run, x = _longer_first(run, x)
         left, axes = [run, x, y, z], [run, x, y, z, inner, outer]
         if not is_cpu and may_chunk:
+            folded = _folded(axes, views, vector)
+            if folded is not None:
+                return _in_folds(names, views, axes, folded, vector)
             first, chunks = _along_in_tiles(names, views, axes, vector)
         elif is_cpu and tile is not None and _fits_tiles(tile, axes):
             first, chunks = _in_tiles(tile, names, views, axes)
@@ -121,7 +127,7 @@ def reduction(
     if chunks == 1:
         return Reduction(first)
     results = math.prod(axis.extent for axis in left)
-    return Reduction(first, _second_pass(left, views[-1], chunks, is_cpu, vector), chunks * results)
+    return Reduction(first, _second_pass(left, views[-1], (chunks, 1), is_cpu, vector), chunks * results)
 
 
 def _across(
@@ -198,10 +204,46 @@ def _across_by_vectors(names: Sequence[str], views: Sequence[View], axes: Sequen
     return _pass("across_by_vectors", threads, names, views, axes, (1, run.extent, 1, 1), (1, 1, 1, team, at_once))
 
 
+def _folded(axes: Sequence[Axis], views: Sequence[View], vector: int) -> list[Axis] | None:
+    """``axes`` with several of the innermost reduced rows joined to one that vectors fit; None if that does not pay.
+
+    The rows follow each other in each operand, or have one and the same element.
+    """
+    run, x, y, z, inner, outer = axes
+    if is_even(axes, views[:-1], vector) or element_count(axes, 1) < FEWEST_ELEMENTS_OF_FOLDS:
+        return None
+    if any(far != near * run.extent for near, far in zip(run.strides[:-1], inner.strides[:-1], strict=True)):
+        return None
+    folds = vector // math.gcd(run.extent, vector)
+    while 2 * folds * run.extent * 16 <= BYTES_OF_A_FOLD * vector and inner.extent % (2 * folds) == 0:
+        folds *= 2
+    joined = Axis(folds * run.extent, run.strides)
+    rows = Axis(inner.extent // folds, tuple(folds * stride for stride in inner.strides))
+    folded = [joined, x, y, z, rows, outer]
+    are_many = inner.extent % folds == 0 and rows.extent * outer.extent > 1
+    return folded if are_many and is_even(folded, views[:-1], vector) else None
+
+
+def _in_folds(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], folded: Sequence[Axis], vector: int
+) -> Reduction:
+    """The work of a GPU for the ``folded`` ``axes``."""
+    first, chunks = _along_in_tiles(names, views, folded, vector, fewest_chunks=2)
+    joined, x, y, z, *_ = folded
+    folds = joined.extent // axes[0].extent
+    second = _second_pass(axes[:4], views[-1], (chunks, folds), False, vector)
+    return Reduction(first, second, chunks * joined.extent * x.extent * y.extent * z.extent)
+
+
 def _along_in_tiles(
-    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int, may_chunk: bool = True
+    names: Sequence[str],
+    views: Sequence[View],
+    axes: Sequence[Axis],
+    vector: int,
+    may_chunk: bool = True,
+    fewest_chunks: int = 1,
 ) -> tuple[Work, int]:
-    """Threadgroups whose lanes share rows, and into how many chunks these are cut."""
+    """Threadgroups whose lanes share rows, and into how many chunks these are cut: ``fewest_chunks`` or more."""
     run, x, y, z, inner, outer = axes
     width = vector if is_even(axes, views[:-1], vector) else 1
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
@@ -219,7 +261,7 @@ def _along_in_tiles(
         filling = loops * tiles // (row_lanes * THREADGROUPS_WANTED)
         rows_of_lane = min(max(filling, FEW_ROWS_OF_A_LANE), MOST_ROWS_OF_A_LANE)
         chunks = -(-loops // (rows_of_lane * row_lanes))
-    rows_per_chunk = -(-loops // chunks)
+    rows_per_chunk = -(-loops // max(chunks, fewest_chunks))
     chunks = -(-loops // rows_per_chunk)
     walk = "along_in_tiles" + ("_of_vectors" if width > 1 else "")
     sizes, tile = (rows_per_chunk, run.extent, 1, chunks), (across, row_lanes, tiles, 1, 1)
@@ -282,15 +324,16 @@ def _along_by_folds(
 
 
 def _second_pass(
-    left: Sequence[Axis], destination: View, chunks: int, is_cpu: bool, vector: int
+    left: Sequence[Axis], destination: View, parts: tuple[int, int], is_cpu: bool, vector: int
 ) -> Work:
-    """Over the ``chunks`` of partial results, each dense along the axes that are ``left``."""
+    """Over the ``parts`` of the results: so many chunks, each of so many folds of what is ``left``, dense along its axes."""
     run, *others = left
-    axes, length = [Axis(run.extent, (1, run.strides[-1]))], run.extent
+    chunks, folds = parts
+    axes, length = [Axis(run.extent, (1, run.strides[-1]))], run.extent * folds
     for axis in others:
         axes.append(Axis(axis.extent, (length, axis.strides[-1])))
         length *= axis.extent
-    inner = [Axis(chunks, (length, 0)), Axis(1, (0, 0))]
+    inner = filled(joined_axes([Axis(folds, (run.extent, 0)), Axis(chunks, (length, 0))]), 2, 2)
     run, x, y, z = filled(joined_axes(axes), 4, 2)
     if is_cpu:
         run, x = _longer_first(run, x)

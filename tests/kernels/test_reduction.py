@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels import strides
+from mpsgrad.kernels import strided_reductions, strides
 from mpsgrad.kernels.reduction import WITH_GRADIENT, ReduceUnary
 from mpsgrad.kernels.reduction_few_channels import FEW_CHANNELS
 from mpsgrad.kernels.strided_reductions import reduction
@@ -331,6 +331,22 @@ class TestTheShadersOfGPUs:
         sizes = reference.reduction(over, operation, np.abs(x))
         exact = operation in ("min", "max")
         assert_within(y, expected, 0 if exact else error_bound(dtype, x.size // y.size + 2, sizes, expected))
+
+    @pytest.mark.parametrize("name", ["spatial mean", "Row Sum", "Row Max", "Column Min"])
+    @pytest.mark.parametrize("channels", [3, 50, 84])
+    def test_rows_that_are_joined_to_whole_vectors(self, name, channels, monkeypatch):
+        monkeypatch.setattr(strided_reductions, "FEWEST_ELEMENTS_OF_FOLDS", 1)
+        reduction.cache_clear()
+        cls, over, operation = KINDS[name]
+        for dtype in gpu_forms.DTYPES:
+            x = np.random.default_rng(6).integers(-9, 9, (2, 6, 32, channels)).astype(dtype)
+            _, y, _ = encode(cls(), x)
+            np.testing.assert_allclose(y, reference.reduction(over, operation, x), rtol=2 * np.finfo(dtype).eps)
+        layout = (0, channels, 32 * channels, 192 * channels, 32, 6, channels, 2)
+        views, kept = (strides.View.of(layout), strides.View(0, (1, 0, 0, channels))), (True, False, False, True)
+        work = reduction(("source", "destination"), views, (channels, 32, 6, 2), kept, "nvidia", 8, 132)
+        assert work.first.walk == "along_in_tiles_of_vectors" and work.second is not None
+        reduction.cache_clear()
 
 
 @pytest.mark.parametrize("vector", [4, 8], ids=["float", "half"])
