@@ -62,6 +62,7 @@ WEIGHTS_PARAMETERS = ParameterStruct(
     channels="int",
     stored_channels="int",
     group_outputs="int",
+    joined_outputs="int",
     groups="int",
     row_tiles="int",
     column_tiles="int",
@@ -92,6 +93,9 @@ SUM_THREADS = 128
 JOINED_LANES, MOST_JOINED_PRODUCTS = 64, 0.6
 """The columns of a tile for the pixels of one stride, which need more than one only where no windows overlap. Their
 results are scattered, so it has to save the rest of the products that one phase after the other would take."""
+JOINED_GROUP_LANES = (64, 128)
+"""As many lanes, or rows of weights, groups of few channels are joined to, where their products with each other, which are
+zeros or not stored, take less time than tiles that are mostly empty."""
 _STRUCTS = {
     "gather": (IMAGE_LAYOUT, AXIS, DIVISOR, GATHER_PARAMETERS),
     "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS),
@@ -161,8 +165,19 @@ def plan_gather(
     gathered = _gather(geometry, is_gradient, metal_type)
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)
-    strides = gathered.channels, gathered.fold_channels
-    return _plan_of_gather(gathered, strides, metal_type, tiling_name, compute_units, rounds=rounds)
+    gathers = [gathered]
+    if metal_type == "half" and geometry.groups > 1:
+        gathers += (
+            gather(geometry, is_gradient, packs_all=True, lanes=lanes, joins_pixels=False)
+            for lanes in JOINED_GROUP_LANES
+        )
+    plans = (
+        _plan_of_gather(
+            each, (each.channels, each.fold_channels), metal_type, tiling_name, compute_units, rounds=rounds
+        )
+        for each in gathers
+    )
+    return min(plans, key=lambda plan: plan.time)
 
 
 def _gather(geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str) -> Gather:
@@ -378,17 +393,18 @@ def _division_of_weights(
     parts: int,
     is_aligned: bool,
     are_summed: bool,
+    joined: int = 1,
 ) -> _Division:
-    """``channels`` are those of a group of the source."""
+    """``channels`` are those of ``joined`` groups of the source."""
 
     def counts(tile: Tile) -> tuple[int, int]:
         columns = geometry.taps * channels
-        return ceiling_divide(geometry.group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
+        return ceiling_divide(joined * geometry.group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
 
     products = Products(
         "weights",
         metal_type,
-        lambda tile: math.prod(counts(tile)) * geometry.groups * parts,
+        lambda tile: math.prod(counts(tile)) * (geometry.groups // joined) * parts,
         run_length=geometry.pixels // parts,
         values=geometry.weights_count * parts,
         is_aligned=is_aligned,
@@ -426,6 +442,19 @@ def _with_padding(
     )
     time = division.time + sum(padding.time(units) for padding in paddings if padding)
     return padded, division._replace(time=time), (of_result, of_source)
+
+
+def _joined_groups(geometry: ConvolutionGeometry, metal_type: str) -> list[int]:
+    """How many groups may be joined, so that vectors fit both images."""
+    values = values_of_vector(metal_type)
+    sizes = ((geometry.result, geometry.group_outputs), (geometry.source, geometry.group_inputs))
+    return [
+        count
+        for count in range(2, geometry.groups + 1)
+        if geometry.groups % count == 0
+        and count * max(geometry.group_outputs, geometry.group_inputs) <= max(JOINED_GROUP_LANES)
+        and all(_is_aligned(layout, count * channels, values) for layout, channels in sizes)
+    ]
 
 
 def _plan_of_weights(
@@ -466,6 +495,22 @@ def _plan_of_weights(
             geometry, division, paddings = padded, of_padded, made
             row_width = column_width = values_of_vector(metal_type)
             channels = paddings[1].channels if paddings[1] else channels
+    joined = 1
+    for count in _joined_groups(geometry, metal_type) if not are_summed else ():
+        of_joined = _division_of_weights(
+            geometry,
+            metal_type,
+            of_device,
+            units,
+            channels=count * channels,
+            parts=parts,
+            is_aligned=True,
+            are_summed=False,
+            joined=count,
+        )
+        if of_joined.time < division.time:
+            division, joined = of_joined, count
+            row_width = column_width = values_of_vector(metal_type)
     tile, row_tiles, column_tiles, splits, time = division
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)
@@ -474,15 +519,16 @@ def _plan_of_weights(
         FAMILIES["weights", metal_type, tile],
         f"convolution_gradient_weights_{_TEMPLATES['weights', metal_type].removeprefix('convolution_weights_')}"
         f"_{tile.name}_by_{row_width}_{column_width}",
-        row_tiles * column_tiles * groups * splits,
+        row_tiles * column_tiles * (groups // joined) * splits,
         WEIGHTS_PARAMETERS,
         geometry,
         accumulates,
         splits=splits,
-        channels=channels,
+        channels=joined * channels,
         stored_channels=stored_channels,
-        group_outputs=group_outputs,
-        groups=groups,
+        group_outputs=joined * group_outputs,
+        joined_outputs=group_outputs,
+        groups=groups // joined,
         row_tiles=row_tiles,
         column_tiles=column_tiles,
         chunk_x=tile.depth % width,

@@ -135,15 +135,28 @@ def test_channels_of_halves_are_padded_for_vectors(inputs, outputs, monkeypatch)
     forget_plans()
 
 
+@pytest.mark.parametrize(("inputs", "outputs", "groups"), [(40, 80, 8), (24, 16, 2), (96, 96, 32)])
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+def test_groups_that_vectors_do_not_fit_are_joined(inputs, outputs, groups, dtype, monkeypatch):
+    """Only the products of channels of one group are stored."""
+    monkeypatch.setattr(convolution_tiles, "tiling", lambda name: _with_slow_single_values(tiling(name)))
+    forget_plans()
+    layer = make((9, 11), inputs, outputs, (3, 3), padding=(1, 1), images=3, groups=groups, dtype=dtype)
+    assert widths(layer)[2] == ("4_4" if dtype == np.float32 else "8_8")
+    check_against_the_references(layer, runs=2)
+    check_additions_to_a_state(layer)
+    forget_plans()
+
+
 def _with_slow_single_values(of_device: Tiling) -> Tiling:
-    keys: tuple[tuple[Kind, str], ...] = (("gather", "half"), ("weights", "half"))
+    keys: list[tuple[Kind, str]] = [(kind, each) for kind in ("gather", "weights") for each in ("float", "half")]
     slow = {key: of_device.costs_of(*key)._replace(unaligned=1e6) for key in keys}
     return replace(of_device, costs={**of_device.costs, **slow})
 
 
 @pytest.mark.parametrize(
     ("metal_type", "channels", "groups", "padded"),
-    [("half", 100, 1, 104), ("half", 130, 1, 136), ("half", 96, 1, 0), ("float", 100, 1, 0), ("half", 100, 2, 0)],
+    [("half", 100, 1, 104), ("half", 130, 1, 136), ("half", 96, 1, 0), ("float", 100, 1, 0), ("half", 100, 2, 104)],
 )
 def test_the_channels_of_half_images_are_padded_where_vectors_save_more_than_a_copy_takes(
     metal_type, channels, groups, padded
