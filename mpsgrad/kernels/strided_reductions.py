@@ -51,15 +51,17 @@ FEWEST_ROWS_OF_FOLDS = 16
 """On CPUs: of so many short rows that follow each other eight are taken together, as many whole vectors as results."""
 WIDE_TILE, NARROWEST_TILE = 1024, 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
-FEW_ROWS_OF_A_LANE, MOST_ROWS_OF_A_LANE = 16, 64
+FEW_ROWS_OF_A_LANE, FEWEST_ROWS_OF_A_CHUNK, MOST_ROWS_OF_A_LANE = 16, 8, 64
 """Rows are shared by lanes if each has as many of them as it has on the way at a time. Above the most they are cut into
 chunks of several threadgroups; few are not worth a second pass over chunks: tiles are made narrow instead."""
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
-FEWEST_ELEMENTS_OF_FOLDS, BYTES_OF_A_FOLD = 1 << 19, 512
-"""Of so many elements several rows are joined to one of about so many bytes that vectors fit: the second pass over what
-is left of each of them takes less time than is won."""
+FEWEST_ELEMENTS_OF_FOLDS, FEWEST_JOINED_ROWS = 1 << 19, 1024
+"""Of so many elements, and so many for each result, several rows are joined to one that vectors fit: the second pass over
+what is left of each takes less time than is won."""
+BYTES_OF_A_FOLD, BYTES_OF_THE_FOLD = 256, 1024
+"""About so many bytes are to follow each other then, of the rows of several results and of those of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,18 +212,22 @@ def _folded(axes: Sequence[Axis], views: Sequence[View], vector: int) -> list[Ax
     The rows follow each other in each operand, or have one and the same element.
     """
     run, x, y, z, inner, outer = axes
-    if is_even(axes, views[:-1], vector) or element_count(axes, 1) < FEWEST_ELEMENTS_OF_FOLDS:
+    steps = inner.strides[:-1]
+    if all(far == near * inner.extent for near, far in zip(steps, outer.strides[:-1], strict=True)):
+        inner, outer = Axis(inner.extent * outer.extent, inner.strides), Axis(1, (0,) * len(views))
+    are_few = inner.extent * outer.extent < FEWEST_JOINED_ROWS
+    if are_few or is_even(axes, views[:-1], vector) or element_count(axes, 1) < FEWEST_ELEMENTS_OF_FOLDS:
         return None
-    if any(far != near * run.extent for near, far in zip(run.strides[:-1], inner.strides[:-1], strict=True)):
+    if any(far != near * run.extent for near, far in zip(run.strides[:-1], steps, strict=True)):
         return None
     folds = vector // math.gcd(run.extent, vector)
-    while 2 * folds * run.extent * 16 <= BYTES_OF_A_FOLD * vector and inner.extent % (2 * folds) == 0:
+    most_bytes = BYTES_OF_A_FOLD if x.extent * y.extent * z.extent > 1 else BYTES_OF_THE_FOLD
+    while 2 * folds * run.extent * 16 <= most_bytes * vector and inner.extent % (2 * folds) == 0:
         folds *= 2
     joined = Axis(folds * run.extent, run.strides)
     rows = Axis(inner.extent // folds, tuple(folds * stride for stride in inner.strides))
     folded = [joined, x, y, z, rows, outer]
-    are_many = inner.extent % folds == 0 and rows.extent * outer.extent > 1
-    return folded if are_many and is_even(folded, views[:-1], vector) else None
+    return folded if inner.extent % folds == 0 and is_even(folded, views[:-1], vector) else None
 
 
 def _in_folds(
@@ -259,7 +265,7 @@ def _along_in_tiles(
     chunks = 1
     if are_few and may_chunk and not makes_narrow:
         filling = loops * tiles // (row_lanes * THREADGROUPS_WANTED)
-        rows_of_lane = min(max(filling, FEW_ROWS_OF_A_LANE), MOST_ROWS_OF_A_LANE)
+        rows_of_lane = min(max(filling, FEWEST_ROWS_OF_A_CHUNK), MOST_ROWS_OF_A_LANE)
         chunks = -(-loops // (rows_of_lane * row_lanes))
     rows_per_chunk = -(-loops // max(chunks, fewest_chunks))
     chunks = -(-loops // rows_per_chunk)

@@ -336,6 +336,7 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("channels", [3, 50, 84])
     def test_rows_that_are_joined_to_whole_vectors(self, name, channels, monkeypatch):
         monkeypatch.setattr(strided_reductions, "FEWEST_ELEMENTS_OF_FOLDS", 1)
+        monkeypatch.setattr(strided_reductions, "FEWEST_JOINED_ROWS", 16)
         reduction.cache_clear()
         cls, over, operation = KINDS[name]
         for dtype in gpu_forms.DTYPES:
