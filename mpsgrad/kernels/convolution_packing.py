@@ -87,6 +87,8 @@ def sum_of_splits(count: int, splits: int, tuning: str, *, has_many_threads: boo
     """The kernel that adds up ``splits`` partial sums of ``count`` values, and its threadgroups."""
     if has_many_threads and splits >= MANY_SPLITS:
         return "sum_of_many_splits", -(-count // LANES)
+    if has_many_threads:
+        return "sum_of_few_splits", -(-count // THREADS)
     return "sum_of_splits", -(-count // (LANES * tunables(tuning).convolution_sums_per_thread))
 
 
