@@ -33,6 +33,8 @@ SHORT_RUN, MEDIUM_RUN = 8, 128
 """On CPUs: several runs are taken at once that are short, or medium, without whole eights, and follow each other."""
 ROWS_AT_ONCE = 4
 """Of a threadgroup of a GPU that adds up rows: what a lane has on the way at a time."""
+FEWEST_ELEMENTS_OF_FLAT = 1 << 18
+"""Of a GPU: of fewer a thread takes one at a time, so that more of them are on their way."""
 THREADS_OF_EIGHTS_PER_UNIT = 4
 """Of a CPU that makes element by element: every core is to have work."""
 STRIDES = ParameterStruct("Strides", offset="int", step="int", x="int", y="int", z="int", inner="int", outer="int")
@@ -80,7 +82,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
         (*STRUCTS, *parameters),
         {
             "threads": THREADS,
-            "walks": ("element", "element4"),
+            "walks": ("element", "element4", "flat4"),
             "by_vectors": True,
             "by_eights": False,
             "eights_of_sums": EIGHTS_OF_SUMS,
@@ -218,6 +220,8 @@ def elementwise(
         walk = f"element{fitting[0]}" if fitting else "element"
         length = run.extent // max(fitting, default=1)
         threads = length * rows
+        if not fitting and threads >= FEWEST_ELEMENTS_OF_FLAT and _are_flat(axes[:4], views, results):
+            walk, threads = "flat4", threads // 4
     parameters = strides_of(names, views, axes)
     parameters["extents"] = extents_of((run, x, y, z), parts, length)
     return Work(walk, threads, parameters, exceeds_caches)
@@ -276,6 +280,20 @@ def is_even(axes: Sequence[Axis], views: Sequence[View], count: int) -> bool:
         if step not in (0, 1):
             return False
     return True
+
+
+def _are_flat(axes: Sequence[Axis], views: Sequence[View], results: int) -> bool:
+    """Whether the elements of each of the last ``results`` operands follow each other, in whole vectors of four, and
+    those of the others do in a run, or are one and the same."""
+    if math.prod(axis.extent for axis in axes) % 4 or any(step not in (0, 1) for step in axes[0].strides):
+        return False
+    for k in range(len(views) - results, len(views)):
+        step = 1
+        for axis in axes:
+            if axis.extent > 1 and axis.strides[k] != step:
+                return False
+            step *= axis.extent
+    return all(view.offset % 4 == 0 for view in views[-results:])
 
 
 def elementwise_on(

@@ -349,6 +349,22 @@ class TestTheShadersOfGPUs:
         assert work.first.walk == "along_in_tiles_of_vectors" and work.second is not None
         reduction.cache_clear()
 
+    @pytest.mark.parametrize("name", ["spatial mean", "Row Sum", "FeatureChannels Max"])
+    @pytest.mark.parametrize("shape", [(2, 5, 6, 3), (3, 4, 7, 50), (1, 5, 7, 3)])
+    def test_gradients_of_channels_that_no_vector_fits(self, name, shape, monkeypatch):
+        """Four elements at a time, across the ends of pixels, rows and images; the last has no whole four."""
+        monkeypatch.setattr(strides, "FEWEST_ELEMENTS_OF_FLAT", 1)
+        strides.elementwise.cache_clear()
+        cls, over, operation = KINDS[name]
+        for dtype in gpu_forms.DTYPES:
+            random = np.random.default_rng(7)
+            source, y, state = encode(cls(), random.integers(-9, 9, shape).astype(dtype))
+            g = random.integers(-9, 9, y.shape).astype(dtype)
+            expected = reference.reduction_gradient(over, operation, g, np.asarray(source))
+            result = encode_gradient(g, source, state)
+            np.testing.assert_allclose(result, expected, rtol=2 * np.finfo(dtype).eps)
+        strides.elementwise.cache_clear()
+
 
 @pytest.mark.parametrize("vector", [4, 8], ids=["float", "half"])
 def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
