@@ -94,8 +94,8 @@ JOINED_LANES, MOST_JOINED_PRODUCTS = 64, 0.6
 """The columns of a tile for the pixels of one stride, which need more than one only where no windows overlap. Their
 results are scattered, so it has to save the rest of the products that one phase after the other would take."""
 JOINED_GROUP_LANES = (64, 128)
-"""As many lanes, or rows of weights, groups of few channels are joined to, where their products with each other, which are
-zeros or not stored, take less time than tiles that are mostly empty."""
+"""As many lanes, or rows of weights, groups of few channels are joined to, where their products with each other, which
+are zeros or not stored, take less time than tiles that are mostly empty."""
 _STRUCTS = {
     "gather": (IMAGE_LAYOUT, AXIS, DIVISOR, GATHER_PARAMETERS),
     "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS),

@@ -64,6 +64,8 @@ def reckon_padding_with(patch: pytest.MonkeyPatch, time: float) -> None:
 
 @pytest.fixture
 def without_padding(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nor with groups joined."""
+    monkeypatch.setattr(convolution_tiles, "_joined_groups", lambda *_: [])
     reckon_padding_with(monkeypatch, math.inf)
     yield
     forget_plans()
@@ -221,6 +223,7 @@ def one_tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(convolution_tiles, "tiling", of_one)
     monkeypatch.setattr(convolution_winograd, "pays", lambda *arguments: False)
+    monkeypatch.setattr(convolution_tiles, "_joined_groups", lambda *_: [])
     reckon_padding_with(monkeypatch, math.inf)
     yield kind, metal_type, tile
     forget_plans()
