@@ -58,8 +58,8 @@ THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
 FEWEST_ELEMENTS_OF_FOLDS, FEWEST_JOINED_ROWS = 1 << 19, 1024
-"""Of so many elements, and so many for each result, several rows are joined to one that vectors fit: the second pass over
-what is left of each takes less time than is won."""
+"""Of so many elements, and so many for each result, several rows are joined to one that vectors fit: the second pass
+over what is left of each takes less time than is won."""
 BYTES_OF_A_FOLD, BYTES_OF_THE_FOLD = 256, 1024
 """About so many bytes are to follow each other then, of the rows of several results and of those of one."""
 
@@ -234,7 +234,7 @@ def _in_folds(
     names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], folded: Sequence[Axis], vector: int
 ) -> Reduction:
     """The work of a GPU for the ``folded`` ``axes``."""
-    first, chunks = _along_in_tiles(names, views, folded, vector, fewest_chunks=2)
+    first, chunks = _along_in_tiles(names, views, folded, vector, leaves_parts=True)
     joined, x, y, z, *_ = folded
     folds = joined.extent // axes[0].extent
     second = _second_pass(axes[:4], views[-1], (chunks, folds), False, vector)
@@ -247,9 +247,9 @@ def _along_in_tiles(
     axes: Sequence[Axis],
     vector: int,
     may_chunk: bool = True,
-    fewest_chunks: int = 1,
+    leaves_parts: bool = False,
 ) -> tuple[Work, int]:
-    """Threadgroups whose lanes share rows, and into how many chunks these are cut: ``fewest_chunks`` or more."""
+    """Threadgroups whose lanes share rows, and into how many chunks these are cut. One ``leaves_parts`` if told."""
     run, x, y, z, inner, outer = axes
     width = vector if is_even(axes, views[:-1], vector) else 1
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
@@ -267,10 +267,11 @@ def _along_in_tiles(
         filling = loops * tiles // (row_lanes * THREADGROUPS_WANTED)
         rows_of_lane = min(max(filling, FEWEST_ROWS_OF_A_CHUNK), MOST_ROWS_OF_A_LANE)
         chunks = -(-loops // (rows_of_lane * row_lanes))
-    rows_per_chunk = -(-loops // max(chunks, fewest_chunks))
+    rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)
     walk = "along_in_tiles" + ("_of_vectors" if width > 1 else "")
-    sizes, tile = (rows_per_chunk, run.extent, 1, chunks), (across, row_lanes, tiles, 1, 1)
+    # Kernels leave parts where there is more than one chunk.
+    sizes, tile = (rows_per_chunk, run.extent, 1, max(chunks, 1 + leaves_parts)), (across, row_lanes, tiles, 1, 1)
     return _pass(walk, THREADS * tiles * chunks, names, views, axes, sizes, tile), chunks
 
 
@@ -332,7 +333,7 @@ def _along_by_folds(
 def _second_pass(
     left: Sequence[Axis], destination: View, parts: tuple[int, int], is_cpu: bool, vector: int
 ) -> Work:
-    """Over the ``parts`` of the results: so many chunks, each of so many folds of what is ``left``, dense along its axes."""
+    """Over the ``parts`` of results: so many chunks of so many folds each, dense along the axes that are ``left``."""
     run, *others = left
     chunks, folds = parts
     axes, length = [Axis(run.extent, (1, run.strides[-1]))], run.extent * folds
