@@ -60,6 +60,9 @@ LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
 FEWEST_ELEMENTS_OF_FOLDS, FEWEST_JOINED_ROWS = 1 << 19, 1024
 """Of so many elements, and so many for each result, several rows are joined to one that vectors fit: the second pass
 over what is left of each takes less time than is won."""
+FEWEST_RESULTS_ALONG, MOST_TERMS_ALONG = 1 << 14, 256
+"""Of a GPU: so many results, of no more terms each that no vector fits, are made by a thread each. A simdgroup would
+wait for a few terms of one after the other."""
 BYTES_OF_A_FOLD, BYTES_OF_THE_FOLD = 256, 1024
 """About so many bytes are to follow each other then, of the rows of several results and of those of one."""
 
@@ -100,7 +103,8 @@ def reduction(
     staying = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if keeps] or [Axis(1, (0,) * count)])
     is_cpu = device_family == "cpu"
     wanted = THREADS_WANTED_PER_UNIT * max(1, compute_units) if is_cpu else SIMDGROUPS_WANTED
-    if _goes_across(reduced, staying, 8 if is_cpu else 32):
+    goes_across = _goes_across(reduced, staying, 8 if is_cpu else 32)
+    if goes_across and (is_cpu or not _are_many_without_vectors(reduced, staying, views, vector)):
         run, inner, outer = filled(reduced, 3, count)
         x, y, z = filled(staying, 3, count)
         axes = [run, x, y, z, inner, outer]
@@ -401,6 +405,15 @@ def _goes_across(reduced: Sequence[Axis], staying: Sequence[Axis], fewest: int) 
     if run.extent < fewest or not all(step in (0, 1) for step in run.strides[:-1]):
         return False
     return lanes.extent < 8 or run.strides[0] < lanes.strides[0]
+
+
+def _are_many_without_vectors(
+    reduced: Sequence[Axis], staying: Sequence[Axis], views: Sequence[View], vector: int
+) -> bool:
+    """Whether a GPU makes each of many results of short runs, which no vector fits, by a thread."""
+    run, results = reduced[0], math.prod(axis.extent for axis in staying)
+    are_many = len(reduced) == 1 and run.extent <= MOST_TERMS_ALONG and results >= FEWEST_RESULTS_ALONG
+    return are_many and not is_even([run, *staying], views[:-1], vector)
 
 
 def add_reduction(

@@ -349,6 +349,20 @@ class TestTheShadersOfGPUs:
         assert work.first.walk == "along_in_tiles_of_vectors" and work.second is not None
         reduction.cache_clear()
 
+    @pytest.mark.parametrize("channels", [35, 50])
+    def test_channels_that_no_vector_fits_are_gone_through_by_a_thread(self, channels, monkeypatch):
+        monkeypatch.setattr(strided_reductions, "FEWEST_RESULTS_ALONG", 1)
+        reduction.cache_clear()
+        for cls, over, operation in OF_CHANNELS:
+            for dtype in gpu_forms.DTYPES:
+                x = np.random.default_rng(5).integers(-9, 10, (2, 5, 7, channels)).astype(dtype)
+                commands = mg.CommandBuffer()
+                y = cls().encode(commands, mg.Image.from_array(x))
+                assert all("_along_" in dispatch.function.name for dispatch in commands._dispatches)
+                commands.commit()
+                np.testing.assert_array_equal(np.asarray(y), reference.reduction(over, operation, x))
+        reduction.cache_clear()
+
     @pytest.mark.parametrize("name", ["spatial mean", "Row Sum", "FeatureChannels Max"])
     @pytest.mark.parametrize("shape", [(2, 5, 6, 3), (3, 4, 7, 50), (1, 5, 7, 3)])
     def test_gradients_of_channels_that_no_vector_fits(self, name, shape, monkeypatch):
