@@ -435,6 +435,16 @@ def test_few_channels_of_eight_pixels_at_once_and_of_those_left_over(channels, d
             np.testing.assert_array_equal(encode_gradient(g, source, state), expected)
 
 
+@pytest.mark.parametrize("width", [9, 131])
+@pytest.mark.parametrize("channels", [3, 4, 19, 54, 127])
+def test_halves_that_are_spread_over_pixels(channels, width):
+    """CPUs store those of several pixels at a time, and those of pixels that are left on their own."""
+    x = np.zeros((2, 3, width, channels), np.float16)
+    source, y, state = encode(KINDS["Row Sum"][0](), x)
+    g = np.random.default_rng(channels).integers(-99, 99, y.shape).astype(np.float16)
+    np.testing.assert_array_equal(encode_gradient(g, source, state), np.broadcast_to(g, x.shape))
+
+
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_extremes_of_few_channels_do_not_take_zero_for_an_element(sign):
     x = sign * np.random.default_rng(9).integers(1, 300, (2, 5, 37, 3)).astype(np.float32)
