@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels import neuron_dispatch
 from mpsgrad.kernels.neuron import NEURON_CLASSES
 from mpsgrad.testing import (
     FencedImage,
@@ -191,6 +192,18 @@ def test_forward_and_gradient_match_the_reference(kind, data):
     if kind.name == "power" and not float(descriptor.c).is_integer():
         x = np.clip(x, -20, None)
     check_against_the_reference(kind, descriptor, x, g)
+
+
+LONG_KINDS = [kind for kind in KINDS if mg.NeuronType[kind.name.upper()] in neuron_dispatch.LONG_FUNCTIONS]
+
+
+@pytest.mark.parametrize("kind", LONG_KINDS, ids=[kind.name for kind in LONG_KINDS])
+def test_long_functions_by_eights(kind, monkeypatch):
+    """CPUs take them so where images exceed the caches, or registers are short."""
+    monkeypatch.setattr(neuron_dispatch, "LONG_FUNCTIONS", frozenset())
+    monkeypatch.setattr(neuron_dispatch, "LONG_DERIVATIVES", frozenset())
+    x, g = (np.random.default_rng(seed).standard_normal((2, 9, 7, 13), np.float32) for seed in range(2))
+    check_against_the_reference(kind, kind.descriptor(kind.parameters[0], None), x, g)
 
 
 @each_kind
