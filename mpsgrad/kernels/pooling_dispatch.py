@@ -144,7 +144,7 @@ def add_dispatch(
     struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
     layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
     has_vectors = blocks or "gradient" not in name or name.startswith("pooling_max")
-    has_eights = blocks or "gradient" not in name or name.startswith("pooling_average")
+    has_eights = has_vectors or name.startswith("pooling_average")
     walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_eights)
     if walk == "row" and name in BY_EIGHTS:
         streams = parameters["exceeds_caches"]
