@@ -29,6 +29,9 @@ from mpsgrad.kernels.format_conversion import add_conversion
 from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.tunables import ALWAYS, tunables
 
+FEWEST_ZEROED = 400_000
+"""On CPUs so many values of a data gradient, most of which no window of one pixel reads, are zeroed first. Measured."""
+
 
 class Algorithm(enum.Enum):
     """How a convolution is divided: each simdgroup its own sums, or matrices in tiles, which threadgroups share.
@@ -157,6 +160,12 @@ def _add_gather(
             return
         plan = tiles.plan_gather(geometry, is_gradient, *where, rounds=numbers.rounds)
     else:
+        of_read: ConvolutionGeometry | None = None
+        if is_gradient and not numbers.packs_all and destination.size >= FEWEST_ZEROED:
+            of_read = geometry.without_stride()
+        if of_read is not None:
+            convolution_sums.add_zeros(command_buffer, numbers.metal_type, destination.buffer, destination.layout)
+            geometry, destination = of_read, ImagePart(destination.buffer, of_read.source)
         of_cpu = geometry, is_gradient, numbers.metal_type, tunables(device.tuning)
         plan = (
             planes.plan_gather(*of_cpu)

@@ -100,6 +100,18 @@ class ConvolutionGeometry:
         """
         return (*self.window[:4], *self.window[6:]) == (*POINT[:4], *POINT[6:]) and self.source[4:6] == self.result[4:6]
 
+    def without_stride(self) -> ConvolutionGeometry | None:
+        """The pointwise one of the source's pixels that are read, where windows have one pixel and jump over others."""
+        start, pixel, row, image, width, height, *others = self.source
+        (x, y), (columns, rows) = self.axes, self.result[4:6]
+        if self.taps > 1 or x.stride * y.stride == 1 or min(x.origin, y.origin) < 0:
+            return None
+        if (columns - 1) * x.stride + x.origin >= width or (rows - 1) * y.stride + y.origin >= height:
+            return None
+        first, steps = start + x.origin * pixel + y.origin * row, (pixel * x.stride, row * y.stride)
+        read: Layout = (first, *steps, image, columns, rows, *others)
+        return ConvolutionGeometry(read, self.result, POINT, self.groups)
+
     @property
     def is_fully_connected(self) -> bool:
         """Whether the one window is the whole source."""

@@ -14,6 +14,7 @@ from mpsgrad.kernels.strides import (
     View,
     add_elementwise,
     strided_family,
+    zeros,
 )
 from mpsgrad.shader import ParameterStruct
 
@@ -45,6 +46,13 @@ def add_sum(
     """Writes ``source + addend``, numbers of ``metal_type`` and float32, over the axes of ``extents``."""
     operands = {"source": source, "addend": addend, "destination": destination}
     add_elementwise(command_buffer, FAMILY, PARAMETERS, "add", metal_type, operands, extents)
+
+
+def add_zeros(command_buffer: CommandBuffer, metal_type: str, buffer: Buffer, layout: Layout) -> None:
+    """Writes 0 to an image, or a part of one, of ``metal_type``."""
+    zero, (*_, width, height, channels, images) = zeros(command_buffer.device), layout
+    extents = (channels, width, height, images)
+    add_sum(command_buffer, metal_type, zero, zero, (buffer, View.of(layout)), extents)
 
 
 def _add_reduced(

@@ -16,6 +16,7 @@ from test_convolution import EDGES, Layer, layers, run
 import mpsgrad as mg
 from mpsgrad.kernels import (
     convolution_depthwise_rows,
+    convolution_dispatch,
     convolution_group_rows,
     convolution_patches,
     convolution_planes,
@@ -341,6 +342,27 @@ def test_widths_of_tiles_where_there_are_many_registers(outputs, family, window,
         check_in_a_part_of_larger_images(layer, before=4, behind=0)
     finally:
         set_tunables(tuning, before)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("source", "stride", "padding", "is_split"),
+    [((7, 6), (2, 2), (0, 0), True), ((5, 7), (1, 3), (0, 0), True), ((4, 4), (2, 2), (1, 0), False)],
+)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_pixels_that_no_window_of_one_pixel_reads(source, stride, padding, is_split, groups, dtype, monkeypatch):
+    monkeypatch.setattr(convolution_dispatch, "FEWEST_ZEROED", 1)
+    layer = make(source, 20, 34, SINGLE, stride=stride, padding=padding, groups=groups, dtype=dtype)
+    check_against_the_references(layer)
+    if dtype is np.float32:
+        check_in_a_part_of_larger_images(layer, before=4, behind=3)
+    geometry = ConvolutionGeometry(
+        (0, 20, 200, 2000, *source[::-1], 20, 2),
+        (0, 34, 340, 3400, *layer.gradient.shape[2:0:-1], 34, 2),
+        (1, 1, *stride[::-1], 1, 1, *(-n for n in padding[::-1])),
+    )
+    assert (geometry.without_stride() is not None) == is_split
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
