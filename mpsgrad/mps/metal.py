@@ -10,7 +10,7 @@ from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.data_type import DataType
 from mpsgrad.devices import Buffer, Device, default_device, require_device
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import NO_CLIP, Offset, Origin, Region, Size
+from mpsgrad.geometry import NO_CLIP, ImageCoordinate, Offset, Origin, Region, Size
 from mpsgrad.image import Image, ImageBatch
 from mpsgrad.mps.conversion import to_apple
 from mpsgrad.state import StateBatch
@@ -22,6 +22,7 @@ MTLOrigin = Origin
 MTLRegion = Region
 MTLSize = Size
 MPSImageBatch = ImageBatch
+MPSImageCoordinate = ImageCoordinate
 MPSOffset = Offset
 MPSRectNoClip = NO_CLIP
 MPSStateBatch = StateBatch
@@ -123,6 +124,11 @@ def MTLRegionMake3D(x: int, y: int, z: int, width: int, height: int, depth: int)
 def MTLCreateSystemDefaultDevice() -> Device:
     """The default device: ``mpsgrad.default_device``."""
     return default_device()
+
+
+def MPSSupportsMTLDevice(device: Device | None) -> bool:
+    """Whether ``device`` runs the kernels: every one that there is does."""
+    return isinstance(device, Device)
 
 
 class MTLCommandBuffer(CommandBuffer):

@@ -617,6 +617,36 @@ def test_bytes_of_images_in_both_layouts(layout: int) -> None:
         x.writeBytes(room[:1], dataLayout=layout, imageIndex=0)
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"bytes": "abc"}, mg.FormatError, "MPSImage: bytes is str: a bytes-like object is required"),
+        ({"bytes": np.zeros(30)}, mg.FormatError, "MPSImage: bytes is an array of float64; the image holds float32"),
+        ({"bytes": bytes(7)}, mg.FormatError, "MPSImage: bytes is bytes: buffer size must be a multiple"),
+        ({"bytes": bytes(240)}, mg.FormatError, "MPSImage: bytes is bytes, which cannot be written"),
+        ({"layout": 7}, mg.FormatError, "MPSImage: dataLayout is 7; it has to be an MPSDataLayout"),
+        ({"image": 2}, mg.GeometryError, "MPSImage: imageIndex is 2 but there are 2 images"),
+        ({"image": -1}, mg.GeometryError, "MPSImage: imageIndex is -1; it has to be at least 0"),
+    ],
+)
+def test_bytes_that_are_none_of_an_image_are_refused(change: Any, error: Any, words: str) -> None:
+    x = image((2, 3, 5, CHANNELS))
+    before = np.array(x)
+    given = {"bytes": np.zeros(3 * 5 * CHANNELS, np.float32), "layout": 0, "image": 1, **change}
+    with pytest.raises(error, match=words):
+        x.readBytes(given["bytes"], dataLayout=given["layout"], imageIndex=given["image"])
+    if "written" not in words:
+        with pytest.raises(error, match=words):
+            x.writeBytes(given["bytes"], dataLayout=given["layout"], imageIndex=given["image"])
+    assert np.array_equal(np.asarray(x), before)
+
+
+def test_structures_and_functions_of_the_core() -> None:
+    coordinate = mps.MPSImageCoordinate(1, 2, 3)
+    assert (coordinate.x, coordinate.y, coordinate.channel) == (1, 2, 3)
+    assert mps.MPSSupportsMTLDevice(mps.MTLCreateSystemDefaultDevice()) and not mps.MPSSupportsMTLDevice(None)
+
+
 class HalfSize(mps.MPSNNPadding):
     """A policy of a program's own."""
 
