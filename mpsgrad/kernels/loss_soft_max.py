@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.image import Image
@@ -66,7 +68,6 @@ FAMILY = ShaderFamily(
         "cpu": {
             "threads": THREADS_OF_CPU,
             "spread": (),
-            "few_channels": 0,
             "by_eights": True,
             "reducing_threads": THREADS,
         }
@@ -100,17 +101,26 @@ GRADIENT_FAMILY = ShaderFamily(
 
 def _variant(device: Device, channels: int) -> str:
     """The end of the names of the kernels for pixels of ``channels``; empty for those of which a simdgroup owns one."""
-    if device.family == "cpu" or FEW_CHANNELS < channels < LEAST_SPREAD:
-        return ""
     if channels <= FEW_CHANNELS:
         return "_of_few_channels"
+    if device.family == "cpu" or channels < LEAST_SPREAD:
+        return ""
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_PIXEL_THREADS}")
 
 
-def _takes_eights(source: Image) -> bool:
-    """Whether a thread owns whole pixels, of which it takes eight channels at a time."""
-    is_float = source.channel_format.metal_type == "float"
-    return is_float and source.device.family == "cpu" and source.feature_channels >= 8
+def _variant_of_eights(source: Image, others: Sequence[Image]) -> str | None:
+    """The same for kernels of CPUs whose threads own some pixels: of these they take eight channels at a time, or of
+    fewer channels eight pixels, where those of ``source`` and of ``others`` follow each other. None if there is none.
+    """
+    if source.channel_format.metal_type != "float" or source.device.family != "cpu":
+        return None
+    if source.feature_channels >= 8:
+        return "_of_eights"
+    for image in (source, *others):
+        _, pixel, row, step, width, height, _, images = image.layout
+        if (height > 1 and row != width * pixel) or (images > 1 and step != height * width * pixel):
+            return None
+    return "_of_eight_pixels"
 
 
 def _pixels_per_thread(source: Image) -> int:
@@ -252,8 +262,10 @@ def _add_values(
     threadgroups = pixels * images if "spread" in variant else _threadgroups(terms)
     if "few" in variant:
         threadgroups = -(-pixels * images // FEW_CHANNELS_THREADS)
-    if destination is not None and _takes_eights(source):
-        variant, threadgroups = "_of_eights", -(-pixels * images // _pixels_per_thread(source))
+    others = [terms.labels, terms.weights, destination, loss_image if terms.unreduced else None]
+    of_eights = _variant_of_eights(source, [image for image in others if image is not None])
+    if of_eights is not None:
+        variant, threadgroups = of_eights, -(-pixels * images // _pixels_per_thread(source))
     command_buffer.add_dispatch(
         FAMILY.function(command_buffer.device, name + variant, source.channel_format.metal_type),
         threadgroups,
