@@ -31,7 +31,7 @@ from mpsgrad.devices.contract import (
     unknown_kernel,
 )
 from mpsgrad.devices.opencl_brief import ImmediateQueue
-from mpsgrad.devices.opencl_compiler import OpenCLCompiler
+from mpsgrad.devices.opencl_compiler import LONG_SOURCE, UNROLLING, OpenCLCompiler
 from mpsgrad.devices.opencl_errors import error_of_source, errors_of_source
 from mpsgrad.devices.opencl_launch import (
     OpenCLLibrary,
@@ -240,7 +240,7 @@ class OpenCLDevice(Device):
         program = self._from_binary(cache.load(kept.program)) if kept is not None and kept.program else None
         if kept is None or not (program or kept.source):
             if options is not None:
-                self._compiler.start()
+                self._compiler_of(source).start()
             includes = translations.Includes(options.resolve if options is not None else None)
             translation = translations.translated(source, "opencl", name, options, launch, includes)
             if any(signature.part for signature in translation.kernels.values()):
@@ -272,7 +272,7 @@ class OpenCLDevice(Device):
         kept_name = self._translation_name(source, name, options, launch, kernel)
         kept = translations.load(kept_name, options.resolve)
         if kept is None or not cache.contains(kept.program):
-            self._compiler.start()
+            self._compiler_of(source).start()
         includes = translations.Includes(options.resolve)
         translation = translations.translated(source, "opencl", name, options, launch, includes, kernel)
         if kernel not in translation.kernels:
@@ -293,6 +293,13 @@ class OpenCLDevice(Device):
         """The compiler of users' sources."""
         return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name)
 
+    @cached_property
+    def _compiler_of_long_sources(self) -> OpenCLCompiler:
+        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, UNROLLING)
+
+    def _compiler_of(self, source: str) -> OpenCLCompiler:
+        return self._compiler if len(source) < LONG_SOURCE else self._compiler_of_long_sources
+
     def _program(
         self, translation: Translation, source: str, name: str, build_options: Sequence[str], is_users: bool
     ) -> tuple[pyopencl.Program, str]:
@@ -312,7 +319,7 @@ class OpenCLDevice(Device):
         """Raises what is wrong with all of a translation whose parts are compiled later."""
         # Where no process can be started, what is wrong is found when the parts are compiled, in this one.
         with contextlib.suppress(OSError), errors_of_source(translation, source, name):
-            self._compiler.find_errors(translation.source, build_options)
+            self._compiler_of(source).find_errors(translation.source, build_options)
 
     def _pointee_sizes(self, program: pyopencl.Program, signature: KernelSignature) -> tuple[int, ...]:
         """What the entry point says that stores the sizes of the types of a kernel's arguments."""
@@ -345,7 +352,7 @@ class OpenCLDevice(Device):
             is_bound_to_lanes = any(kernel.uses_simdgroups for kernel in translation.kernels.values())
             # Where no process can be started, this one compiles.
             with contextlib.suppress(OSError), errors_of_source(translation, source, name):
-                return self._compiler.build(
+                return self._compiler_of(source).build(
                     translation.source, build_options, self._from_binary, is_bound_to_lanes=is_bound_to_lanes
                 )
         return self._built_here(translation, source, name, build_options)

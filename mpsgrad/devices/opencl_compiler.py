@@ -30,9 +30,14 @@ _OTHER_WAYS: tuple[tuple[tuple[str, ...], Mapping[str, str]], ...] = (
     (("-cl-opt-disable",), {}),
 )
 
+LONG_SOURCE = 4000
+"""Characters of a source for which the compiler's ``limits`` pay: short ones are compiled soon."""
+
 # Whole loops are unrolled up to this size. With Intel's own limit SHA-256 and ray marching took twice and half as long
-# again to compile, and were not faster.
-_UNROLLING = "-unroll-threshold=200"
+# again to compile, and were not faster; tiles of 4x16 sums in registers are, by half.
+UNROLLING = "-unroll-threshold=270"
+
+_OPTIONS = "CL_CONFIG_LLVM_OPTIONS"
 
 _Program = TypeVar("_Program")
 
@@ -46,10 +51,13 @@ class CompilerFault(Exception):
 
 
 class OpenCLCompiler:
-    """The compiler of the device with this name, through the C interface of ``library``."""
+    """The compiler of the device with this name, through the C interface of ``library``; ``limits`` are options of
+    LLVM's."""
 
-    def __init__(self, library: str, platform_name: str, device_name: str) -> None:
+    def __init__(self, library: str, platform_name: str, device_name: str, limits: str = "") -> None:
         self._arguments = (library, platform_name, device_name)
+        options = f"{limits} {os.environ.get(_OPTIONS, '')}".strip()
+        self._environment = {_OPTIONS: options} if options else {}
         self._process: _Process | None = None
         self._lock = Lock()
         atexit.register(self._close)
@@ -101,7 +109,7 @@ class OpenCLCompiler:
     ) -> _Program:
         for more, environment in _OTHER_WAYS:
             with contextlib.suppress(OSError, CompilerFault):
-                process = _Process(self._arguments, environment)
+                process = _Process(self._arguments, {**self._environment, **environment})
                 try:
                     status, answer = process.ask(_request(source, (*options, *more), True))
                 finally:
@@ -126,7 +134,7 @@ class OpenCLCompiler:
     def _started(self) -> _Process:
         if self._process is None or not self._process.is_usable():
             self._close()
-            self._process = _Process(self._arguments, {})
+            self._process = _Process(self._arguments, self._environment)
         return self._process
 
     def _close(self) -> None:
@@ -149,12 +157,11 @@ class _Process:
             raise OSError("it is not known how this Python is started")
         self._messages = tempfile.TemporaryFile()
         self._owner = os.getpid()
-        given = os.environ.get("CL_CONFIG_LLVM_OPTIONS", "")
         # In a session of its own, so that what a terminal interrupts is not the compiler.
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(opencl_compiler_process.__file__)), *arguments],
-                env={**os.environ, "CL_CONFIG_LLVM_OPTIONS": " ".join((_UNROLLING, *given.split())), **environment},
+                env={**os.environ, **environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._messages,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from mpsgrad.errors import ShaderError
@@ -67,6 +68,20 @@ class Macro:
         self.body = body
 
 
+_CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "else", "endif"})
+
+
+@dataclass(slots=True)
+class _Condition:
+    """An ``#if`` whose ``#endif`` is to come: whether what is around it, this branch and one up to it are active."""
+
+    place: Token
+    is_outer_active: bool
+    is_active: bool
+    was_active: bool
+    has_else: bool = False
+
+
 class Preprocessor:
     """Expands one source into a flat list of tokens.
 
@@ -106,84 +121,89 @@ class Preprocessor:
     def _run(self, source: str, file: str) -> list[Token]:
         output: list[Token] = []
         pending: list[Token] = []
-        # Each entry: the directive's token, whether this branch is live, whether one was taken, whether #else was seen.
-        conditions: list[list] = []
+        conditions: list[_Condition] = []
         shown_file, shift = file, 0
-        active = True
         for line in tokenize_lines(source, file):
             if shift or shown_file is not file:
                 for token in line:
                     token.line += shift
                     token.file = shown_file
-            first = line[0]
-            if first.text != "#":
-                if active:
+            is_active = not conditions or conditions[-1].is_active
+            if line[0].text != "#":
+                if is_active:
                     pending += line
                 continue
             if len(line) == 1:
                 continue
-            name = line[1].text
-            rest = line[2:]
-            if name in ("if", "ifdef", "ifndef"):
-                outer = active
-                if active:
-                    active = self._condition(name, line[1], rest)
-                conditions.append([line[1], outer, active, False])
-            elif name in ("elif", "else", "endif"):
-                if not conditions:
-                    raise error(f"#{name} without #if", line[1])
-                entry = conditions[-1]
-                if name == "endif":
-                    conditions.pop()
-                    active = entry[1]
-                    continue
-                if entry[3]:
-                    raise error(f"#{name} after #else", line[1])
-                if name == "else":
-                    entry[3] = True
-                    active = entry[1] and not entry[2]
-                else:
-                    active = entry[1] and not entry[2] and self._condition("if", line[1], rest)
-                entry[2] = entry[2] or active
-            elif not active:
+            name, rest = line[1].text, line[2:]
+            if name in _CONDITIONS:
+                self._branch(conditions, line[1], rest)
+            elif not is_active:
                 continue
             elif name == "line" or line[1].kind == NUMBER:
-                numbers = rest if name == "line" else line[1:]
-                numbers = self._expand(numbers)
-                if not numbers or not numbers[0].text.isdigit() or int(numbers[0].text) > 0x7FFFFFFF:
-                    raise error("#line needs a line number", line[1])
-                if len(numbers) > 1 and (numbers[1].kind != STRING or numbers[1].text[0] != '"'):
-                    raise error("#line needs a file name in quotes", numbers[1])
+                number, named = self._line(line[1], rest if name == "line" else line[1:])
                 written = line[-1].line - shift
-                shift = int(numbers[0].text) - (written + 1)
-                if len(numbers) > 1:
-                    shown_file = numbers[1].text[1:-1]
+                shift = number - (written + 1)
+                shown_file = named if named is not None else shown_file
             else:
                 # Macros in the text before a directive must see the definitions as they were.
                 if pending:
                     output += self._expand(pending)
                     pending = []
-                if name == "define":
-                    self._define(line[1], rest)
-                elif name == "undef":
-                    if len(rest) != 1 or rest[0].kind != IDENTIFIER:
-                        raise error("#undef needs a name", line[1])
-                    self._macros.pop(rest[0].text, None)
-                elif name in ("include", "import"):
-                    output += self._include(source, line[1], rest, file)
-                elif name == "pragma":
-                    self._pragma(line, rest, file, output)
-                elif name == "error":
-                    raise error("#error " + " ".join(token.text for token in rest), line[1])
-                elif name == "warning":
-                    continue
-                else:
-                    raise error(f"invalid preprocessing directive '#{name}'", line[1])
+                self._directive(source, file, line, output)
         if conditions:
-            raise error("unterminated conditional directive", conditions[-1][0])
+            raise error("unterminated conditional directive", conditions[-1].place)
         if pending:
             output += self._expand(pending)
         return output
+
+    def _branch(self, conditions: list[_Condition], directive: Token, rest: list[Token]) -> None:
+        """Opens, continues or closes the innermost of ``conditions``."""
+        name = directive.text
+        if name in ("if", "ifdef", "ifndef"):
+            is_outer_active = not conditions or conditions[-1].is_active
+            is_active = is_outer_active and self._condition(name, directive, rest)
+            conditions.append(_Condition(directive, is_outer_active, is_active, is_active))
+            return
+        if not conditions:
+            raise error(f"#{name} without #if", directive)
+        condition = conditions[-1]
+        if name == "endif":
+            conditions.pop()
+            return
+        if condition.has_else:
+            raise error(f"#{name} after #else", directive)
+        condition.has_else = name == "else"
+        is_open = condition.is_outer_active and not condition.was_active
+        condition.is_active = is_open and (name == "else" or self._condition("if", directive, rest))
+        condition.was_active = condition.was_active or condition.is_active
+
+    def _line(self, directive: Token, numbers: list[Token]) -> tuple[int, str | None]:
+        """The number that a directive gives to the next line, and the name of its file or None."""
+        numbers = self._expand(numbers)
+        if not numbers or not numbers[0].text.isdigit() or int(numbers[0].text) > 0x7FFFFFFF:
+            raise error("#line needs a line number", directive)
+        if len(numbers) > 1 and (numbers[1].kind != STRING or numbers[1].text[0] != '"'):
+            raise error("#line needs a file name in quotes", numbers[1])
+        return int(numbers[0].text), numbers[1].text[1:-1] if len(numbers) > 1 else None
+
+    def _directive(self, source: str, file: str, line: list[Token], output: list[Token]) -> None:
+        """Does what any other directive says."""
+        name, rest = line[1].text, line[2:]
+        if name == "define":
+            self._define(line[1], rest)
+        elif name == "undef":
+            if len(rest) != 1 or rest[0].kind != IDENTIFIER:
+                raise error("#undef needs a name", line[1])
+            self._macros.pop(rest[0].text, None)
+        elif name in ("include", "import"):
+            output += self._include(source, line[1], rest, file)
+        elif name == "pragma":
+            self._pragma(line, rest, file, output)
+        elif name == "error":
+            raise error("#error " + " ".join(token.text for token in rest), line[1])
+        elif name != "warning":
+            raise error(f"invalid preprocessing directive '#{name}'", line[1])
 
     def _pragma(self, line: list[Token], rest: list[Token], file: str, output: list[Token]) -> None:
         if rest and rest[0].text == "once":

@@ -34,7 +34,7 @@ _REASONS = {
 }
 _NAMES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 _AFTER_NAMES = frozenset({"(", ";", "=", ",", ")", "[", "{"})
-_NOT_TYPES = frozenset({"return", "case", "else", "do", "throw", "sizeof", "in", "and", "or", "not"})
+_NOT_TYPES = frozenset({"return", "case", "else", "do", "throw", "sizeof", "in"})
 
 
 def refuse_unsupported(tokens: Sequence[Token]) -> None:

@@ -89,6 +89,11 @@ def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
             position += len(space)
         if identifier:
             kind, text = IDENTIFIER, identifier
+            if identifier in _WORDS_OF_OPERATORS:
+                operator = _WORDS_OF_OPERATORS[identifier]
+                current.append(Token(PUNCTUATION, operator, file, line, position - line_start + 1, True))
+                position += len(identifier)
+                continue
         elif punctuation:
             kind, text = PUNCTUATION, punctuation
             if text not in _KNOWN_PUNCTUATION:
@@ -113,6 +118,10 @@ def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
         yield current
 
 
+_WORDS_OF_OPERATORS = {
+    "and": "&&", "or": "||", "not": "!", "xor": "^", "bitand": "&", "bitor": "|", "compl": "~", "not_eq": "!=",
+    "and_eq": "&=", "or_eq": "|=", "xor_eq": "^=",
+}  # fmt: skip
 _KNOWN_PUNCTUATION = frozenset(
     "... <<= >>= ->* :: -> ++ -- << >> <= >= == != && || -= += *= /= %= &= |= ^= ## .* { } [ ] # ( ) < > % : ; . ? * +"
     " - ^ & | ~ ! = ,".split()

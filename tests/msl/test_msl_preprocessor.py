@@ -28,6 +28,7 @@ def expanded(source: str) -> str:
         ("#define C(a,b) a ## b\nC(,x y) C(x y,) C(x,y z)", "x y x y xy z"),
         ("__COUNTER__ __LINE__\n__COUNTER__ __LINE__ __FILE__", '0 1 1 2 "k.metal"'),
         ("a // b \\\nc\nd /* e\n */ f", "a d f"),
+        ("a and not b or c not_eq compl d; e xor_eq f bitand g", "a && ! b || c != ~ d ; e ^= f & g"),
     ],
 )
 def test_macros(source: str, expected: str) -> None:
@@ -45,6 +46,7 @@ def test_macros(source: str, expected: str) -> None:
         "2 || 1 / 0",
         "!(defined(SIZE) && 1024 % SIZE == 0)",
         "1 ? 1 : 1 / 0",
+        "defined(SIZE) or not 0 and (1 xor 0)",
         "(0 && (1 / 0 || 1 % 0)) || 1",
     ],
 )

@@ -33,6 +33,9 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
         if tokens[position].text == "*" and position < index - 1:
             if not seen_space and tokens[position + 1].text == "const":
                 continue
+        if tokens[position].text == "(" and source.text(index + 2) == ")" and source.text(index + 3) == "[":
+            # Of an array: T (&name)[N].
+            position -= 1
         is_template = tokens[position].text == ">"
         if is_template:
             position = _before_angles(tokens, position)
@@ -138,6 +141,14 @@ def _casts(source: Source) -> Iterator[tuple[Token, str, Type, int, int]]:
 def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
     """Sees casts, initialisations, assignments, returned values, and arguments of functions that are not overloaded: of
     pointers whose own spaces are written, and of addresses of local variables; not those of template types."""
+    yield from _cast_pointers(source)
+    yield from _initialised_pointers(source)
+    yield from _assigned_pointers(source)
+    yield from _returned_pointers(source)
+    yield from _passed_pointers(source)
+
+
+def _cast_pointers(source: Source) -> Iterator[Found]:
     expressions = expressions_of(source)
     for token, written, target, start, end in _casts(source):
         operand = expressions.type_of(start, end)
@@ -149,6 +160,10 @@ def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
             else:
                 words = f"{written} from '{operand}' to '{target}' is not allowed"
             yield token, words
+
+
+def _initialised_pointers(source: Source) -> Iterator[Found]:
+    expressions = expressions_of(source)
     for variables in source.variables.values():
         for variable in variables:
             if variable.initialiser is None or variable.type is None or variable.is_reference or variable.extents:
@@ -160,6 +175,10 @@ def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
             if operand is not None and operand.pointers == 1 and operand.space not in (None, target.space):
                 words = f"cannot initialize a variable of type '{target}' with an expression of type '{operand}'"
                 yield source.tokens[variable.place], words
+
+
+def _assigned_pointers(source: Source) -> Iterator[Found]:
+    expressions = expressions_of(source)
     for index in source.places("="):
         left, end = operand_start(source, index), statement_end(source, index + 1)
         assigned = expressions.type_of(left, index) if left is not None and source.in_body(index) else None
@@ -169,6 +188,10 @@ def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
         if operand is not None and operand.pointers == 1 and operand.space not in (None, assigned.space):
             words = f"assigning '{operand}' to '{assigned}' changes address space of pointer"
             yield source.tokens[index], words
+
+
+def _returned_pointers(source: Source) -> Iterator[Found]:
+    expressions = expressions_of(source)
     for function in source.functions:
         result = source.return_type(function)
         if result is None or result.pointers != 1 or result.space is None:
@@ -178,6 +201,10 @@ def no_cast_between_address_spaces(source: Source) -> Iterator[Found]:
             if operand is not None and operand.pointers == 1 and operand.space not in (None, result.space):
                 words = f"returning '{operand}' from a function with result type '{result}' changes address space"
                 yield source.tokens[index], f"{words} of pointer"
+
+
+def _passed_pointers(source: Source) -> Iterator[Found]:
+    expressions = expressions_of(source)
     for index in source.calls(source.functions_by_name):
         functions = source.functions_by_name[source.text(index)]
         if len(functions) != 1 or functions[0].owner is not None or not source.in_body(index):
@@ -279,6 +306,9 @@ def program_scope_variables_are_constant(source: Source) -> Iterator[Found]:
 def _written(source: Source, index: int) -> bool:
     """Whether what begins with the name at ``index`` is assigned to; through a pointer is the pointee meant."""
     position = index + 1
+    if source.text(index - 1) == "(" and source.text(position) == ")" and source.kind(index - 2) != IDENTIFIER:
+        # Macros put the names in brackets.
+        index, position = index - 1, position + 1
     while True:
         text = source.text(position)
         if text == "[" and source.close(position) > 0:
@@ -347,7 +377,8 @@ def constants_are_initialised_and_never_written(source: Source) -> Iterator[Foun
             continue
         kind = variable.type
         subscripts = 0
-        position = index + 1
+        is_in_brackets = source.text(index - 1) == "(" and source.text(index + 1) == ")"
+        position = index + 1 + is_in_brackets
         through_member = False
         while source.text(position) in ("[", ".", "->"):
             if source.text(position) == "[":

@@ -48,6 +48,20 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
                 mismatches[index] = (left, right)
 
     expressions.on_binary = note
+    yield from _initialised(source, expressions)
+    yield from _assigned_or_returned(source, expressions)
+    yield from _passed(source, expressions)
+    yield from _tested(source, expressions)
+    for index, (left, right) in mismatches.items():
+        if left.width != right.width:
+            message = f"cannot convert between vector values of different size ('{left}' and '{right}')"
+        else:
+            message = f"invalid operands to binary expression ('{left}' and '{right}')"
+        yield source.tokens[index], message
+    yield from _casts_of_several(source)
+
+
+def _initialised(source: Source, expressions: Expressions) -> Iterator[Found]:
     for variables in source.variables.values():
         for variable in variables:
             target = variable.type
@@ -59,6 +73,9 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
             if not _converts(target, value):
                 message = f"cannot initialize a variable of type '{target}' with an expression of type '{value}'"
                 yield source.tokens[variable.place], message
+
+
+def _assigned_or_returned(source: Source, expressions: Expressions) -> Iterator[Found]:
     for index in source.places("=", "+=", "-=", "*=", "/=", "return"):
         token = source.tokens[index]
         if token.text != "return":
@@ -84,6 +101,9 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
             target = source.return_type(function)
             if target is not None and not target.pointers and not _converts(target, value):
                 yield token, f"cannot initialize return object of type '{target}' with an expression of type '{value}'"
+
+
+def _passed(source: Source, expressions: Expressions) -> Iterator[Found]:
     for index in source.calls(source.functions_by_name):
         functions = source.functions_by_name[source.text(index)]
         function = functions[0]
@@ -100,18 +120,18 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
                 words = f"no matching function for call to '{function.name}': '{value}' does not convert to '{read[0]}'"
                 yield source.tokens[index], words
                 break
+
+
+def _tested(source: Source, expressions: Expressions) -> Iterator[Found]:
     for index in source.places("if", "while"):
         opening = index + 1
         if source.text(opening) == "(" and source.close(opening) > 0 and source.in_body(index):
             value = expressions.type_of(opening + 1, source.close(opening))
             if value is not None and value.is_vector and value.base in SIZES:
                 yield source.tokens[index], f"value of type '{value}' is not contextually convertible to 'bool'"
-    for index, (left, right) in mismatches.items():
-        if left.width != right.width:
-            message = f"cannot convert between vector values of different size ('{left}' and '{right}')"
-        else:
-            message = f"invalid operands to binary expression ('{left}' and '{right}')"
-        yield source.tokens[index], message
+
+
+def _casts_of_several(source: Source) -> Iterator[Found]:
     for index in source.places("("):
         is_cast = _PLAIN_VECTOR.match(source.text(index + 1)) and source.texts[index + 2 : index + 4] == [")", "("]
         is_call = source.kind(index - 1) == IDENTIFIER and source.text(index - 1) != "return"
