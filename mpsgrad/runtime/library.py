@@ -218,8 +218,8 @@ def compile(
 
     Raises ``ShaderError`` with file, line, column and the line's text for source that is refused, also where only
     Apple's compiler does so: pointers and references without an address space, variables at program scope that are not
-    ``constant``, ``goto``. Raises ``FormatError`` for function constants that do not fit, ``OSError`` for a file that
-    cannot be read, and ``NotImplementedError`` for what the driver cannot do.
+    ``constant``, narrowing in braces, ``goto``. Raises ``FormatError`` for function constants that do not fit,
+    ``OSError`` for a file that cannot be read, and ``NotImplementedError`` for what the driver cannot do.
     """
     chosen = require_device("compile", device)
     if language_version not in LANGUAGE_VERSIONS:
