@@ -25,9 +25,10 @@ FEW_IMAGES, LONE_EIGHTS, ROWS_AHEAD = 3, 8, 8
 """Up to so many images, how many eights of channels of one of them a thread takes, and how far ahead it fetches."""
 IMAGES_OF_SIMDGROUPS = 16
 """For more images than few, and up to so many, simdgroups take less time than copies of weights do."""
-COPYING_THREADS_WANTED, MOST_BLOCKS = 32, 4
-"""So many that keep weights of such a layer at hand go through all images: more would read the same ones. Where that
-leaves enough of them, each takes so many blocks of channels, of which a row of weights has one run."""
+COPYING_THREADS_WANTED = 32
+"""So many that keep weights of such a layer at hand go through all images: more would read the same ones."""
+MOST_BLOCKS, LONG_ROW = 4, 4096
+"""So many blocks of channels each takes of rows of weights that are so long: one block has a short run. Measured."""
 FEW_CHANNELS, ROW_PIXELS = 4, 16
 """With so few channels of the source, what windows of one pixel give is written pixel by pixel, so many of a tile."""
 TILES_PER_SIMDGROUP = 8
@@ -206,10 +207,9 @@ def _plan_of_tiles(gathered: Gather, tile: _Tile) -> Plan:
         tiles = gathered.destination[7] * y.size
         blocks //= DEPTHWISE_BLOCKS
     keeps_weights = tile.kernel in ("convolution_rows_of_eights", "convolution_point_unpacked_of_eights")
-    blocks_per_thread = 1
-    if tile.kernel == "convolution_point_unpacked_of_eights":
-        blocks_per_thread = max(1, min(MOST_BLOCKS, blocks // COPYING_THREADS_WANTED))
-        blocks = ceiling_divide(blocks, blocks_per_thread)
+    copies_runs = tile.kernel == "convolution_point_unpacked_of_eights" and gathered.lanes >= LONG_ROW
+    blocks_per_thread = MOST_BLOCKS if copies_runs else 1
+    blocks = ceiling_divide(blocks, blocks_per_thread)
     tiles_per_simdgroup = max(1, min(TILES_PER_SIMDGROUP, tiles * gathered.phases * blocks // SIMDGROUPS_WANTED))
     if keeps_weights and tiles > TILES_PER_SIMDGROUP:
         tiles_per_simdgroup = ceiling_divide(tiles, max(1, COPYING_THREADS_WANTED // blocks))
