@@ -21,7 +21,7 @@ LEAST_SPREAD, SPREAD = 256, (1024, 2048, 4096)
 LONG_PIXEL_THREADS = 1024
 """Those of a threadgroup for a pixel with more."""
 FEW_CHANNELS, FEW_CHANNELS_THREADS = 16, 128
-"""Up to so many channels are for a thread of a GPU alone."""
+"""Up to so many channels are for a thread alone."""
 
 PARAMETERS = ParameterStruct(
     "LossParameters",
@@ -84,6 +84,7 @@ GRADIENT_PARAMETERS = ParameterStruct(
     has_weights="int",
     has_gradient_per_element="int",
     has_scales="int",
+    pixels_per_thread="int",
     weight="float",
     label_scale="float",
     label_shift="float",
@@ -92,8 +93,8 @@ GRADIENT_PARAMETERS = ParameterStruct(
 GRADIENT_FAMILY = ShaderFamily(
     "loss_soft_max_gradient",
     (IMAGE_LAYOUT, GRADIENT_PARAMETERS),
-    {"threads": THREADS},
-    {"cpu": {"threads": THREADS_OF_CPU}},
+    {"threads": THREADS, "by_eights": False},
+    {"cpu": {"threads": THREADS_OF_CPU, "by_eights": True}},
     measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
     ahead_of_time=False,
 )
@@ -108,14 +109,20 @@ def _variant(device: Device, channels: int) -> str:
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_PIXEL_THREADS}")
 
 
+def _takes_eights(source: Image) -> bool:
+    """Whether a thread owns whole pixels, of which it takes eight channels at a time."""
+    is_float = source.channel_format.metal_type == "float"
+    return is_float and source.device.family == "cpu" and source.feature_channels >= 8
+
+
 def _variant_of_eights(source: Image, others: Sequence[Image]) -> str | None:
     """The same for kernels of CPUs whose threads own some pixels: of these they take eight channels at a time, or of
     fewer channels eight pixels, where those of ``source`` and of ``others`` follow each other. None if there is none.
     """
+    if _takes_eights(source):
+        return "_of_eights"
     if source.channel_format.metal_type != "float" or source.device.family != "cpu":
         return None
-    if source.feature_channels >= 8:
-        return "_of_eights"
     for image in (source, *others):
         _, pixel, row, step, width, height, _, images = image.layout
         if (height > 1 and row != width * pixel) or (images > 1 and step != height * width * pixel):
@@ -127,6 +134,11 @@ def _pixels_per_thread(source: Image) -> int:
     pixels = source.width * source.height * source.number_of_images
     device = source.device
     return rows_per_thread(pixels, source.feature_channels, device.compute_units, tunables(device.tuning))
+
+
+def _threads_of_eights(source: Image) -> int:
+    pixels = source.width * source.height * source.number_of_images
+    return -(-pixels // _pixels_per_thread(source))
 
 
 def add_reduction(
@@ -265,7 +277,7 @@ def _add_values(
     others = [terms.labels, terms.weights, destination, loss_image if terms.unreduced else None]
     of_eights = _variant_of_eights(source, [image for image in others if image is not None])
     if of_eights is not None:
-        variant, threadgroups = of_eights, -(-pixels * images // _pixels_per_thread(source))
+        variant, threadgroups = of_eights, _threads_of_eights(source)
     command_buffer.add_dispatch(
         FAMILY.function(command_buffer.device, name + variant, source.channel_format.metal_type),
         threadgroups,
@@ -306,15 +318,18 @@ def add_gradient(
         has_weights=int(terms.weights is not None),
         has_gradient_per_element=int(terms.unreduced),
         has_scales=int(scales is not None),
+        pixels_per_thread=_pixels_per_thread(terms.source),
         weight=terms.descriptor.weight,
         label_scale=label_scale,
         label_shift=label_shift,
         scale=scale,
     )
-    name = f"loss_soft_max_gradient_for_{'labels' if of_labels else 'source'}"
+    name, threadgroups = f"loss_soft_max_gradient_for_{'labels' if of_labels else 'source'}", _threadgroups(terms)
+    if not of_labels and _takes_eights(terms.source):
+        name, threadgroups = f"{name}_of_eights", _threads_of_eights(terms.source)
     command_buffer.add_dispatch(
         GRADIENT_FAMILY.function(command_buffer.device, name, terms.source.channel_format.metal_type),
-        _threadgroups(terms),
+        threadgroups,
         *_sources(terms),
         loss_gradient.buffer,
         destination.buffer,
