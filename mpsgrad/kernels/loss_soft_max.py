@@ -109,20 +109,14 @@ def _variant(device: Device, channels: int) -> str:
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_PIXEL_THREADS}")
 
 
-def _takes_eights(source: Image) -> bool:
-    """Whether a thread owns whole pixels, of which it takes eight channels at a time."""
-    is_float = source.channel_format.metal_type == "float"
-    return is_float and source.device.family == "cpu" and source.feature_channels >= 8
-
-
 def _variant_of_eights(source: Image, others: Sequence[Image]) -> str | None:
     """The same for kernels of CPUs whose threads own some pixels: of these they take eight channels at a time, or of
     fewer channels eight pixels, where those of ``source`` and of ``others`` follow each other. None if there is none.
     """
-    if _takes_eights(source):
-        return "_of_eights"
     if source.channel_format.metal_type != "float" or source.device.family != "cpu":
         return None
+    if source.feature_channels >= 8:
+        return "_of_eights"
     for image in (source, *others):
         _, pixel, row, step, width, height, _, images = image.layout
         if (height > 1 and row != width * pixel) or (images > 1 and step != height * width * pixel):
@@ -325,8 +319,10 @@ def add_gradient(
         scale=scale,
     )
     name, threadgroups = f"loss_soft_max_gradient_for_{'labels' if of_labels else 'source'}", _threadgroups(terms)
-    if not of_labels and _takes_eights(terms.source):
-        name, threadgroups = f"{name}_of_eights", _threads_of_eights(terms.source)
+    others = [terms.labels, terms.weights, loss_gradient if terms.unreduced else None, destination]
+    of_eights = _variant_of_eights(terms.source, [image for image in others if image is not None])
+    if not of_labels and of_eights is not None:
+        name, threadgroups = f"{name}{of_eights}", _threads_of_eights(terms.source)
     command_buffer.add_dispatch(
         GRADIENT_FAMILY.function(command_buffer.device, name, terms.source.channel_format.metal_type),
         threadgroups,
