@@ -41,8 +41,11 @@ MOST_PHASES = 4
 """Along one axis."""
 PATCH_VALUES = 4096
 PART_PIXELS = 128
-SUM_ROWS = 288
+SUM_ROWS = 512
 """What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 channels."""
+MOST_VALUES_OF_PARTS = 288
+"""Windows of more values only without groups, and where a thread copies whole rows: of parts, which it copies once for
+each row of the gradient, other kernels are as fast. Measured."""
 RESULT_PIXELS = 256
 """So many of a thread share the rows that windows of several read, if there are enough threads."""
 
@@ -254,7 +257,8 @@ def plan_weights(
     if _is_left_to_whole_groups(geometry, numbers):
         return None
     columns = min(most_windows(x.extent, x.stride, PATCH_VALUES // (y.taps * channels)), PART_PIXELS, pixels)
-    if columns == 0:
+    has_whole_rows = groups == 1 and columns == pixels
+    if columns == 0 or (geometry.window_values > MOST_VALUES_OF_PARTS and not has_whole_rows):
         return None
     rows = 1
     if columns == pixels and y.dilation == 1:

@@ -42,7 +42,7 @@ CASES = [
     ("long_rows", ((2, 400), 7, 8, (3, 3)), {"padding": (1, 1), "images": 1}, (True, True, True)),
     ("many_images", ((6, 5), 3, 8, (3, 3)), {"padding": (1, 1), "images": 70}, (True, True, True)),
     ("large_window", ((9, 9), 4, 8, (7, 7)), {"padding": (3, 3)}, (False, False, True)),
-    ("larger_window", ((9, 9), 6, 8, (7, 7)), {"padding": (3, 3)}, (False, False, False)),
+    ("larger_window", ((9, 9), 11, 8, (7, 7)), {"padding": (3, 3)}, (False, False, False)),
     ("three_eights", ((7, 9), 5, 20, (3, 3)), {"padding": (1, 1)}, (True, True, True)),
     ("groups_of_eight", ((9, 11), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 3}, (True, True, True)),
     ("groups_of_four", ((9, 10), 16, 12, (3, 3)), {"padding": (1, 1), "groups": 4}, (True, True, True)),
@@ -50,6 +50,8 @@ CASES = [
     ("large_groups", ((6, 7), 46, 40, (3, 3)), {"padding": (1, 1), "groups": 2}, (True, True, True)),
     ("dilated_groups", ((9, 11), 18, 18, (3, 3)), {"dilation": (2, 2), "groups": 2}, (True, True, True)),
     ("pointwise_groups", ((5, 7), 18, 20, SINGLE), {"groups": 2}, (False, False, False)),
+    ("window_of_many_values", ((7, 9), 20, 33, (5, 5)), {"padding": (2, 2)}, (False, False, True)),
+    ("of_parts_of_rows", ((6, 60), 20, 17, (5, 5)), {"padding": (2, 2)}, (False, False, False)),
 ]
 
 
