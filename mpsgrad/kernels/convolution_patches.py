@@ -43,9 +43,10 @@ PATCH_VALUES = 4096
 PART_PIXELS = 128
 SUM_ROWS = 512
 """What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 channels."""
-MOST_VALUES_OF_PARTS = 288
-"""Windows of more values only without groups, and where a thread copies whole rows: of parts, which it copies once for
-each row of the gradient, other kernels are as fast. Measured."""
+MOST_VALUES_OF_PARTS, SHARE_OF_PRODUCTS = 288, 0.75
+"""Windows of more values only without groups, where that is at most so large a share of the products that simdgroups
+compute, and a thread copies whole rows: of parts, which it copies once for each row of the gradient, other kernels are
+as fast. Measured."""
 RESULT_PIXELS = 256
 """So many of a thread share the rows that windows of several read, if there are enough threads."""
 
@@ -237,6 +238,12 @@ def _is_left_to_whole_groups(geometry: ConvolutionGeometry, numbers: Tunables) -
     )
 
 
+def _has_few_products(geometry: ConvolutionGeometry) -> bool:
+    of_patches = convolution_weights_gradient.products(geometry, 1, EIGHTS_CHANNELS)
+    of_simdgroups = convolution_weights_gradient.products(geometry, LANES, convolution_weights_gradient.ROWS)
+    return of_patches <= SHARE_OF_PRODUCTS * of_simdgroups
+
+
 @lru_cache(maxsize=4096)
 def plan_weights(
     geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numbers: Tunables
@@ -257,8 +264,8 @@ def plan_weights(
     if _is_left_to_whole_groups(geometry, numbers):
         return None
     columns = min(most_windows(x.extent, x.stride, PATCH_VALUES // (y.taps * channels)), PART_PIXELS, pixels)
-    has_whole_rows = groups == 1 and columns == pixels
-    if columns == 0 or (geometry.window_values > MOST_VALUES_OF_PARTS and not has_whole_rows):
+    suits_many_values = groups == 1 and columns == pixels and _has_few_products(geometry)
+    if columns == 0 or (geometry.window_values > MOST_VALUES_OF_PARTS and not suits_many_values):
         return None
     rows = 1
     if columns == pixels and y.dilation == 1:

@@ -187,7 +187,7 @@ def _is_by_blocks(geometry: ConvolutionGeometry) -> bool:
     """Whether threads are to own many channels of either image."""
     if geometry.groups > 1 or geometry.replicates or min(geometry.inputs, geometry.outputs) < FEWEST_BLOCK_CHANNELS:
         return False
-    return _products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS) <= BLOCKS_GAIN * _products(geometry, LANES, ROWS)
+    return products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS) <= BLOCKS_GAIN * products(geometry, LANES, ROWS)
 
 
 def _plan_of_blocks(geometry: ConvolutionGeometry, accumulates: bool) -> Plan:
@@ -308,14 +308,14 @@ def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool
         return False
     if geometry.source[1] * geometry.window[2] % EVICTING_STRIDE == 0:
         return True
-    of_simdgroups = _products(geometry, LANES, ROWS)
-    of_whole = _products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS)
+    of_simdgroups = products(geometry, LANES, ROWS)
+    of_whole = products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS)
     if is_cached and channels >= MANY_CHANNELS and of_whole <= of_simdgroups:
         return True
-    return EIGHTS_COST * _products(geometry, EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < of_simdgroups
+    return EIGHTS_COST * products(geometry, EIGHTS_CHANNELS, EIGHTS_OUTPUTS) < of_simdgroups
 
 
-def _products(geometry: ConvolutionGeometry, channels_together: int, outputs_together: int) -> int:
+def products(geometry: ConvolutionGeometry, channels_together: int, outputs_together: int) -> int:
     """For a pixel and a tap without groups, also of lanes without a channel."""
     outputs = ceiling_divide(geometry.outputs, outputs_together) * outputs_together
     return ceiling_divide(geometry.inputs, channels_together) * channels_together * outputs

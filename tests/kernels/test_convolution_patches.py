@@ -50,7 +50,8 @@ CASES = [
     ("large_groups", ((6, 7), 46, 40, (3, 3)), {"padding": (1, 1), "groups": 2}, (True, True, True)),
     ("dilated_groups", ((9, 11), 18, 18, (3, 3)), {"dilation": (2, 2), "groups": 2}, (True, True, True)),
     ("pointwise_groups", ((5, 7), 18, 20, SINGLE), {"groups": 2}, (False, False, False)),
-    ("window_of_many_values", ((7, 9), 20, 33, (5, 5)), {"padding": (2, 2)}, (False, False, True)),
+    ("window_of_many_values", ((7, 9), 20, 52, (5, 5)), {"padding": (2, 2)}, (False, False, True)),
+    ("of_many_products", ((7, 9), 22, 22, (5, 4)), {"padding": (2, 2)}, (False, False, False)),
     ("of_parts_of_rows", ((6, 60), 20, 17, (5, 5)), {"padding": (2, 2)}, (False, False, False)),
 ]
 
