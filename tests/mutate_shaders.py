@@ -87,6 +87,7 @@ TESTS = {
     "convolution_winograd_product": ("tests/kernels/test_convolution_winograd.py",),
     "copies": ("tests/kernels/test_copies.py",),
     "copies_of_pixels": ("tests/kernels/test_copies.py",),
+    "copies_of_sources": ("tests/kernels/test_copies.py",),
     "crop_and_resize": ("tests/kernels/test_crop_and_resize.py",),
     "dropout": ("tests/kernels/test_dropout.py",),
     "fill": ("tests/core/test_fill.py",),

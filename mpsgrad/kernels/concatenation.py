@@ -14,6 +14,7 @@ from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.copies import add_copy, add_pieces
 from mpsgrad.kernels.copies_of_pixels import CopiedPixels, add_copies_of_pixels, can_copy_pixels
+from mpsgrad.kernels.copies_of_sources import add_copies_of_sources, can_copy_sources
 from mpsgrad.kernels.pointwise import Operand, exceeds_caches
 from mpsgrad.kernels.strides import View, zeros
 from mpsgrad.read_counts import read_once
@@ -143,15 +144,18 @@ class Concatenation(BaseKernel):
         first = self._first_channels(sources)
         metal_type, (start, pixel, row, step, width, height, _, images) = (
             destination.channel_format.metal_type, destination.layout)
+        copied = []
+        for index, image in enumerate(sources):
+            copied.append(CopiedPixels(image.buffer, View.of(image.layout), image.feature_channels))
+            gap = first[index + 1] - first[index] - image.feature_channels
+            if gap:
+                buffer, _ = zeros(self.device)
+                copied.append(CopiedPixels(buffer, View(0, (1, 0, 0, 0)), gap))
+        written = destination.buffer, View.of(destination.layout)
+        if can_copy_sources(self.device, len(copied)):
+            add_copies_of_sources(command_buffer, metal_type, copied, written, width * height * images)
+            return
         if len(sources) > 1 and self._copies_pixels(destination):
-            copied = []
-            for index, image in enumerate(sources):
-                copied.append(CopiedPixels(image.buffer, View.of(image.layout), image.feature_channels))
-                gap = first[index + 1] - first[index] - image.feature_channels
-                if gap:
-                    buffer, _ = zeros(self.device)
-                    copied.append(CopiedPixels(buffer, View(0, (1, 0, 0, 0)), gap))
-            written = destination.buffer, View.of(destination.layout)
             add_copies_of_pixels(command_buffer, metal_type, copied, written, (width, height, images))
             return
         for index, image in enumerate(sources):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels import copies_of_sources
 from mpsgrad.kernels.strides import EXTENTS, View, elementwise
 from mpsgrad.testing import FencedImage, batch_sizes, channel_counts, channel_formats, values
 from mpsgrad.tunables import set_tunables, tunables
@@ -197,6 +199,35 @@ def test_concatenations_and_their_gradients(aligns, data):
         with mg.CommandBuffer() as commands:
             dx = mg.ConcatenationGradient(index).encode(commands, mg.Image.from_array(g), images[index], state)
         np.testing.assert_array_equal(np.asarray(dx), expected)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @pytest.mark.parametrize("channels", [(5, 5), (50, 3, 1), (1, 2, 1, 4), (4, 12), (8, 16, 8), (9, 4)])
+    @pytest.mark.parametrize("is_large", [True, False])
+    def test_sources_are_copied_at_once(self, is_large, channels, monkeypatch):
+        """Vectors where they fit all sources; elsewhere four elements across the ends of these, or one."""
+        if is_large:
+            monkeypatch.setattr(copies_of_sources, "FEWEST_ELEMENTS_OF_FLAT", 1)
+        for dtype in gpu_forms.DTYPES:
+            rng = np.random.default_rng(11)
+            sources = [rng.integers(-99, 99, (2, 3, 6, count)).astype(dtype) for count in channels]
+            expected, images = np.concatenate(sources, 3), [mg.Image.from_array(source) for source in sources]
+            with mg.CommandBuffer() as commands:
+                result = mg.Concatenation().encode(commands, images)
+                assert len(commands._dispatches) == 1
+            np.testing.assert_array_equal(np.asarray(result), expected)
+            if expected.shape[3] % 4 or channels[0] % 4:
+                continue
+            before = rng.integers(-99, 99, (2, 3, 6, expected.shape[3] + 16)).astype(dtype)
+            wide = np.concatenate((sources[0], *sources), 3)
+            images[0] = mg.Image.from_array(wide).sub_image(channels[0], channels[0])
+            parent = mg.Image.from_array(before)
+            with mg.CommandBuffer() as commands:
+                mg.Concatenation().encode(
+                    commands, images, destination_image=parent.sub_image(4, expected.shape[3]))
+            before[..., 4:-12] = expected
+            np.testing.assert_array_equal(np.asarray(parent), before)
 
 
 def test_the_channels_that_mps_gives():
