@@ -9,7 +9,7 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, runs_of, threads_of, walk_of
+from mpsgrad.kernels.walk import CONSTANTS_WITH_PAIRS, CPU_CONSTANTS, Layout, runs_of, threads_of, walk_of
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 AXIS = ParameterStruct("PadAxis", start="int", size="int", first="int")
@@ -28,7 +28,7 @@ PARAMETERS = ParameterStruct(
 FAMILY = ShaderFamily(
     "pad",
     (IMAGE_LAYOUT, AXIS, PARAMETERS),
-    {**CONSTANTS, "modes": {mode.name.lower(): int(mode) for mode in EdgeMode}, "by_runs": False},
+    {**CONSTANTS_WITH_PAIRS, "modes": {mode.name.lower(): int(mode) for mode in EdgeMode}, "by_runs": False},
     {"cpu": {**CPU_CONSTANTS, "by_runs": True}},
     ahead_of_time=False,
 )
@@ -48,7 +48,7 @@ def add_dispatch(
     device = command_buffer.device
     start, size, _ = axes[2]
     pads_channels = start != 0 or size != max(source[6], destination[6])
-    walk = walk_of(device, (destination, source), has_element4=not pads_channels)
+    walk = walk_of(device, (destination, source), has_element4=not pads_channels, has_element2=not pads_channels)
     threads, lines_of_thread = threads_of(walk, destination), 1
     runs = None if pads_channels else runs_of(device, source, destination)
     if runs is not None:

@@ -9,7 +9,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device, Function
 from mpsgrad.errors import GeometryError
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS_WITH_EIGHTS, threads_of, walk_of
+from mpsgrad.kernels.walk import CONSTANTS, CONSTANTS_WITH_PAIRS, CPU_CONSTANTS_WITH_EIGHTS, threads_of, walk_of
 from mpsgrad.shader import ParameterStruct, ShaderFamily, family_of
 from mpsgrad.tunables import tunables
 
@@ -89,7 +89,7 @@ _CONSTANTS: dict[str, Any] = {
     "is_for_large_windows": False,
     "most_in_tile": MOST_IN_TILE,
     "columns_of_taps": COLUMNS_OF_TAPS,
-    **CONSTANTS,
+    **CONSTANTS_WITH_PAIRS,
 }
 _CPU_CONSTANTS: dict[str, Any] = {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}
 _STRUCTS = (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS)
@@ -105,8 +105,10 @@ LARGE_WINDOWS_FAMILY = ShaderFamily(
 FAMILIES = (
     LARGE_WINDOWS_FAMILY,
     *(
-        ShaderFamily(name, _STRUCTS, _CONSTANTS, {"cpu": _CPU_CONSTANTS}, ahead_of_time=name == "pooling_max")
-        for name in ("pooling_max", "pooling_average", "pooling_l2_norm")
+        ShaderFamily(
+            name, _STRUCTS, {**_CONSTANTS, **constants}, {"cpu": _CPU_CONSTANTS}, ahead_of_time=name == "pooling_max"
+        )
+        for name, constants in (("pooling_max", {}), ("pooling_average", CONSTANTS), ("pooling_l2_norm", CONSTANTS))
     ),
 )
 """The names of their functions begin with their own."""
@@ -143,9 +145,10 @@ def add_dispatch(
     """Adds one run of the kernel function ``name`` over the pixels, or the blocks, of the destination."""
     struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
     layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
-    has_vectors = blocks or "gradient" not in name or name.startswith("pooling_max")
+    is_max = name.startswith("pooling_max")
+    has_vectors = blocks or "gradient" not in name or is_max
     has_eights = has_vectors or name.startswith("pooling_average")
-    walk = walk_of(device, layouts, has_element4=has_vectors, has_eights=has_eights)
+    walk = walk_of(device, layouts, has_element4=has_vectors, has_element2=is_max, has_eights=has_eights)
     if walk == "row" and name in BY_EIGHTS:
         streams = parameters["exceeds_caches"]
         walk = "eights" if streams or tunables(device.tuning).pooling_gradient_by_eights else walk

@@ -15,10 +15,11 @@ from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.walk import (
-    CONSTANTS,
+    CONSTANTS_WITH_PAIRS,
     CPU_CONSTANTS,
     CPU_CONSTANTS_WITH_EIGHTS,
     Layout,
+    channels_of_thread,
     runs_of,
     threads_of,
     turns_of,
@@ -52,7 +53,12 @@ MOST_IN_ROW = 4096
 FAMILY = ShaderFamily(
     "upsampling",
     (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
-    {**CONSTANTS, "by_runs": False, "bilinear_walks": CONSTANTS["walks"], "most_in_row": MOST_IN_ROW},
+    {
+        **CONSTANTS_WITH_PAIRS,
+        "by_runs": False,
+        "bilinear_walks": CONSTANTS_WITH_PAIRS["walks"],
+        "most_in_row": MOST_IN_ROW,
+    },
     {"cpu": {**CPU_CONSTANTS, "by_runs": True, "bilinear_walks": CPU_CONSTANTS_WITH_EIGHTS["walks"]}},
     ahead_of_time=False,
 )
@@ -105,7 +111,7 @@ def _add_dispatch(
 ) -> None:
     device = command_buffer.device
     has_eights = True if function_name == "upsampling_bilinear" else None
-    walk = walk_of(device, (destination, source), has_eights=has_eights)
+    walk = walk_of(device, (destination, source), has_element2=True, has_eights=has_eights)
     threads, turns, lines_of_thread = threads_of(walk, destination), 1, 1
     runs = None
     if function_name == "upsampling_nearest":
@@ -127,7 +133,7 @@ def _add_dispatch(
         lines_of_thread=lines_of_thread,
         threads=threads,
         turns=turns,
-        by_channels=divisor(destination[6] // 4 if walk == "element4" else destination[6]),
+        by_channels=divisor(destination[6] // channels_of_thread(walk)),
         by_width=divisor(destination[4]),
         by_height=divisor(destination[5]),
         by_step_x=divisor(x.step),

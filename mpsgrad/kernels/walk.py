@@ -10,10 +10,12 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels.pointwise import Layout
 
 CONSTANTS: dict[str, Any] = {"threads": 128, "walks": ("element", "element4")}
+CONSTANTS_WITH_PAIRS: dict[str, Any] = {"threads": 128, "walks": ("element", "element2", "element4")}
 CPU_CONSTANTS: dict[str, Any] = {"threads": 256, "walks": ("row", "short_pixels")}
 CPU_CONSTANTS_WITH_LINES: dict[str, Any] = {"threads": 256, "walks": ("row", "short_pixels", "line")}
 CPU_CONSTANTS_WITH_EIGHTS: dict[str, Any] = {"threads": 256, "walks": ("row", "eights", "channels")}
-"""What a template that uses the walks takes, and the tunables of CPUs: of three kinds for fewer than 32 channels."""
+"""What a template that uses the walks takes, where two channels at a time pay, too, and the tunables of CPUs: of three
+kinds for fewer than 32 channels."""
 
 
 def works_by_rows(device: Device) -> bool:
@@ -26,13 +28,14 @@ def walk_of(
     layouts: Sequence[Layout],
     *,
     has_element4: bool = True,
+    has_element2: bool = False,
     has_eights: bool | None = None,
     has_line: bool = False,
 ) -> str:
     """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts.
 
-    ``has_element4``, ``has_eights`` and ``has_line`` say whether the kernel has these forms; the second is None where
-    the template has the walk of short pixels instead.
+    ``has_element4``, ``has_element2``, ``has_eights`` and ``has_line`` say whether the kernel has these forms; the third
+    is None where the template has the walk of short pixels instead.
     """
     channels = layouts[0][6]
     if works_by_rows(device):
@@ -43,8 +46,15 @@ def walk_of(
         if has_eights is None:
             return "short_pixels"
         return "eights" if has_eights and channels >= 8 else "channels"
-    even = all(value % 4 == 0 for layout in layouts for value in (*layout[:4], layout[6]))
-    return "element4" if has_element4 and even else "element"
+    for count, has in ((4, has_element4), (2, has_element2)):
+        if has and all(value % count == 0 for layout in layouts for value in (*layout[:4], layout[6])):
+            return f"element{count}"
+    return "element"
+
+
+def channels_of_thread(walk: str) -> int:
+    """How many channels of a pixel a thread of a GPU owns in a ``walk`` by elements."""
+    return {"element4": 4, "element2": 2}.get(walk, 1)
 
 
 def threads_of(walk: str, layout: Layout, width: int | None = None, height: int | None = None) -> int:
@@ -54,7 +64,7 @@ def threads_of(walk: str, layout: Layout, width: int | None = None, height: int 
         columns, lines = width, height
     if "element" not in walk:
         return (32 if walk in ("row", "short_pixels", "line") else 1) * lines * images
-    return columns * lines * images * (channels // 4 if walk == "element4" else channels)
+    return columns * lines * images * (channels // channels_of_thread(walk))
 
 
 THREADS_OF_LINES_PER_UNIT = 8

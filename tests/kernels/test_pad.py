@@ -75,10 +75,11 @@ class TestTheShadersOfGPUs:
 
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("mode", MODES)
-    def test_four_channels_at_a_time(self, mode, dtype):
-        kernel = mg.Pad((2, 3, 0), (4, 1, 0), np.arange(8.0))
+    @pytest.mark.parametrize("channels", [6, 8])
+    def test_two_and_four_channels_at_a_time(self, channels, mode, dtype):
+        kernel = mg.Pad((2, 3, 0), (4, 1, 0), np.arange(float(channels)))
         kernel.edge_mode = mg.EdgeMode[mode.upper()]
-        check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, 8)).astype(dtype))
+        check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, channels)).astype(dtype))
 
 
 def test_a_fill_value_for_each_channel():

@@ -708,14 +708,14 @@ class TestOneThreadForEachElement:
 
     @each_kind
     @pytest.mark.parametrize(("size", "stride"), BLOCKS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS])
-    @pytest.mark.parametrize("channels", [5, 8])
+    @pytest.mark.parametrize("channels", [5, 6, 8])
     @pytest.mark.parametrize("edge", ["zero", "clamp"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_common_windows(self, kind, size, stride, channels, edge, dtype):
         geometry = WindowGeometry(9, 7, size, size, stride, stride, 1, 1, 0, 1, 7 // stride, 6 // stride)
         check_gradient_of(kind, geometry, channels, edge, dtype)
 
-    @pytest.mark.parametrize("channels", [3, 4])
+    @pytest.mark.parametrize("channels", [3, 4, 6])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_windows_with_more_taps_than_a_byte_counts(self, channels, dtype):
         check_gradient_of(MAX, WindowGeometry(20, 18, 17, 16, 1, 1, 1, 1, 8, 8, 4, 3), channels, "zero", dtype)

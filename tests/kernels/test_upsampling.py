@@ -270,7 +270,7 @@ def test_bad_input_is_named(build, error, words):
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @each_dtype
-    @pytest.mark.parametrize("channels", [3, 8])
+    @pytest.mark.parametrize("channels", [3, 6, 8])
     @pytest.mark.parametrize(
         "case", [Case("nearest", factors=(2, 3)), Case("bilinear", True, (2.5, 2)), Case("bilinear", size=(3, 9))]
     )
