@@ -22,6 +22,9 @@ LONG_PIXEL_THREADS = 1024
 """Those of a threadgroup for a pixel with more."""
 FEW_CHANNELS, FEW_CHANNELS_THREADS = 16, 128
 """Up to so many channels are for a thread alone."""
+IMAGES_OF_THREAD, MOST_REDUCING = 4, 64
+"""Of a GPU, where one value is for the whole batch: what a thread writes of what images get, in threadgroups that each
+add up all parts, of which there are so many at most."""
 
 PARAMETERS = ParameterStruct(
     "LossParameters",
@@ -32,6 +35,7 @@ PARAMETERS = ParameterStruct(
     destination=IMAGE_LAYOUT,
     has_weights="int",
     writes_elements="int",
+    joins_pixels="int",
     pixels_per_thread="int",
     weight="float",
     label_scale="float",
@@ -50,6 +54,7 @@ REDUCTION_PARAMETERS = ParameterStruct(
     first_term="float",
     first_value="int",
     value_stride="int",
+    images_at_once="int",
 )
 FAMILY = ShaderFamily(
     "loss",
@@ -109,6 +114,12 @@ def _variant(device: Device, channels: int) -> str:
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_PIXEL_THREADS}")
 
 
+def _joins_pixels(terms: LossTerms) -> bool:
+    """Whether simdgroups of a GPU, whose lanes have a pixel each, add up their losses."""
+    device, channels = terms.source.device, terms.source.feature_channels
+    return terms.across_batch and device.family != "cpu" and "few" in _variant(device, channels)
+
+
 def _variant_of_eights(source: Image, others: Sequence[Image]) -> str | None:
     """The same for kernels of CPUs whose threads own some pixels: of these they take eight channels at a time, or of
     fewer channels eight pixels, where those of ``source`` and of ``others`` follow each other. None if there is none.
@@ -152,6 +163,10 @@ def add_reduction(
     """
     device, images = command_buffer.device, terms.source.number_of_images
     scales = command_buffer.scratch(4 * images)
+    function = FAMILY.function(device, "loss_reduce", terms.source.channel_format.metal_type)
+    threads, threadgroups = function.threadgroup_size, images
+    if terms.across_batch:
+        threadgroups = 1 if device.family == "cpu" else min(-(-images // (IMAGES_OF_THREAD * threads)), MOST_REDUCING)
     layout = loss_image.layout if loss_image is not None else NOWHERE
     is_cosine = terms.descriptor.loss_type is LossType.COSINE_DISTANCE
     parameters = REDUCTION_PARAMETERS.pack(
@@ -165,10 +180,11 @@ def add_reduction(
         first_term=float(is_cosine * (images if terms.across_batch else 1)),
         first_value=layout[0],
         value_stride=layout[3],
+        images_at_once=threadgroups * threads if terms.across_batch else images,
     )
     command_buffer.add_dispatch(
-        FAMILY.function(device, "loss_reduce", terms.source.channel_format.metal_type),
-        1 if terms.across_batch else images,
+        function,
+        threadgroups,
         losses,
         counts,
         loss_image.buffer if loss_image is not None else command_buffer.scratch(4),
@@ -236,6 +252,7 @@ def _parameters(
             destination=destination.layout if destination is not None else NOWHERE,
             has_weights=int(terms.weights is not None),
             writes_elements=int(terms.unreduced),
+            joins_pixels=int(_joins_pixels(terms)),
             pixels_per_thread=_pixels_per_thread(terms.source),
             weight=terms.descriptor.weight,
             label_scale=label_scale,
@@ -282,12 +299,13 @@ def _add_values(
         *(firsts if destination is None else (destination.buffer,)),
         parameters,
     )
+    parts = pixels * images if terms.across_batch else pixels
     scales = add_reduction(
         command_buffer,
         terms,
         losses,
         counts,
-        pixels * images if terms.across_batch else pixels,
+        -(-parts // 32) if _joins_pixels(terms) else parts,
         loss_image=None if terms.unreduced else loss_image,
         scales_gradient=scales_gradient,
     )
