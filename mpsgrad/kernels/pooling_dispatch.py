@@ -81,6 +81,8 @@ SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
 """It keeps more kinds of numbers, of which the nearest cache holds fewer."""
+FEWEST_THREADS_TO_PAIR = 1 << 16
+"""Fewer threads of a GPU with a channel each are not made half as many with two."""
 
 _CONSTANTS: dict[str, Any] = {
     "blocks": BLOCKS,
@@ -148,12 +150,13 @@ def add_dispatch(
     is_max = name.startswith("pooling_max")
     has_vectors = blocks or "gradient" not in name or is_max
     has_eights = has_vectors or name.startswith("pooling_average")
-    walk = walk_of(device, layouts, has_element4=has_vectors, has_element2=is_max, has_eights=has_eights)
+    size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
+    has_pairs = is_max and threads_of("element", parameters["destination"], *size) >= FEWEST_THREADS_TO_PAIR
+    walk = walk_of(device, layouts, has_element4=has_vectors, has_element2=has_pairs, has_eights=has_eights)
     if walk == "row" and name in BY_EIGHTS:
         streams = parameters["exceeds_caches"]
         walk = "eights" if streams or tunables(device.tuning).pooling_gradient_by_eights else walk
     function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
-    size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     threads = threads_of(walk, parameters["destination"], *size)
     command_buffer.add_dispatch(
         function,

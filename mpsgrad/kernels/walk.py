@@ -34,8 +34,8 @@ def walk_of(
 ) -> str:
     """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts.
 
-    ``has_element4``, ``has_element2``, ``has_eights`` and ``has_line`` say whether the kernel has these forms; the third
-    is None where the template has the walk of short pixels instead.
+    ``has_element4``, ``has_element2``, ``has_eights`` and ``has_line`` say whether the kernel has these forms; the
+    third is None where the template has the walk of short pixels instead.
     """
     channels = layouts[0][6]
     if works_by_rows(device):

@@ -453,9 +453,10 @@ class TestTheShadersOfGPUs:
             check_against_the_reference(x, one_hot(generator, shape), weights, reduction, across, True, options)
 
     @pytest.mark.parametrize("images", [1, 33, 9001])
-    def test_the_mean_over_images_that_simdgroups_add_up_and_several_threadgroups_write(self, images):
+    @pytest.mark.parametrize("reduction", ["mean", "sum_by_non_zero_weights"])
+    def test_images_that_simdgroups_add_up_and_several_threadgroups_write(self, reduction, images):
         generator = np.random.default_rng(7)
         shape = (images, 1, 1, 5)
         x = generator.standard_normal(shape).astype(np.float32)
         options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": 5}
-        check_against_the_reference(x, one_hot(generator, shape), None, "mean", True, True, options)
+        check_against_the_reference(x, one_hot(generator, shape), None, reduction, True, True, options)

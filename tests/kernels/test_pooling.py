@@ -14,6 +14,7 @@ from worked_cases import POOLING
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels import pooling_dispatch
 from mpsgrad.kernels.pooling import PoolingGradientState
 from mpsgrad.kernels.pooling_dispatch import BLOCKS, SEARCHED_BLOCKS
 from mpsgrad.testing import (
@@ -696,7 +697,14 @@ def test_views_of_channels_are_read_and_written(first, kernel, channels):
     )
 
 
-@pytest.mark.usefixtures("shaders_of_gpus")
+@pytest.fixture(scope="class")
+def pairs_of_few_threads():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooling_dispatch, "FEWEST_THREADS_TO_PAIR", 1)
+        yield
+
+
+@pytest.mark.usefixtures("shaders_of_gpus", "pairs_of_few_threads")
 class TestOneThreadForEachElement:
     """What GPUs run: the other ways in which the shaders share out the work."""
 
