@@ -326,7 +326,7 @@ class HandedImageAllocator:
 
 def require_allocator(owner: str, argument: str, value: Any) -> ImageAllocator:
     """``value``; raises ``FormatError`` if it makes no images."""
-    if not hasattr(value, "image"):
+    if not callable(getattr(value, "image", None)):
         raise FormatError(f"{owner}: {argument} is {value!r}; it has to have an image() method")
     return value
 

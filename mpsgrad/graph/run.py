@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.errors import FormatError
 from mpsgrad.graph.nodes import ImageNode, StateNode
 from mpsgrad.graph.plan import Plan, Step
 from mpsgrad.graph.shapes import ENCODE_ERRORS, in_terms_of_nodes
@@ -136,8 +135,6 @@ class Run:
                 return self._planned_image(step)
             allocator = RegularImageAllocator()
         descriptor = self.plan.shapes.of[image]
-        if not callable(getattr(allocator, "image", None)):
-            raise FormatError(f"the allocator of the result is {allocator!r}, which has no method image")
         made = allocated(allocator, self.command_buffer, descriptor, kernel)
         if isinstance(made, TemporaryImage):
             self._keep_readable(made, 1 if is_handed_out else 0)

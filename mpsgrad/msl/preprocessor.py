@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from mpsgrad.errors import ShaderError
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, STRING, Token, error, tokenize_lines
+from mpsgrad.msl.tokens import (
+    IDENTIFIER,
+    NUMBER,
+    PUNCTUATION,
+    STRING,
+    Token,
+    error,
+    is_message,
+    refuse_unknown,
+    tokenize_lines,
+)
 from mpsgrad.msl.versions import DEFAULT, macros
 
 PREDEFINED = {
@@ -106,6 +116,7 @@ class Preprocessor:
         for name, text in {**PREDEFINED, **macros(version), **(definitions or {})}.items():
             if text is not None:
                 body = [token for line in tokenize_lines(text, "<predefined>") for token in line]
+                refuse_unknown(body)
                 self._macros[name] = Macro(name, None, None, body)
 
     def run(self, source: str, file: str) -> list[Token]:
@@ -129,6 +140,8 @@ class Preprocessor:
                     token.line += shift
                     token.file = shown_file
             is_active = not conditions or conditions[-1].is_active
+            if is_active and not is_message(line):
+                refuse_unknown(line)
             if line[0].text != "#":
                 if is_active:
                     pending += line
@@ -201,7 +214,7 @@ class Preprocessor:
         elif name == "pragma":
             self._pragma(line, rest, file, output)
         elif name == "error":
-            raise error("#error " + " ".join(token.text for token in rest), line[1])
+            raise error("#error" + "".join(" " * token.spaced + token.text for token in rest), line[1])
         elif name != "warning":
             raise error(f"invalid preprocessing directive '#{name}'", line[1])
 

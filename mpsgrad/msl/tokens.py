@@ -11,6 +11,8 @@ IDENTIFIER = "identifier"
 NUMBER = "number"
 STRING = "string"
 PUNCTUATION = "punctuation"
+UNKNOWN = "unknown"
+"""What begins no token. It is text in an ``#error`` and in branches that are left out, and refused anywhere else."""
 
 _BYTE_ORDER_MARK = "\ufeff"
 _TOKEN = re.compile(
@@ -20,6 +22,7 @@ _TOKEN = re.compile(
       |([A-Za-z_$][A-Za-z0-9_$]*)
       |(\.?[0-9](?:[eEpP][+-]|'(?=[0-9A-Za-z_])|[0-9A-Za-z_.])*)
       |("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      |(["'][^\n]*)
       |(\.\.\.|<<=|>>=|->\*|::|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\#\#|\.\*|\S)
       |\Z)
     """,
@@ -73,15 +76,15 @@ class Token:
 def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
     """The tokens of each logical line (a backslash at the end of a line joins it to the next), empty lines left out.
 
-    Raises ``ShaderError`` for an unterminated comment or string. Only lines whose first token is ``#`` end with the
-    line; a caller joins the others freely.
+    Raises ``ShaderError`` for an unterminated comment. A quote without partner makes the rest of its line ``UNKNOWN``.
+    Only lines whose first token is ``#`` end with the line; a caller joins the others freely.
     """
     source = source.removeprefix(_BYTE_ORDER_MARK)
     line = 1
     line_start = position = 0
     current: list[Token] = []
     # Every character belongs to a part of a match, so that the lengths of the parts give the places.
-    for space, newline, identifier, number, string, punctuation in _TOKEN.findall(source):
+    for space, newline, identifier, number, string, quote, punctuation in _TOKEN.findall(source):
         if space:
             if "\n" in space:
                 line += space.count("\n")
@@ -89,7 +92,7 @@ def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
             position += len(space)
         if identifier:
             kind, text = IDENTIFIER, identifier
-            if identifier in _WORDS_OF_OPERATORS:
+            if identifier in _WORDS_OF_OPERATORS and not is_message(current):
                 operator = _WORDS_OF_OPERATORS[identifier]
                 current.append(Token(PUNCTUATION, operator, file, line, position - line_start + 1, True))
                 position += len(identifier)
@@ -97,7 +100,11 @@ def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
         elif punctuation:
             kind, text = PUNCTUATION, punctuation
             if text not in _KNOWN_PUNCTUATION:
-                _refuse_character(source, text, file, line, position, position - line_start + 1)
+                if source.startswith("/*", position):
+                    column = position - line_start + 1
+                    raise ShaderError("unterminated comment", file=file, line=line, column=column)
+                if text != "/":
+                    kind = UNKNOWN
         elif newline:
             if current:
                 yield current
@@ -110,6 +117,8 @@ def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
             kind, text = NUMBER, number
         elif string:
             kind, text = STRING, string
+        elif quote:
+            kind, text = UNKNOWN, quote
         else:
             break
         current.append(Token(kind, text, file, line, position - line_start + 1, space != ""))
@@ -128,14 +137,17 @@ _KNOWN_PUNCTUATION = frozenset(
 )
 
 
-def _refuse_character(source: str, text: str, file: str, line: int, position: int, column: int) -> None:
-    """Raises ``ShaderError`` for a character that begins no token, except a lone slash."""
-    if source.startswith("/*", position):
-        raise ShaderError("unterminated comment", file=file, line=line, column=column)
-    if text in "\"'":
-        raise ShaderError("missing terminating quote", file=file, line=line, column=column)
-    if text != "/":
-        raise ShaderError(f"unexpected character {text!r}", file=file, line=line, column=column)
+def is_message(line: Sequence[Token]) -> bool:
+    """Whether a line is the text of an ``#error`` or a ``#warning``."""
+    return len(line) > 1 and line[0].text == "#" and line[1].text in ("error", "warning")
+
+
+def refuse_unknown(line: Sequence[Token]) -> None:
+    """Raises ``ShaderError`` for the first token of a line that is none."""
+    for token in line:
+        if token.kind == UNKNOWN:
+            is_quote = token.text[0] in "\"'"
+            raise error("missing terminating quote" if is_quote else f"unexpected character {token.text!r}", token)
 
 
 OPENING = {"(": ")", "[": "]", "{": "}"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -95,10 +94,10 @@ def test_an_svg_is_well_formed_and_inside_its_frame(tmp_path: Path) -> None:
         ("two\nlines", "two lines", "two lines"),
         ("1. first", "1#46; first", "1. first"),
         ("\x07\x1b[1m", "\ufffd\ufffd[1m", "\ufffd\ufffd[1m"),
-        (7, "7", "7"),
+        ("7", "7", "7"),
     ],
 )
-def test_any_label_can_be_drawn_and_printed(label: Any, in_mermaid: str, in_svg: str) -> None:
+def test_any_label_can_be_drawn_and_printed(label: str, in_mermaid: str, in_svg: str) -> None:
     graph = mg.Graph(mg.NeuronReLUNode(mg.ImageNode(label), label=label))
     graph.plan([SOURCE])
     chart = graph.draw()

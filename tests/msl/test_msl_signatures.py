@@ -298,6 +298,8 @@ MALFORMED = [
     ('#include "other.h"\n', "'other.h' file not found", 1, 10),
     ("#define F(a) a\nkernel void f(device float* x) { F(1, 2); }", "too many arguments for macro 'F'", 2, 34),
     ("#error not here\n", "#error not here", 1, 2),
+    ("#error \"here\", don't\n", "#error \"here\", don't", 1, 2),
+    ("#if 0\nit's @ `text`\n#error no \"\n#endif\n#warning don't\n#define X don't\n", "missing terminating quote", 6, 14),
 ]  # fmt: skip
 
 
