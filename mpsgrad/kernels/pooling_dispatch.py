@@ -132,6 +132,14 @@ SEARCH_FAMILY = ShaderFamily(
     ahead_of_time=False,
     device_families=("cpu",),
 )
+DISJOINT_FAMILY = ShaderFamily(
+    "pooling_max_disjoint",
+    _STRUCTS,
+    _CONSTANTS,
+    {"cpu": _CPU_CONSTANTS},
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
 _LAYOUTS = ("source", "gradient", "destination", "windows")
 
 

@@ -13,6 +13,7 @@ from mpsgrad.image import Image
 from mpsgrad.kernel import Regions
 from mpsgrad.kernels.pooling_dispatch import (
     COLUMNS_OF_TAPS,
+    DISJOINT_FAMILY,
     GRADIENT_PARAMETERS,
     LARGE_WINDOWS_FAMILY,
     LARGEST_RECORDED_WINDOW,
@@ -77,6 +78,10 @@ class PoolingMaxGradient(PoolingGradient):
             self._add_dispatch_with_search(
                 command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), parameters
             )
+            return
+        elif self._add_dispatch_of_disjoint_windows(
+            command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), metal_type, parameters
+        ):
             return
         else:
             *_, width, height, channels, images = parameters["windows"]
@@ -145,6 +150,33 @@ class PoolingMaxGradient(PoolingGradient):
         name = f"pooling_max_gradient_{size}x{size}_stride_{stride}_and_search"
         function = SEARCH_FAMILY.function(self.device, name, "float")
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, 1, rows)
+
+    def _add_dispatch_of_disjoint_windows(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel that searches windows sharing no pixels and takes each at once; False if it does not suit."""
+        taps_x, taps_y, stride_x, stride_y, *dilation, origin_x, origin_y = parameters["window"]
+        *_, windows_x, windows_y, _, _ = parameters["gradient"]
+        *_, height, channels, images = parameters["destination"]
+        # A stride does not matter where there is one window only.
+        stride_x, stride_y = max(stride_x, taps_x * (windows_x == 1)), max(stride_y, taps_y * (windows_y == 1))
+        are_runs = all(parameters[name][1] == channels for name in ("destination", "gradient", "source"))
+        if (
+            not self._can_visit_windows(parameters)
+            or stride_x < taps_x
+            or stride_y < taps_y
+            or dilation != [1, 1]
+            or (channels < 8 and not are_runs)
+        ):
+            return False
+        parameters["window"] = (taps_x, taps_y, stride_x, stride_y, *dilation, origin_x, origin_y)
+        parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
+        function = DISJOINT_FAMILY.function(self.device, "pooling_max_gradient_of_disjoint_windows", metal_type)
+        rows = shares_of_rows(self.device, images, -(-height // stride_y))
+        wanted = shares_of_rows(self.device, images * rows, channels)
+        shares = max(1, min(wanted, channels // LEAST_CHANNELS_BY_WINDOWS))
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
+        return True
 
     def _add_dispatch_by_columns(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]

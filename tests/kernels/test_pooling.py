@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import gpu_forms
@@ -270,13 +271,14 @@ def test_gradients_of_many_channels_by_eights_or_simdgroups(by_eights, dtype):
         set_tunables(device.tuning, before)
 
 
+@pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("kind", [MAX, RECORDED], ids=["searched", "recorded"])
-def test_gradients_that_exceed_the_caches(kind):
+def test_gradients_that_exceed_the_caches(kind, size):
     device = mg.default_device()
     before = tunables(device.tuning)
     try:
         set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
-        check_gradient_of(kind, WindowGeometry(67, 65, 3, 3, 2, 2, 1, 1, 0, 0, 34, 33), 48, "clamp", np.float32)
+        check_gradient_of(kind, WindowGeometry(67, 65, size, size, 2, 2, 1, 1, 0, 0, 34, 33), 48, "clamp", np.float32)
     finally:
         set_tunables(device.tuning, before)
 
@@ -315,6 +317,24 @@ def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channe
     np.testing.assert_array_equal(*found)
     expected = reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, edge))
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@given(data=st.data())
+def test_windows_that_share_no_pixels_are_searched_and_taken_at_once(data):
+    """With pixels between windows and beyond them, by eights of channels and of short pixels that follow each other."""
+    number = partial(st.integers, 1)
+    (width, stride_x), (height, stride_y) = (
+        data.draw(number(5).flatmap(lambda taps: st.tuples(st.just(taps), st.integers(taps, 6)))) for _ in "xy"
+    )
+    columns, rows = data.draw(number(14)), data.draw(number(5))
+    image_width, image_height = (
+        max(1, (count - 1) * stride + data.draw(number(8))) for count, stride in ((columns, stride_x), (rows, stride_y))
+    )
+    offset_x, offset_y = data.draw(st.integers(-1, width // 2)), data.draw(st.integers(-1, height // 2))
+    geometry = WindowGeometry(
+        image_width, image_height, width, height, stride_x, stride_y, 1, 1, offset_x, offset_y, columns, rows
+    )
+    check_against_the_reference(MAX, geometry, data.draw(st.one_of(number(9), st.integers(10, 45))), data)
 
 
 @each_kind
