@@ -7,12 +7,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from mpsgrad.checked_attribute import CheckedAttribute, Label
+from mpsgrad.checked_attribute import EnumAttribute, Label
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, integer, member
+from mpsgrad.geometry import MAXIMUM, NO_CLIP, EdgeMode, integer
 from mpsgrad.image import (
     HandedImageAllocator,
     Image,
@@ -72,11 +72,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
     """Whether the outcome of an encode follows from its key, and so may be taken over from the one before."""
 
     label = Label()
-    options = CheckedAttribute(
-        KernelOptions.NONE,
-        lambda owner, name, value: member(owner, name, KernelOptions, value),
-        "Accepted for ported code; validation is never skipped.",
-    )
+    options = EnumAttribute(KernelOptions.NONE, "Accepted for ported code; validation is never skipped.")
     clip_rect = RegionProperty(
         NO_CLIP,
         "The region of the destination that is written; all other pixels keep their value. It is cut to the image.",

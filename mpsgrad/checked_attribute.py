@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum, IntFlag
 from typing import Any
 
 from mpsgrad.errors import FormatError
+from mpsgrad.geometry import member
 
 
 class CheckedAttribute:
@@ -36,6 +38,14 @@ def text_or_none(owner: str, argument: str, value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a text or None")
+
+
+class EnumAttribute(CheckedAttribute):
+    """A member of an enum."""
+
+    def __init__(self, default: IntEnum | IntFlag, description: str) -> None:
+        kind = type(default)
+        super().__init__(default, lambda owner, name, value: member(owner, name, kind, value), description)
 
 
 class Label(CheckedAttribute):

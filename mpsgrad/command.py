@@ -54,7 +54,7 @@ class CommandBuffer:
 
     def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
         self.device = require_device("CommandBuffer", device)
-        self.label = label if label is None else text_or_none("CommandBuffer", "label", label)
+        self.label = text_or_none("CommandBuffer", "label", label)
         self._dispatches: list[Dispatch] = []
         self._written: list[Any] = []
         self._read_from: dict[tuple[CommandBuffer, Buffer | None], tuple[str, str]] = {}

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from mpsgrad.checked_attribute import CheckedAttribute, Label
+from mpsgrad.checked_attribute import CheckedAttribute, EnumAttribute, Label
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError
-from mpsgrad.geometry import flag, member
+from mpsgrad.geometry import flag
 from mpsgrad.graph.setting import settings_of, take_settings
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor, require_allocator
 from mpsgrad.known_attributes import KnownAttributes
@@ -46,9 +46,8 @@ class ImageNode(KnownAttributes):
     is meant where a graph lists its images.
     """
 
-    format = CheckedAttribute(
+    format = EnumAttribute(
         FeatureChannelFormat.NONE,
-        lambda owner, name, value: member(owner, name, FeatureChannelFormat, value),
         "NONE for the ``format`` of the graph. A filter's result starts with that of its first source.",
     )
     image_allocator = CheckedAttribute(

@@ -81,20 +81,26 @@ def _ends_behind(source: Source, index: int, close: int) -> bool:
 
 def _narrowed_components(source: Source, kind: Type, opening: int) -> Iterator[Found]:
     """The values in the braces at ``opening`` that the elements of ``kind`` may not hold."""
-    tokens = source.tokens
-    target = Type(kind.base)
-    to_integer = kind.base in INTEGERS
-    for start, end in source.arguments(opening):
-        value = expressions_of(source).type_of(start, end)
-        if to_integer and value is not None and value.is_scalar and value.base in FLOATS:
-            yield tokens[start], f"type '{value}' cannot be narrowed to '{target}' in initializer list"
-        elif to_integer and source.kind(end - 1) == NUMBER and (end == start + 1 or source.text(start) == "-"):
-            constant = source.integer(tokens[start:end])
-            if constant is not None and end <= start + 2 and not _holds(kind.base, constant):
-                yield tokens[start], _narrowed(constant, kind.base)
-        elif not kind.columns and _narrows(source, value, target, start, end):
-            words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
-            yield tokens[start], f"{words} in initializer list"
+    if not kind.columns:
+        for start, end in source.arguments(opening):
+            yield from _narrowed_value(source, Type(kind.base), start, end)
+
+
+def _narrowed_value(source: Source, target: Type, start: int, end: int) -> Iterator[Found]:
+    """The expression from ``start`` to ``end``, if a scalar of the type ``target`` may not hold its value."""
+    value = expressions_of(source).type_of(start, end)
+    token = source.tokens[start]
+    if target.base in INTEGERS:
+        if value is not None and value.is_scalar and value.base in FLOATS:
+            yield token, f"type '{value}' cannot be narrowed to '{target}' in initializer list"
+            return
+        is_constant = source.kind(end - 1) == NUMBER and end <= start + 2
+        constant = source.integer(source.tokens[start:end]) if is_constant else None
+        if constant is not None and not _holds(target.base, constant):
+            yield token, f"constant expression evaluates to {constant} which cannot be narrowed to type '{target}'"
+    if _narrows(source, value, target, start, end):
+        words = f"non-constant-expression cannot be narrowed from type '{value}' to '{target}'"
+        yield token, f"{words} in initializer list"
 
 
 def _narrows(source: Source, value: Type | None, target: Type, start: int, end: int) -> bool:
@@ -132,10 +138,6 @@ def _is_access(source: Source, start: int, end: int) -> bool:
     return source.kind(start) == IDENTIFIER
 
 
-def _narrowed(constant: int, kind: str) -> str:
-    return f"constant expression evaluates to {constant} which cannot be narrowed to type '{kind}'"
-
-
 def _narrowed_members(source: Source) -> Iterator[Found]:
     """What the members of a struct may not hold in the braces of its variables and temporaries."""
     for variables in source.variables.values():
@@ -158,20 +160,8 @@ def _narrowed_to_members(source: Source, kind: Type, opening: int) -> Iterator[F
     if any(extents or member is None or member.pointers for member, extents in entries):
         return
     for (member, _), (start, end) in zip(entries, source.arguments(opening), strict=False):
-        if member is None or not member.is_scalar:
-            continue
-        value = expressions_of(source).type_of(start, end)
-        if member.base in INTEGERS and value is not None and value.is_scalar and value.base in FLOATS:
-            words = f"type '{value}' cannot be narrowed to '{Type(member.base)}' in initializer list"
-            yield source.tokens[start], words
-        elif _narrows(source, value, Type(member.base), start, end):
-            words = f"non-constant-expression cannot be narrowed from type '{value}' to '{Type(member.base)}'"
-            yield source.tokens[start], f"{words} in initializer list"
-        if member.base not in INTEGERS:
-            continue
-        constant = source.integer(source.tokens[start:end]) if source.kind(end - 1) == NUMBER else None
-        if constant is not None and end <= start + 2 and not _holds(member.base, constant):
-            yield source.tokens[start], _narrowed(constant, member.base)
+        if member is not None and member.is_scalar:
+            yield from _narrowed_value(source, Type(member.base), start, end)
 
 
 def _brace_after(source: Source, name: int) -> int | None:
