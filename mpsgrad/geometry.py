@@ -97,6 +97,22 @@ def integer(owner: str, argument: str, value: Any, minimum: int | None = None) -
     return number
 
 
+def values_apart(
+    owner: str, argument: str, distance: Any, itemsize: int, least: int, dense: int | None = None
+) -> int:
+    """``distance``, so many bytes, as a number of values of ``itemsize`` bytes, ``least`` at least.
+
+    Without one it is ``dense``, or ``least``. Raises ``GeometryError`` for one that is shorter or no multiple of
+    ``itemsize``.
+    """
+    if distance is None:
+        return least if dense is None else dense
+    number = integer(owner, argument, distance, itemsize * least)
+    if number % itemsize:
+        raise GeometryError(f"{owner}: {argument} is {number}; it has to be a multiple of {itemsize}")
+    return number // itemsize
+
+
 def real(owner: str, argument: str, value: Any, minimum: float | None = None, maximum: float | None = None) -> float:
     """``value`` as a float.
 

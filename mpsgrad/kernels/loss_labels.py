@@ -9,7 +9,7 @@ import numpy as np
 from mpsgrad.data_type import float_values
 from mpsgrad.devices import Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
-from mpsgrad.geometry import Size, integer, integers
+from mpsgrad.geometry import Size, integers, values_apart
 from mpsgrad.image import FeatureChannelFormat, Image, ImageDescriptor
 from mpsgrad.state import State
 
@@ -52,8 +52,8 @@ class LossDataDescriptor:
     def _lay_out(self, bytes_per_row: int | None, bytes_per_image: int | None) -> None:
         owner, (width, height, channels) = type(self).__name__, self.size
         run, images = (width * channels, 1) if self.layout == "HWC" else (width, channels)
-        row = _distance(owner, "bytes_per_row", bytes_per_row, run)
-        image = _distance(owner, "bytes_per_image", bytes_per_image, row * (height - 1) + run, row * height)
+        row = values_apart(owner, "bytes_per_row", bytes_per_row, 4, run)
+        image = values_apart(owner, "bytes_per_image", bytes_per_image, 4, row * (height - 1) + run, row * height)
         needed = image * (images - 1) + row * (height - 1) + run
         count, is_dense = self._values.size, bytes_per_row is None and bytes_per_image is None
         if count < needed or (is_dense and count > needed):
@@ -81,16 +81,6 @@ class LossDataDescriptor:
     @bytes_per_image.setter
     def bytes_per_image(self, distance: int) -> None:
         self._lay_out(self._bytes_per_row, distance)
-
-
-def _distance(owner: str, name: str, value: Any, least: int, dense: int | None = None) -> int:
-    """A distance in bytes as one in values; ``dense``, or ``least``, without one."""
-    if value is None:
-        return least if dense is None else dense
-    number = integer(owner, name, value, 4 * least)
-    if number % 4:
-        raise GeometryError(f"{owner}: {name} is {number}; it has to be a multiple of 4")
-    return number // 4
 
 
 class LossLabels(State):

@@ -13,13 +13,13 @@ import mpsgrad
 from mpsgrad import archive
 from mpsgrad.base_kernel import BaseKernel
 from mpsgrad.devices import Device
-from mpsgrad.errors import ArchiveError, FormatError, GeometryError
-from mpsgrad.geometry import integer
+from mpsgrad.errors import ArchiveError
 from mpsgrad.graph.setting import Setting
 from mpsgrad.kernels.optimizer import Optimizer
 from mpsgrad.known_attributes import no_such_attribute
 from mpsgrad.mps import metal
 from mpsgrad.mps.conversion import APPLE_CLASSES, MutableDescriptor, to_apple, to_ours
+from mpsgrad.mps.image_bytes import ImageBytes
 from mpsgrad.mps.manifest import Declaration, Member, declarations
 from mpsgrad.mps.protocols import MPSImageAllocator, MPSNNPadding, data_source_protocol
 from mpsgrad.mps.selectors import apple_property, kept_property, method
@@ -68,56 +68,6 @@ class _Archived(_KnownProperties):
         return to_apple(archive.from_bytes(archive.to_bytes(self), device))
 
 
-class _ImageBytes:
-    """How the CPU reads and writes one of an image's images in either order of its axes."""
-
-    def read_bytes(self, bytes: Any, layout: int, image: int) -> None:
-        """Copies image ``image`` into ``bytes``, a C-contiguous array or a buffer of its size.
-
-        ``layout`` 0 is height, width, channels and 1 channels, height, width. Raises ``FormatError`` and
-        ``GeometryError`` for bytes of another type or size, another layout, and an image that there is not.
-        """
-        room = self._checked(bytes, layout, image, "room for ")
-        if not room.flags.writeable:
-            raise FormatError(f"{type(self).__name__}: bytes is {type(bytes).__name__}, which cannot be written")
-        values = np.asarray(self)[image]
-        room[...] = (values.transpose(2, 0, 1) if layout else values).reshape(-1)
-
-    def write_bytes(self, bytes: Any, layout: int, image: int) -> None:
-        """Replaces image ``image`` by what ``bytes`` holds in the order that ``layout`` says.
-
-        Raises what ``read_bytes`` raises.
-        """
-        assert isinstance(self, mpsgrad.Image)
-        given = self._checked(bytes, layout, image, "")
-        height, width, channels = self.shape[1:]
-        values = np.array(self) if self.number_of_images > 1 else np.empty(self.shape, self.dtype)
-        if layout:
-            values[image] = given.reshape(channels, height, width).transpose(1, 2, 0)
-        else:
-            values[image] = given.reshape(height, width, channels)
-        self.write(values)
-
-    def _checked(self, bytes: Any, layout: int, image: int, what: str) -> np.ndarray:
-        """``bytes`` as the values of one image."""
-        assert isinstance(self, mpsgrad.Image)
-        owner, count = type(self).__name__, self.height * self.width * self.feature_channels
-        if layout not in (0, 1):
-            raise FormatError(f"{owner}: dataLayout is {layout!r}; it has to be an MPSDataLayout")
-        if integer(owner, "imageIndex", image, 0) >= self.number_of_images:
-            raise GeometryError(f"{owner}: imageIndex is {image} but there are {self.number_of_images} images")
-        kind = getattr(bytes, "dtype", self.dtype)
-        if kind not in (self.dtype, np.uint8):
-            raise FormatError(f"{owner}: bytes is an array of {kind}; the image holds {self.dtype}")
-        try:
-            values = np.frombuffer(bytes, self.dtype)
-        except (TypeError, ValueError, BufferError) as error:
-            raise FormatError(f"{owner}: bytes is {type(bytes).__name__}: {error}") from None
-        if values.size != count:
-            raise GeometryError(f"{owner}: bytes has {what}{values.size} values of {count}")
-        return values
-
-
 class _RowsOfImages:
     """How what a state has of each image is laid out in MPS: there is no axis of images."""
 
@@ -129,7 +79,7 @@ class _RowsOfImages:
 
 _ADDITIONS: dict[type, type] = {
     BaseKernel: _Archived,
-    mpsgrad.Image: _ImageBytes,
+    mpsgrad.Image: ImageBytes,
     mpsgrad.InstanceNormalizationGradientState: _RowsOfImages,
     mpsgrad.GroupNormalizationGradientState: _RowsOfImages,
     mpsgrad.ImageNode: _KnownProperties,

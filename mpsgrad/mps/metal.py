@@ -31,6 +31,16 @@ MPSStateBatch = StateBatch
 _SMALLEST_INTEGER = -(2**63)
 
 
+class MPSImageReadWriteParams(NamedTuple):
+    """``MPSImageReadWriteParams``: the feature channels of an image that are read or written.
+
+    The first is a multiple of 4; so is their number, unless the first is 0.
+    """
+
+    featureChannelOffset: int
+    numberOfFeatureChannelsToReadWrite: int
+
+
 @dataclass
 class MPSVectorDescriptor:
     """``MPSVectorDescriptor``: one vector of ``length`` values. ``dataType`` has to be MPSDataTypeFloat32."""

@@ -24,7 +24,8 @@ from mpsgrad.devices import Buffer, Device
 _TYPES = {
     "BOOL": "bool", "NSInteger": "int", "NSString*": "str", "NSUInteger": "int", "bool": "bool", "double": "float",
     "float": "float", "id<MTLCommandBuffer>": "CommandBuffer", "id<MTLDevice>": "Device | None", "size_t": "int",
-    "void": "None", "MPSOffset": "MPSOffset", "MTLRegion": "MTLRegion", "MTLSize": "MTLSize", "NSRange": "NSRange",
+    "void": "None", "MPSImageReadWriteParams": "MPSImageReadWriteParams", "MPSOffset": "MPSOffset",
+    "MTLRegion": "MTLRegion", "MTLSize": "MTLSize", "NSRange": "NSRange",
 }  # fmt: skip
 _BATCHES = {"MPSImageBatch*": "list[MPSImage] | MPSImageBatch", "MPSStateBatch*": "list[MPSState] | MPSStateBatch"}
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from small_calls import (
     CHANNELS,
     BatchStatistics,
@@ -22,6 +24,7 @@ from small_calls import (
 import mpsgrad as mg
 from mpsgrad import mps
 from mpsgrad.mps.manifest import Declaration, Member, declarations
+from mpsgrad.testing import channel_formats
 
 
 def _usable(*, protocols: bool = False) -> list[Declaration]:
@@ -638,6 +641,105 @@ def test_bytes_that_are_none_of_an_image_are_refused(change: Any, error: Any, wo
     if "written" not in words:
         with pytest.raises(error, match=words):
             x.writeBytes(given["bytes"], dataLayout=given["layout"], imageIndex=given["image"])
+    assert np.array_equal(np.asarray(x), before)
+
+
+@st.composite
+def parts_of_images(draw: Any) -> dict[str, Any]:
+    """A region and channels of an image, a layout, and distances in bytes, with and without room between."""
+    shape = tuple(draw(st.integers(1, largest)) for largest in (3, 4, 5, 10))
+    ranges = []
+    for size in shape[:3]:
+        first = draw(st.integers(0, size - 1))
+        ranges.append((first, draw(st.integers(1, size - first))))
+    first = draw(st.sampled_from([each for each in (0, 4) if each < shape[3]]))
+    rest = shape[3] - first
+    count = draw(st.integers(1, rest)) if first == 0 else draw(st.sampled_from([n for n in (4, 8) if n <= rest] or [0]))
+    return {
+        "shape": shape,
+        "ranges": (*ranges, (first, count)),
+        "layout": draw(st.integers(0, 1)),
+        "between": [draw(st.sampled_from([0, 0, 1, 3])) for _ in range(3)],
+        "first_image": draw(st.integers(0, ranges[0][0])),
+    }
+
+
+@given(parts_of_images(), channel_formats())
+def test_bytes_of_parts_of_images(part: dict[str, Any], channel_format: Any) -> None:
+    """Each value lies where the distances say, and what lies between is neither written nor read."""
+    (z, images), (y, height), (x, width), (first, channels) = part["ranges"]
+    assume(channels)
+    dtype, size = channel_format.dtype, channel_format.dtype.itemsize
+    values = np.random.default_rng(0).standard_normal(part["shape"]).astype(dtype)
+    pixel, planes = (1, channels) if part["layout"] else (channels, 1)
+    column = pixel + part["between"][0]
+    row = column * width + part["between"][1]
+    step = row * height * planes + part["between"][2]
+    places = np.empty((images, height, width, channels), int)
+    for n, j, i, c in np.ndindex(places.shape):
+        places[n, j, i, c] = n * step + j * row + i * column + (c * row * height if part["layout"] else c)
+    index = (slice(z, z + images), slice(y, y + height), slice(x, x + width), slice(first, first + channels))
+    labels = {
+        "dataLayout": part["layout"], "bytesPerRow": size * row, "bytesPerImage": size * step,
+        "region": mps.MTLRegionMake3D(x, y, z - part["first_image"], width, height, images),
+        "featureChannelInfo": mps.MPSImageReadWriteParams(first, channels), "imageIndex": part["first_image"],
+    }  # fmt: skip
+
+    room = np.full(images * step, 7, dtype)
+    room[places.reshape(-1)] = np.arange(places.size)
+    written = mps.MPSImage.from_array(values)
+    written.writeBytes(room, bytesPerColumn=size * column, **labels)
+    expected = values.copy()
+    expected[index] = np.arange(places.size).reshape(places.shape)
+    np.testing.assert_array_equal(np.asarray(written), expected)
+
+    assume(column == pixel)
+    room[:] = 7
+    written.readBytes(room, **labels)
+    expected_room = np.full(images * step, 7, dtype)
+    expected_room[places] = expected[index]
+    np.testing.assert_array_equal(room, expected_room)
+    if step == row * height * planes:
+        del labels["bytesPerImage"]
+        room[:] = 7
+        written.readBytes(room, **labels)
+        np.testing.assert_array_equal(room, expected_room)
+        written.writeBytes(np.zeros_like(room), **labels)
+        assert not np.asarray(written)[index].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"region": (1, 2)}, mg.FormatError, "MPSImage: region.origin is 1; it has to be 3 integers"),
+        ({"region": mps.MTLRegionMake2D(0, 1, 5, 3)}, mg.GeometryError, "3 rows from 1 on are asked for; there are 3"),
+        ({"region": mps.MTLRegionMake2D(0, 0, 0, 3)}, mg.GeometryError, "0 columns from 0 on are asked for"),
+        ({"imageIndex": 2}, mg.GeometryError, "1 images from 2 on are asked for; there are 2"),
+        ({"featureChannelInfo": (2, 2)}, mg.GeometryError, "2 channels from 2 on; both have to be multiples of 4"),
+        ({"featureChannelInfo": (0, 5)}, mg.GeometryError, "5 feature channels from 0 on are asked for; there are 4"),
+        ({"featureChannelInfo": 4}, mg.FormatError, "featureChannelInfo is 4; it has to be 2 integers"),
+        ({"bytesPerRow": 76}, mg.GeometryError, "bytesPerRow is 76; it has to be at least 80"),
+        ({"bytesPerRow": 82}, mg.GeometryError, "bytesPerRow is 82; it has to be a multiple of 4"),
+        ({"bytesPerImage": 236}, mg.GeometryError, "bytesPerImage is 236; it has to be at least 240"),
+        ({"bytesPerRow": 84, "bytesPerImage": 252}, mg.GeometryError, "bytes has 60 values but the region needs 62"),
+        ({"dataLayout": 2}, mg.FormatError, "dataLayout is 2; it has to be an MPSDataLayout"),
+        ({"bytes": np.zeros(60)}, mg.FormatError, "bytes is an array of float64; the image holds float32"),
+        ({"bytes": bytes(240)}, mg.FormatError, "bytes is bytes, which cannot be written"),
+    ],
+)
+def test_parts_that_an_image_does_not_have_are_refused(change: Any, error: Any, words: str) -> None:
+    x = image((2, 3, 5, CHANNELS))
+    before = np.array(x)
+    labels = {
+        "dataLayout": 0, "bytesPerRow": 80, "bytesPerImage": 240, "region": mps.MTLRegionMake2D(0, 0, 5, 3),
+        "featureChannelInfo": mps.MPSImageReadWriteParams(0, CHANNELS), "imageIndex": 1, **change,
+    }  # fmt: skip
+    room = labels.pop("bytes", np.zeros(60, np.float32))
+    with pytest.raises(error, match=words):
+        x.readBytes(room, **labels)
+    if "written" not in words:
+        with pytest.raises(error, match=words):
+            x.writeBytes(room, **labels)
     assert np.array_equal(np.asarray(x), before)
 
 
