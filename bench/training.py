@@ -250,7 +250,8 @@ def losses(ways: list[Steps]) -> dict[str, list[float]]:
 def measure(ways: list[Steps], batch_size: int, samples: int, seconds: float) -> list[Row]:
     """Times of all ``ways``, taken in turn, up to ``samples`` of each within ``seconds``.
 
-    A sample is over as many steps as take ``SECONDS_PER_SAMPLE``, which wait for nothing.
+    A sample is over as many steps as take ``SECONDS_PER_SAMPLE``, which wait for nothing, after one that meets what the
+    way before left: its data in the caches, and threads of PyTorch that still spin.
     """
     taken: dict[str, list[tuple[float, float, float | None]]] = {way.name: [] for way in ways}
     counts: dict[str, int] = {}
@@ -265,6 +266,8 @@ def measure(ways: list[Steps], batch_size: int, samples: int, seconds: float) ->
     while rounds < samples and (rounds < FEWEST_SAMPLES or time.perf_counter() < deadline):
         rounds += 1
         for way in ways:
+            way.queue()
+            way.finish()
             started = time.perf_counter()
             way.queue()
             host = time.perf_counter() - started
