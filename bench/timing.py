@@ -95,7 +95,8 @@ WARM_SECONDS = 0.01
 """After a pause threads take long to wake up, and caches are cold, for about ten calls of a millisecond."""
 
 
-def _settle(call: Callable[[], Any]) -> None:
+def settle(call: Callable[[], Any]) -> None:
+    """Pauses, and then repeats ``call`` until threads and caches are those of its own work."""
     time.sleep(QUIET_SECONDS)
     started = time.perf_counter()
     call()
@@ -145,9 +146,9 @@ class WallTimer:
         times: list[float] = []
         torch_times: dict[str, list[float]] = {layout: [] for layout in calls}
         while len(times) < samples and (len(times) < FEWEST_SAMPLES or time.perf_counter() < deadline):
-            _settle(lambda: ours(1))
+            settle(lambda: ours(1))
             times.append(ours(repeats))
             for layout, call in calls.items():
-                _settle(call)
+                settle(call)
                 torch_times[layout].append(_theirs(call, torch_repeats[layout]))
         return Measurement(summarize(times, torch_times))

@@ -26,6 +26,7 @@ from bench import markdown, pytorch
 from bench.__main__ import versions
 from bench.gpu_timing import GPUTimer
 from bench.selection import described, hardware
+from bench.timing import settle
 from bench.training_networks import NETWORKS
 from mpsgrad.graph import Profile
 from mpsgrad.training import models
@@ -79,6 +80,11 @@ class Steps:
     loss: Callable[[], float]
     gpu_seconds: Callable[[], float | None]
     dispatches: int | None = None
+
+    def step(self) -> None:
+        """One step, and the wait for it."""
+        self.queue()
+        self.finish()
 
 
 @dataclass(frozen=True)
@@ -241,8 +247,7 @@ def losses(ways: list[Steps]) -> dict[str, list[float]]:
     for way in ways:
         found[way.name] = []
         for _ in range(COMPARED_STEPS):
-            way.queue()
-            way.finish()
+            way.step()
             found[way.name].append(way.loss())
     return found
 
@@ -250,8 +255,8 @@ def losses(ways: list[Steps]) -> dict[str, list[float]]:
 def measure(ways: list[Steps], batch_size: int, samples: int, seconds: float) -> list[Row]:
     """Times of all ``ways``, taken in turn, up to ``samples`` of each within ``seconds``.
 
-    A sample is over as many steps as take ``SECONDS_PER_SAMPLE``, which wait for nothing, after one that meets what the
-    way before left: its data in the caches, and threads of PyTorch that still spin.
+    A sample is over as many steps as take ``SECONDS_PER_SAMPLE``, which wait for nothing. It follows a pause and steps
+    that are not counted: threads of PyTorch spin for a while after its last step.
     """
     taken: dict[str, list[tuple[float, float, float | None]]] = {way.name: [] for way in ways}
     counts: dict[str, int] = {}
@@ -266,8 +271,7 @@ def measure(ways: list[Steps], batch_size: int, samples: int, seconds: float) ->
     while rounds < samples and (rounds < FEWEST_SAMPLES or time.perf_counter() < deadline):
         rounds += 1
         for way in ways:
-            way.queue()
-            way.finish()
+            settle(way.step)
             started = time.perf_counter()
             way.queue()
             host = time.perf_counter() - started
