@@ -57,6 +57,8 @@ class BaseKernel(KnownAttributes, DeviceBound):
     ``device`` None takes the default device.
     """
 
+    _fixed_attributes = ("device",)
+
     classes: ClassVar[dict[str, type[BaseKernel]]] = {}
     """Every kernel class by its name."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
 
 class _Complete(type):
@@ -25,14 +25,21 @@ class _Complete(type):
 class KnownAttributes(metaclass=_Complete):
     """An object whose attributes are those that its class has or that it was made with.
 
-    Setting another one raises ``AttributeError`` that names the nearest. Names that begin with an underscore are free.
+    Setting another one raises ``AttributeError`` that names the nearest, as setting one of ``_fixed_attributes`` does.
+    Names that begin with an underscore are free.
     """
+
+    _fixed_attributes: ClassVar[tuple[str, ...]] = ()
+    """Those that cannot be set once the object is made."""
 
     _is_complete = False
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name[0] != "_" and self._is_complete and name not in self.__dict__ and not hasattr(type(self), name):
-            raise no_such_attribute(self, name)
+        if name[0] != "_" and self._is_complete:
+            if name in self._fixed_attributes:
+                raise AttributeError(f"{type(self).__name__}: {name} cannot be set", name=name, obj=self)
+            if name not in self.__dict__ and not hasattr(type(self), name):
+                raise no_such_attribute(self, name)
         object.__setattr__(self, name, value)
 
 

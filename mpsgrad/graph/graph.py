@@ -76,6 +76,8 @@ class Graph(KnownAttributes, DeviceBound):
     if nothing is left to compute; what making the kernels raises; and ``FormatError`` for results that are no nodes.
     """
 
+    _fixed_attributes = ("device",)
+
     label = Label()
     destination_image_allocator = CheckedAttribute(
         RegularImageAllocator(), require_allocator, "Makes the images of needed results."

@@ -8,6 +8,7 @@ import numpy as np
 
 from mpsgrad.archive import archivable
 from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.geometry import real
 from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IntegerProperty
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType, require_neuron_descriptor
@@ -22,7 +23,8 @@ class ConvolutionDescriptor(KnownAttributes):
     have to be divisible by ``groups``; the channels per group may be any number (MPS wants a multiple of 4).
 
     ``fused_neuron_descriptor`` is a neuron applied to the result of the forward kernel; the gradient kernel refuses it.
-    None and a neuron of type NONE mean the same.
+    None and a neuron of type NONE mean the same. Raises ``FormatError`` and ``GeometryError`` for arguments of another
+    kind and for those that do not fit each other; what is set later is held against the rest when a kernel is made.
     """
 
     kernel_width = IntegerProperty(3, "Taps along x.", minimum=1)
@@ -65,6 +67,7 @@ class ConvolutionDescriptor(KnownAttributes):
         self.batch_normalization_parameters: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float] | None = None
         if batch_normalization_parameters is not None:
             self.set_batch_normalization_parameters_for_inference(*batch_normalization_parameters)
+        self.validate(type(self).__name__)
 
     def _configure(self, **values: Any) -> None:
         """Sets checked properties; a copy of the descriptor keeps its own."""
@@ -91,19 +94,30 @@ class ConvolutionDescriptor(KnownAttributes):
 
         With ``I = gamma / sqrt(variance + epsilon)`` for each output channel the kernel uses the weights ``w * I`` and
         the biases ``b * I + beta - I * mean``. The four arrays have ``output_feature_channels`` values; None stands for
-        0, 1, 1 and 0. Raises ``GeometryError`` for other lengths.
+        0, 1, 1 and 0. Raises ``FormatError`` for what is no array of numbers, and ``GeometryError`` for other lengths
+        and where ``variance + epsilon`` is not positive.
         """
         owner, count = type(self).__name__, self.output_feature_channels
         arrays = []
         given = {"mean": (mean, 0), "variance": (variance, 1), "gamma": (gamma, 1), "beta": (beta, 0)}
         for name, (values, default) in given.items():
-            array = np.full(count, default, np.float32) if values is None else np.array(values, np.float32)
+            try:
+                array = np.full(count, default, np.float32) if values is None else np.array(values, np.float32)
+            except (TypeError, ValueError):
+                raise FormatError(
+                    f"{owner}: {name} is {type(values).__name__}; it has to be an array of {count} numbers"
+                ) from None
             if array.shape != (count,):
                 raise GeometryError(
                     f"{owner}: {name} has shape {array.shape} but there are {count} output feature channels"
                 )
             arrays.append(array)
-        self.batch_normalization_parameters = (*arrays, float(epsilon))  # type: ignore[assignment]
+        epsilon = real(owner, "epsilon", epsilon, 0.0)
+        if not (arrays[1] + epsilon > 0).all():
+            raise GeometryError(
+                f"{owner}: variance is {arrays[1].min()} with epsilon {epsilon}; their sum has to be positive"
+            )
+        self.batch_normalization_parameters = (*arrays, epsilon)  # type: ignore[assignment]
 
     sub_pixel_scale_factor: Any = 1
 

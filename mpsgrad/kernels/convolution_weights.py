@@ -127,12 +127,17 @@ class _WeightedKernel(BaseKernel):
 
     @weights_and_biases.setter
     def weights_and_biases(self, arrays: tuple[np.ndarray, np.ndarray | None]) -> None:
-        weights, biases = arrays
-        self._require_sizes("weights_and_biases", np.size(weights), None if biases is None else np.size(biases))
-        self._set_parameters(
-            np.asarray(weights, np.float32).reshape(self._descriptor.weights_shape),
-            None if biases is None else np.asarray(biases, np.float32),
-        )
+        try:
+            given_weights, given_biases = arrays
+            weights = np.asarray(given_weights, np.float32)
+            biases = None if given_biases is None else np.asarray(given_biases, np.float32)
+        except (TypeError, ValueError):
+            raise FormatError(
+                f"{type(self).__name__}: weights_and_biases is {type(arrays).__name__}; it has to be two arrays of "
+                "numbers, of which the second may be None"
+            ) from None
+        self._require_sizes("weights_and_biases", weights.size, None if biases is None else biases.size)
+        self._set_parameters(weights.reshape(self._descriptor.weights_shape), biases)
         self._loaded_from_state = True
 
     def _require_sizes(self, what: str, weights: int, biases: int | None) -> None:

@@ -100,7 +100,7 @@ class DropoutGradientState(GradientState):
     ) -> None:
         sizes = (snapshot.destination.element_count,)
         super().__init__(snapshot, sizes, kernel.device, command_buffer=command_buffer)
-        self._settings = kernel.settings
+        self._settings = kernel._settings
         self._drawn = WrittenImages()
 
     def resource(self, index: int) -> Buffer:
@@ -180,22 +180,22 @@ def _checked_settings(owner: str, keep_probability: Any, seed: Any, mask_stride:
 class _Settings:
     """The constructor's arguments, which the forward kernel and the gradient kernel share."""
 
-    settings: tuple[float, int, Size]
+    _settings: tuple[float, int, Size]
 
     @property
     def keep_probability(self) -> float:
         """The probability that an element is kept."""
-        return self.settings[0]
+        return self._settings[0]
 
     @property
     def seed(self) -> int:
         """The key of the random numbers."""
-        return self.settings[1]
+        return self._settings[1]
 
     @property
     def mask_stride_in_pixels(self) -> Size:
         """1 along an axis (x, y, feature channels) with a mask value for each coordinate, 0 with one for all."""
-        return self.settings[2]
+        return self._settings[2]
 
 
 class Dropout(_Settings, Kernel):
@@ -222,7 +222,7 @@ class Dropout(_Settings, Kernel):
         label: str | None = None,
     ) -> None:
         super().__init__(device=device, label=label)
-        self.settings = _checked_settings(type(self).__name__, keep_probability, seed, mask_stride_in_pixels)
+        self._settings = _checked_settings(type(self).__name__, keep_probability, seed, mask_stride_in_pixels)
         self._drawn_images = 0
         self._last_drawn: Mapping[Any, Buffer] = {}
 
@@ -271,7 +271,7 @@ class Dropout(_Settings, Kernel):
             in_runs = all(each[1] == channels and each[2] == width * channels for each in (shifted, target, layout))
         elements_of_chunk = _elements_of_chunk(self.device, elements * images)
         chunks = -(-elements // elements_of_chunk)
-        keep, seed, _ = self.settings
+        keep, seed, _ = self._settings
         parameters = PARAMETERS.pack(
             source=shifted if in_runs else regions.sources[0],
             destination=target,
@@ -346,12 +346,12 @@ class DropoutGradient(_Settings, GradientKernel):
         label: str | None = None,
     ) -> None:
         super().__init__(device=device, label=label)
-        self.settings = _checked_settings(type(self).__name__, keep_probability, seed, mask_stride_in_pixels)
+        self._settings = _checked_settings(type(self).__name__, keep_probability, seed, mask_stride_in_pixels)
 
     def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
         owner = type(self).__name__
         names = ("keep_probability", "seed", "mask_stride_in_pixels")
-        for name, own, forward in zip(names, self.settings, state._settings, strict=True):
+        for name, own, forward in zip(names, self._settings, state._settings, strict=True):
             if own != forward:
                 raise StateError(f"{owner}: {name} is {own} but that of gradient_state's kernel is {forward}")
         require_no_clamped_reads(owner, state.snapshot)

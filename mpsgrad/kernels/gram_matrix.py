@@ -57,7 +57,7 @@ class GramMatrixCalculation(Kernel):
         self.alpha = real(type(self).__name__, "alpha", alpha)
 
     def _adjust_descriptor(self, source: Image, descriptor: ImageDescriptor) -> ImageDescriptor:
-        self._configure(offset=Offset())
+        self._configure(offset=Offset(z=self.offset.z))
         return replace(descriptor, width=descriptor.feature_channels, height=1)
 
     def _make_state(self, source: Image, destination: Image, command_buffer: CommandBuffer | None) -> Any:

@@ -118,7 +118,8 @@ class Reshape(Kernel):
         self.reshaped_feature_channels = feature_channels
 
     def _adjust_descriptor(self, source: Image, descriptor: ImageDescriptor) -> ImageDescriptor:
-        self._configure(offset=Offset())
+        self._configure(offset=Offset(z=self.offset.z))
+        self._require_defaults()
         made = replace(
             descriptor,
             width=self.reshaped_width,

@@ -38,6 +38,14 @@ def test_setting_a_misspelt_property_names_the_nearest_ones(thing: Any, misspelt
         made.zzz = 1
 
 
+@pytest.mark.parametrize("thing", [mg.Add, lambda: mg.Graph(mg.SoftMaxNode(mg.ImageNode()))])
+def test_kernels_and_graphs_stay_on_their_device(thing: Any) -> None:
+    made = thing()
+    device = made.device
+    with pytest.raises(AttributeError, match=rf"^{type(made).__name__}: device cannot be set$"):
+        made.device = device
+
+
 @pytest.mark.parametrize(
     "descriptor",
     [mg.ImageDescriptor(), mg.NeuronDescriptor(mg.NeuronType.RELU), mg.LossDescriptor("mean_squared_error", "mean")],

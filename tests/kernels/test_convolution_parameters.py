@@ -473,6 +473,24 @@ BAD_INPUT = {
     "batch normalization of other channels": (
         lambda: data_source().descriptor.set_batch_normalization_parameters_for_inference(
             np.ones(3), None, None, None, 0.1), mg.GeometryError, r"mean has shape \(3,\).*4"),
+    "batch normalization of words": (
+        lambda: data_source().descriptor.set_batch_normalization_parameters_for_inference(
+            None, "one", None, None, 0.1), mg.FormatError, "variance is str; it has to be an array of 4 numbers"),
+    "batch normalization without epsilon": (
+        lambda: data_source().descriptor.set_batch_normalization_parameters_for_inference(
+            None, np.zeros(4), None, None, 0), mg.GeometryError, r"variance is 0\.0 with epsilon 0\.0"),
+    "batch normalization with a word for epsilon": (
+        lambda: data_source().descriptor.set_batch_normalization_parameters_for_inference(
+            None, None, None, None, "small"), mg.FormatError, "epsilon is 'small'"),
+    "groups that divide no channels": (
+        lambda: mg.ConvolutionDescriptor(3, 3, 4, 6, groups=3), mg.GeometryError,
+        "ConvolutionDescriptor: input_feature_channels is 4.*groups = 3"),
+    "numbers that are no pair of arrays": (
+        lambda: setattr(mg.Convolution(data_source()), "weights_and_biases", 3), mg.FormatError,
+        "weights_and_biases is int; it has to be two arrays"),
+    "numbers that are words": (
+        lambda: setattr(mg.Convolution(data_source()), "weights_and_biases", ("a", "b")), mg.FormatError,
+        "weights_and_biases is tuple; it has to be two arrays"),
     "no data source": (lambda: mg.Convolution(None), mg.FormatError, "NoneType"),
     "an array as data source": (lambda: mg.Convolution(arrays()[0]), mg.FormatError, "ndarray.*ConvolutionDataSource"),
     "a data source that does not load": (

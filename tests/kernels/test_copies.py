@@ -310,6 +310,9 @@ BAD_INPUT = {
     "an offset": (
         lambda: _encode(mg.Reshape(), _image(*X), into=_image(*X), offset=mg.Offset(1, 0)), NotImplementedError,
         "Reshape: offset is Offset(x=1, y=0, z=0); only Offset(x=0, y=0, z=0) is supported"),
+    "another first image": (
+        lambda: _encode(mg.Reshape(), _image(2, 2, 3, 4), reshaped_width=24, offset=mg.Offset(z=1)),
+        NotImplementedError, "Reshape: offset is Offset(x=0, y=0, z=1); only Offset(x=0, y=0, z=0) is supported"),
     "a reshaped gradient of another size": (
         lambda: _gradient(mg.Slice(), mg.ReshapeGradient(), X), mg.StateError,
         "ReshapeGradient: gradient_state was made by Slice; it has to be made by Reshape"),

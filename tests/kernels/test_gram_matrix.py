@@ -127,12 +127,12 @@ def _image(*shape: int) -> mg.Image:
     return mg.Image.from_array(np.ones(shape, np.float32))
 
 
-def _forward(into: Any = None, **properties: Any) -> None:
+def _forward(into: Any = None, shape: Any = X, **properties: Any) -> None:
     kernel = mg.GramMatrixCalculation()
     for name, value in properties.items():
         setattr(kernel, name, value)
     destination = None if into is None else _image(*into)
-    kernel.encode(mg.CommandBuffer(), _image(*X), destination_image=destination)
+    kernel.encode(mg.CommandBuffer(), _image(*shape), destination_image=destination)
 
 
 def _gradient(
@@ -154,6 +154,8 @@ BAD_INPUT = {
     "a higher destination": (lambda: _forward((1, 2, 4, 4)), NotImplementedError, "the destination is 1x2x4x4"),
     "fewer channels": (lambda: _forward((1, 1, 4, 3)), mg.GeometryError, "the destination has 3 feature channels"),
     "an offset": (lambda: _forward((1, 1, 4, 4), offset=mg.Offset(1)), NotImplementedError, "offset (1, 0, 0)"),
+    "another first image": (
+        lambda: _forward(shape=(2, 2, 3, 4), offset=mg.Offset(z=1)), NotImplementedError, "offset (0, 0, 1)"),
     "a clip rectangle": (
         lambda: _forward(clip_rect=mg.Region(mg.Origin(), mg.Size(1, 1, 1))), NotImplementedError, "clip_rect is"),
     "a clamped edge": (lambda: _forward(edge_mode=mg.EdgeMode.CLAMP), NotImplementedError, "edge_mode is CLAMP"),
