@@ -58,6 +58,7 @@ TESTS = {
     "convolution_depthwise": ("tests/kernels/test_convolution_depthwise.py",),
     "convolution_depthwise_of_eights": ("tests/kernels/test_convolution_variants.py",),
     "convolution_depthwise_rows": ("tests/kernels/test_convolution_depthwise_rows.py",),
+    "convolution_depthwise_runs": ("tests/kernels/test_convolution_depthwise_runs.py",),
     "convolution_group_rows": ("tests/kernels/test_convolution_group_rows.py",),
     "convolution_matrices": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_matrices_in_place": ("tests/kernels/test_convolution_tiles.py",),

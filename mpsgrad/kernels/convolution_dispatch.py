@@ -11,6 +11,7 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_depthwise_of_eights as depthwise
 from mpsgrad.kernels import convolution_depthwise_rows as depthwise_rows
+from mpsgrad.kernels import convolution_depthwise_runs as depthwise_runs
 from mpsgrad.kernels import convolution_group_rows as group_rows
 from mpsgrad.kernels import convolution_packing as packing
 from mpsgrad.kernels import convolution_patches as patches
@@ -172,6 +173,7 @@ def _add_gather(
             or group_rows.plan_gather(*of_cpu)
             or small_groups.plan_gather(*of_cpu)
             or patches.plan_gather(*of_cpu)
+            or depthwise_runs.plan_gather(*of_cpu)
             or depthwise_rows.plan_gather(*of_cpu)
             or depthwise.plan_gather(*of_cpu)
         )
@@ -288,6 +290,7 @@ def add_gradient_weights(
         of_cpu = geometry, accumulates, metal_type, tunables(device.tuning)
         plan = (
             planes.plan_weights(*of_cpu)
+            or depthwise_runs.plan_weights(*of_cpu)
             or depthwise_rows.plan_weights(*of_cpu)
             or small_groups.plan_weights(*of_cpu)
             or patches.plan_weights(*of_cpu)

@@ -16,6 +16,7 @@ from test_convolution import EDGES, Layer, layers, run
 import mpsgrad as mg
 from mpsgrad.kernels import (
     convolution_depthwise_rows,
+    convolution_depthwise_runs,
     convolution_dispatch,
     convolution_group_rows,
     convolution_patches,
@@ -32,6 +33,13 @@ from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_
 from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables, set_tunables, tunables
 
 SINGLE = (1, 1)
+COPYING = (
+    convolution_depthwise_rows,
+    convolution_depthwise_runs,
+    convolution_patches,
+    convolution_planes,
+    convolution_small_groups,
+)
 
 
 @contextmanager
@@ -50,7 +58,7 @@ def always_by_eights() -> Iterator[None]:
 def neither_tiles_nor_copies() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
-        for module in convolution_depthwise_rows, convolution_patches, convolution_planes, convolution_small_groups:
+        for module in COPYING:
             patch.setattr(module, "plan_gather", lambda *geometry: None)
             patch.setattr(module, "plan_weights", lambda *geometry: None)
         patch.setattr(convolution_group_rows, "plan_gather", lambda *geometry: None)
