@@ -19,6 +19,7 @@ from mpsgrad.kernels.optimizer import Optimizer
 from mpsgrad.known_attributes import no_such_attribute
 from mpsgrad.mps import metal
 from mpsgrad.mps.conversion import APPLE_CLASSES, MutableDescriptor, to_apple, to_ours
+from mpsgrad.mps.deprecated import DeprecatedConvolution, DeprecatedDescriptor
 from mpsgrad.mps.image_bytes import ImageBytes
 from mpsgrad.mps.manifest import Declaration, Member, declarations
 from mpsgrad.mps.protocols import MPSImageAllocator, MPSNNPadding, data_source_protocol
@@ -79,6 +80,8 @@ class _RowsOfImages:
 
 _ADDITIONS: dict[type, type] = {
     BaseKernel: _Archived,
+    mpsgrad.Convolution: DeprecatedConvolution,
+    mpsgrad.ConvolutionDescriptor: DeprecatedDescriptor,
     mpsgrad.Image: ImageBytes,
     mpsgrad.InstanceNormalizationGradientState: _RowsOfImages,
     mpsgrad.GroupNormalizationGradientState: _RowsOfImages,

@@ -59,9 +59,10 @@ Each is a subclass of the class with Python's names, the last column, and both m
   `MPSTemporaryImage.defaultAllocator()` for those.
 * Data sources, padding policies and allocators of your own derive from the protocol of that name and define the
   methods that MPS asks for; arrays stand where MPS takes pointers.
-* `copied`, and methods for bytes of images like `read_bytes`, are in the last column, but only classes by Apple's names
-  have them. Without these `archive.from_bytes(archive.to_bytes(kernel))` copies a kernel, `np.asarray(image)` reads an
-  image and `image.write(array)` writes one.
+* `copied`, methods for bytes of images like `read_bytes`, and what stands for deprecated methods of convolutions are in
+  the last column, but only classes by Apple's names have them. Without these
+  `archive.from_bytes(archive.to_bytes(kernel))` copies a kernel, `np.asarray(image)` reads an image and
+  `image.write(array)` writes one.
 * A name that cannot be used raises `NotImplementedError` with the reason that [COVERAGE.md](../COVERAGE.md) gives.
 
 Metal's part: `MTLCreateSystemDefaultDevice()`, `MTLCommandQueue(device)` with `commandBuffer()`, and command buffers

@@ -81,10 +81,10 @@ def test_every_class_is_made_by_apples_methods(name: str, member: Member) -> Non
 
 
 def _constructor(name: str) -> Member:
-    """The longest of Apple's methods that make an object of class ``name``."""
+    """The longest of Apple's methods that make an object of class ``name``, of data sources if there are any."""
     declaration = declarations()[name]
-    found = [each for each in declaration.members if each.is_constructor and "Coder" not in each.selector]
-    found = [each for each in found if each.status.is_callable]
+    found = [each for each in declaration.members if each.is_constructor and each.status.is_callable]
+    found = [each for each in found if "Coder" not in each.selector and "kernelWeights" not in each.selector]
     return max(found, key=lambda each: len(each.parameters)) if found else _constructor(declaration.extends or "")
 
 
@@ -741,6 +741,44 @@ def test_parts_that_an_image_does_not_have_are_refused(change: Any, error: Any, 
         with pytest.raises(error, match=words):
             x.writeBytes(room, **labels)
     assert np.array_equal(np.asarray(x), before)
+
+
+def test_neurons_of_convolutions_by_deprecated_names() -> None:
+    make = mps.MPSCNNConvolutionDescriptor.cnnConvolutionDescriptorWithKernelWidth
+    extents = {"kernelHeight": 3, "inputFeatureChannels": CHANNELS, "outputFeatureChannels": CHANNELS}
+    descriptor = make(3, **extents, neuronFilter=None)
+    assert descriptor.neuron is None and descriptor.neuronType() == mps.MPSCNNNeuronTypeNone
+    descriptor = make(3, **extents, neuronFilter=mps.MPSCNNNeuronReLUN.initWithDevice(None, a=0.5, b=2))
+    parameters = descriptor.neuronType(), descriptor.neuronParameterA(), descriptor.neuronParameterB()
+    assert parameters == (mps.MPSCNNNeuronTypeReLUN, 0.5, 2)
+    descriptor.setNeuronType(mps.MPSCNNNeuronTypeLinear, parameterA=2, parameterB=3)
+    assert descriptor.fusedNeuronDescriptor.neuronType == mps.MPSCNNNeuronTypeLinear
+
+    weights, biases = np.random.default_rng(1).standard_normal((2, 9 * CHANNELS**2)).astype(np.float32)
+    given = {"convolutionDescriptor": descriptor, "kernelWeights": weights, "biasTerms": biases[:CHANNELS].tobytes()}
+    kernel = mps.MPSCNNConvolution.initWithDevice(None, **given, flags=mps.MPSCNNConvolutionFlagsNone)
+    assert (kernel.neuronType, kernel.neuronParameterA, kernel.neuronParameterB) == (mps.MPSCNNNeuronTypeLinear, 2, 3)
+    assert isinstance(kernel.neuron, mps.MPSCNNNeuron) and kernel.neuronParameterC == 0
+    x = image()
+    shape = descriptor.weights_shape
+    plain = mg.Convolution(mg.ConvolutionDataSource.from_arrays(weights.reshape(shape), biases[:CHANNELS]))
+    y, expected = run(lambda cb: (kernel.encodeToCommandBuffer(cb, sourceImage=x), plain.encode(cb, x)))
+    np.testing.assert_allclose(np.asarray(y), 2 * np.asarray(expected) + 3, rtol=1e-5, atol=1e-5)
+    weights[:] = 0
+    kernel.reloadWeightsAndBiasesWithDataSource(None)
+    assert same(run(lambda cb: kernel.encodeToCommandBuffer(cb, sourceImage=x)), y)
+
+    slopes = np.linspace(-1, 1, CHANNELS, dtype=np.float32)
+    descriptor.setNeuronToPReLUWithParametersA(slopes.tobytes())
+    assert np.array_equal(descriptor.fusedNeuronDescriptor.data, slopes)
+    descriptor.neuron = None
+    assert descriptor.fusedNeuronDescriptor is None
+    with pytest.raises(mg.FormatError, match="MPSCNNConvolutionDescriptor: neuron is float; it has to be an MPSCNNNeu"):
+        descriptor.neuron = 0.5
+    with pytest.raises(mg.GeometryError, match=r"MPSCNNConvolution: kernelWeights has 3 values but .* \(4, 3, 3, 4\)"):
+        mps.MPSCNNConvolution.initWithDevice(None, **{**given, "kernelWeights": weights[:3]}, flags=0)
+    with pytest.raises(mg.FormatError, match="MPSCNNConvolution: biasTerms is float64; it has to be float32"):
+        mps.MPSCNNConvolution.initWithDevice(None, **{**given, "biasTerms": np.ones(CHANNELS)}, flags=0)
 
 
 def test_structures_and_functions_of_the_core() -> None:
