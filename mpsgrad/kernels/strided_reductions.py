@@ -1,6 +1,6 @@
 """Reductions over axes of any strides: how their kernels are cut into passes, threads and chunks.
 
-The loops over them are in ``shaders/lib/strides.metal.j2``.
+The loops over them are in ``shaders/lib/strided_reduction.metal.j2``.
 """
 
 from __future__ import annotations

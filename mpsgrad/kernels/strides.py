@@ -2,7 +2,7 @@
 
 Each operand of such a kernel has a stride for each axis of the result: 0 where it is spread over the axis. Axes that
 follow each other in all operands are joined first, so that the innermost, the run, is long. The loops over them are in
-``shaders/lib/strides.metal.j2``.
+``shaders/lib/elementwise.metal.j2`` and ``shaders/lib/strided_reduction.metal.j2``.
 """
 
 from __future__ import annotations
