@@ -45,6 +45,7 @@ from mpsgrad.devices.opencl_memory import ForeignMemory, Memory, OpenCLBuffer
 from mpsgrad.devices.opencl_runtime import refused as refused
 from mpsgrad.devices.opencl_runtime import unavailable_reason as unavailable_reason
 from mpsgrad.devices.opencl_runtime import usable
+from mpsgrad.devices.opencl_threads import RuntimeThreads, threads_of_process
 from mpsgrad.devices.pool import pooled_size
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import SIZES_SUFFIX, KernelSignature, Launch, Translation
@@ -134,6 +135,8 @@ class OpenCLDevice(Device):
         self.enqueuing = RLock()
         self._in_flight: deque[OpenCLSubmission] = deque()
         """Changed by the thread only that enqueues."""
+        self.runtime_threads = RuntimeThreads(())
+        """Those that the context came with."""
 
     __hash__ = Device.__hash__
 
@@ -158,7 +161,10 @@ class OpenCLDevice(Device):
     def _context(self) -> pyopencl.Context:
         import pyopencl as cl
 
-        return cl.Context([self._handle])
+        before = threads_of_process()
+        context = cl.Context([self._handle])
+        self.runtime_threads = RuntimeThreads(threads_of_process() - before)
+        return context
 
     @cached_property
     def queue(self) -> pyopencl.CommandQueue:
@@ -379,6 +385,7 @@ class OpenCLDevice(Device):
                 done = immediate.run_if_brief(dispatches)
                 if done is not None:
                     return done
+            self.runtime_threads.make_room()
             submission = self._submitted(dispatches, enqueued(self.queue, dispatches), label)
             if immediate is not None:
                 immediate.watch(submission)
@@ -396,6 +403,7 @@ class OpenCLDevice(Device):
     def replay(self, recording: OpenCLRecording) -> OpenCLSubmission:
         """Starts the launches of ``recording``."""
         with self.enqueuing:
+            self.runtime_threads.make_room()
             return self._submitted(recording, recording.enqueue(), recording.label)
 
     def _submitted(self, held: Any, events: list[pyopencl.Event], label: str | None) -> OpenCLSubmission:

@@ -7,6 +7,7 @@ import ctypes
 import statistics
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mpsgrad.devices.contract import Dispatch, Submission
@@ -26,9 +27,14 @@ SECONDS_OF_THE_QUEUE = 2e-6
 """What the host does for work on the queue before it is there and after its end, and not for work at once."""
 TRIALS = 5
 """So often work is timed on either way: the first times memory is new and caches are cold, and others disturb some."""
-RUNS_BETWEEN_TRIALS = 1000
-"""Of the same work: the other way may have become the faster one, as others use the machine or no longer do."""
+WAKING_RUNS = 2
+"""On the queue, before those that count: its threads sleep."""
+RUNS_BETWEEN_TRIALS, MOST_RUNS_BETWEEN_TRIALS = 1000, 16_000
+"""Of the same work: the other way may have become the faster one, as others use the machine or no longer do. As long as
+it has not, twice as many each time, since trials take longer than what they decide about."""
 WORK_REMEMBERED = 4096
+
+_nbytes = attrgetter("nbytes")
 
 
 class FinishedWork(Submission):
@@ -57,6 +63,7 @@ class TimedWork:
     def __init__(self) -> None:
         self._at_once: list[float] = []
         self._queued: list[float] = []
+        self._runs_between_trials = 0
         self._events: tuple[pyopencl.Event, pyopencl.Event] | None = None
 
     @property
@@ -80,10 +87,14 @@ class TimedWork:
             with contextlib.suppress(engine_error()):
                 self._queued.append((last.profile.end - first.profile.queued) * 1e-9 + SECONDS_OF_THE_QUEUE)
         is_too_long = len(self._at_once) > 1 and min(self._at_once) > LONGEST_SECONDS
-        if not is_too_long and len(self._queued) < TRIALS:
+        if not is_too_long and len(self._queued) < WAKING_RUNS + TRIALS:
             return False
-        self.is_at_once = not is_too_long and statistics.median(self._at_once) <= statistics.median(self._queued)
-        self.runs_left = RUNS_BETWEEN_TRIALS
+        queued = self._queued[WAKING_RUNS:]
+        is_at_once = not is_too_long and statistics.median(self._at_once) <= statistics.median(queued)
+        is_as_before = is_at_once == self.is_at_once and self._runs_between_trials > 0
+        more = min(2 * self._runs_between_trials, MOST_RUNS_BETWEEN_TRIALS)
+        self.runs_left = self._runs_between_trials = more if is_as_before else RUNS_BETWEEN_TRIALS
+        self.is_at_once = is_at_once
         self._at_once, self._queued = [], []
         return True
 
@@ -113,8 +124,8 @@ class ImmediateQueue:
             function, threadgroups, before = dispatch.function, dispatch.threadgroups, nbytes
             for buffer in dispatch.buffers:
                 nbytes += buffer.nbytes
-            for buffer in dispatch.held:
-                nbytes += buffer.nbytes
+            if dispatch.held:
+                nbytes += sum(map(_nbytes, dispatch.held))
             if nbytes > MOST_BYTES or function.box is not None:  # type: ignore[attr-defined]
                 return None
             if threadgroups != 1:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 
 import mpsgrad as mg
 from mpsgrad.devices import opencl_brief, opencl_launch, opencl_memory
+from mpsgrad.devices.opencl_threads import RuntimeThreads
 from mpsgrad.errors import ShaderError
 
 SHAPE = (16, 56, 56, 64)
+QUEUED_TRIALS = opencl_brief.WAKING_RUNS + opencl_brief.TRIALS
 
 
 def test_memory_of_a_dropped_submission_is_not_recycled_while_it_runs(opencl_device: mg.Device) -> None:
@@ -210,8 +214,8 @@ def test_work_of_one_threadgroup_is_done_at_once_though_it_is_on_more_memory(ope
 @pytest.mark.parametrize(
     ("seconds", "seconds_of_the_queue", "trials", "is_at_once"),
     [
-        (0.0, 1.0, [True] * opencl_brief.TRIALS + [False] * opencl_brief.TRIALS, True),
-        (0.0, -1.0, [True] * opencl_brief.TRIALS + [False] * opencl_brief.TRIALS, False),
+        (0.0, 1.0, [True] * opencl_brief.TRIALS + [False] * QUEUED_TRIALS, True),
+        (0.0, -1.0, [True] * opencl_brief.TRIALS + [False] * QUEUED_TRIALS, False),
         (1.0, 2.0, [True, True], False),
     ],
     ids=["sooner", "later", "too long"],
@@ -233,8 +237,8 @@ def test_work_is_done_at_once_where_that_was_faster_in_trials(
     source = mg.Image.from_array(values, opencl_device)
     double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
     at_once = []
-    # Both ways are tried, until one is known to be faster, and after some runs again.
-    expected = [*trials, *[is_at_once] * 3, *trials]
+    # Both ways are tried, until one is known to be faster, and after some runs again; the next time after more of them.
+    expected = [*trials, *[is_at_once] * 3, *trials, *[is_at_once] * 6, *trials]
     for _ in expected:
         commands = mg.CommandBuffer(opencl_device)
         result = double.encode(commands, source)
@@ -243,6 +247,50 @@ def test_work_is_done_at_once_where_that_was_faster_in_trials(
         at_once.append(isinstance(commands._submission, opencl_brief.FinishedWork))
         np.testing.assert_array_equal(np.asarray(result), 2 * values)
     assert at_once == expected
+
+
+def test_threads_that_woke_up_late_are_no_reason_to_do_work_at_once() -> None:
+    work = opencl_brief.TimedWork()
+    for _ in range(opencl_brief.TRIALS):
+        assert work.is_tried_at_once and not work.decide()
+        work.add_at_once(20e-6)
+    slow, fast = 200e-6, 10e-6
+    work._queued = [slow] * opencl_brief.WAKING_RUNS + [slow, slow, fast, fast, fast]
+    assert work.decide() and not work.is_at_once
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads choose their cores by themselves")
+def test_threads_of_the_runtime_leave_the_core_of_the_thread_that_submits(opencl_device: Any) -> None:
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) == 1:
+        pytest.skip("there is one core only")
+    runtime, done = opencl_device.runtime_threads, threading.Event()
+    own = threading.Thread(target=done.wait)
+    own.start()
+    try:
+        assert own.native_id not in runtime.threads
+        room = RuntimeThreads([own.native_id or 0])
+        for core in allowed:
+            os.sched_setaffinity(0, {core})
+            # What may use one core only cannot leave it to others.
+            room.make_room()
+            assert os.sched_getaffinity(own.native_id or 0) == allowed
+        os.sched_setaffinity(0, allowed)
+        RuntimeThreads([own.native_id or 0]).make_room()
+        assert len(os.sched_getaffinity(own.native_id or 0)) == len(allowed) - 1
+        for thread in runtime.threads:
+            os.sched_setaffinity(thread, allowed)
+        runtime._core = -1
+        source = mg.Image.from_array(np.ones(SHAPE, np.float32), opencl_device)
+        with mg.CommandBuffer(opencl_device) as commands:
+            mg.NeuronReLU(device=opencl_device).encode(commands, source)
+        assert runtime.threads
+        for thread in runtime.threads:
+            assert len(os.sched_getaffinity(thread)) == len(allowed) - 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+        done.set()
+        own.join()
 
 
 def test_work_on_much_memory_is_not_tried_at_once(opencl_device: Any) -> None:
