@@ -177,7 +177,8 @@ class BaseKernel(KnownAttributes, DeviceBound):
         owner = type(self).__name__
         if not isinstance(command_buffer, CommandBuffer):
             raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
-        command_buffer._require_open(f"{owner}.{what}")
+        if not command_buffer._is_open:
+            command_buffer._require_open(f"{owner}.{what}")
         if command_buffer.device is not self.device:
             raise StateError(
                 f"{owner}: command_buffer is for {command_buffer.device.identifier} but the kernel for "

@@ -108,15 +108,17 @@ class CommandBuffer:
         After ``record`` each replay but the first calls it again, so that a replay computes what another encode would.
         With ``shared_by``, which says what the numbers belong to, calls that find the same ones have one buffer.
         """
-        key = (shared_by, evaluate()) if shared_by is not None else None
-        shared = self._lent.shared_varying
-        if key is not None and key in shared:
-            return shared[key]
+        lent, key = self._lent, None
+        if shared_by is not None:
+            key = shared_by, evaluate()
+            found = lent.shared_varying.get(key)
+            if found is not None:
+                return found
         made = VaryingBuffer(self.device, evaluate)
-        self._lent.varying.append(made)
+        lent.varying.append(made)
         if key is not None:
-            shared[key] = made.buffer
-            self._if_taken_back(partial(shared.pop, key))
+            lent.shared_varying[key] = made.buffer
+            self._if_taken_back(partial(lent.shared_varying.pop, key))
         return made.buffer
 
     def _position(self) -> tuple[int, int]:
@@ -363,7 +365,7 @@ class CommandBuffer:
         With ``buffer``, where that lies, the note counts only if a dispatch has the buffer: the encode may still fail.
         Raises ``StateError`` if that was discarded or failed, so that there is nothing to read.
         """
-        if writer is None or writer is self:
+        if writer is None or writer is self or (writer._submission is not None and writer._error is None):
             return
         if not writer._takes_effect:
             how = "was discarded after an exception" if writer._discarded else f"failed with {writer._error}"

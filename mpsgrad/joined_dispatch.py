@@ -8,10 +8,12 @@ the buffers of any number of runs by their addresses, in a table.
 from __future__ import annotations
 
 import struct
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from mpsgrad.devices import Buffer, Device, Dispatch
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -23,6 +25,8 @@ MOST_ARGUMENTS = 31
 """Buffers that a kernel can have, on Apple GPUs and so everywhere."""
 MOST_IN_A_TABLE = 4096
 """Runs of one dispatch, where buffers are found by their addresses."""
+
+_address = attrgetter("address")
 
 
 def most_joined(buffers: int, shared: int) -> int:
@@ -59,14 +63,14 @@ class JoinableKernel:
         return MOST_IN_A_TABLE if device.family == "cpu" else self.most
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Not frozen: each step of an optimizer makes one, and that would take five times as long.
 class JoinableRun:
-    """One run: its buffers in the order of the kernel's arguments, and the scalars of the kernel's struct."""
+    """One run: its buffers in the order of the kernel's arguments, and the bytes of the kernel's struct."""
 
     buffers: tuple[Buffer, ...]
-    written: frozenset[Buffer]
+    written: tuple[Buffer, ...]
     threadgroups: int
-    parameters: tuple[Any, ...]
+    parameters: bytes
 
 
 class JoinedDispatch(Dispatch):
@@ -75,13 +79,14 @@ class JoinedDispatch(Dispatch):
     It has no buffers yet: ``combined`` gives the dispatch that a device can run.
     """
 
-    __slots__ = ("_device", "_touched", "_written", "kernel", "runs", "shared")
+    __slots__ = ("_device", "_touched", "_written", "kernel", "most_runs", "runs", "shared")
 
     def __init__(self, device: Device, kernel: JoinableKernel, shared: tuple[Buffer, ...], run: JoinableRun) -> None:
         super().__init__(kernel.family.function(device, kernel.name, "float"), 0, ())
         self._device = device
         self.kernel = kernel
         self.shared = shared
+        self.most_runs = kernel.most_on(device)
         self.runs: list[JoinableRun] = []
         self._set_runs([run])
 
@@ -112,19 +117,19 @@ class JoinedDispatch(Dispatch):
         device, kernel, runs = self._device, self.kernel, self.runs
         assert isinstance(self.threadgroups, int)
         if len(runs) == 1:
-            parameters = device.constant_buffer(kernel.struct.pack_scalars(runs[0].parameters))
+            parameters = device.constant_buffer(runs[0].parameters)
             return Dispatch(self.function, self.threadgroups, (*runs[0].buffers, *self.shared, parameters))
         function = kernel.joined_family.function(device, kernel.name, "float")
         if device.family == "cpu":
-            held = tuple(buffer for run in runs for buffer in run.buffers)
-            parameters = device.constant_buffer(b"".join(kernel.struct.pack_scalars(run.parameters) for run in runs))
+            held = tuple(chain.from_iterable([run.buffers for run in runs]))
+            parameters = device.constant_buffer(b"".join([run.parameters for run in runs]))
             buffers = device.constant_buffer(_table(runs)), *self.shared, parameters
             return Dispatch(function, self.threadgroups, buffers, held=held)
         given = [*runs, *[runs[-1]] * (kernel.most - len(runs))]
         firsts = [*accumulate(run.threadgroups for run in runs[:-1])]
         firsts += [self.threadgroups] * (kernel.most - 1 - len(firsts))
-        scalars = [scalar for run in given for scalar in run.parameters]
-        parameters = device.constant_buffer(kernel.joined_struct.pack_scalars((*scalars, *firsts)))
+        packed = [*(run.parameters for run in given), struct.pack(f"={len(firsts)}i", *firsts)]
+        parameters = device.constant_buffer(b"".join(packed))
         buffers_of_runs = (buffer for run in given for buffer in run.buffers)
         return Dispatch(function, self.threadgroups, (*buffers_of_runs, *self.shared, parameters))
 
@@ -134,9 +139,10 @@ def _table(runs: list[JoinableRun]) -> bytes:
     words = [len(runs)]
     first = 0
     for run in runs:
-        words += first, *(buffer.address for buffer in run.buffers)
+        words.append(first)
+        words += map(_address, run.buffers)
         first += run.threadgroups
-    return struct.pack(f"={len(words)}Q", *words)
+    return array("Q", words).tobytes()
 
 
 def add_run(
@@ -147,14 +153,15 @@ def add_run(
     It joins the last dispatch of the kernel that was added, unless there is something else than such dispatches in
     between, or something there that has to precede it.
     """
-    command_buffer._require_open("add_run")
-    dispatches, device = command_buffer._dispatches, command_buffer.device
-    for position in range(len(dispatches) - 1, -1, -1):
-        earlier = dispatches[position]
-        if not isinstance(earlier, JoinedDispatch) or earlier.has_to_precede(run):
+    if not command_buffer._is_open:
+        command_buffer._require_open("add_run")
+    dispatches = command_buffer._dispatches
+    for earlier in reversed(dispatches):
+        if type(earlier) is not JoinedDispatch or earlier.has_to_precede(run):
             break
-        if earlier.kernel is kernel and earlier.shared == shared and len(earlier.runs) < kernel.most_on(device):
+        if earlier.kernel is kernel and len(earlier.runs) < earlier.most_runs and earlier.shared == shared:
             earlier.add(run)
-            command_buffer._if_taken_back(earlier.take_back)
+            if command_buffer._undo is not None:
+                command_buffer._if_taken_back(earlier.take_back)
             return
-    dispatches.append(JoinedDispatch(device, kernel, shared, run))
+    dispatches.append(JoinedDispatch(command_buffer.device, kernel, shared, run))

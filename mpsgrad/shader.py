@@ -82,14 +82,6 @@ class ParameterStruct:
         assert buffer.memory is not None
         return np.frombuffer(buffer.memory, self.dtype, 1)[0]
 
-    def scalars_of(self, data: bytes) -> tuple[Any, ...]:
-        """The inverse of ``pack_scalars``."""
-        return self._packer.unpack(data)
-
-    def pack_scalars(self, scalars: Iterable[Any]) -> bytes:
-        """The struct's bytes, of its scalars and those of nested structs in order."""
-        return self._packer.pack(*scalars)
-
 
 IMAGE_LAYOUT = ParameterStruct(
     "ImageLayout",

@@ -193,8 +193,7 @@ class PackedWeights:
         device = command_buffer.device
         if packing.kernel == PLAIN:
             buffers = (*self._sources, pack.buffer)
-            scalars = PACK_PARAMETERS.scalars_of(packing.parameters)
-            run = JoinableRun(buffers, frozenset((pack.buffer,)), packing.threadgroups, scalars)
+            run = JoinableRun(buffers, (pack.buffer,), packing.threadgroups, packing.parameters)
             add_run(command_buffer, _PACK_PLAIN, run)
         else:
             command_buffer.add_dispatch(

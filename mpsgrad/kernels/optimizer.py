@@ -83,10 +83,10 @@ class Optimizer(BaseKernel):
                 "OptimizerDescriptor"
             )
         self._optimizer_descriptor = optimizer_descriptor
-        self._learning_rate = optimizer_descriptor.learning_rate
+        self.learning_rate = optimizer_descriptor.learning_rate
         self._loss_scale: LossScale | None = None
         self._unscaled = self.device.constant_buffer(struct.pack("<2f", 1.0, 1.0))
-        self._steps: dict[tuple[tuple[str, ...], int], tuple[JoinableKernel, int, tuple[float, ...]]] = {}
+        self._steps: dict[tuple[tuple[str, ...], int], tuple[JoinableKernel, int, bytes]] = {}
 
     # objc: -initWithDevice:learningRate:
     @classmethod
@@ -108,6 +108,7 @@ class Optimizer(BaseKernel):
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         self._learning_rate = real(type(self).__name__, "learning_rate", rate)
+        self._packed_learning_rate = FLOAT.pack(self._learning_rate)
 
     @property
     def loss_scale(self) -> LossScale | None:
@@ -171,23 +172,28 @@ class Optimizer(BaseKernel):
     def _archived_properties(self) -> dict[str, Any]:
         return {**super()._archived_properties(), "learning_rate": self._learning_rate}
 
-    def _require_vectors(self, command_buffer: Any, **vectors: Vector) -> None:
+    def _require_vectors(self, command_buffer: Any, vectors: Mapping[str, Vector]) -> None:
+        """Raises unless ``vectors``, by the names of the arguments, are of one length and may be used by an encode."""
         owner = type(self).__name__
         self._require_command_buffer(command_buffer, "encode")
+        device, first = self.device, None
         for name, vector in vectors.items():
             if not isinstance(vector, Vector):
                 raise FormatError(f"{owner}: {name} is {type(vector).__name__}; it has to be a Vector")
-            if vector.device is not self.device:
+            if vector.device is not device:
                 raise StateError(
-                    f"{owner}: {name} is on {vector.device.identifier} but the kernel on {self.device.identifier}"
+                    f"{owner}: {name} is on {vector.device.identifier} but the kernel on {device.identifier}"
                 )
-            command_buffer._reads(owner, name, vector._writer, vector.buffer)
-        first_name, first = next(iter(vectors.items()))
-        for name, vector in vectors.items():
-            if vector.length != first.length:
+            if first is None:
+                first = vector
+            elif vector.length != first.length:
+                first_name = next(iter(vectors))
                 raise GeometryError(
                     f"{owner}: {name} has {vector.length} values but {first_name} has {first.length}"
                 )
+            writer = vector._writer
+            if writer is not None and writer is not command_buffer:
+                command_buffer._reads(owner, name, writer, vector.buffer)
 
     def _encode_vectors(
         self,
@@ -202,42 +208,44 @@ class Optimizer(BaseKernel):
 
         ``rate`` is for a step that several dispatches make together.
         """
+        given: Any = slots
+        for name in self.optional_slots:
+            if name in given and given[name] is None:
+                given = {other: slot for other, slot in given.items() if other != name}
         vectors = {
             "input_gradient_vector": gradient,
             "input_values_vector": values,
             "result_values_vector": result,
+            **given,
         }
-        given: dict[str, Any] = {
-            name: slot for name, slot in slots.items() if slot is not None or name not in self.optional_slots
-        }
-        self._require_vectors(command_buffer, **vectors, **given)
-        for name, slot in given.items():
+        self._require_vectors(command_buffer, vectors)
+        written = result, *given.values()
+        overwritten = tuple([vector.buffer for vector in written])
+        read = gradient.buffer, values.buffer
+        others = {*read, result.buffer}
+        if len(others.union(overwritten)) < len(others) + len(given):
+            self._require_buffers_of_their_own(vectors, given)
+        kernel, threadgroups, parameters = self._prepared(tuple(given), values.length)
+        if rate is None:
+            rate = self._learning_rate_buffer(command_buffer)
+        run = JoinableRun((*read, *overwritten, rate), overwritten, threadgroups, parameters)
+        scaling = self._unscaled if self._loss_scale is None else self._loss_scale.buffer
+        add_run(command_buffer, kernel, run, (scaling,))
+        for each in written:
+            command_buffer._writes(each)
+
+    def _require_buffers_of_their_own(self, vectors: Mapping[str, Vector], slots: Mapping[str, Vector]) -> None:
+        """Raises ``GeometryError`` if one of ``slots``, the last of ``vectors``, shares the buffer of one before it."""
+        for name, slot in slots.items():
             for other_name, other in vectors.items():
+                if other_name == name:
+                    break
                 if slot.buffer is other.buffer:
                     raise GeometryError(
                         f"{type(self).__name__}: {name} is overwritten, so it may not share the buffer of {other_name}"
                     )
-            vectors[name] = slot
-        kernel, threadgroups, parameters = self._prepared(tuple(given), values.length)
-        slot_buffers = [slot.buffer for slot in given.values()]
-        run = JoinableRun(
-            (
-                gradient.buffer,
-                values.buffer,
-                result.buffer,
-                *slot_buffers,
-                rate if rate is not None else self._learning_rate_buffer(command_buffer),
-            ),
-            frozenset((result.buffer, *slot_buffers)),
-            threadgroups,
-            parameters,
-        )
-        scaling = self._unscaled if self._loss_scale is None else self._loss_scale.buffer
-        add_run(command_buffer, kernel, run, (scaling,))
-        for written in (*given.values(), result):
-            command_buffer._writes(written)
 
-    def _prepared(self, slots: tuple[str, ...], count: int) -> tuple[JoinableKernel, int, tuple[float, ...]]:
+    def _prepared(self, slots: tuple[str, ...], count: int) -> tuple[JoinableKernel, int, bytes]:
         """The kernel for a step of ``count`` values with these slots, its threadgroups and its parameters."""
         found = self._steps.get((slots, count))
         if found is None:
@@ -259,8 +267,7 @@ class Optimizer(BaseKernel):
             }
             parameters |= numbers
             threadgroups, parameters["elements_per_thread"] = shares_of(self.device, count)
-            scalars = tuple(parameters[name] for name in PARAMETERS.fields)
-            found = self._steps[slots, count] = kernel, threadgroups, scalars
+            found = self._steps[slots, count] = kernel, threadgroups, PARAMETERS.pack(**parameters)
         return found
 
     def _step(self, slots: tuple[str, ...]) -> tuple[JoinableKernel, dict[str, float]]:
@@ -269,7 +276,10 @@ class Optimizer(BaseKernel):
 
     def _learning_rate_buffer(self, command_buffer: CommandBuffer) -> Buffer:
         """The rate of a step that is encoded to ``command_buffer``."""
-        return command_buffer.varying(lambda: FLOAT.pack(self._learning_rate), shared_by=self)
+        return command_buffer.varying(self._learning_rate_bytes, shared_by=self)
+
+    def _learning_rate_bytes(self) -> bytes:
+        return self._packed_learning_rate
 
     def _encode_states(
         self,
@@ -314,7 +324,7 @@ class Optimizer(BaseKernel):
                     rate,
                 )
             for value, result in list(zip(values, results, strict=False))[updated:]:
-                self._require_vectors(command_buffer, source_state=value, result_state=result)
+                self._require_vectors(command_buffer, {"source_state": value, "result_state": result})
                 if result.buffer is not value.buffer:
                     add_copy(command_buffer, value.buffer, result.buffer, value.length)
         result_state._written_by(command_buffer)

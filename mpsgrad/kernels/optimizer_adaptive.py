@@ -281,7 +281,8 @@ class OptimizerAdam(Optimizer):
         self._encode_states(command_buffer, batch_normalization_gradient_state, source, slots, result_state)
 
     def _learning_rate_buffer(self, command_buffer: CommandBuffer) -> Buffer:
-        command_buffer._if_taken_back(partial(setattr, self, "_time_step", self._time_step))
+        if command_buffer._undo is not None:
+            command_buffer._if_taken_back(partial(setattr, self, "_time_step", self._time_step))
         return command_buffer.varying(self._next_learning_rate)
 
     def _next_learning_rate(self) -> bytes:
