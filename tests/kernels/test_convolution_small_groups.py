@@ -33,13 +33,16 @@ CASES = [
             f"{inputs}_to_{lanes}",
             ((9, 11), 18 * inputs, 18 * lanes, (3, 3)),
             {"padding": (1, 1), "groups": 18},
-            (lanes <= 4, lanes <= 4, True),
+            (lanes <= 4 or inputs == 1, lanes <= 4, True),
         )
         for inputs, lanes in SPREADS
         if inputs * lanes > 1
     ),
     ("three_to_three", ((9, 7), 21, 21, (3, 3)), {"padding": (1, 1), "groups": 7}, (True, True, True)),
-    ("five_lanes", ((7, 8), 4, 20, (3, 2)), {"padding": (1, 1), "groups": 4}, (False, False, True)),
+    ("five_lanes", ((7, 8), 4, 20, (3, 2)), {"padding": (1, 1), "groups": 4}, (True, False, True)),
+    ("fifteen_lanes", ((7, 8), 3, 45, (2, 3)), {"padding": (1, 2), "groups": 3}, (True, False, True)),
+    ("sixteen_lanes", ((7, 8), 3, 48, (2, 3)), {"padding": (1, 2), "groups": 3}, (False, False, True)),
+    ("strides_of_one", ((7, 8), 3, 15, (3, 3)), {"stride": (1, 2), "groups": 3}, (False, False, True)),
     ("few_lanes", ((7, 8), 3, 6, (2, 3)), {"padding": (1, 2), "groups": 3}, (True, True, True)),
     ("strides", ((13, 12), 34, 34, (3, 4)), {"stride": (2, 3), "padding": (1, 2), "groups": 17}, (True, True, True)),
     ("dilated", ((12, 13), 16, 32, (3, 3)), {"dilation": (2, 3), "groups": 8}, (True, True, True)),
@@ -100,7 +103,8 @@ def layers_of_small_groups(draw: Any) -> Layer:
     dilation = draw(st.integers(1, 3)), draw(st.integers(1, 2))
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     padding = tuple(draw(st.integers(max(0, (e - n + 1) // 2), e)) for e, n in zip(extents, size, strict=True))
-    groups, inputs, lanes = draw(st.integers(2, 40)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    groups, inputs = draw(st.integers(2, 40)), draw(st.integers(1, 4))
+    lanes = draw(st.integers(1, 15 if inputs == 1 else 4))
     return make(
         size,
         groups * inputs,
