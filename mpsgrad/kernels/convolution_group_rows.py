@@ -62,7 +62,7 @@ def plan_gather(
     """
     source, destination = geometry.ends(is_gradient)
     inputs, lanes = source[6] // geometry.groups, destination[6] // geometry.groups
-    is_of_eight = inputs == lanes == EIGHT and destination[6] % CHANNELS == 0
+    is_of_eight = inputs == lanes == EIGHT
     is_of_sixteen = inputs % CHANNELS == lanes % CHANNELS == 0 and inputs <= MOST_INPUTS
     if geometry.groups == 1 or geometry.taps == 1 or geometry.replicates or not (is_of_eight or is_of_sixteen):
         return None
@@ -74,7 +74,7 @@ def plan_gather(
     columns = (ceiling_divide(x.size, PIXELS) * PIXELS - 1) * x.stride + span_x
     if x.stride not in STRIDES or columns * span_y * max(inputs, CHANNELS) > KEPT_VALUES:
         return None
-    blocks, images = destination[6] // CHANNELS, destination[7]
+    blocks, images = ceiling_divide(destination[6], CHANNELS), destination[7]
     part_rows = ceiling_divide(y.size, ceiling_divide(THREADS_WANTED, max(blocks * images, 1)))
     parts_y = ceiling_divide(y.size, max(part_rows, 1))
     packing, biases = packing_in_order(

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.skipif(
 CASES = [
     ("pairs_of_eight", ((5, 22), 48, 48, (3, 3)), {"padding": (1, 1), "groups": 6}, (True, True)),
     ("strides_of_eight", ((11, 31), 32, 32, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "groups": 4}, (True, True)),
-    ("odd_groups_of_eight", ((5, 6), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 3}, (False, False)),
+    ("odd_groups_of_eight", ((5, 6), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 3}, (True, True)),
+    ("last_pair_in_two_blocks", ((9, 8), 40, 40, (3, 3)), {"stride": (2, 2), "groups": 5}, (True, True)),
     ("sixteen", ((6, 7), 48, 48, (3, 3)), {"padding": (1, 1), "groups": 3, "images": 5}, (True, True)),
     ("strides", ((12, 30), 32, 32, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "groups": 2}, (True, True)),
     ("long_strides", ((13, 20), 32, 32, (2, 3)), {"stride": (3, 4), "groups": 2}, (False, True)),
@@ -66,7 +67,7 @@ def layers_of_groups(draw: Any) -> Layer:
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     padding = tuple(draw(st.integers(max(0, (e - n + 1) // 2), e)) for e, n in zip(extents, size, strict=True))
     inputs, outputs = draw(st.sampled_from([(8, 8), (16, 16), (32, 16), (16, 32)]))
-    groups = draw(st.sampled_from([2, 4]))
+    groups = draw(st.integers(2, 5))
     return make(
         size,
         groups * inputs,
