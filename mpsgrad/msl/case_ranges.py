@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpsgrad.msl.constant_expressions import constants_of, integer_value
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, STRING, Token, error
+from mpsgrad.msl.tokens import NUMBER, Token, error
 
 _MOST_LABELS = 4096
 
@@ -25,8 +25,8 @@ def expand_case_ranges(tokens: list[Token]) -> list[Token]:
             index += 1
             continue
         constants = constants_of(tokens, in_functions=True) if constants is None else constants
-        first = _value(tokens[index + 1 : dots], tokens[index], constants)
-        last = _value(tokens[dots + 1 : colon], tokens[index], constants)
+        first = integer_value(tokens[index + 1 : dots], tokens[index], constants)
+        last = integer_value(tokens[dots + 1 : colon], tokens[index], constants)
         if last - first >= _MOST_LABELS:
             raise error(f"a range of more than {_MOST_LABELS} cases is not supported for CUDA", tokens[index])
         for value in range(first, last + 1):
@@ -39,13 +39,3 @@ def _label_end(tokens: Sequence[Token], index: int) -> int:
     while index < len(tokens) and tokens[index].text not in (":", ";", "{", "}"):
         index += 1
     return index
-
-
-def _value(tokens: Sequence[Token], place: Token, constants: dict[str, int]) -> int:
-    """The value of a label, which may be a character."""
-    characters = {}
-    for token in tokens:
-        if token.kind == STRING and len(token.text) == 3 and token.text[0] == "'":
-            characters[token.text] = ord(token.text[1])
-    words = [token.replaced(token.text, IDENTIFIER) if token.text in characters else token for token in tokens]
-    return integer_value(words, place, {**constants, **characters})

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.program import ADDRESS_SPACES
-from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, spell, split_commas
+from mpsgrad.msl.tokens import IDENTIFIER, Token, character_value, error, matching, spell, split_commas
 
 _CASTS = frozenset({"int", "uint"})
 _CONSTANT = frozenset({"const", "constexpr", "constant"})
@@ -44,6 +44,9 @@ def integer_value(tokens: Sequence[Token], place: Token, constants: Mapping[str,
 
 def _word(token: Token, tokens: Sequence[Token], place: Token, constants: Mapping[str, int]) -> str:
     """What stands for ``token`` in Python."""
+    character = character_value(token)
+    if character is not None:
+        return str(character)
     number = _NUMBER.match(token.text.replace("'", ""))
     if number is not None:
         return str(int(number[1], 8 if number[1].isdigit() and number[1].startswith("0") else 0))

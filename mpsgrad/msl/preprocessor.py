@@ -19,6 +19,7 @@ from mpsgrad.msl.tokens import (
     PUNCTUATION,
     STRING,
     Token,
+    character_value,
     error,
     is_message,
     refuse_unknown,
@@ -524,12 +525,6 @@ _PRECEDENCE = {
 }  # fmt: skip
 
 
-_ESCAPES = {
-    rf"'\{letter}'": ord(character)
-    for letter, character in zip("nt0\\'\"rabfv?", "\n\t\0\\'\"\r\a\b\f\v?", strict=True)
-}
-
-
 def integer_expression(tokens: list[Token], place: Token) -> int:
     """The value of an integer expression as ``#if`` takes it; raises ``ShaderError``."""
     return _Expression(tokens, place).value()
@@ -617,10 +612,9 @@ class _Expression:
             if self._peek() == "(":
                 raise error(f"function-like macro '{token.text}' is not defined", token)
             return int(token.text == "true")
-        if token.kind == STRING and len(token.text) == 3 and token.text[0] == "'":
-            return ord(token.text[1])
-        if token.kind == STRING and token.text in _ESCAPES:
-            return _ESCAPES[token.text]
+        character = character_value(token)
+        if character is not None:
+            return character
         raise error("unexpected token in #if expression", token)
 
 

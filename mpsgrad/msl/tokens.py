@@ -14,6 +14,8 @@ PUNCTUATION = "punctuation"
 UNKNOWN = "unknown"
 """What begins no token. It is text in an ``#error`` and in branches that are left out, and refused anywhere else."""
 
+_CHARACTER = re.compile(r"'(?:([^\\])|\\x([0-9a-fA-F]+)|\\([0-7]{1,3})|\\([nt\\'\"rabfv?]))'$")
+_ESCAPED = dict(zip("nt\\'\"rabfv?", "\n\t\\'\"\r\a\b\f\v?", strict=True))
 _BYTE_ORDER_MARK = "\ufeff"
 _TOKEN = re.compile(
     r"""
@@ -254,6 +256,19 @@ def skip_attributes(tokens: Sequence[Token], index: int, end: int) -> int:
         else:
             break
     return index
+
+
+def character_value(token: Token) -> int | None:
+    """The value of a character such as ``'a'`` or ``'\\n'``, which is a signed byte; None for any other token."""
+    found = _CHARACTER.match(token.text) if token.kind == STRING else None
+    if found is None:
+        return None
+    plain, hexadecimal, octal, escaped = found.groups()
+    if plain or escaped:
+        value = ord(plain or _ESCAPED[escaped])
+    else:
+        value = int(hexadecimal, 16) if hexadecimal else int(octal, 8)
+    return (value + 128) % 256 - 128
 
 
 def error(message: str, token: Token) -> ShaderError:

@@ -195,7 +195,7 @@ class _Translator:
             output += make_tokens()
             position = end
         output += self._rewriter.rewrite(tokens[position:])
-        members = {b.text for a, b in pairwise(tokens) if a.text == "."}
+        members = {b.text for a, b in pairwise(tokens) if a.text in (".", "->")}
         prelude = self._backend.opening(self._names.closure(), members, self._launch) + self._names.prelude()
         prelude += self._names.makers() + self._backend.launch_parameter(self._launch)[0] + self._names.reaching()
         prelude += "".join(f"const __global char {name}[] = {text};\n" for text, name in self._strings.items())

@@ -124,7 +124,8 @@ class VectorForms:
         tokens = self._tokens
         for index in range(len(tokens) - 4, -1, -1):
             first, second = tokens[index + 1], tokens[index + 3]
-            if tokens[index].text == "." and tokens[index + 2].text == "." and first.text not in self._declared:
+            is_member = tokens[index].text in (".", "->") and tokens[index + 2].text == "."
+            if is_member and first.text not in self._declared:
                 for letters in _LETTERS:
                     for inner in _LETTERS:
                         is_pair = 2 <= len(first.text) <= 4 and set(first.text) <= set(letters)
@@ -144,7 +145,7 @@ class VectorForms:
         name, following = self._tokens[index].text, self._tokens[index + 1].text
         is_assigned = following in ("=", "++", "--") or (following.endswith("=") and following not in _COMPARISONS)
         return (
-            self._tokens[index - 1].text == "."
+            self._tokens[index - 1].text in (".", "->")
             and least <= len(name) <= 4
             and any(set(name) <= set(letters) for letters in _LETTERS)
             and name not in self._declared

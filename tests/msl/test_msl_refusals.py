@@ -146,7 +146,7 @@ def test_what_is_near_to_that_compiles() -> None:
         "constant constexpr int count = 2; constexpr constant float table[count] = {1, 2}; enum { one = 1 };\n"
         "float g(reference x) { return x; }\n"
         "kernel void f(pointer x, constant uint& n, uint i [[thread_position_in_grid]]) {\n"
-        "  static constant float half_ = 0.5f; N<float> a = {1}, b = {2}; pointer p = x + i * n; auto q = p; auto *r = p;\n"
+        "  static constant float half_ = 0.5f; N<float> a = {1}, b = {2}; pointer p = x + i * n; auto q = p; device auto *r = p;\n"
         "  switch (i) { case one: p[0] = a.v * b.v; break; default: q[0] = (a.v) * (b.v) + half_ * table[1] + g(a.v); }\n"
         "  r[0] += i ? one : count; }\n"
     )

@@ -277,3 +277,20 @@ def test_what_other_people_write_is_no_finding() -> None:
         " else for (;;) threadgroup_barrier(mem_flags::mem_none); }"
     )
     assert [message.split(" in ")[0] for _, _, message in findings(divergent)] == ["threadgroup_barrier"]
+
+
+def test_characters_are_numbers_and_swizzles_stand_behind_arrows() -> None:
+    source = LIBRARY + """enum Token : char { ZERO = '0', LINE = '\\n', LAST = '\\xff' };
+int kind(char c) {
+  switch (c) { case ZERO ... '9': return 1; case LINE ... '\\r': return 2; case LAST: return 3; case 'a' ... 'a' + 5: return 4; default: return 0; }
+}
+kernel void f(device int* out, constant char* text, constant float4* v, uint i [[thread_position_in_grid]]) {
+  out[i] = kind(text[i]) + 10 * int(v->wzyx.x + v->yx.y + (v + 1)->xy.x);
+}
+"""
+    out, text = np.zeros(8, np.int32), np.frombuffer(b"05\n\rf\xff\0g", np.int8)
+    compile(source).function("f")(8, out, text, np.arange(8, dtype=np.float32))
+    assert out.tolist() == [70 + kind for kind in (1, 1, 2, 2, 4, 3, 0, 0)]
+    translated = translate(source, "cuda").source
+    assert [f"case ({value})" in translated for value in (0, 9, 10, 13, 48, 57, 97, 102)] == [False, False] + [True] * 6
+    compile_for_cuda(translated, "characters.metal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -300,28 +300,44 @@ class Source:
     @cached_property
     def struct_bodies(self) -> dict[str, list[tuple[int, int, bool]]]:
         """Where each struct's body is, and whether the struct is a template."""
+        return self._class_bodies("struct", "class")
+
+    def _class_bodies(self, *keywords: str) -> dict[str, list[tuple[int, int, bool]]]:
+        """The bodies of named classes, and of those that only a typedef names."""
         found: dict[str, list[tuple[int, int, bool]]] = {}
-        for index in self.places("struct", "class"):
+        for index in self.places(*keywords):
             if self.text(index - 1) in ("<", ",", "enum"):
                 continue
             position = skip_attributes(self.tokens, index + 1, len(self.tokens))
             name = self.text(position)
-            is_template = self.text(index - 1) == ">"
-            if self.kind(position) != IDENTIFIER or self.text(position + 1) not in ("{", ":", "<", "final"):
+            if name == "{" and self.text(index - 1) == "typedef":
+                name = self.text(self.close(position) + 1)
+            elif self.kind(position) != IDENTIFIER or self.text(position + 1) not in ("{", ":", "<", "final"):
                 continue
             while position < len(self.tokens) and self.text(position) not in ("{", ";", "("):
                 position += 1
             if self.text(position) == "{" and self.close(position) > 0:
+                is_template = self.text(index - 1) == ">"
                 found.setdefault(name, []).append((position, self.close(position), is_template))
         return found
 
     @cached_property
     def members(self) -> dict[str, dict[str, tuple[Type | None, tuple[int | None, ...]]]]:
         """The data members of each struct that is no template and has no base."""
+        return self._members_of(self.struct_bodies)
+
+    @cached_property
+    def union_members(self) -> dict[str, dict[str, tuple[Type | None, tuple[int | None, ...]]]]:
+        """The members of each union; braces give the first a value."""
+        return self._members_of(self._class_bodies("union"))
+
+    def _members_of(
+        self, classes: Mapping[str, list[tuple[int, int, bool]]]
+    ) -> dict[str, dict[str, tuple[Type | None, tuple[int | None, ...]]]]:
         known: dict[str, dict[str, tuple[Type | None, tuple[int | None, ...]]]] = {}
-        for name, bodies in self.struct_bodies.items():
+        for name, bodies in classes.items():
             start, end, is_template = bodies[0]
-            if len(bodies) > 1 or is_template or self.text(start - 1) != name:
+            if len(bodies) > 1 or is_template or self.text(start - 1) not in (name, "struct", "class", "union"):
                 continue
             known[name] = {}
             for variable in self.declarations_between(start, end, depth_limit=True):

@@ -85,7 +85,7 @@ class Scopes:
 
 
 def _program_scope(source: Source) -> dict[str, Meaning]:
-    """Variables at program scope and enumerators: all of them constants."""
+    """Variables at program scope and enumerators that need no qualifier: all of them constants."""
     constant = Meaning(is_constant=True)
     found: dict[str, Meaning] = {}
     for start, stop in source.program.variables:
@@ -96,7 +96,7 @@ def _program_scope(source: Source) -> dict[str, Meaning]:
                 found[source.text(index)] = constant
                 break
     for index, token in enumerate(source.tokens):
-        if token.text != "enum":
+        if token.text != "enum" or source.text(index + 1) in ("class", "struct"):
             continue
         opening = index
         while opening < len(source.tokens) and source.text(opening) not in ("{", ";", ")"):

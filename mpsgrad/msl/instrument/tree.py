@@ -237,12 +237,21 @@ class TreeReader:
                     index = close
             elif text in ("*", "&") and index > start:
                 pass
+            elif certain and (array := self._array_end(index)) is not None:
+                index = array
             elif text != "::":
                 return None
             index += 1
         if not certain and any(self._tokens[k].text in ("*", "&") for k in range(start, end)):
             return None if self._tokens[end - 1].text not in ("*", "&") else True
         return certain
+
+    def _array_end(self, index: int) -> int | None:
+        """The last bracket of ``(*)[4]`` or ``(&)[4]``, what points to an array, if it stands at ``index``."""
+        is_referred = self._text_at(index) == "(" and self._text_at(index + 1) in ("*", "&")
+        if not is_referred or self._text_at(index + 2) != ")" or self._text_at(index + 3) != "[":
+            return None
+        return self._close(index + 3)
 
     def _text_at(self, index: int) -> str:
         return self._tokens[index].text if 0 <= index < len(self._tokens) else ""

@@ -18,6 +18,7 @@ from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching_angl
 _SPECIFIERS = frozenset(
     "const constexpr volatile static inline extern struct class union enum typename mutable restrict __restrict".split()
 )
+_ARITHMETIC = frozenset({"unsigned", "signed", "char", "short", "int", "long"})
 _DECLARATOR_WORDS = frozenset({"*", "&", "&&", "(", "const", "restrict", "__restrict", *ADDRESS_SPACES})
 _SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private".split())
 _DEEPEST = 200
@@ -376,11 +377,10 @@ class Weaver(ExpressionWeaver):
             elif text in ("alignas", "__attribute__") and self._text(index + 1) == "(":
                 words.add("alignas")
                 index = self._bracket(index + 1)
-            elif text in ("unsigned", "signed"):
+            elif text in _ARITHMETIC and (not has_type or self._text(index - 1) in _ARITHMETIC):
                 has_type = True
             elif tokens[index].kind == IDENTIFIER and has_type:
-                if self._text(index - 1) not in ("unsigned", "signed") or text not in ("char", "short", "int", "long"):
-                    break
+                break
             elif text == "::" or tokens[index].kind == IDENTIFIER:
                 if text != "::":
                     if self._scopes.is_variable(text) and self._text(index + 1) != "::":

@@ -39,7 +39,7 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
         is_template = tokens[position].text == ">"
         if is_template:
             position = _before_angles(tokens, position)
-        if position < 0 or mark == "*" and tokens[position].text == "auto":
+        if position < 0:
             continue
         if not source.is_type(position) and not (is_template and tokens[position].text in _LIBRARY_TEMPLATES):
             continue

@@ -68,7 +68,7 @@ def values_are_not_narrowed(source: Source) -> Iterator[Found]:
         for index in source.places("return", start=function.body_open, end=function.body_close):
             if source.text(index + 1) == "{" and kind.base in SIZES:
                 yield from _narrowed_components(source, kind, index + 1)
-            elif source.text(index + 1) == "{" and kind.base in source.members:
+            elif source.text(index + 1) == "{":
                 yield from _narrowed_to_members(source, kind, index + 1)
 
 
@@ -139,24 +139,29 @@ def _is_access(source: Source, start: int, end: int) -> bool:
 
 
 def _narrowed_members(source: Source) -> Iterator[Found]:
-    """What the members of a struct may not hold in the braces of its variables and temporaries."""
+    """What the members of a struct or union may not hold in the braces of its variables and temporaries."""
     for variables in source.variables.values():
         for variable in variables:
             kind = variable.type
             opening = _brace_after(source, variable.place)
-            if kind is None or opening is None or kind.pointers or kind.base not in source.members or variable.extents:
+            if kind is None or opening is None or kind.pointers or variable.extents:
                 continue
             yield from _narrowed_to_members(source, kind, opening)
+    for index in source.words(*source.union_members):
+        opening = _brace_after(source, index + 1) if source.text(index + 2) in ("=", "{") else None
+        if opening is not None and source.kind(index + 1) == IDENTIFIER and source.in_body(index):
+            yield from _narrowed_to_members(source, Type(source.text(index)), opening)
     for index in source.places("{", start=2):
         name = source.text(index - 1)
-        if name in source.members and source.text(index - 2) not in ("struct", "class") and source.in_body(index):
+        is_class = name in source.members or name in source.union_members
+        if is_class and source.text(index - 2) not in ("struct", "class", "union") and source.in_body(index):
             if source.variable(name, index) is None:
                 yield from _narrowed_to_members(source, Type(name), index)
 
 
 def _narrowed_to_members(source: Source, kind: Type, opening: int) -> Iterator[Found]:
-    """The values in the braces at ``opening`` that the members of a struct may not hold."""
-    entries = source.members[kind.base].values()
+    """The values in the braces at ``opening`` that the members of a struct, or the first of a union, may not hold."""
+    entries = [*source.members.get(kind.base, {}).values()] or [*source.union_members.get(kind.base, {}).values()][:1]
     if any(extents or member is None or member.pointers for member, extents in entries):
         return
     for (member, _), (start, end) in zip(entries, source.arguments(opening), strict=False):
