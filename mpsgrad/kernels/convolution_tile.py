@@ -7,10 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["gather", "weights", "planes"]
+from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
+
+Kind = Literal["gather", "weights", "planes", "gram", "gram_gradient"]
 """A convolution or its data gradient: rows are destination pixels, columns destination channels. The weight gradient:
 rows are output channels, columns the weights of one of them. Or either by Winograd's method, in planes: rows are tiles
-or output channels, columns channels."""
+or output channels, columns channels. Gram matrices, whose rows and columns are channels, on one side of the diagonal.
+Or their gradient: rows are pixels, columns channels, and two products are one."""
+
+KINDS_OF_ANY_WIDTH: tuple[Kind, ...] = "gram", "gram_gradient"
+"""Their tiles are copied in stages from any images."""
 
 
 class Tile(NamedTuple):
@@ -114,7 +120,8 @@ class Products:
     """What is to be multiplied: ``values`` sums of ``runs * run_length`` products, which ``tile_count`` tiles cover.
 
     Values are read one by one unless the images are aligned, and outside of them are zeros or other values. Splits
-    ``are_summed`` by a kernel even if it is one, and results ``are_scattered`` if they are stored one by one.
+    ``are_summed`` by a kernel even if it is one, and results ``are_scattered`` if they are stored one by one. Sums
+    that ``are_symmetric`` are computed in squares on one side of the diagonal.
     """
 
     kind: Kind
@@ -127,10 +134,13 @@ class Products:
     has_zeros_outside: bool = True
     are_summed: bool = False
     are_scattered: bool = False
+    are_symmetric: bool = False
 
     def can_use(self, tile: Tile) -> bool:
-        """Whether ``tile`` can read the images."""
-        return (self.is_aligned or not tile.needs_vectors) and (self.has_zeros_outside or not tile.in_place)
+        """Whether ``tile`` can read the images, and covers the sums."""
+        reads = self.is_aligned or not tile.needs_vectors or self.kind in KINDS_OF_ANY_WIDTH
+        reads = reads and (self.has_zeros_outside or not tile.in_place)
+        return reads and (tile.rows == tile.columns or not self.are_symmetric)
 
     def steps(self, tile: Tile) -> int:
         """How many steps of its depth ``tile`` takes for a sum."""
@@ -219,6 +229,7 @@ class Tiling:
 
 
 _SMALL_WEIGHTS_TILE = Tile(64, 64, 16, 32, 64, 1.1, 6)
+_SMALL_HALF_WEIGHTS_TILE = Tile(64, 64, 32, 32, 32, 0.8, 4)
 _COMMON_COSTS = Costs(
     0.35, 0.0, 1.5, steps_at_ends=3, sum_time=4.0, split_time=0.0, value_time=3.2e-6, fewest_steps=4
 )
@@ -254,7 +265,7 @@ _GPU = Tiling(
             _SMALL_WEIGHTS_TILE,
             Tile(32, 128, 16, 32, 64, 0.72, 6),
         ),
-        ("weights", "half"): (Tile(128, 64, 32, 64, 32, 1.0, 3), Tile(64, 64, 32, 32, 32, 0.8, 4)),
+        ("weights", "half"): (Tile(128, 64, 32, 64, 32, 1.0, 3), _SMALL_HALF_WEIGHTS_TILE),
         ("planes", "float"): (Tile(128, 64, 16, 32, 64, 1.0, 3), Tile(64, 64, 16, 32, 64, 0.98, 6)),
     },
     products={"float": 158e3, "half": 620e3},
@@ -314,9 +325,16 @@ _NVIDIA_9_0 = replace(
             _in_place(64, 128, 4, 2.36, 2),
             *_NVIDIA.tiles["weights", "half"],
         ),
+        ("gram", "half"): (_in_place(128, 128, 3, 2.8, 2), _in_place(64, 64, 4, 2.3, 3)),
+        ("gram_gradient", "half"): (_in_place(128, 128, 2, 2.45, 2), _in_place(128, 64, 3, 2.25, 2)),
     },
     costs={
         **_COSTS,
+        ("gram", "half"): Costs(
+            0.12, 0.0, 4.0, steps_at_ends=9, sum_time=1.5, split_time=0.008, value_time=8.6e-7, fewest_steps=1
+        ),
+        # They have no splits.
+        ("gram_gradient", "half"): _COMMON_COSTS._replace(latency=0.36, fewest_steps=LARGEST_ELEMENT_COUNT),
         ("weights", "half"): _COMMON_COSTS._replace(
             latency=0.4, steps_at_ends=4.6, sum_time=2.7, split_time=0.008, value_time=8.6e-7
         ),
@@ -329,8 +347,10 @@ _CPU = Tiling(
         ("gather", "float"): (Tile(64, 32, 8, 32, 32, 1.0, 4),),
         ("gather", "half"): (Tile(64, 32, 16, 32, 16, 1.0, 4),),
         ("weights", "float"): (_SMALL_WEIGHTS_TILE,),
-        ("weights", "half"): (Tile(64, 32, 32, 32, 16, 1.0, 1),),
+        ("weights", "half"): (_SMALL_HALF_WEIGHTS_TILE,),
         ("planes", "float"): (Tile(64, 32, 8, 32, 32, 1.0, 1),),
+        ("gram", "half"): (_in_place(64, 64, 4, 1.0, 1),),
+        ("gram_gradient", "half"): (_in_place(128, 64, 3, 1.0, 1),),
     },
     products={"float": 1e9, "half": 1e9},
     common_costs=Costs(1.0, 0.0, 1.5, steps_at_ends=3, sum_time=0.0, split_time=0.0, value_time=0.0, fewest_steps=4),

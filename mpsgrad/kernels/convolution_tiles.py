@@ -77,6 +77,7 @@ WEIGHTS_PARAMETERS = ParameterStruct(
     weights="int",
     replicates="int",
     accumulates="int",
+    are_symmetric="int",
 )
 _TEMPLATES = {
     ("gather", "float"): "convolution_tiles",
@@ -376,11 +377,11 @@ def plan_weights(
 def plan_products_of_channels(image: Layout, metal_type: str, tiling_name: str, compute_units: int) -> WeightsPlan:
     """What adds up the products of each two channels over the pixels of each image, which has some.
 
-    Each image has as many splits, one after the other.
+    Each image has as many splits, one after the other, and of each square of sums on or right of the diagonal.
     """
     units = compute_units or tiling(tiling_name).units_unless_known
     geometry = ConvolutionGeometry(image, image, POINT)
-    return _plan_of_weights(geometry, False, metal_type, tiling_name, units, parts=image[7], are_summed=True)
+    return _plan_of_weights(geometry, False, metal_type, tiling_name, units, parts=image[7], are_symmetric=True)
 
 
 def _division_of_weights(
@@ -392,7 +393,7 @@ def _division_of_weights(
     channels: int,
     parts: int,
     is_aligned: bool,
-    are_summed: bool,
+    are_symmetric: bool,
     joined: int = 1,
 ) -> _Division:
     """``channels`` are those of ``joined`` groups of the source."""
@@ -401,15 +402,20 @@ def _division_of_weights(
         columns = geometry.taps * channels
         return ceiling_divide(joined * geometry.group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
 
+    def tile_count(tile: Tile) -> int:
+        rows, columns = counts(tile)
+        return math.comb(rows + 1, 2) if are_symmetric else rows * columns
+
     products = Products(
         "weights",
         metal_type,
-        lambda tile: math.prod(counts(tile)) * (geometry.groups // joined) * parts,
+        lambda tile: tile_count(tile) * (geometry.groups // joined) * parts,
         run_length=geometry.pixels // parts,
-        values=geometry.weights_count * parts,
+        values=geometry.weights_count * parts // (2 if are_symmetric else 1),
         is_aligned=is_aligned,
         has_zeros_outside=not geometry.replicates,
-        are_summed=are_summed,
+        are_summed=are_symmetric,
+        are_symmetric=are_symmetric,
     )
     tile, splits = of_device.divided(products, units)
     return _Division(tile, *counts(tile), splits, of_device.time(products, units, tile, splits))
@@ -438,7 +444,7 @@ def _with_padding(
         channels=of_source.channels if of_source else geometry.inputs,
         parts=1,
         is_aligned=True,
-        are_summed=False,
+        are_symmetric=False,
     )
     time = division.time + sum(padding.time(units) for padding in paddings if padding)
     return padded, division._replace(time=time), (of_result, of_source)
@@ -465,9 +471,9 @@ def _plan_of_weights(
     units: int,
     *,
     parts: int = 1,
-    are_summed: bool = False,
+    are_symmetric: bool = False,
 ) -> WeightsPlan:
-    """``parts`` of the images have sums of their own, of as many splits each, ``are_summed`` even if it is one."""
+    """``parts`` of the images have sums of their own, of as many splits each, even one if they ``are_symmetric``."""
     groups, channels, group_outputs = geometry.groups, geometry.group_inputs, geometry.group_outputs
     width, height = geometry.result[4:6]
     pixels = geometry.pixels // parts
@@ -486,17 +492,17 @@ def _plan_of_weights(
         channels=channels,
         parts=parts,
         is_aligned=is_aligned,
-        are_summed=are_summed,
+        are_symmetric=are_symmetric,
     )
     paddings: tuple[Padding | None, Padding | None] = (None, None)
-    if metal_type == "half" and groups == 1 and not (is_aligned or are_summed):
+    if metal_type == "half" and groups == 1 and not (is_aligned or are_symmetric):
         padded, of_padded, made = _with_padding(geometry, of_device, units)
         if of_padded.time < division.time:
             geometry, division, paddings = padded, of_padded, made
             row_width = column_width = values_of_vector(metal_type)
             channels = paddings[1].channels if paddings[1] else channels
     joined = 1
-    for count in _joined_groups(geometry, metal_type) if not are_summed else ():
+    for count in _joined_groups(geometry, metal_type) if not are_symmetric else ():
         of_joined = _division_of_weights(
             geometry,
             metal_type,
@@ -505,7 +511,7 @@ def _plan_of_weights(
             channels=count * channels,
             parts=parts,
             is_aligned=True,
-            are_summed=False,
+            are_symmetric=False,
             joined=count,
         )
         if of_joined.time < division.time:
@@ -519,7 +525,7 @@ def _plan_of_weights(
         FAMILIES["weights", metal_type, tile],
         f"convolution_gradient_weights_{_TEMPLATES['weights', metal_type].removeprefix('convolution_weights_')}"
         f"_{tile.name}_by_{row_width}_{column_width}",
-        row_tiles * column_tiles * (groups // joined) * splits,
+        (math.comb(row_tiles + 1, 2) if are_symmetric else row_tiles * column_tiles) * (groups // joined) * splits,
         WEIGHTS_PARAMETERS,
         geometry,
         accumulates,
@@ -537,5 +543,6 @@ def _plan_of_weights(
         pixels_per_part=pixels,
         pixels_per_split=pixels_per_split,
         splits_per_part=splits_per_part,
+        are_symmetric=int(are_symmetric),
     )
     return replace(plan, paddings=paddings, time=time)

@@ -1,16 +1,19 @@
 """Adds the work of a Gram matrix: products of channels, summed over the pixels of each image, and their gradient.
 
 GPUs multiply in the tiles of convolutions: the sums are those of the gradient for the weights of a 1 x 1 convolution,
-and their gradient is that convolution's data gradient, but for each image by itself.
+and their gradient is that convolution's data gradient, but for each image by itself. Some have tiles of their own.
 """
 
 from __future__ import annotations
+
+import math
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import gram_matrix_few_channels as few
+from mpsgrad.kernels import gram_matrix_tiles as in_place
 from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
 from mpsgrad.kernels.convolution_packing import HALVES_AT_ONCE, LANES
 from mpsgrad.kernels.pointwise import THREADS_OF_EIGHTS
@@ -22,7 +25,13 @@ FEW_CHANNELS = LANES // 2
 """So few channels are not worth a tile."""
 FEWEST_PRODUCTS = 1 << 22
 """With fewer, the dispatches of tiles take longer than the sums."""
+FEWEST_PRODUCTS_IN_PLACE = 1 << 18
+"""The same of tiles that are multiplied where they lie. Measured on an H200."""
 TERMS_THREADS = 256
+SQUARES = (32, 1), (16, 4), (8, 16), (4, 64)
+"""The sides of the squares in which partial sums are added up, and how many threads add up the same ones."""
+MANY_SPLITS = 4, 32, 256
+"""From so many partial sums on the second and those behind it are faster. Measured on an H200."""
 
 PARAMETERS = ParameterStruct(
     "GramMatrixParameters",
@@ -47,9 +56,21 @@ TERMS_PARAMETERS = ParameterStruct(
     weight_rows="int",
     scale="float",
 )
+SQUARES_PARAMETERS = ParameterStruct(
+    "GramMatrixSquaresParameters",
+    matrix="int",
+    column_stride="int",
+    matrix_image_stride="int",
+    channels="int",
+    splits="int",
+    split_stride="int",
+    row_stride="int",
+    scale="float",
+)
 FAMILY = strided_family(
     "gram_matrix",
-    (PARAMETERS, TERMS_PARAMETERS),
+    (PARAMETERS, TERMS_PARAMETERS, SQUARES_PARAMETERS),
+    squares=SQUARES,
     tiles=TILES,
     threads_of_tiles=THREADS_OF_EIGHTS,
     terms_threads=TERMS_THREADS,
@@ -77,11 +98,9 @@ def add_products(
         few.add_products(command_buffer, 1.0, source, (parts, places), chunks)
         operands = {"parts": (parts, View(0, (1, channels, size, chunks * size))), "destination": view}
         extents, name = (channels, channels, chunks, images), "sum_parts"
-    elif _uses_tiles(command_buffer, source):
-        each = start, pixel, pixels * pixel, image, pixels, 1, channels, images
-        parts, count, stride = _add_parts(command_buffer, metal_type, ImagePart(source.buffer, each))
-        operands = {"parts": (parts, View(0, (1, channels, stride, count * stride))), "destination": view}
-        extents, name = (channels, channels, count, images), "sum_parts"
+    elif _uses_tiles(command_buffer, metal_type, source):
+        _add_products_of_tiles(command_buffer, alpha, metal_type, source, destination)
+        return
     else:
         operands = {
             "source": (source.buffer, View(start, (1, 0, pixel, image))),
@@ -109,30 +128,83 @@ def _tile(channels: int) -> tuple[int, int]:
     return wide if channels >= wide[1] else narrow
 
 
-def _uses_tiles(command_buffer: CommandBuffer, source: ImagePart) -> bool:
+def _uses_tiles(command_buffer: CommandBuffer, metal_type: str, source: ImagePart) -> bool:
     channels = source.layout[6]
+    is_in_place = metal_type == "half" and channels % 2 == 0 and in_place.has_tiles(command_buffer.device.tiling)
+    fewest = FEWEST_PRODUCTS_IN_PLACE if is_in_place else FEWEST_PRODUCTS
     return (
         channels > FEW_CHANNELS
-        and source.size * channels >= FEWEST_PRODUCTS
+        and source.size * channels >= fewest
         and algorithm_for(command_buffer.device) is Algorithm.TILES
     )
 
 
-def _add_parts(command_buffer: CommandBuffer, metal_type: str, source: ImagePart) -> tuple[Buffer, int, int]:
-    """Partial sums: their buffer, how many there are of each image, and the floats from one to the next."""
+def _add_products_of_tiles(
+    command_buffer: CommandBuffer, alpha: float, metal_type: str, source: ImagePart, destination: ImagePart
+) -> None:
     device = command_buffer.device
-    plan = tiles.plan_products_of_channels(source.layout, metal_type, device.tiling, device.compute_units)
-    parts, unused = (command_buffer.scratch(4 * count * plan.split_stride) for count in (plan.splits, 1))
+    start, pixel, _, image, width, height, channels, images = source.layout
+    if metal_type == "half":
+        plan = in_place.plan_products(source.layout, destination.layout, alpha, device.tiling, device.compute_units)
+        if plan is not None:
+            parts = command_buffer.scratch(4 * (plan.splits * images * plan.split_stride if plan.splits > 1 else 1))
+            command_buffer.add_dispatch(
+                plan.family.function(device, plan.kernel, metal_type),
+                plan.threadgroups,
+                source.buffer,
+                parts,
+                destination.buffer,
+                device.constant_buffer(plan.parameters),
+            )
+            if plan.splits > 1:
+                sums = parts, plan.splits, plan.split_stride, plan.row_stride
+                _add_sums_of_squares(command_buffer, alpha, metal_type, sums, destination)
+            return
+    pixels = width * height
+    each = start, pixel, pixels * pixel, image, pixels, 1, channels, images
+    of_weights = tiles.plan_products_of_channels(each, metal_type, device.tiling, device.compute_units)
+    parts, unused = (command_buffer.scratch(4 * count * of_weights.split_stride) for count in (of_weights.splits, 1))
     command_buffer.add_dispatch(
-        plan.family.function(device, plan.kernel, metal_type),
-        plan.threadgroups,
+        of_weights.family.function(device, of_weights.kernel, metal_type),
+        of_weights.threadgroups,
         source.buffer,
         source.buffer,
         parts,
         unused,
-        device.constant_buffer(plan.parameters),
+        device.constant_buffer(of_weights.parameters),
     )
-    return parts, plan.splits // source.layout[7], plan.split_stride
+    sums = parts, of_weights.splits // images, of_weights.split_stride, channels
+    _add_sums_of_squares(command_buffer, alpha, metal_type, sums, destination)
+
+
+def _add_sums_of_squares(
+    command_buffer: CommandBuffer,
+    alpha: float,
+    metal_type: str,
+    sums: tuple[Buffer, int, int, int],
+    destination: ImagePart,
+) -> None:
+    """``sums`` are a buffer with partial sums, how many there are of each image, their stride, and that of rows."""
+    device, (parts, splits, split_stride, row_stride) = command_buffer.device, sums
+    first, column, _, step, _, _, channels, images = destination.layout
+    side, _ = SQUARES[sum(splits >= many for many in MANY_SPLITS)]
+    parameters = SQUARES_PARAMETERS.pack(
+        matrix=first,
+        column_stride=column,
+        matrix_image_stride=step,
+        channels=channels,
+        splits=splits,
+        split_stride=split_stride,
+        row_stride=row_stride,
+        scale=alpha,
+    )
+    command_buffer.add_dispatch(
+        FAMILY.function(device, f"sum_of_squares_of_{side}", metal_type),
+        math.comb(ceiling_divide(channels, side) + 1, 2) * images,
+        parts,
+        destination.buffer,
+        device.constant_buffer(parameters),
+    )
 
 
 def add_gradient(
@@ -144,7 +216,7 @@ def add_gradient(
     destination: ImagePart,
 ) -> None:
     """Adds ``destination[p][c] = alpha * sum of source[p][f] * (gradient[f][c] + gradient[c][f])`` over ``f``."""
-    if _uses_tiles(command_buffer, source):
+    if _uses_tiles(command_buffer, metal_type, source):
         _add_product_with_terms(command_buffer, alpha, metal_type, gradient, source, destination)
         return
     if few.takes(command_buffer, metal_type, source, destination):
@@ -193,6 +265,19 @@ def _add_product_with_terms(
 ) -> None:
     """``add_gradient`` in tiles. A packed weight is the sum of two numbers; halves stay apart, and are not rounded."""
     device = command_buffer.device
+    layouts = gradient.layout, source.layout, destination.layout
+    is_half = metal_type == "half"
+    of_halves = in_place.plan_gradient(*layouts, alpha, device.tiling, device.compute_units) if is_half else None
+    if of_halves is not None:
+        command_buffer.add_dispatch(
+            of_halves.family.function(device, of_halves.kernel, metal_type),
+            of_halves.threadgroups,
+            gradient.buffer,
+            source.buffer,
+            destination.buffer,
+            device.constant_buffer(of_halves.parameters),
+        )
+        return
     plan = tiles.plan_products_with_matrices(
         source.layout, destination.layout, metal_type, device.tiling, device.compute_units
     )

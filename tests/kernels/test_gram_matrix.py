@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gpu_forms
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels import gram_matrix_dispatch, gram_matrix_few_channels
+from mpsgrad.kernels import gram_matrix_dispatch, gram_matrix_few_channels, gram_matrix_tiles
+from mpsgrad.kernels.convolution_tile import tiling
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -57,6 +59,12 @@ def check(x: np.ndarray, g: np.ndarray) -> None:
     assert_within(result.check(), expected, error_bound(dtype, 2 * channels + 4, magnitude, expected), name="gradient")
 
 
+def use_tiles(patch: pytest.MonkeyPatch) -> None:
+    """Has GPUs multiply in tiles however few products there are."""
+    for name in ("FEWEST_PRODUCTS", "FEWEST_PRODUCTS_IN_PLACE"):
+        patch.setattr(gram_matrix_dispatch, name, 1)
+
+
 @given(data=st.data())
 def test_forward_and_gradient_match_the_reference(data):
     check_against_the_reference(data)
@@ -86,16 +94,40 @@ class TestTheShadersOfGPUs:
     def test_forward_and_gradient_match_the_reference(self, data):
         with pytest.MonkeyPatch.context() as patch:
             if data.draw(st.booleans(), label="in tiles"):
-                patch.setattr(gram_matrix_dispatch, "FEWEST_PRODUCTS", 1)
+                use_tiles(patch)
             check_against_the_reference(data)
 
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("shape", [(8, 7, 5, 1), (12, 6, 8, 1), (2, 9, 7, 33), (2, 9, 7, 40)])
+    @pytest.mark.parametrize("shape", [(8, 7, 5, 1), (12, 6, 8, 1), (2, 9, 7, 33), (2, 9, 7, 40), (2, 9, 13, 70)])
     def test_single_channels_and_tiles(self, shape, dtype, monkeypatch):
-        monkeypatch.setattr(gram_matrix_dispatch, "FEWEST_PRODUCTS", 1)
+        use_tiles(monkeypatch)
         rng = np.random.default_rng(3)
         g = rng.standard_normal((shape[0], 1, shape[3], shape[3])).astype(dtype)
         check(rng.standard_normal(shape).astype(dtype), g)
+
+    @pytest.mark.parametrize("channels", [37, 40])
+    @pytest.mark.parametrize("side", range(4))
+    def test_partial_sums_in_squares_of_each_size(self, side, channels, monkeypatch):
+        use_tiles(monkeypatch)
+        monkeypatch.setattr(gram_matrix_dispatch, "MANY_SPLITS", [1] * side)
+        rng = np.random.default_rng(5)
+        g = rng.standard_normal((2, 1, channels, channels), dtype=np.float32)
+        check(rng.standard_normal((2, 23, 25, channels), dtype=np.float32), g)
+
+    @gpu_forms.of_halves
+    @pytest.mark.parametrize(("kind", "tile"), sorted(gram_matrix_tiles.FAMILIES))
+    @pytest.mark.parametrize("shape", [(3, 5, 27, 200), (1, 23, 25, 132), (2, 33, 24, 70)])
+    def test_each_tile_of_halves(self, shape, kind, tile, monkeypatch):
+        use_tiles(monkeypatch)
+        of_one = replace(tiling("cpu"), tiles={**tiling("cpu").tiles, (kind, "half"): (tile,)})
+        monkeypatch.setattr(gram_matrix_tiles, "tiling", lambda name: of_one)
+        for plan in (gram_matrix_tiles.plan_products, gram_matrix_tiles.plan_gradient):
+            plan.cache_clear()
+        rng = np.random.default_rng(4)
+        x, g = (rng.standard_normal(each).astype(np.float16) for each in (shape, (shape[0], 1, shape[3], shape[3])))
+        check(x, g)
+        for plan in (gram_matrix_tiles.plan_products, gram_matrix_tiles.plan_gradient):
+            plan.cache_clear()
 
 
 def test_a_view_of_channels_and_an_archive():
