@@ -49,13 +49,16 @@ FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
 FEWEST_ROWS_OF_FOLDS = 16
 """On CPUs: of so many short rows that follow each other eight are taken together, as many whole vectors as results."""
-WIDE_TILE, NARROWEST_TILE = 1024, 32
-"""Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element."""
+WIDE_TILE, NARROW_TILE, NARROWEST_TILE = 1024, 128, 32
+"""Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element.
+Narrow tiles are as wide as the second where enough threadgroups have one. Measured on an H200."""
 FEW_ROWS_OF_A_LANE, FEWEST_ROWS_OF_A_CHUNK, MOST_ROWS_OF_A_LANE = 16, 8, 64
 """Rows are shared by lanes if each has as many of them as it has on the way at a time. Above the most they are cut into
 chunks of several threadgroups; few are not worth a second pass over chunks: tiles are made narrow instead."""
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
+THREADGROUPS_OF_CHUNKS = 512
+"""The same of those that read long chunks, and wait for memory most of the time. Measured on an H200."""
 LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
 FEWEST_ELEMENTS_OF_FOLDS, FEWEST_JOINED_ROWS = 1 << 19, 1024
 """Of so many elements, and so many for each result, several rows are joined to one that vectors fit: the second pass
@@ -259,16 +262,20 @@ def _along_in_tiles(
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
     count = run.extent // width * rows
     wide = min(count, WIDE_TILE * vector // (16 * width), THREADS)
-    narrow = min(count, NARROWEST_TILE * vector // 16 // width) if width > 1 else 1
+    narrowest, narrow = (
+        (min(count, size * vector // 16 // width) if width > 1 else 1) for size in (NARROWEST_TILE, NARROW_TILE)
+    )
+    while narrow > narrowest and -(-count // narrow) < THREADGROUPS_WANTED:
+        narrow = max(narrow // 2, narrowest)
     are_few = -(-count // wide) < THREADGROUPS_WANTED
-    makes_narrow = are_few and loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrow)
+    makes_narrow = are_few and loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrowest)
     useful = min(-(-loops // ROWS_AT_ONCE), -(-THREADS_WANTED // count))
     row_lanes = min(_power_of_two(useful), THREADS // (narrow if makes_narrow else wide))
     across = min(count, THREADS // row_lanes)
     tiles = -(-count // across)
     chunks = 1
     if are_few and may_chunk and not makes_narrow:
-        filling = loops * tiles // (row_lanes * THREADGROUPS_WANTED)
+        filling = loops * tiles // (row_lanes * THREADGROUPS_OF_CHUNKS)
         rows_of_lane = min(max(filling, FEWEST_ROWS_OF_A_CHUNK), MOST_ROWS_OF_A_LANE)
         chunks = -(-loops // (rows_of_lane * row_lanes))
     rows_per_chunk = -(-loops // chunks)
