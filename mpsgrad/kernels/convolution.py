@@ -56,10 +56,11 @@ class Convolution(_ForwardKernel):
     group is allowed. A fused neuron ``act`` is applied to the result as it is stored, so with FLOAT16 images after
     rounding. Source: ``MPSCNNConvolution``.
 
-    On GPUs a 3 x 3 window of stride 1 over float32 images with a few dozen channels or more is computed by Winograd's
-    method, in tiles of 4 x 4 results: errors are about twice those of the plain sum, and a value of ``x`` that is not
-    finite reaches all results of its tile. It needs a workspace, which the encodes of a command buffer share; a batch
-    for which that would be larger than 256 MiB is computed one part after another. The same holds for its gradients.
+    On GPUs a 3 x 3 or 5 x 5 window of stride 1 over float32 images with a few dozen channels or more is computed by
+    Winograd's method, in tiles of 4 x 4 or 2 x 2 results: errors are about twice those of the plain sum, or up to four
+    times in gradients for 5 x 5 weights, and a value of ``x`` that is not finite reaches all results of its tile. It
+    needs a workspace, which the encodes of a command buffer share; a batch for which that would be larger than 256 MiB
+    is computed one part after another. The same holds for its gradients.
     On CPUs, where the result has a few channels, several of its pixels are computed together, and what is not finite
     reaches all of those too.
 

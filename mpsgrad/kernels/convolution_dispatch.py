@@ -37,7 +37,7 @@ FEWEST_ZEROED = 400_000
 class Algorithm(enum.Enum):
     """How a convolution is divided: each simdgroup its own sums, or matrices in tiles, which threadgroups share.
 
-    With tiles, a 3 x 3 convolution is computed by Winograd's method where that is faster.
+    With tiles, a 3 x 3 or 5 x 5 convolution is computed by Winograd's method where that is faster.
     """
 
     SIMDGROUPS = "simdgroups"

@@ -1,4 +1,4 @@
-"""3 x 3 convolutions and their gradients by Winograd's method, for GPUs: which kernels, with which parameters."""
+"""3 x 3 and 5 x 5 convolutions and their gradients by Winograd's method, for GPUs: which kernels, which parameters."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from mpsgrad.shader import ParameterStruct, ShaderFamily
 Operand = Literal["source", "gradient", "destination", "packed", "weights", "biases", "workspace"]
 """A buffer: an image, packed weights, the gradients for weights and biases, or memory for planes and their products."""
 
-TILE = 4
-"""Pixels of a result, or of its gradient, along each axis."""
-PLANES = 36
+POINTS = 6
+"""Pixels of a source along each axis, and so many planes along each axis."""
+TAPS = (3, 5)
+"""Of a window along each axis."""
+PLANES = POINTS**2
+PART_MULTIPLE = 4
 THREADS = 128
 SUM_OUTPUTS = 128
 """So many channels of a gradient a threadgroup adds up for the biases."""
@@ -75,14 +78,18 @@ PRODUCT_PARAMETERS = ParameterStruct(
 )
 # Transforms and sums need registers, which CPUs have not enough of, and compile in a tenth of the time without.
 _UNROLLING = {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}}
-FAMILY = ShaderFamily(
-    "convolution_winograd",
-    (IMAGE_LAYOUT, IMAGE_PARAMETERS, WEIGHTS_PARAMETERS, WEIGHTS_GRADIENT_PARAMETERS),
-    {"threads": THREADS, "unroll": "#pragma unroll"},
-    _UNROLLING,
-    dtypes=("float",),
-    ahead_of_time=False,
-)
+FAMILIES = {
+    taps: ShaderFamily(
+        f"convolution_winograd_{taps}x{taps}",
+        (IMAGE_LAYOUT, IMAGE_PARAMETERS, WEIGHTS_PARAMETERS, WEIGHTS_GRADIENT_PARAMETERS),
+        {"threads": THREADS, "unroll": "#pragma unroll", "taps": taps},
+        _UNROLLING,
+        dtypes=("float",),
+        template="convolution_winograd",
+        ahead_of_time=False,
+    )
+    for taps in TAPS
+}
 PRODUCT_FAMILIES = {
     tile: ShaderFamily(
         f"convolution_winograd_product_{tile.name}",
@@ -122,7 +129,8 @@ def _is_computable(geometry: ConvolutionGeometry) -> bool:
     """Whether the kernels can do it: windows, and vectors of four channels that are aligned."""
     images = geometry.source, geometry.result
     return (
-        geometry.window[:6] == (3, 3, 1, 1, 1, 1)
+        geometry.window[0] in TAPS
+        and geometry.window[:6] == (*geometry.window[:1] * 2, 1, 1, 1, 1)
         and geometry.groups == 1
         and not geometry.replicates
         and all(n % 4 == 0 for image in images for n in (image[6], *image[:4]))
@@ -146,15 +154,17 @@ def pays(
 
 @dataclass(frozen=True)
 class _Tiles:
-    """The tiles of an image, counted row by row and image by image."""
+    """The tiles of a result, or of its gradient, counted row by row and image by image, for windows of ``taps``."""
 
     x: int
     y: int
     images: int
+    taps: int
 
     @classmethod
-    def of(cls, image: Layout) -> _Tiles:
-        return cls(ceiling_divide(image[4], TILE), ceiling_divide(image[5], TILE), image[7])
+    def of(cls, image: Layout, taps: int) -> _Tiles:
+        pixels = POINTS - taps + 1
+        return cls(ceiling_divide(image[4], pixels), ceiling_divide(image[5], pixels), image[7], taps)
 
     @property
     def count(self) -> int:
@@ -163,7 +173,7 @@ class _Tiles:
     def parts(self, floats_per_tile: int) -> Iterator[tuple[int, int]]:
         """The first tile and the number of tiles of parts that fit into the workspace."""
         parts = ceiling_divide(self.count * floats_per_tile, LARGEST_WORKSPACE)
-        tiles_per_part = ceiling_divide(ceiling_divide(self.count, parts), TILE) * TILE
+        tiles_per_part = ceiling_divide(ceiling_divide(self.count, parts), PART_MULTIPLE) * PART_MULTIPLE
         for first in range(0, self.count, tiles_per_part):
             yield first, min(tiles_per_part, self.count - first)
 
@@ -191,7 +201,7 @@ class _Tiles:
             biases=biases,
         )
         threads = part[1] * image[6] // 4
-        return Step(FAMILY, kernel, ceiling_divide(threads, THREADS), operands, parameters)
+        return Step(FAMILIES[self.taps], kernel, ceiling_divide(threads, THREADS), operands, parameters)
 
 
 def _product(
@@ -211,14 +221,14 @@ def _product(
     )
 
 
-def _packing(inputs: int, outputs: int, is_gradient: bool) -> Packing:
+def _packing(taps: int, inputs: int, outputs: int, is_gradient: bool) -> Packing:
     """The planes of the weights, and behind them the biases."""
     packing = Packing(
         kernel="winograd_weights",
         threadgroups=ceiling_divide(inputs * outputs // 4, THREADS),
         parameters=WEIGHTS_PARAMETERS.pack(products=inputs, columns=outputs, transposed=int(is_gradient)),
         count=PLANES * inputs * outputs + outputs,
-        family=FAMILY,
+        family=FAMILIES[taps],
     )
     require_packable(packing.count)
     return packing
@@ -236,7 +246,8 @@ def plan_gather(
     if metal_type != "float" or not _is_computable(geometry):
         return None
     source, destination = geometry.ends(is_gradient)
-    tiles, inputs, outputs = _Tiles.of(destination), source[6], destination[6]
+    taps, inputs, outputs = geometry.window[0], source[6], destination[6]
+    tiles = _Tiles.of(destination, taps)
     parts = list(tiles.parts(PLANES * (inputs + outputs)))
     of_device = tiling(tiling_name)
     units = compute_units or of_device.units_unless_known
@@ -256,7 +267,7 @@ def plan_gather(
     if not pays(plain, products, moved, 3 * len(parts) - 1, rate, by_tiles.time if by_tiles else 0.0):
         return None
     origin_x, origin_y = geometry.window[6:]
-    origin = (-origin_x - 2, -origin_y - 2) if is_gradient else (origin_x, origin_y)
+    origin = (1 - taps - origin_x, 1 - taps - origin_y) if is_gradient else (origin_x, origin_y)
     biases = PLANES * inputs * outputs
     steps = []
     for part in parts:
@@ -275,7 +286,7 @@ def plan_gather(
             ),
         ]
     workspace = 4 * PLANES * parts[0][1] * (inputs + outputs)
-    return Plan(tuple(steps), workspace, _packing(inputs, outputs, is_gradient))
+    return Plan(tuple(steps), workspace, _packing(taps, inputs, outputs, is_gradient))
 
 
 @lru_cache(maxsize=4096)
@@ -289,8 +300,8 @@ def plan_weights(
     """
     if metal_type != "float" or not _is_computable(geometry):
         return None
-    source, gradient, (*_, origin_x, origin_y) = geometry.source, geometry.result, geometry.window
-    of_device, tiles = tiling(tiling_name), _Tiles.of(gradient)
+    source, gradient, (taps, *_, origin_x, origin_y) = geometry.source, geometry.result, geometry.window
+    of_device, tiles = tiling(tiling_name), _Tiles.of(gradient, taps)
     inputs, outputs = geometry.inputs, geometry.outputs
     parts = list(tiles.parts(PLANES * (inputs + outputs) + outputs))
     units = compute_units or of_device.units_unless_known
@@ -338,5 +349,5 @@ def plan_weights(
     )
     threadgroups = ceiling_divide(outputs * inputs + outputs, THREADS)
     operands: tuple[Operand, ...] = ("workspace", "weights", "biases")
-    steps.append(Step(FAMILY, "winograd_weights_gradient", threadgroups, operands, parameters))
+    steps.append(Step(FAMILIES[taps], "winograd_weights_gradient", threadgroups, operands, parameters))
     return Plan(tuple(steps), 4 * (result + splits * split_stride), None)
