@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,9 @@ import mpsgrad
 from mpsgrad import archive
 from mpsgrad.base_kernel import BaseKernel
 from mpsgrad.devices import Device
-from mpsgrad.errors import ArchiveError
+from mpsgrad.errors import ArchiveError, FormatError
 from mpsgrad.graph.setting import Setting
+from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, require_neuron_descriptor
 from mpsgrad.kernels.optimizer import Optimizer
 from mpsgrad.known_attributes import no_such_attribute
 from mpsgrad.mps import metal
@@ -69,6 +71,22 @@ class _Archived(_KnownProperties):
         return to_apple(archive.from_bytes(archive.to_bytes(self), device))
 
 
+class _OfNeuronDescriptor:
+    """How neurons of one type are made of a descriptor."""
+
+    @classmethod
+    def with_descriptor(cls, descriptor: NeuronDescriptor, device: Device | None) -> Any:
+        """The neuron of ``descriptor``. Raises ``FormatError`` if that is of another type than the class."""
+        require_neuron_descriptor(cls.__name__, "neuronDescriptor", descriptor)
+        kind = cls._type  # type: ignore[attr-defined]
+        if descriptor.neuron_type is not kind:
+            raise FormatError(
+                f"{cls.__name__}: neuronDescriptor is of type {descriptor.neuron_type.name}; it has to be {kind.name}"
+            )
+        names = {"a", "b", "c", "data"} & inspect.signature(cls).parameters.keys()
+        return cls(**{name: getattr(descriptor, name) for name in names}, device=device)  # type: ignore[call-arg]
+
+
 class _RowsOfImages:
     """How what a state has of each image is laid out in MPS: there is no axis of images."""
 
@@ -85,6 +103,7 @@ _ADDITIONS: dict[type, type] = {
     mpsgrad.Image: ImageBytes,
     mpsgrad.InstanceNormalizationGradientState: _RowsOfImages,
     mpsgrad.GroupNormalizationGradientState: _RowsOfImages,
+    mpsgrad.Neuron: _OfNeuronDescriptor,
     mpsgrad.ImageNode: _KnownProperties,
     mpsgrad.FilterNode: _KnownProperties,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -36,7 +37,10 @@ def method(members: Iterable[Member], ours: type | None) -> Any:
             values[name] = block_to_ours(values[name])
         expression = expressions.get((key, scope))
         if expression is None:
-            expression = expressions[key, scope] = _parsed(member.call(scope))
+            expression = _parsed(member.call(scope))
+            if not _fits(expression, scope):
+                raise NotImplementedError(_of_no_use(scope, member, overloads.values()))
+            expressions[key, scope] = expression
         result = to_apple(_evaluate(expression, receiver, {**values, "cls": scope}))
         for name in member.filled:
             if values[name] is not None:
@@ -105,6 +109,30 @@ def _no_such_method(owner: str, name: str, count: int, labels: frozenset[str], k
     if unknown:
         text += f": {', '.join(unknown)} is no label of {name}"
     return f"{text}; there is {' and '.join(member.python_call() for member in usable)}"
+
+
+def _of_no_use(scope: type, member: Member, known: Iterable[Member]) -> str:
+    text = f"{scope.__name__}: {member.selector} is inherited in MPS, but of no use to this class"
+    if member.reason:
+        text += f": {member.reason}"
+    usable = [each for each in known if each.status.is_callable and _fits(_parsed(each.call(scope)), scope)]
+    return f"{text}; there is {' and '.join(each.python_call() for each in usable)}" if usable else text
+
+
+def _fits(expression: ast.expr, scope: type) -> bool:
+    """Whether ``scope`` has what a call of the manifest calls, for as many arguments, and with these names."""
+    if not isinstance(expression, ast.Call) or not isinstance(expression.func, ast.Name):
+        return True
+    name = expression.func.id
+    called = scope if name == "cls" else getattr(scope, name, None)
+    if called is None:
+        return False
+    receiver = [None] if inspect.isfunction(inspect.getattr_static(scope, name, None)) else []
+    try:
+        inspect.signature(called).bind(*receiver, *expression.args, **{str(e.arg): None for e in expression.keywords})
+    except TypeError:
+        return False
+    return True
 
 
 @cache

@@ -41,6 +41,7 @@ CONSTRUCTORS = [
     if each.section != "graph"
     for member in each.members
     if member.is_method and member.is_constructor and member.status.is_callable and "Coder" not in member.selector
+    if "inherited" not in member.annotations
     if member.kind.rstrip("?*") in ("instancetype", each.name) and "copy" not in member.name
 ]
 
@@ -85,6 +86,7 @@ def _constructor(name: str) -> Member:
     declaration = declarations()[name]
     found = [each for each in declaration.members if each.is_constructor and each.status.is_callable]
     found = [each for each in found if "Coder" not in each.selector and "kernelWeights" not in each.selector]
+    found = [each for each in found if "inherited" not in each.annotations]
     return max(found, key=lambda each: len(each.parameters)) if found else _constructor(declaration.extends or "")
 
 
@@ -779,6 +781,40 @@ def test_neurons_of_convolutions_by_deprecated_names() -> None:
         mps.MPSCNNConvolution.initWithDevice(None, **{**given, "kernelWeights": weights[:3]}, flags=0)
     with pytest.raises(mg.FormatError, match="MPSCNNConvolution: biasTerms is float64; it has to be float32"):
         mps.MPSCNNConvolution.initWithDevice(None, **{**given, "biasTerms": np.ones(CHANNELS)}, flags=0)
+
+
+def test_neurons_of_one_type_are_made_of_descriptors() -> None:
+    for name in [each for each in declarations() if each.startswith("MPSCNNNeuron")]:
+        if name == "MPSCNNNeuron" or name.endswith(("Node", "Gradient", "Type")):
+            continue
+        plain = made(name, _constructor(name))
+        kernel = getattr(mps, name).initWithDevice(None, neuronDescriptor=plain.neuron_descriptor)
+        assert type(kernel) is type(plain) and kernel.neuron_descriptor == plain.neuron_descriptor
+    sigmoid = mps.MPSNNNeuronDescriptor.cnnNeuronDescriptorWithType(mps.MPSCNNNeuronTypeSigmoid)
+    with pytest.raises(mg.FormatError, match="MPSCNNNeuronReLU: neuronDescriptor is of type SIGMOID; it has to be"):
+        mps.MPSCNNNeuronReLU.initWithDevice(None, neuronDescriptor=sigmoid)
+
+
+@pytest.mark.parametrize(
+    ("send", "words"),
+    [
+        (lambda: made("MPSCNNLoss", _constructor("MPSCNNLoss")).encodeToCommandBuffer(None, sourceImage=image()),
+         r"MPSCNNLoss: -encodeToCommandBuffer:sourceImage: is inherited in MPS, but of no use to this class; there is "
+         r"encodeToCommandBuffer\(commandBuffer, sourceImage=…, labels=…, destinationImage=…\) and "),
+        (lambda: mps.MPSCNNSpatialNormalizationGradient.initWithDevice(None),
+         r"SpatialNormalizationGradient: -initWithDevice: is inherited .* there is initWithDevice\(device, kernelW"),
+        (lambda: mps.MPSCNNDropoutGradientState.initWithDevice(None, bufferSize=4),
+         "MPSCNNDropoutGradientState: -initWithDevice:bufferSize: is not planned: it describes an encode"),
+        (lambda: mps.MPSCNNLossLabels.initWithDevice(None, bufferSize=4),
+         r"MPSCNNLossLabels: -initWithDevice:bufferSize: is inherited .* initWithDevice\(device, labelsDescriptor=…\)"),
+        (lambda: made("MPSNNDefaultPadding", _constructor("MPSNNDefaultPadding"))
+         .destinationImageDescriptorForSourceImages([], sourceStates=[], forKernel=None, suggestedDescriptor=None),
+         "MPSNNDefaultPadding: -destinationImage.* is inherited in MPS, but of no use to this class$"),
+    ],
+)  # fmt: skip
+def test_inherited_methods_without_use_say_so(send: Callable[[], Any], words: str) -> None:
+    with pytest.raises(NotImplementedError, match=words):
+        send()
 
 
 def test_structures_and_functions_of_the_core() -> None:
