@@ -251,7 +251,7 @@ def plan_weights(
     """The dispatch for the gradients of weights and biases, or None where another kernel is to compute them."""
     x, y = geometry.axes
     groups, channels, pixels = geometry.groups, geometry.group_inputs, geometry.result[4]
-    if numbers.convolution_by_eights == NEVER or metal_type != "float" or channels == 1 < groups:
+    if numbers.convolution_by_eights == NEVER or metal_type != "float" or geometry.is_depthwise:
         return None
     has_runs = geometry.taps > 1 and (x.dilation == 1 or x.taps == 1)
     most_channels = MOST_CHANNELS if has_runs else MOST_CHANNELS_OF_PIXELS

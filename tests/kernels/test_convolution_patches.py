@@ -49,6 +49,7 @@ CASES = [
     ("groups_in_phases", ((10, 13), 28, 32, (3, 4)), {"stride": (2, 3), "groups": 4}, (True, True, True)),
     ("large_groups", ((6, 7), 46, 40, (3, 3)), {"padding": (1, 1), "groups": 2}, (True, True, True)),
     ("dilated_groups", ((9, 11), 18, 18, (3, 3)), {"dilation": (2, 2), "groups": 2}, (True, True, True)),
+    ("groups_of_one_to_many", ((8, 9), 3, 54, (3, 3)), {"stride": (2, 1), "groups": 3}, (True, True, True)),
     ("pointwise_groups", ((5, 7), 18, 20, SINGLE), {"groups": 2}, (False, False, False)),
     ("window_of_many_values", ((7, 9), 20, 52, (5, 5)), {"padding": (2, 2)}, (False, False, True)),
     ("of_many_products", ((7, 9), 22, 22, (5, 4)), {"padding": (2, 2)}, (False, False, False)),
