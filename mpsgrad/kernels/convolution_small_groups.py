@@ -27,8 +27,9 @@ PART_PIXELS = 256
 SUM_ROWS = 144
 """What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 lanes."""
 MOST_INPUTS, MOST_LANES = 4, 4
-"""Of a group: with more, other kernels waste less, but those of one channel of the source up to ``CHANNELS``, where
-neighbouring windows overlap. Measured."""
+"""Of a group: with more, other kernels waste less."""
+MOST_PRODUCTS = 15
+"""Up to so many for a tap of a group there may be more lanes, unless windows jump over pixels. Measured."""
 EIGHT, MOST_INPUTS_OF_EIGHT = 8, 16
 """The lanes of groups that a thread takes two of, and the most channels of the source that these have. Only data
 gradients of strides, which have few products for each pixel that is written, gain by that."""
@@ -118,10 +119,10 @@ def plan_gather(
     source, destination = geometry.ends(is_gradient)
     outputs, inputs, lanes = destination[6], source[6] // geometry.groups, destination[6] // geometry.groups
     has_strides = max(geometry.window[2:4]) > 1
-    most_lanes = MOST_LANES if has_strides or inputs > 1 else CHANNELS - 1
+    has_phases = has_strides and is_gradient
+    most_lanes = max(MOST_LANES, MOST_PRODUCTS // inputs) if has_phases or not has_strides else MOST_LANES
     is_small = inputs <= MOST_INPUTS and lanes <= most_lanes and inputs * lanes > 1
-    has_phases = is_gradient and has_strides
-    is_of_eight = has_phases and lanes == EIGHT and EIGHT <= inputs <= MOST_INPUTS_OF_EIGHT
+    is_of_eight = has_phases and lanes == EIGHT and inputs <= MOST_INPUTS_OF_EIGHT
     if not (is_small or is_of_eight) or not _suits(geometry, metal_type, numbers):
         return None
     x, y = axes_in_order(geometry, is_gradient)

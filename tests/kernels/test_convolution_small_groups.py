@@ -42,6 +42,10 @@ CASES = [
     ("five_lanes", ((7, 8), 4, 20, (3, 2)), {"padding": (1, 1), "groups": 4}, (True, False, True)),
     ("fifteen_lanes", ((7, 8), 3, 45, (2, 3)), {"padding": (1, 2), "groups": 3}, (True, False, True)),
     ("sixteen_lanes", ((7, 8), 3, 48, (2, 3)), {"padding": (1, 2), "groups": 3}, (False, False, True)),
+    ("seven_lanes", ((7, 8), 6, 21, (3, 2)), {"padding": (1, 1), "groups": 3}, (True, False, False)),
+    ("eight_lanes", ((7, 8), 6, 24, (3, 2)), {"padding": (1, 1), "groups": 3}, (False, False, False)),
+    ("eight_of_few", ((10, 13), 24, 9, (3, 4)), {"stride": (2, 3), "groups": 3}, (False, True, False)),
+    ("five_in_phases", ((10, 13), 15, 9, (3, 4)), {"stride": (2, 3), "groups": 3}, (False, True, False)),
     ("strides_of_one", ((7, 8), 3, 15, (3, 3)), {"stride": (1, 2), "groups": 3}, (False, False, True)),
     ("few_lanes", ((7, 8), 3, 6, (2, 3)), {"padding": (1, 2), "groups": 3}, (True, True, True)),
     ("strides", ((13, 12), 34, 34, (3, 4)), {"stride": (2, 3), "padding": (1, 2), "groups": 17}, (True, True, True)),
@@ -104,7 +108,7 @@ def layers_of_small_groups(draw: Any) -> Layer:
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     padding = tuple(draw(st.integers(max(0, (e - n + 1) // 2), e)) for e, n in zip(extents, size, strict=True))
     groups, inputs = draw(st.integers(2, 40)), draw(st.integers(1, 4))
-    lanes = draw(st.integers(1, 15 if inputs == 1 else 4))
+    lanes = draw(st.integers(1, max(4, 15 // inputs)))
     return make(
         size,
         groups * inputs,
