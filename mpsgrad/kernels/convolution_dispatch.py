@@ -303,7 +303,11 @@ def add_gradient_weights(
     partial = command_buffer.scratch(4 * plan.splits * plan.split_stride)
     _add_products(command_buffer, plan, metal_type, (gradient, source), (partial, sums.biases))
     kernel, threadgroups = packing.sum_of_splits(
-        plan.split_stride, plan.splits, device.tuning, has_many_threads=numbers.algorithm is Algorithm.TILES
+        plan.split_stride,
+        plan.splits,
+        device.tuning,
+        has_many_threads=numbers.algorithm is Algorithm.TILES,
+        has_fours=geometry.weights_count % 4 == geometry.outputs % 4 == 0,
     )
     command_buffer.add_dispatch(
         packing.FAMILY.function(device, kernel, "float"),

@@ -19,6 +19,8 @@ PACK_ROWS = 16
 THREADS = 256
 MANY_SPLITS = 16
 """From so many partial sums on, the simdgroups of a threadgroup add them up together."""
+FEWEST_VALUES_OF_FOURS = 1 << 20
+"""Fewer values of partial sums are added up by a thread each: too few threads would have four. Measured on an H200."""
 HALVES_AT_ONCE = 8
 """Runs of packed half numbers are padded to a multiple of what a thread loads."""
 
@@ -83,10 +85,17 @@ _PACK_PLAIN = JoinableKernel(
 )
 
 
-def sum_of_splits(count: int, splits: int, tuning: str, *, has_many_threads: bool) -> tuple[str, int]:
-    """The kernel that adds up ``splits`` partial sums of ``count`` values, and its threadgroups."""
+def sum_of_splits(
+    count: int, splits: int, tuning: str, *, has_many_threads: bool, has_fours: bool = False
+) -> tuple[str, int]:
+    """The kernel that adds up ``splits`` partial sums of ``count`` values, and its threadgroups.
+
+    Weights and biases that it ``has_fours`` of are whole fours each.
+    """
     if has_many_threads and splits >= MANY_SPLITS:
         return "sum_of_many_splits", -(-count // LANES)
+    if has_many_threads and has_fours and count >= FEWEST_VALUES_OF_FOURS:
+        return "sum_of_few_splits_in_fours", -(-count // (4 * THREADS))
     if has_many_threads:
         return "sum_of_few_splits", -(-count // THREADS)
     return "sum_of_splits", -(-count // (LANES * tunables(tuning).convolution_sums_per_thread))

@@ -47,11 +47,14 @@ FEWEST_TERMS_OF_TILE = 256
 """Of a thread of a CPU that has its sums in registers: a shorter chunk would cost more than it has to add up."""
 FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
+FEW_ELEMENTS_PER_CHUNK = 8
+"""The same of a GPU where there is more than one chunk: a lane waits for each of its elements."""
 FEWEST_ROWS_OF_FOLDS = 16
 """On CPUs: of so many short rows that follow each other eight are taken together, as many whole vectors as results."""
 WIDE_TILE, NARROW_TILE, NARROWEST_TILE = 1024, 128, 32
-"""Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element.
-Narrow tiles are as wide as the second where enough threadgroups have one. Measured on an H200."""
+"""Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element,
+or a pair. Narrow tiles are as wide as the second, or those of pairs as the first, where enough threadgroups have one.
+Measured on an H200."""
 FEW_ROWS_OF_A_LANE, FEWEST_ROWS_OF_A_CHUNK, MOST_ROWS_OF_A_LANE = 16, 8, 64
 """Rows are shared by lanes if each has as many of them as it has on the way at a time. Above the most they are cut into
 chunks of several threadgroups; few are not worth a second pass over chunks: tiles are made narrow instead."""
@@ -155,7 +158,9 @@ def _across(
     run, x, y, z, inner, outer = axes
     loops, results = inner.extent * outer.extent, x.extent * y.extent * z.extent
     elements = loops * run.extent
-    chunks = min(-(-elements // (32 * FEWEST_ELEMENTS_PER_CHUNK)), -(-wanted // results)) if may_chunk else 1
+    has_chunks = elements > 32 * FEWEST_ELEMENTS_PER_CHUNK
+    fewest = FEW_ELEMENTS_PER_CHUNK if has_chunks and not is_cpu else FEWEST_ELEMENTS_PER_CHUNK
+    chunks = min(-(-elements // (32 * fewest)), -(-wanted // results)) if may_chunk else 1
     rows_per_chunk = -(-loops // chunks)
     run_per_chunk = -(-run.extent // max(1, chunks // loops))
     run_chunks = -(-run.extent // run_per_chunk)
@@ -258,13 +263,12 @@ def _along_in_tiles(
 ) -> tuple[Work, int]:
     """Threadgroups whose lanes share rows, and into how many chunks these are cut. One ``leaves_parts`` if told."""
     run, x, y, z, inner, outer = axes
-    width = vector if is_even(axes, views[:-1], vector) else 1
+    width = next((count for count in (vector, 2) if is_even(axes, views[:-1], count)), 1)
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
     count = run.extent // width * rows
     wide = min(count, WIDE_TILE * vector // (16 * width), THREADS)
-    narrowest, narrow = (
-        (min(count, size * vector // 16 // width) if width > 1 else 1) for size in (NARROWEST_TILE, NARROW_TILE)
-    )
+    narrowest = min(count, NARROWEST_TILE * vector // 16 // width) if width == vector else 1
+    narrow = min(count, NARROW_TILE * vector // 16 // width) if width == vector else wide if width > 1 else 1
     while narrow > narrowest and -(-count // narrow) < THREADGROUPS_WANTED:
         narrow = max(narrow // 2, narrowest)
     are_few = -(-count // wide) < THREADGROUPS_WANTED
@@ -280,7 +284,7 @@ def _along_in_tiles(
         chunks = -(-loops // (rows_of_lane * row_lanes))
     rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)
-    walk = "along_in_tiles" + ("_of_vectors" if width > 1 else "")
+    walk = "along_in_tiles" + {1: "", 2: "_of_pairs"}.get(width, "_of_vectors")
     # Kernels leave parts where there is more than one chunk.
     sizes, tile = (rows_per_chunk, run.extent, 1, max(chunks, 1 + leaves_parts)), (across, row_lanes, tiles, 1, 1)
     return _pass(walk, THREADS * tiles * chunks, names, views, axes, sizes, tile), chunks

@@ -26,7 +26,7 @@ from test_convolution_variants import (
 
 import mpsgrad as mg
 from mpsgrad import testing
-from mpsgrad.kernels import convolution_tiles, convolution_weights, convolution_winograd
+from mpsgrad.kernels import convolution_packing, convolution_tiles, convolution_weights, convolution_winograd
 from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
@@ -257,8 +257,14 @@ def test_shaped_layers_against_the_references(layer):
 
 
 @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-@pytest.mark.parametrize(("size", "has_splits"), [((31, 30), True), ((3, 3), False)])
-def test_any_number_of_splits_of_the_weight_gradient(size, has_splits, dtype):
+@pytest.mark.parametrize(
+    ("size", "kernel_of_sums"),
+    [((31, 30), "sum_of_few_splits"), ((31, 30), "sum_of_few_splits_in_fours"), ((3, 3), "")],
+)
+def test_any_number_of_splits_of_the_weight_gradient(size, kernel_of_sums, dtype, monkeypatch):
+    monkeypatch.setattr(convolution_packing, "MANY_SPLITS", 1 << 10)
+    if kernel_of_sums.endswith("fours"):
+        monkeypatch.setattr(convolution_packing, "FEWEST_VALUES_OF_FOURS", 1)
     layer = make(size, 8, 16, SINGLE, dtype=dtype, images=3)
     kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
     gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
@@ -266,7 +272,8 @@ def test_any_number_of_splits_of_the_weight_gradient(size, has_splits, dtype):
     state = kernel.result_state(source, destination_image=gradient)
     commands = mg.CommandBuffer()
     gradient_kernel.encode(commands, gradient, source, state)
-    assert any(d.function.name.startswith("sum_of_") for d in commands._dispatches) == has_splits
+    sums = [d.function.name for d in commands._dispatches if d.function.name.startswith("sum_of_")]
+    assert sums == [kernel_of_sums] * bool(kernel_of_sums)
     commands.commit()
     layer.check_state(state)
     with mg.CommandBuffer() as commands:

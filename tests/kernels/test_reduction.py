@@ -317,6 +317,7 @@ class TestTheShadersOfGPUs:
             (1, 3, 300, 40),
             (1, 3, 5, 1032),
             (1, 70, 61, 13),
+            (1, 70, 61, 14),
             (60, 7, 9, 64),
             (1, 2, 3, 2100),
             (1, 2, 4, 2100),
@@ -384,7 +385,7 @@ class TestTheShadersOfGPUs:
 def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
     """Without a device: what large images show, which take long."""
     found = set()
-    for width, height, channels, axis in product([1, 7, 512], [1, 9, 512], [1, 3, 64, 257], range(3)):
+    for width, height, channels, axis in product([1, 7, 512], [1, 9, 512], [1, 3, 50, 64, 257], range(3)):
         layout = (0, channels, width * channels, height * width * channels, width, height, channels, 2)
         extents = (channels, width, height, 2)
         kept = tuple(each != axis for each in range(4))
@@ -393,11 +394,11 @@ def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
         work = reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132).first
         if work.walk.startswith("along_in_tiles"):
             across, row_lanes, tiles = work.parameters["reduced"][-5:-2]
-            of_vectors = work.walk.endswith("vectors")
+            at_once = {"vectors": vector, "pairs": 2, "tiles": 1}[work.walk.rpartition("_")[2]]
             assert 1 <= row_lanes and across * row_lanes <= strides.THREADS
-            assert across * tiles * (vector if of_vectors else 1) >= np.prod(extents) // extents[axis]
-            found.add(of_vectors)
-    assert found == {False, True}
+            assert across * tiles * at_once >= np.prod(extents) // extents[axis]
+            found.add(at_once)
+    assert found == {1, 2, vector}
 
 
 OF_CHANNELS = [
