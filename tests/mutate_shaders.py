@@ -107,6 +107,7 @@ TESTS = {
     "pooling_l2_norm": ("tests/kernels/test_pooling.py",),
     "pooling_max": ("tests/kernels/test_pooling.py",),
     "pooling_max_disjoint": ("tests/kernels/test_pooling.py",),
+    "pooling_max_rows": ("tests/kernels/test_pooling.py",),
     "pooling_max_search": ("tests/kernels/test_pooling.py",),
     "pooling_max_windows": ("tests/kernels/test_pooling.py",),
     "reduction": ("tests/kernels/test_reduction.py",),

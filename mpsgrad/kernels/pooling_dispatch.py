@@ -81,6 +81,8 @@ SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
 """It keeps more kinds of numbers, of which the nearest cache holds fewer."""
+MOST_ROWS_OF_WINDOW = 64
+"""Windows that span no more rows of pixels may be searched row by row."""
 FEWEST_THREADS_TO_PAIR = 1 << 16
 """Fewer threads of a GPU with a channel each are not made half as many with two."""
 
@@ -119,7 +121,6 @@ WINDOWS_FAMILY = ShaderFamily(
     _STRUCTS,
     _CONSTANTS,
     {"cpu": _CPU_CONSTANTS},
-    dtypes=("float",),
     ahead_of_time=False,
     device_families=("cpu",),
 )
@@ -129,6 +130,14 @@ SEARCH_FAMILY = ShaderFamily(
     {**_CONSTANTS, "most_in_tile": MOST_IN_SEARCHED_TILE, "searched_blocks": SEARCHED_BLOCKS},
     {"cpu": _CPU_CONSTANTS},
     dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+ROWS_FAMILY = ShaderFamily(
+    "pooling_max_rows",
+    _STRUCTS,
+    {**_CONSTANTS, "most_rows": MOST_ROWS_OF_WINDOW},
+    {"cpu": _CPU_CONSTANTS},
     ahead_of_time=False,
     device_families=("cpu",),
 )

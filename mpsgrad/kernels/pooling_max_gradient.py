@@ -12,12 +12,17 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.image import Image
 from mpsgrad.kernel import Regions
 from mpsgrad.kernels.pooling_dispatch import (
+    CHANNELS_OF_TILE,
     COLUMNS_OF_TAPS,
     DISJOINT_FAMILY,
     GRADIENT_PARAMETERS,
     LARGE_WINDOWS_FAMILY,
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
+    MOST_IN_TILE,
+    MOST_ROWS_OF_WINDOW,
+    PARAMETERS,
+    ROWS_FAMILY,
     SEARCH_FAMILY,
     SEARCHED_BLOCKS,
     WINDOWS_FAMILY,
@@ -36,6 +41,9 @@ LEAST_CHANNELS_BY_BLOCKS = 8
 LEAST_CHANNELS_BY_WINDOWS = 16
 """Where they do, a thread has so many at least: a cache line."""
 THREADS_BY_WINDOWS_PER_UNIT = 4
+COST_OF_TAP, COST_OF_ROW, SHARE_BY_ROWS = 4, 5, 0.7
+"""Of searches row by row: what a tap of a row of pixels takes, and a row of a window, which is read again. They pay if
+they take no more than this share of what all taps of windows take."""
 SHARE_OF_CACHES = 0.75
 """Caches whose sets are filled unevenly keep about so much."""
 MOST_CHANNELS_OF_COLUMNS = 23
@@ -87,7 +95,10 @@ class PoolingMaxGradient(PoolingGradient):
             *_, width, height, channels, images = parameters["windows"]
             elements = width * height * channels * images
             taps = command_buffer.scratch(max(1, elements) * (4 if is_large else 1))
-            if elements:
+            by_rows = not is_large and self._add_search_by_rows(
+                command_buffer, (source_image.buffer, taps), metal_type, parameters
+            )
+            if elements and not by_rows:
                 add_dispatch(
                     self.device,
                     command_buffer,
@@ -99,11 +110,11 @@ class PoolingMaxGradient(PoolingGradient):
                 )
             parameters["exceeds_caches"] = self._exceeds_caches(parameters, "source")
         buffers = (source_gradient.buffer, taps, destination.buffer)
-        if metal_type == "float" and not is_large and self._can_visit_windows(parameters):
-            if self._add_dispatch_by_columns(command_buffer, buffers, parameters):
+        if not is_large and self._can_visit_windows(parameters):
+            if metal_type == "float" and self._add_dispatch_by_columns(command_buffer, buffers, parameters):
                 return
             if parameters["destination"][6] < LEAST_CHANNELS_BY_BLOCKS or not self._has_blocks(parameters):
-                self._add_dispatch_by_windows(command_buffer, buffers, parameters)
+                self._add_dispatch_by_windows(command_buffer, buffers, metal_type, parameters)
                 return
         self._add_gradient_dispatch(command_buffer, f"{name}_gradient", metal_type, buffers, parameters)
 
@@ -139,6 +150,30 @@ class PoolingMaxGradient(PoolingGradient):
             and windows_x * windows_y > 0
             and all(pixel == channels for _, pixel, *_ in images)
         )
+
+    def _add_search_by_rows(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel of CPUs that searches each row of pixels of windows once; False if it does not suit."""
+        taps_x, taps_y, _, stride_y, _, dilation_y, *_ = parameters["window"]
+        *_, width, height, channels, images = parameters["windows"]
+        rows_of_window = (taps_y - 1) * dilation_y + 1
+        new_rows = min(taps_y, stride_y // math.gcd(stride_y, dilation_y))
+        by_rows = COST_OF_TAP * taps_x * new_rows + COST_OF_ROW * taps_y
+        if (
+            not works_by_rows(self.device)
+            or width * height * channels * images == 0
+            or rows_of_window > MOST_ROWS_OF_WINDOW
+            or self._has_windows_outside(parameters)
+            or (channels >= 8 and by_rows > SHARE_BY_ROWS * COST_OF_TAP * taps_x * taps_y)
+        ):
+            return False
+        shares = -(-channels // min(CHANNELS_OF_TILE, MOST_IN_TILE // rows_of_window - 8))
+        rows = shares_of_rows(self.device, images * shares, height * stride_y // rows_of_window)
+        function = ROWS_FAMILY.function(self.device, "pooling_max_search_by_rows", metal_type)
+        packed = self._pass_over_windows(parameters)
+        add_dispatch_of_shares(command_buffer, function, buffers, PARAMETERS, packed, shares, rows)
+        return True
 
     def _add_dispatch_with_search(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
@@ -202,14 +237,17 @@ class PoolingMaxGradient(PoolingGradient):
         return True
 
     def _add_dispatch_by_windows(
-        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
     ) -> None:
-        *_, height, channels, images = parameters["destination"]
+        start, pixel, row, image, width, height, channels, images = parameters["destination"]
+        if metal_type != "float":
+            last = start + (images - 1) * image + (height - 1) * row + (width - 1) * pixel + channels
+            buffers = (*buffers, command_buffer.scratch(4 * last))
         wanted = -(-THREADS_BY_WINDOWS_PER_UNIT * max(1, self.device.compute_units) // images)
         shares = max(1, min(wanted, channels // LEAST_CHANNELS_BY_WINDOWS))
         # The windows at the edge of a share of the rows are visited for both shares.
         rows = max(1, min(-(-wanted // shares), height // (2 * self._dilated_height)))
-        function = WINDOWS_FAMILY.function(self.device, "pooling_max_gradient_by_windows", "float")
+        function = WINDOWS_FAMILY.function(self.device, "pooling_max_gradient_by_windows", metal_type)
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
