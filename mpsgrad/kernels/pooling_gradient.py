@@ -180,6 +180,7 @@ class PoolingGradient(WindowProperties, GradientKernel):
     def _add_dispatch_by_sums(
         self,
         command_buffer: CommandBuffer,
+        metal_type: str,
         buffers: Sequence[Buffer],
         parameters: dict[str, Any],
         read: tuple[str, ...],
@@ -205,7 +206,7 @@ class PoolingGradient(WindowProperties, GradientKernel):
         ):
             return False
         name = f"pooling_{self._operation}"
-        function = family_of(FAMILIES, name).function(self.device, f"{name}_gradient_by_sums", "float")
+        function = family_of(FAMILIES, name).function(self.device, f"{name}_gradient_by_sums", metal_type)
         parameters["window"] = (taps_x, taps_y, stride_x, stride_y, *rest)
         rows = shares_of_rows(self.device, images * shares, height)
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
@@ -272,7 +273,7 @@ class PoolingAverageGradient(PoolingGradient):
     ) -> None:
         parameters = self._parameters(regions)
         metal_type, buffers = source_gradient.channel_format.metal_type, (source_gradient.buffer, destination.buffer)
-        if metal_type == "float" and self._add_dispatch_by_sums(command_buffer, buffers, parameters, ("gradient",), 2):
+        if self._add_dispatch_by_sums(command_buffer, metal_type, buffers, parameters, ("gradient",), 2):
             return
         self._add_gradient_dispatch(command_buffer, "pooling_average_gradient", metal_type, buffers, parameters)
 
@@ -314,7 +315,7 @@ class PoolingL2NormGradient(PoolingGradient):
                 **self._pass_over_windows(parameters),
             )
         buffers = (source_image.buffer, ratios, destination.buffer)
-        by_sums = metal_type == "float" and not self._clamps
-        if by_sums and self._add_dispatch_by_sums(command_buffer, buffers, parameters, ("windows", "source"), 1):
+        read = ("windows", "source")
+        if not self._clamps and self._add_dispatch_by_sums(command_buffer, metal_type, buffers, parameters, read, 1):
             return
         self._add_gradient_dispatch(command_buffer, "pooling_l2_norm_gradient", metal_type, buffers, parameters)

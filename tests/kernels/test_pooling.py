@@ -239,15 +239,16 @@ def test_an_image_shared_out_by_rows_and_channels(kind, channels, edge):
     check_gradient_of(kind, geometry, channels, edge, np.float32)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("kind", [RECORDED, AVERAGE, L2_NORM], ids=["max", "average", "l2 norm"])
 @pytest.mark.parametrize(
     ("width", "channels", "size", "stride"), [(320, 7, 3, 1), (37, 130, 3, 1), (300, 7, 5, 2), (301, 7, 2, 3)]
 )
-def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stride, edge):
+def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stride, edge, dtype):
     """Windows that cross from one tile of columns into the next count in both."""
     geometry = WindowGeometry(width, 6, size, size, stride, stride, 1, 1, 0, 1, width // stride, 6 // stride)
-    check_gradient_of(kind, geometry, channels, edge, np.float32)
+    check_gradient_of(kind, geometry, channels, edge, dtype)
 
 
 @pytest.mark.parametrize("kind", [AVERAGE, L2_NORM], ids=["average", "l2 norm"])
@@ -317,6 +318,27 @@ def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channe
     np.testing.assert_array_equal(*found)
     expected = reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, edge))
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(
+    ("width", "channels", "size", "stride", "dilation"),
+    [(300, 1, 7, 1, 1), (61, 5, 5, 2, 1), (23, 37, 4, 1, 3), (90, 3, 3, 3, 4), (12, 150, 7, 2, 2)],
+)
+def test_windows_are_searched_row_by_row(width, channels, size, stride, dilation, edge, dtype):
+    """Over tiles of columns and shares of rows, with equal maxima; windows that overlap are taken one by one."""
+    offset = dilation * (size - 1) // 2 - 1
+    columns, rows = -(-width // stride), -(-31 // stride)
+    geometry = WindowGeometry(width, 31, size, size, stride, stride, dilation, dilation, offset, 0, columns, rows)
+    generator = np.random.default_rng(23)
+    x = generator.integers(-3, 1, (2, 31, width, channels)).astype(dtype)
+    g = generator.integers(-9, 10, (2, rows, columns, channels)).astype(dtype)
+    expected = reference.pooling_max_gradient(g, x, **DILATED.keywords(geometry, edge))
+    for kind in (DILATED, RECORDED_DILATED):
+        source, _, state = encode(kind.kernel(geometry, edge), x, g.shape[1:3])
+        dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
+        np.testing.assert_array_equal(dx, expected)
 
 
 @given(data=st.data())
