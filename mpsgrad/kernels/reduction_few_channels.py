@@ -1,4 +1,4 @@
-"""Reductions over two to seven feature channels on CPUs, and the gradients of their extremes."""
+"""Reductions over two to seven feature channels on CPUs, and the gradients of the extremes of any number of them."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ PARAMETERS = ParameterStruct(
     gradient="int",
     source="int",
     destination="int",
+    channels="int",
     pixels="int",
     pixels_of_thread="int",
     scale="float",
@@ -91,7 +92,9 @@ def add_over_few_channels(
     device, names = command_buffer.device, ("gradient", "source", "destination")
     layouts = [layout for _, layout in images]
     channels = layouts[-2][6]
-    if device.family != "cpu" or channels not in FEW_CHANNELS or len({each[4:6] + each[7:] for each in layouts}) > 1:
+    is_gradient = len(images) > 2
+    has_kernel = channels in FEW_CHANNELS or (is_gradient and channels >= 8)
+    if device.family != "cpu" or not has_kernel or len({each[4:6] + each[7:] for each in layouts}) > 1:
         return False
     merged = merge_pixels(layouts)
     _, _, _, _, pixels, height, _, count = merged[0]
@@ -101,10 +104,13 @@ def add_over_few_channels(
     pixels_of_thread = rows_per_thread(pixels, channels, device.compute_units, tunables(device.tuning))
     pixels_of_thread = -(-pixels_of_thread // PIXELS_AT_ONCE) * PIXELS_AT_ONCE
     starts = dict.fromkeys(names, 0) | dict(zip(names[-len(images) :], (start for start, *_ in merged), strict=True))
-    parameters = PARAMETERS.pack(**starts, pixels=pixels, pixels_of_thread=pixels_of_thread, scale=scale)
-    suffix = "_gradient" if len(images) > 2 else ""
+    parameters = PARAMETERS.pack(
+        **starts, channels=channels, pixels=pixels, pixels_of_thread=pixels_of_thread, scale=scale
+    )
+    name = f"{operation}_gradient" if is_gradient else operation
+    name += f"_of_{channels}_channels" if channels in FEW_CHANNELS else "_of_eights"
     command_buffer.add_dispatch(
-        FAMILY.function(device, f"{operation}{suffix}_of_{channels}_channels", metal_type),
+        FAMILY.function(device, name, metal_type),
         -(-pixels // pixels_of_thread),
         *(buffer for buffer, _ in images),
         device.constant_buffer(parameters),

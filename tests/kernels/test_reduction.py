@@ -422,7 +422,7 @@ def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("channels", FEW_CHANNELS)
+@pytest.mark.parametrize("channels", [*FEW_CHANNELS, 8, 19, 301])
 def test_few_channels_of_eight_pixels_at_once_and_of_those_left_over(channels, dtype):
     """Whole numbers, of which many are equal: of the extremes the first wins."""
     random = np.random.default_rng(channels)
