@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError, StateError
-from mpsgrad.geometry import MAXIMUM, Offset, flag, integer, real
+from mpsgrad.geometry import MAXIMUM, Offset, ceiling_divide, flag, integer, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernels.divisor import DIVISOR, divisor
@@ -21,9 +21,11 @@ from mpsgrad.kernels.walk import (
     Layout,
     channels_of_thread,
     runs_of,
+    shares_of_lines,
     threads_of,
     turns_of,
     walk_of,
+    works_by_rows,
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
@@ -37,6 +39,7 @@ PARAMETERS = ParameterStruct(
     step_y="int",
     steps_y="int",
     lines_of_thread="int",
+    columns_of_tile="int",
     threads="int",
     turns="int",
     by_channels=DIVISOR,
@@ -50,6 +53,11 @@ PARAMETERS = ParameterStruct(
 """Output ``o`` reads the source at ``o * step / steps``. A gradient's ``source`` is the incoming gradient."""
 MOST_IN_ROW = 4096
 """Numbers of a row of pixels that a thread of a CPU keeps in its nearest cache."""
+MOST_IN_TILE, MOST_COLUMNS, MOST_READERS = 4096, 1024, 64
+"""Of gradients on CPUs: numbers of a row of outputs, added up along y, and pixels that a thread makes of these at a
+time; and rows of outputs that read a pixel."""
+CHANNELS_OF_BLOCK = 128
+"""It takes no more channels at once: tiles are to have some columns, as the outputs at both ends are read twice."""
 FAMILY = ShaderFamily(
     "upsampling",
     (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
@@ -58,6 +66,10 @@ FAMILY = ShaderFamily(
         "by_runs": False,
         "bilinear_walks": CONSTANTS_WITH_PAIRS["walks"],
         "most_in_row": MOST_IN_ROW,
+        "most_in_tile": MOST_IN_TILE,
+        "most_columns": MOST_COLUMNS,
+        "most_readers": MOST_READERS,
+        "channels_of_block": CHANNELS_OF_BLOCK,
     },
     {"cpu": {**CPU_CONSTANTS, "by_runs": True, "bilinear_walks": CPU_CONSTANTS_WITH_EIGHTS["walks"]}},
     ahead_of_time=False,
@@ -112,11 +124,14 @@ def _add_dispatch(
     device = command_buffer.device
     has_eights = True if function_name == "upsampling_bilinear" else None
     walk = walk_of(device, (destination, source), has_element2=True, has_eights=has_eights)
-    threads, turns, lines_of_thread = threads_of(walk, destination), 1, 1
+    threads, turns, lines_of_thread, columns = threads_of(walk, destination), 1, 1, 0
     runs = None
     if function_name == "upsampling_nearest":
         threads, turns = turns_of(walk, threads)
         runs = runs_of(device, source, destination)
+    elif function_name.endswith("_gradient"):
+        columns = _columns_of_tile(destination[6], axes)
+        runs = shares_of_lines(device, destination) if works_by_rows(device) and columns > 0 else None
     elif function_name == "upsampling_bilinear" and walk == "channels" and source[4] * source[6] <= MOST_IN_ROW:
         runs = runs_of(device, source, destination)
     if runs is not None:
@@ -131,6 +146,7 @@ def _add_dispatch(
         step_y=y.step,
         steps_y=y.steps,
         lines_of_thread=lines_of_thread,
+        columns_of_tile=columns,
         threads=threads,
         turns=turns,
         by_channels=divisor(destination[6] // channels_of_thread(walk)),
@@ -147,6 +163,16 @@ def _add_dispatch(
         *buffers,
         device.constant_buffer(parameters),
     )
+
+
+def _columns_of_tile(channels: int, axes: tuple[Axis, Axis]) -> int:
+    """Of how many columns of pixels a thread of a CPU takes gradients at once; 0 or less if outputs are too many."""
+    x, y = axes
+    if 2 * y.steps > (MOST_READERS - 2) * y.step:
+        return 0
+    outputs = MOST_IN_TILE // ceiling_divide(channels, ceiling_divide(channels, CHANNELS_OF_BLOCK))
+    # Pixels a to b are read by the outputs from pixel a - 1 to b + 1.
+    return min((outputs - 2) * x.step // x.steps - 1, MOST_COLUMNS)
 
 
 def require_whole_images(kernel: BaseKernel, offset_name: str) -> None:

@@ -77,8 +77,11 @@ def runs_of(device: Device, source: Layout, destination: Layout) -> tuple[int, i
     None unless ``device`` works by rows and pixels follow each other.
     """
     follow = all(pixel == channels for _, pixel, _, _, _, _, channels, _ in (source, destination))
-    if not (works_by_rows(device) and follow):
-        return None
+    return shares_of_lines(device, destination) if works_by_rows(device) and follow else None
+
+
+def shares_of_lines(device: Device, destination: Layout) -> tuple[int, int]:
+    """How many threads of a CPU share the lines of pixels of ``destination``, and how many each owns."""
     lines = destination[5] * destination[7]
     lines_of_thread = ceiling_divide(lines, THREADS_OF_LINES_PER_UNIT * max(1, device.compute_units))
     return ceiling_divide(lines, lines_of_thread), lines_of_thread

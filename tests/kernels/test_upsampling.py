@@ -110,6 +110,21 @@ def test_results_and_gradients_match_the_reference(data):
 
 
 @each_dtype
+@pytest.mark.parametrize("kind", ["nearest", "bilinear"])
+@pytest.mark.parametrize(
+    ("shape", "scale"),
+    [
+        ((1, 2, 40, 130), (2.0, 3.0)),
+        ((1, 2, 1100, 1), (1.5, 2.0)),
+        ((2, 3, 60, 37), (1.25, 4.0)),
+        ((1, 2, 3, 5), (33.0, 1.0)),
+    ],
+)
+def test_gradients_go_through_tiles_of_columns_and_blocks_of_channels(shape, scale, kind, dtype):
+    check(Case(kind, factors=scale), np.random.default_rng(6).standard_normal(shape).astype(dtype))
+
+
+@each_dtype
 @pytest.mark.parametrize("shape", [(20, 1, 3, 4), (3, 9, 5, 3), (2, 9, 5, 11)])
 def test_rows_that_are_copies_of_the_row_above(shape, dtype):
     """A thread of a CPU has several rows, also of several images."""
