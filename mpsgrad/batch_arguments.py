@@ -15,11 +15,13 @@ def require_batch(owner: str, argument: str, images: Any, count: int | None = No
 
     Results, whose ``argument`` begins with ``destination``, have to be different images.
     """
-    if isinstance(images, Image) or not isinstance(images, Sequence):
-        raise FormatError(
-            f"{owner}: {argument} is {type(images).__name__}; it has to be an ImageBatch or a list of images"
-        )
-    batch = images if isinstance(images, ImageBatch) else ImageBatch(images)
+    batch = images
+    if not isinstance(images, ImageBatch):
+        if isinstance(images, Image) or not isinstance(images, Sequence):
+            raise FormatError(
+                f"{owner}: {argument} is {type(images).__name__}; it has to be an ImageBatch or a list of images"
+            )
+        batch = ImageBatch(images)
     if count is not None and len(batch) != count:
         raise GeometryError(f"{owner}: {argument} has {len(batch)} images but the batch has {count}")
     if argument.startswith("destination") and not batch._is_of_different_images:

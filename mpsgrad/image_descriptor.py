@@ -101,6 +101,11 @@ class ImageDescriptor:
         return self.number_of_images * self.height * self.width * self.feature_channels
 
     @cached_property
+    def pixel_count(self) -> int:
+        """The number of pixels of all images."""
+        return self.number_of_images * self.height * self.width
+
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return self.element_count * self.channel_format.dtype.itemsize

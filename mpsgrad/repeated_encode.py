@@ -9,13 +9,13 @@ left of temporary images, images that share memory, and what the kernel's ``_beg
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpsgrad.devices import Buffer, Dispatch, Function
 from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.picks import Pick, picker
 
 if TYPE_CHECKING:
     from mpsgrad.command import CommandBuffer
@@ -63,13 +63,13 @@ class Lender(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DispatchPattern:
-    """A dispatch whose buffers are picked from a list."""
+    """A dispatch whose buffers are picked from a list. Its constants are always the same ones."""
 
     function: Function
     threadgroups: int
-    pick: Callable[[Sequence[Buffer]], tuple[Buffer, ...]]
+    pick: Pick
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class RememberedWork:
         patterns = []
         for dispatch, places in kept:
             assert isinstance(dispatch.threadgroups, int)
-            pick = _picker([position[place] for place in places])
+            pick = picker([position[place] for place in places])
             patterns.append(DispatchPattern(dispatch.function, dispatch.threadgroups, pick))
         _, constants, of_kernel, of_state, scratch_used, workspaces_used = used
         return cls(
@@ -156,14 +156,9 @@ class RememberedWork:
             buffers += [command_buffer.workspace(size) for size in self.workspace_sizes]
         added = command_buffer._dispatches
         for dispatch in self.dispatches:
-            added.append(Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers)))
-
-
-def _picker(indices: Sequence[int]) -> Callable[[Sequence[Buffer]], tuple[Buffer, ...]]:
-    if len(indices) == 1:
-        only = indices[0]
-        return lambda buffers: (buffers[only],)
-    return itemgetter(*indices)
+            made = Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers))
+            made.pattern = dispatch
+            added.append(made)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,8 @@ class Dispatch:
     Functions compiled with ``CompileOptions`` also take ``threadgroup``, the extents of a threadgroup; ``threadgroups``
     are then the threadgroups along each axis. If ``threads`` has the threads along each axis, no others run: the last
     threadgroups are smaller. ``threadgroup_memory`` has the bytes of each ``[[threadgroup(n)]]`` argument. ``held`` are
-    buffers that are no arguments: the function finds them by addresses, as those of CPUs can.
+    buffers that are no arguments: the function finds them by addresses, as those of CPUs can. Those of one ``pattern``
+    that is not None have the same function, threadgroups and constants.
     """
 
     function: Function
@@ -149,6 +150,7 @@ class Dispatch:
     threads: Extents | None = None
     threadgroup_memory: tuple[int, ...] = ()
     held: tuple[Buffer, ...] = ()
+    pattern: object = None
 
 
 class Submission(ABC):

@@ -60,7 +60,9 @@ class TimedWork:
     """Which way is the faster one, for ``runs_left`` more runs."""
     runs_left = 0
 
-    def __init__(self) -> None:
+    def __init__(self, is_of_one_thread: bool = False) -> None:
+        """``is_of_one_thread`` says that no other would share it."""
+        self._is_of_one_thread = is_of_one_thread
         self._at_once: list[float] = []
         self._queued: list[float] = []
         self._runs_between_trials = 0
@@ -87,10 +89,15 @@ class TimedWork:
             with contextlib.suppress(engine_error()):
                 self._queued.append((last.profile.end - first.profile.queued) * 1e-9 + SECONDS_OF_THE_QUEUE)
         is_too_long = len(self._at_once) > 1 and min(self._at_once) > LONGEST_SECONDS
-        if not is_too_long and len(self._queued) < WAKING_RUNS + TRIALS:
+        if self._is_of_one_thread:
+            is_known = len(self._at_once) >= TRIALS
+        else:
+            is_known = len(self._queued) >= WAKING_RUNS + TRIALS
+        if not is_too_long and not is_known:
             return False
-        queued = self._queued[WAKING_RUNS:]
-        is_at_once = not is_too_long and statistics.median(self._at_once) <= statistics.median(queued)
+        is_at_once = not is_too_long
+        if is_at_once and not self._is_of_one_thread:
+            is_at_once = statistics.median(self._at_once) <= statistics.median(self._queued[WAKING_RUNS:])
         is_as_before = is_at_once == self.is_at_once and self._runs_between_trials > 0
         more = min(2 * self._runs_between_trials, MOST_RUNS_BETWEEN_TRIALS)
         self.runs_left = self._runs_between_trials = more if is_as_before else RUNS_BETWEEN_TRIALS
@@ -138,7 +145,7 @@ class ImmediateQueue:
         if known is None:
             if len(self._work) >= WORK_REMEMBERED:
                 self._work.clear()
-            known = self._work[key] = TimedWork()
+            known = self._work[key] = TimedWork(is_of_one_thread=not may_be_long)
         if known.runs_left > 0 or known.decide():
             known.runs_left -= 1
             return FinishedWork(self._run(dispatches)) if known.is_at_once else None

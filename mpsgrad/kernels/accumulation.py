@@ -28,7 +28,8 @@ class Accumulation:
         return pixels
 
     def add(self, command_buffer: CommandBuffer, pixels: int) -> None:
-        command_buffer._if_taken_back(partial(self._set, self._completed, self._parts))
+        if command_buffer._undo is not None:
+            command_buffer._if_taken_back(partial(self._set, self._completed, self._parts))
         waiting = []
         for part, count in self._parts:
             if part is command_buffer:

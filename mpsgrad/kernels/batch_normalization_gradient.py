@@ -97,13 +97,13 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
         ``NotImplementedError``.
         """
         owner = type(self).__name__
-        if unavailable or isinstance(batch_normalization_state, Sequence):
+        state = batch_normalization_state
+        if unavailable or (not isinstance(state, BatchNormalizationState) and isinstance(state, Sequence)):
             refuse_unavailable(
                 owner,
                 f"encode_batch with {', '.join(unavailable) or 'gradient states'}",
                 "call encode_batch(command_buffer, source_gradients, source_images, batch_normalization_state)",
             )
-        state = batch_normalization_state
         gradients = require_batch(owner, "source_gradients", source_gradients)
         sources = require_batch(owner, "source_images", source_images, len(gradients))
         gradient_whole, source_whole = gradients.whole, sources.whole
@@ -123,7 +123,7 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
                     self._configure_from(state)
                 self._validate(gradient, source, state)
                 self._require_gradient_size(gradient, state)
-        pixels = sum(source.width * source.height * source.number_of_images for _, source in pairs)
+        pixels = sum([source.descriptor.pixel_count for _, source in pairs])
         state.begin_gradients(owner, command_buffer, pixels)
         if remembered is not None:
             remembered.work.add_to(command_buffer, images, self, state)

@@ -86,7 +86,7 @@ class BatchNormalizationStatistics(Kernel):
             start = command_buffer._position()
             self._add_statistics(command_buffer, sources, state)
             self._remember(key, command_buffer, start, sources, state)
-        pixels = sum(source.width * source.height * source.number_of_images for source in sources)
+        pixels = sum([source.descriptor.pixel_count for source in sources])
         state.add_statistics(command_buffer, pixels)
         read_once((*sources, state))
 

@@ -57,7 +57,7 @@ def test_joined_neighbours_have_the_bits_of_separate_ones(
 ) -> None:
     step = Step(neuron)
     apart, none = step.results(False, arrays)
-    for _ in range(2):  # The second time takes over what the first one found out.
+    for _ in range(4):  # Later times take over what earlier ones found out, of encodes and of neighbours.
         together, joined = step.results(True, arrays)
         assert (none, joined) == (0, 6 if mg.default_device().family == "cpu" else on_gpus)
         for a, b in zip(apart, together, strict=True):
@@ -67,12 +67,14 @@ def test_joined_neighbours_have_the_bits_of_separate_ones(
 def test_numbers_of_another_state_are_not_joined() -> None:
     step = Step(None)
     x, other = mg.Image.from_array(X), mg.Image.from_array(OTHER)
-    states = [step.forward.result_state(image) for image in (x, other)]
-    with mg.CommandBuffer() as commands:
-        for image, state in zip((x, other), states, strict=True):
-            step.statistics.encode_batch(commands, image.batch_representation(), state)
-        y = step.forward.encode(commands, x, batch_normalization_state=states[0])
-        assert len(with_neighbours_joined(commands._dispatches)) == len(commands._dispatches)
+    for with_its_own in (False, True, True, True, False):
+        states = [step.forward.result_state(image) for image in (x, other)]
+        with mg.CommandBuffer() as commands:
+            for image, state in zip((x, other), states, strict=True):
+                step.statistics.encode_batch(commands, image.batch_representation(), state)
+            y = step.forward.encode(commands, (x, other)[with_its_own], batch_normalization_state=states[with_its_own])
+            is_joined = len(with_neighbours_joined(commands._dispatches)) < len(commands._dispatches)
+            assert is_joined == with_its_own
     x_hat = (X - X.mean((0, 1, 2))) / np.sqrt(X.var((0, 1, 2)) + states[0].epsilon)
     np.testing.assert_allclose(np.asarray(y), step.gamma * x_hat + step.beta, rtol=1e-4, atol=1e-4)
 
