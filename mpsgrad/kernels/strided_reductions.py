@@ -41,6 +41,8 @@ THREADS_WANTED_PER_UNIT = 16
 """Of a CPU, so that every core has work, if there are chunks: each costs a pass over what it leaves."""
 ENOUGH_THREADS_PER_UNIT, ENOUGH_FOR_FEW_TERMS, FEW_TERMS = 4, 2, 1 << 20
 """Of a CPU: with so many there are no chunks. Of few terms the second pass would take longer than a core that waits."""
+FEWEST_TERMS_OF_CHUNKS = 1 << 18
+"""Of a CPU: of fewer, the pass over what chunks leave takes longer than one thread takes for all of them."""
 FEWEST_TERMS_OF_THREAD = 8192
 """Of a CPU that adds up columns: starting a thread takes about as long as some hundreds of them."""
 FEWEST_TERMS_OF_TILE = 256
@@ -108,13 +110,14 @@ def reduction(
     reduced = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if not keeps])
     staying = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if keeps] or [Axis(1, (0,) * count)])
     is_cpu = device_family == "cpu"
+    in_chunks = may_chunk and not (is_cpu and math.prod(extents) < FEWEST_TERMS_OF_CHUNKS)
     wanted = THREADS_WANTED_PER_UNIT * max(1, compute_units) if is_cpu else SIMDGROUPS_WANTED
     goes_across = _goes_across(reduced, staying, 8 if is_cpu else 32)
     if goes_across and (is_cpu or not _are_many_without_vectors(reduced, staying, views, vector)):
         run, inner, outer = filled(reduced, 3, count)
         x, y, z = filled(staying, 3, count)
         axes = [run, x, y, z, inner, outer]
-        first, chunks = _across(names, views, axes, vector, is_cpu, wanted, may_chunk)
+        first, chunks = _across(names, views, axes, vector, is_cpu, wanted, in_chunks)
         left = [Axis(1, (0,) * count), x, y, z]
     else:
         run, x, y, z = filled(staying, 4, count)
@@ -131,11 +134,11 @@ def reduction(
         elif is_cpu and tile is not None and _fits_tiles(tile, axes):
             first, chunks = _in_tiles(tile, names, views, axes)
         elif folds:
-            first, chunks = _along_by_folds(names, views, axes, compute_units)
+            first, chunks = _along_by_folds(names, views, axes, compute_units, in_chunks)
         else:
             exceeds_caches = may_chunk and element_count(axes, count - 1) * 4 > cached_bytes
             units = compute_units if is_cpu else None
-            first, chunks = _along_in_chunks(names, views, axes, units, wanted, may_chunk, exceeds_caches)
+            first, chunks = _along_in_chunks(names, views, axes, units, wanted, in_chunks, exceeds_caches)
     if chunks == 1:
         return Reduction(first)
     results = math.prod(axis.extent for axis in left)
@@ -330,13 +333,13 @@ def _longer_first(run: Axis, x: Axis) -> tuple[Axis, Axis]:
 
 
 def _along_by_folds(
-    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], compute_units: int
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], compute_units: int, may_chunk: bool
 ) -> tuple[Work, int]:
     """Threads of a CPU that take rows of a short run eight at a time, and into how many chunks these are cut."""
     run, x, y, z, inner, outer = axes
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
     enough = _enough(loops * rows * run.extent, compute_units)
-    chunks = max(1, min(enough // rows, loops * run.extent // FEWEST_TERMS_OF_THREAD))
+    chunks = max(1, min(enough // rows, loops * run.extent // FEWEST_TERMS_OF_THREAD)) if may_chunk else 1
     rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)
     rows_of_thread = -(-rows // enough)

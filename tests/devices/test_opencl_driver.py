@@ -211,6 +211,21 @@ def test_work_of_one_threadgroup_is_done_at_once_though_it_is_on_more_memory(ope
         np.testing.assert_allclose(np.asarray(result), 1e-3, rtol=1e-5)
 
 
+def test_work_of_one_threadgroup_on_yet_more_memory_is_not_tried_on_the_queue(
+    opencl_device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opencl_device.immediate_queue, "_work", {})
+    monkeypatch.setattr(opencl_brief, "LONGEST_SECONDS", 1.0)
+    source = mg.Image.from_array(np.ones((1, 50, 50, 64), np.float32), opencl_device)
+    for _ in range(opencl_brief.TRIALS + 3):
+        commands = mg.CommandBuffer(opencl_device)
+        result = mg.ReductionSpatialMean(device=opencl_device).encode(commands, source)
+        assert [dispatch.threadgroups for dispatch in commands._dispatches] == [1]
+        commands.commit()
+        assert isinstance(commands._submission, opencl_brief.FinishedWork)
+        np.testing.assert_allclose(np.asarray(result), 1, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("seconds", "seconds_of_the_queue", "trials", "is_at_once"),
     [

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
+from unittest import mock
 
 import gpu_forms
 import numpy as np
@@ -73,7 +76,22 @@ def shapes(draw: Any) -> tuple[int, ...]:
     return (draw(batch_sizes()), *extents)
 
 
+@contextmanager
+def few_terms_in_chunks(are_cut: bool) -> Iterator[None]:
+    """Has few terms cut into chunks as many are, if they are to be."""
+    fewest = 1 if are_cut else strided_reductions.FEWEST_TERMS_OF_CHUNKS
+    with mock.patch.object(strided_reductions, "FEWEST_TERMS_OF_CHUNKS", fewest):
+        reduction.cache_clear()
+        yield
+    reduction.cache_clear()
+
+
 def check_against_the_reference(kind: Any, data: Any) -> None:
+    with few_terms_in_chunks(data.draw(st.booleans())):
+        check_drawn_images(kind, data)
+
+
+def check_drawn_images(kind: Any, data: Any) -> None:
     cls, over, operation = kind
     shape, dtype = data.draw(shapes()), data.draw(channel_formats()).dtype
     x = data.draw(values(shape, dtype, ties=data.draw(st.booleans())))
@@ -98,6 +116,19 @@ def check_against_the_reference(kind: Any, data: Any) -> None:
 @given(data=st.data())
 def test_forward_and_gradient_match_the_reference(kind, data):
     check_against_the_reference(kind, data)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28, 64), (1, 100, 100, 1), (2, 64, 64, 5)])
+def test_few_terms_are_added_up_in_one_pass_on_cpus(shape):
+    x = np.random.default_rng(3).integers(-9, 9, shape).astype(np.float32)
+    for are_cut in (False, True):
+        with few_terms_in_chunks(are_cut):
+            commands = mg.CommandBuffer()
+            y = mg.ReductionSpatialMean().encode(commands, mg.Image.from_array(x))
+            if mg.default_device().family == "cpu":
+                assert len(commands._dispatches) == (2 if are_cut else 1)
+            commands.commit()
+            np.testing.assert_allclose(np.asarray(y), x.mean((1, 2), np.float64)[:, None, None], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS.values(), ids=ARGUMENTS)
