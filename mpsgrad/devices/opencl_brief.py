@@ -21,8 +21,9 @@ SURELY_BRIEF_BYTES_OF_A_THREADGROUP = 128 << 10
 """A threadgroup has one thread anyway, which need not be another one."""
 MOST_BYTES = 2 << 20
 """More would put out of a core's cache what the caller has there. What two dispatches use counts twice."""
-LONGEST_SECONDS = 60e-6
-"""The thread that submits could go on while others do what takes longer, even if they are no sooner."""
+LONGEST_SECONDS, SURELY_LONG_SECONDS = 60e-6, 1e-3
+"""The thread that submits could go on while others do what takes longer, even if they are no sooner. On cold caches a
+few runs may take so long; of what takes longer by far there are two."""
 SECONDS_OF_THE_QUEUE = 2e-6
 """What the host does for work on the queue before it is there and after its end, and not for work at once."""
 TRIALS = 5
@@ -88,7 +89,8 @@ class TimedWork:
             self._events = None
             with contextlib.suppress(engine_error()):
                 self._queued.append((last.profile.end - first.profile.queued) * 1e-9 + SECONDS_OF_THE_QUEUE)
-        is_too_long = len(self._at_once) > 1 and min(self._at_once) > LONGEST_SECONDS
+        runs = len(self._at_once)
+        is_too_long = runs > 1 and min(self._at_once) > (LONGEST_SECONDS if runs == TRIALS else SURELY_LONG_SECONDS)
         if self._is_of_one_thread:
             is_known = len(self._at_once) >= TRIALS
         else:

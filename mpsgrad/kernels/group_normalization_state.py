@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MEANS, VARIANCES, GAMMA_GRADIENTS, BETA_GRADIENTS = range(4)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Not frozen: each encode makes one, and that would take four times as long.
 class _Encode:
     """The encode that computed the statistics, or the gradients, of an image."""
 
@@ -70,9 +70,13 @@ class _ImageNormalizationGradientState(GradientState):
         return {**super()._encode_buffers(), **parameters}
 
     def _encode_buffer(self, name: Any, command_buffer: CommandBuffer) -> Buffer:
-        if isinstance(name, tuple):
-            return self._forward_encode(type(self).__name__, self._images).gamma_and_beta.resource(0)
-        return super()._encode_buffer(name, command_buffer)
+        if type(name) is tuple:
+            # That of all images, as the kernel has made sure.
+            known = self._known_encode()
+            assert known is not None
+            return known.gamma_and_beta.resource(0)
+        buffer = self._buffers[name]
+        return self.resource(name) if buffer is None else buffer
 
     @property
     def _images(self) -> range:

@@ -42,7 +42,8 @@ class ValuesOfImages(Generic[T]):
     def set(self, command_buffer: CommandBuffer, images: range, value: T | None) -> None:
         """Gives ``images`` a value, or none, unless the work of ``command_buffer`` is taken back."""
         before = self._parts
-        command_buffer._if_taken_back(self._go_back_to(before))
+        if command_buffer._undo is not None:
+            command_buffer._if_taken_back(self._go_back_to(before))
         parts = () if len(before) == 1 and before[0][0] == images else _without(before, images)
         self._parts = parts if value is None else (*parts, (images, value))
 
