@@ -4,12 +4,23 @@
 with kernels that are compiled already takes a fraction of the time that all modules would.
 """
 
+from typing import Any
+
 import lazy_loader
 
+from mpsgrad.known_attributes import no_such_name
 from mpsgrad.precompile import compile_at_import
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_NAMES = frozenset(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise no_such_name(__name__, name, _NAMES)
+    return _imported(name)
+
 
 compile_at_import()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 
@@ -45,7 +46,20 @@ class KnownAttributes(metaclass=_Complete):
 
 def no_such_attribute(thing: Any, name: str) -> AttributeError:
     """The error of using an attribute ``name`` that ``thing`` has not, with the nearest that it has."""
-    known = sorted(each for each in {*dir(type(thing)), *vars(thing)} if not each.startswith("_"))
-    close = difflib.get_close_matches(name, known, n=3)
-    hint = f"; close to it are {', '.join(close)}" if close else ""
-    return AttributeError(f"{type(thing).__name__} has no {name}{hint}", name=name, obj=thing)
+    known = [each for each in {*dir(type(thing)), *vars(thing)} if not each.startswith("_")]
+    return AttributeError(f"{type(thing).__name__} has no {name}{_nearest(name, known)}", name=name, obj=thing)
+
+
+def no_such_name(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error of using a name that ``module`` has not, with the nearest, or where names of others are told."""
+    hint = _nearest(name, known)
+    if name.startswith(("MPS", "MTL")):
+        hint = "; mpsgrad.mps has Apple's names"
+    elif not hint and not name.startswith("_"):
+        hint = "; docs/pytorch.md has PyTorch's names beside those here"
+    return AttributeError(f"{module} has no {name}{hint}", name=name)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=3)
+    return f"; close to it are {', '.join(close)}" if close else ""

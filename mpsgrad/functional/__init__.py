@@ -11,6 +11,8 @@ results have the input's dtype, parameter gradients are float32. Windows take
 Gradients take the gradient with respect to the forward result first. Errors are those of the kernels.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 from mpsgrad.functional.activations import (
     dropout,
     dropout_gradient,
@@ -92,6 +94,7 @@ from mpsgrad.functional.resampling import (
     upsampling_nearest,
     upsampling_nearest_gradient,
 )
+from mpsgrad.known_attributes import no_such_name
 
 __all__ = [
     "add",
@@ -163,3 +166,9 @@ __all__ = [
     "weighted_reduction_gradient",
     "yolo_loss",
 ]
+
+
+if not TYPE_CHECKING:  # which takes a module with this function to have every name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise no_such_name(__name__, name, __all__)

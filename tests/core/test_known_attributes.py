@@ -69,3 +69,20 @@ def test_classes_of_users_have_what_their_constructors_make() -> None:
     assert (kernel.factor, kernel.before, kernel.unit) == (3, 1, "s")
     with pytest.raises(AttributeError, match="^Scaled has no factro; close to it are factor"):
         kernel.factro = 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words"),
+    [
+        (mg, "PoolingMx", "^mpsgrad has no PoolingMx; close to it are PoolingMax"),
+        (mg, "MPSCNNPoolingMax", "^mpsgrad has no MPSCNNPoolingMax; mpsgrad.mps has Apple's names$"),
+        (mg, "Conv2d", "^mpsgrad has no Conv2d; docs/pytorch.md has PyTorch's names beside those here$"),
+        (mg, "__wrapped__", "^mpsgrad has no __wrapped__$"),
+        (mg.functional, "softmax", "^mpsgrad.functional has no softmax; close to it are soft_max"),
+        (mg.functional, "relu", "^mpsgrad.functional has no relu; docs/pytorch.md has"),
+    ],
+)
+def test_names_that_modules_do_not_have_are_answered_with_others(module: Any, name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=words):
+        getattr(module, name)
+    assert not hasattr(module, name)
