@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -86,7 +86,7 @@ class Optimizer(BaseKernel):
         self.learning_rate = optimizer_descriptor.learning_rate
         self._loss_scale: LossScale | None = None
         self._unscaled = self.device.constant_buffer(struct.pack("<2f", 1.0, 1.0))
-        self._steps: dict[tuple[tuple[str, ...], int], tuple[JoinableKernel, int, bytes]] = {}
+        self._steps: dict[tuple[int, int], tuple[JoinableKernel, int, bytes]] = {}
 
     # objc: -initWithDevice:learningRate:
     @classmethod
@@ -219,20 +219,19 @@ class Optimizer(BaseKernel):
             **given,
         }
         self._require_vectors(command_buffer, vectors)
-        written = result, *given.values()
-        overwritten = tuple([vector.buffer for vector in written])
-        read = gradient.buffer, values.buffer
-        others = {*read, result.buffer}
-        if len(others.union(overwritten)) < len(others) + len(given):
+        buffers = [vector.buffer for vector in vectors.values()]
+        # The result may be the values, and mostly is.
+        if len({*buffers}) < len(buffers) - (result is values):
             self._require_buffers_of_their_own(vectors, given)
-        kernel, threadgroups, parameters = self._prepared(tuple(given), values.length)
-        if rate is None:
-            rate = self._learning_rate_buffer(command_buffer)
-        run = JoinableRun((*read, *overwritten, rate), overwritten, threadgroups, parameters)
+        kernel, threadgroups, parameters = self._prepared(given, values.length)
+        overwritten = tuple(buffers[2:])
+        buffers.append(rate if rate is not None else self._learning_rate_buffer(command_buffer))
+        run = JoinableRun(tuple(buffers), overwritten, threadgroups, parameters)
         scaling = self._unscaled if self._loss_scale is None else self._loss_scale.buffer
         add_run(command_buffer, kernel, run, (scaling,))
-        for each in written:
-            command_buffer._writes(each)
+        command_buffer._writes(result)
+        for slot in given.values():
+            command_buffer._writes(slot)
 
     def _require_buffers_of_their_own(self, vectors: Mapping[str, Vector], slots: Mapping[str, Vector]) -> None:
         """Raises ``GeometryError`` if one of ``slots``, the last of ``vectors``, shares the buffer of one before it."""
@@ -245,11 +244,13 @@ class Optimizer(BaseKernel):
                         f"{type(self).__name__}: {name} is overwritten, so it may not share the buffer of {other_name}"
                     )
 
-    def _prepared(self, slots: tuple[str, ...], count: int) -> tuple[JoinableKernel, int, bytes]:
+    def _prepared(self, slots: Collection[str], count: int) -> tuple[JoinableKernel, int, bytes]:
         """The kernel for a step of ``count`` values with these slots, its threadgroups and its parameters."""
-        found = self._steps.get((slots, count))
+        # No two choices of slots are as many.
+        key = len(slots), count
+        found = self._steps.get(key)
         if found is None:
-            kernel, numbers = self._step(slots)
+            kernel, numbers = self._step(tuple(slots))
             descriptor = self.optimizer_descriptor
             parameters = {
                 "count": count,
@@ -267,7 +268,7 @@ class Optimizer(BaseKernel):
             }
             parameters |= numbers
             threadgroups, parameters["elements_per_thread"] = shares_of(self.device, count)
-            found = self._steps[slots, count] = kernel, threadgroups, PARAMETERS.pack(**parameters)
+            found = self._steps[key] = kernel, threadgroups, PARAMETERS.pack(**parameters)
         return found
 
     def _step(self, slots: tuple[str, ...]) -> tuple[JoinableKernel, dict[str, float]]:
