@@ -81,8 +81,8 @@ SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
 """It keeps more kinds of numbers, of which the nearest cache holds fewer."""
-MOST_ROWS_OF_WINDOW = 64
-"""Windows that span no more rows of pixels may be searched row by row."""
+MOST_ROWS_OF_WINDOW, MOST_IN_TILE_OF_ROWS = 64, 4096
+"""Windows that span no more rows of pixels may be searched row by row, so many numbers of all these rows at a time."""
 FEWEST_THREADS_TO_PAIR = 1 << 16
 """Fewer threads of a GPU with a channel each are not made half as many with two."""
 
@@ -136,7 +136,12 @@ SEARCH_FAMILY = ShaderFamily(
 ROWS_FAMILY = ShaderFamily(
     "pooling_max_rows",
     _STRUCTS,
-    {**_CONSTANTS, "most_rows": MOST_ROWS_OF_WINDOW},
+    {
+        **_CONSTANTS,
+        "most_in_tile": MOST_IN_TILE_OF_ROWS,
+        "most_rows": MOST_ROWS_OF_WINDOW,
+        "channels_of_tile": CHANNELS_OF_TILE,
+    },
     {"cpu": _CPU_CONSTANTS},
     ahead_of_time=False,
     device_families=("cpu",),

@@ -19,7 +19,6 @@ from mpsgrad.kernels.pooling_dispatch import (
     LARGE_WINDOWS_FAMILY,
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
-    MOST_IN_TILE,
     MOST_ROWS_OF_WINDOW,
     PARAMETERS,
     ROWS_FAMILY,
@@ -168,8 +167,10 @@ class PoolingMaxGradient(PoolingGradient):
             or (channels >= 8 and by_rows > SHARE_BY_ROWS * COST_OF_TAP * taps_x * taps_y)
         ):
             return False
-        shares = -(-channels // min(CHANNELS_OF_TILE, MOST_IN_TILE // rows_of_window - 8))
-        rows = shares_of_rows(self.device, images * shares, height * stride_y // rows_of_window)
+        rows = shares_of_rows(self.device, images, height * stride_y // rows_of_window)
+        # Threads with other channels of the same pixels write to the same lines of caches.
+        wanted = shares_of_rows(self.device, images * rows, channels)
+        shares = max(1, min(wanted, channels // CHANNELS_OF_TILE))
         function = ROWS_FAMILY.function(self.device, "pooling_max_search_by_rows", metal_type)
         packed = self._pass_over_windows(parameters)
         add_dispatch_of_shares(command_buffer, function, buffers, PARAMETERS, packed, shares, rows)
@@ -244,9 +245,13 @@ class PoolingMaxGradient(PoolingGradient):
             last = start + (images - 1) * image + (height - 1) * row + (width - 1) * pixel + channels
             buffers = (*buffers, command_buffer.scratch(4 * last))
         wanted = -(-THREADS_BY_WINDOWS_PER_UNIT * max(1, self.device.compute_units) // images)
-        shares = max(1, min(wanted, channels // LEAST_CHANNELS_BY_WINDOWS))
-        # The windows at the edge of a share of the rows are visited for both shares.
-        rows = max(1, min(-(-wanted // shares), height // (2 * self._dilated_height)))
+        # Threads with other channels of the same pixels are to write to other lines of caches, and the windows at the
+        # edge of a share of the rows are visited for both shares: a quarter more of them at most.
+        lines = channels // ELEMENTS_OF_LINE if channels % ELEMENTS_OF_LINE == 0 else 1
+        shares = max(count for count in range(1, wanted + 1) if lines % count == 0)
+        rows = max(1, min(-(-wanted // shares), 1 + height // (4 * max(1, self._dilated_height - 1))))
+        if shares * rows < wanted:
+            shares = max(shares, min(-(-wanted // rows), channels // LEAST_CHANNELS_BY_WINDOWS))
         function = WINDOWS_FAMILY.function(self.device, "pooling_max_gradient_by_windows", metal_type)
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
 
