@@ -451,21 +451,25 @@ class BaseKernel(KnownAttributes, DeviceBound):
 
         It is made first if it is None. ``written`` is the one of ``sources`` that is a result too, if any.
         """
-        assert remembered.descriptor is not None and remembered.regions is not None
+        assert remembered.regions is not None
         for source in sources:
             writer = source._writer if source.parent is None else source._root._writer
             if writer is not None and source is not written:
                 command_buffer._reads(type(self).__name__, "a source image", writer)
         if destination is None:
-            if remembered.makes_regular_images:
-                destination = Image._allocated(remembered.descriptor, self.device, remembered.destination_token)
-            else:
-                destination = self._new_image(command_buffer, remembered.descriptor)
+            destination = self._new_image_as_before(remembered, command_buffer)
         self._begin_encode(command_buffer, state)
         remembered.work.add_to(command_buffer, (*sources, destination), self, state)
         self._note_encode(command_buffer, state, remembered.regions)
         command_buffer._writes(destination if destination.parent is None else destination._root)
         return destination
+
+    def _new_image_as_before(self, remembered: RememberedEncode, command_buffer: CommandBuffer) -> Image:
+        """A destination like the one of the encode that is remembered."""
+        assert remembered.descriptor is not None
+        if remembered.makes_regular_images:
+            return Image._allocated(remembered.descriptor, self.device, remembered.destination_token)
+        return self._new_image(command_buffer, remembered.descriptor)
 
     def _begin_encode(self, command_buffer: CommandBuffer, state: Any) -> None:
         """Called before the dispatches of each encode: makes the checks whose outcome depends on the moment."""

@@ -162,8 +162,7 @@ class ForwardKernel(BaseKernel):
     ) -> Any:
         destination = destination_image
         if return_state:
-            assert remembered.descriptor is not None
-            destination = self._new_image(command_buffer, remembered.descriptor)
+            destination = self._new_image_as_before(remembered, command_buffer)
             state = self._make_state(*sources, destination, command_buffer if state_is_temporary else None)
         destination = self._encode_again(remembered, command_buffer, sources, destination, state)
         if state is not None:

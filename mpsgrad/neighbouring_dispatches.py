@@ -73,8 +73,8 @@ _remembered: dict[tuple[object, ...], _RememberedList] = {}
 
 
 def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
-    """``dispatches``, for a device, with those joined that can be; the same list where there is only one."""
-    if len(dispatches) == 1 and type(dispatches[0]) is Dispatch:
+    """``dispatches``, for a device, with those joined that can be; the same list where there is only one, or none."""
+    if not dispatches or (len(dispatches) == 1 and type(dispatches[0]) is Dispatch):
         return dispatches
     if len(dispatches) > MOST_REMEMBERED_DISPATCHES:
         return _joined(dispatches)

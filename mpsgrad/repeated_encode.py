@@ -156,9 +156,9 @@ class RememberedWork:
             buffers += [command_buffer.workspace(size) for size in self.workspace_sizes]
         added = command_buffer._dispatches
         for dispatch in self.dispatches:
-            made = Dispatch(dispatch.function, dispatch.threadgroups, dispatch.pick(buffers))
-            made.pattern = dispatch
-            added.append(made)
+            # By position: names would take twice as long.
+            picked = dispatch.pick(buffers)
+            added.append(Dispatch(dispatch.function, dispatch.threadgroups, picked, None, None, (), (), dispatch))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class State(DeviceBound):
         self.device = command_buffer.device if command_buffer is not None else require_device(owner, device)
         if label is not None:
             self.label = label
-        self._sizes = tuple(integer(owner, "buffer size", size, 1) for size in buffer_sizes)
+        self._sizes = tuple([integer(owner, "buffer size", size, 1) for size in buffer_sizes])
         self._buffers: list[Buffer | None] = [None] * len(self._sizes)
         self._read_count = 1 if command_buffer is not None else 0
         self._writer: CommandBuffer | None = None
