@@ -33,7 +33,7 @@ FEWEST_BLOCK_CHANNELS, BLOCKS_GAIN = 32, 1.1
 factor: they read the gradient less often. Measured."""
 FEWEST_BLOCK_OUTPUTS, BLOCK_THREADS_WANTED = 64, 16
 """So many threads keep every core busy. Down to so many output channels of each there is one split."""
-BLOCK_SPLIT_BYTES = 3 << 20
+PART_BYTES = 3 << 20
 """But no more of the images to a split, which are read for each tap from near caches then. Measured."""
 FEWEST_TILES, CACHED_SHARE, MANY_CHANNELS = 16, 4, 128
 """With so many tiles there, and a gradient image of at most the caches' bytes divided by the second number, threads
@@ -169,7 +169,7 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
         return _plan_of_blocks(geometry, accumulates)
     is_cached = metal_type == "float" and is_cached_whole(geometry, numbers)
     of_weights = _tiles(geometry, by_eights, is_cached)
-    goes_through_all = is_cached and of_weights.kernel == "dense_of_eights"
+    goes_through_all = is_cached and of_weights.kernel == "dense_of_eights" and not _reads_from_afar(geometry)
     return plan_of_rows(
         FAMILY,
         f"convolution_gradient_weights_{of_weights.kernel}",
@@ -181,6 +181,20 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
         tiles=of_weights.weight_tiles + ceiling_divide(geometry.outputs, of_weights.result_channels),
         rows_per_split=_image_rows(geometry) if goes_through_all else _rows_per_split(geometry, of_weights),
     )
+
+
+def _parts_in_near_caches(geometry: ConvolutionGeometry) -> int:
+    """Into how many parts to divide the images, so that near caches hold one for all of its taps, or less than 2.
+
+    Partial sums should take no longer than what they save.
+    """
+    image_bytes = 4 * sum(math.prod(layout[4:]) for layout in (geometry.source, geometry.result))
+    return image_bytes // max(PART_BYTES, 16 * geometry.weights_count)
+
+
+def _reads_from_afar(geometry: ConvolutionGeometry) -> bool:
+    """Whether each of several taps would read images that near caches do not hold."""
+    return geometry.taps > 1 and _parts_in_near_caches(geometry) > 1
 
 
 def _is_by_blocks(geometry: ConvolutionGeometry) -> bool:
@@ -200,10 +214,7 @@ def _plan_of_blocks(geometry: ConvolutionGeometry, accumulates: bool) -> Plan:
     output_tiles = ceiling_divide(output_blocks, ceiling_divide(output_blocks, output_tiles))
     weight_tiles = geometry.taps * lane_tiles * output_tiles
     reads_all = geometry.taps == 1 and not geometry.reaches_outside((0, 0), geometry.source[4:6])
-    image_bytes = 4 * sum(math.prod(layout[4:]) for layout in (geometry.source, geometry.result))
-    # Partial sums should take no longer than what they save.
-    split_bytes = max(BLOCK_SPLIT_BYTES, 16 * geometry.weights_count)
-    threads_wanted = max(BLOCK_THREADS_WANTED, weight_tiles * (image_bytes // split_bytes))
+    threads_wanted = max(BLOCK_THREADS_WANTED, weight_tiles * _parts_in_near_caches(geometry))
     return plan_of_rows(
         FAMILY,
         "convolution_gradient_weights_dense_of_blocks",
@@ -292,7 +303,10 @@ def _rows_per_split(geometry: ConvolutionGeometry, of_weights: _Tiles) -> int:
     rows = max(rows, ceiling_divide(2 * geometry.weights_count, row_bytes), 1)
     if of_weights.threads_wanted is None:
         return rows
-    return max(rows, ceiling_divide(image_rows, ceiling_divide(of_weights.threads_wanted, of_weights.weight_tiles)))
+    splits = ceiling_divide(of_weights.threads_wanted, of_weights.weight_tiles)
+    if of_weights.kernel == "dense_of_eights" and _reads_from_afar(geometry):
+        splits = max(splits, _parts_in_near_caches(geometry))
+    return max(rows, ceiling_divide(image_rows, splits))
 
 
 def _is_by_eights(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> bool:

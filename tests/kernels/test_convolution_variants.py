@@ -410,14 +410,25 @@ def test_any_number_of_splits_of_the_weight_gradient(arguments, options, at_leas
 
 
 @pytest.mark.parametrize(
-    ("images", "channels", "splits"), [(1, 64, 2), (16, 64, 8), (16, 512, 1)], ids=["one", "many", "heavy"]
+    ("images", "channels", "groups", "kernel", "splits"),
+    [
+        (1, 64, 1, "blocks", 2),
+        (16, 64, 1, "blocks", 8),
+        (16, 512, 1, "blocks", 1),
+        (1, 128, 4, "eights", 1),
+        (9, 128, 8, "eights", 4),
+        (64, 128, 8, "eights", 16),
+    ],
+    ids=["one", "many", "heavy", "groups", "several_of_groups", "many_of_groups"],
 )
-def test_threads_that_read_images_for_each_tap_have_splits_that_stay_in_caches(images, channels, splits):
+def test_threads_that_read_images_for_each_tap_have_splits_that_stay_in_caches(
+    images, channels, groups, kernel, splits
+):
     size = 56 * 64 // channels
     layout = (0, channels, size * channels, size * size * channels, size, size, channels, images)
-    geometry = ConvolutionGeometry(layout, layout, (3, 3, 1, 1, 1, 1, -1, -1))
+    geometry = ConvolutionGeometry(layout, layout, (3, 3, 1, 1, 1, 1, -1, -1), groups)
     plan = convolution_weights_gradient.plan(geometry, False, "float", tunables("cpu"))
-    assert (plan.kernel, plan.splits) == ("convolution_gradient_weights_dense_of_blocks", splits)
+    assert (plan.kernel, plan.splits) == (f"convolution_gradient_weights_dense_of_{kernel}", splits)
 
 
 @st.composite
