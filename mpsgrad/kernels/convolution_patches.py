@@ -28,8 +28,10 @@ from mpsgrad.tunables import NEVER, WHERE_FEWER, Tunables
 
 PIXELS_OF_EIGHTS = {1: 8, 2: 6, 3: 4}
 """Of a tile that has so many eights of channels."""
-MANY_EIGHTS, PIXELS_OF_MANY_EIGHTS, MANY_EIGHTS_COST = 4, 8, 0.85
-"""The same where there are more than 16 registers, and how long a product takes there without groups."""
+MANY_EIGHTS, MANY_EIGHTS_COST = 4, 0.85
+"""Where there are more than 16 registers, and how long a product takes there without groups."""
+PIXELS_OF_MANY_REGISTERS = {2: 8, MANY_EIGHTS: 8}
+"""The pixels of a tile there, of pixels without phases."""
 EIGHTS_IN_PHASES = (1, 2)
 """Of a tile whose pixels have phases."""
 TILE_COSTS, TILE_COSTS_OF_GROUPS = {2: 1.0, 3: 1.0}, {1: 1.15, 2: 1.0, 3: 1.0}
@@ -87,7 +89,7 @@ PARAMETERS = ParameterStruct(
 
 def _gather_tiles(numbers: Tunables) -> tuple[tuple[int, int, bool], ...]:
     """The eights of channels and the pixels of each tile, and whether these have phases."""
-    plain = PIXELS_OF_EIGHTS | ({MANY_EIGHTS: PIXELS_OF_MANY_EIGHTS} if numbers.has_many_registers else {})
+    plain = PIXELS_OF_EIGHTS | (PIXELS_OF_MANY_REGISTERS if numbers.has_many_registers else {})
     in_phases = ((eights, PIXELS_OF_EIGHTS[eights], True) for eights in EIGHTS_IN_PHASES)
     return (*((eights, pixels, False) for eights, pixels in plain.items()), *in_phases)
 
