@@ -24,6 +24,12 @@ CASES = [
     ("strides_of_eight", ((11, 31), 32, 32, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "groups": 4}, (True, True)),
     ("odd_groups_of_eight", ((5, 6), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 3}, (True, True)),
     ("last_pair_in_two_blocks", ((9, 8), 40, 40, (3, 3)), {"stride": (2, 2), "groups": 5}, (True, True)),
+    ("twelve_to_nine", ((6, 15), 36, 27, (3, 3)), {"padding": (1, 1), "groups": 3}, (True, True)),
+    ("strides_of_twelve", ((11, 31), 24, 24, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "groups": 2}, (True, True)),
+    ("one_to_fifteen", ((7, 13), 3, 45, (2, 3)), {"groups": 3}, (True, False)),
+    ("ten_to_two_blocks", ((7, 8), 20, 64, (3, 3)), {"padding": (1, 1), "groups": 2}, (True, True)),
+    ("seven_to_two_blocks", ((7, 8), 14, 64, (3, 3)), {"padding": (1, 1), "groups": 2}, (False, False)),
+    ("narrow", ((7, 5), 24, 24, (3, 3)), {"padding": (1, 1), "groups": 2}, (False, False)),
     ("sixteen", ((6, 7), 48, 48, (3, 3)), {"padding": (1, 1), "groups": 3, "images": 5}, (True, True)),
     ("strides", ((12, 30), 32, 32, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "groups": 2}, (True, True)),
     ("long_strides", ((13, 20), 32, 32, (2, 3)), {"stride": (3, 4), "groups": 2}, (False, True)),
@@ -60,13 +66,13 @@ def test_only_the_clip_rectangle_is_written(channels, stride):
 
 @st.composite
 def layers_of_groups(draw: Any) -> Layer:
-    """Groups of 8, 16 or 32 channels, any window."""
+    """Groups of 8 to 32 channels, any window."""
     size = draw(st.integers(1, 9)), draw(st.integers(1, 20))
     kernel = draw(st.integers(1, 5)), draw(st.integers(2, 5))
     dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     padding = tuple(draw(st.integers(max(0, (e - n + 1) // 2), e)) for e, n in zip(extents, size, strict=True))
-    inputs, outputs = draw(st.sampled_from([(8, 8), (16, 16), (32, 16), (16, 32)]))
+    inputs, outputs = draw(st.sampled_from([(8, 8), (16, 16), (32, 16), (16, 32), (12, 9), (20, 13)]))
     groups = draw(st.integers(2, 5))
     return make(
         size,

@@ -19,7 +19,7 @@ from test_convolution_variants import (
 )
 
 import mpsgrad as mg
-from mpsgrad.kernels import convolution_weights
+from mpsgrad.kernels import convolution_group_rows, convolution_weights
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_small_groups import SPREADS
 from mpsgrad.testing import batch_sizes
@@ -68,6 +68,7 @@ IDS = [case[0] for case in CASES]
 def no_tiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.SIMDGROUPS)
+        patch.setattr(convolution_group_rows, "plan_gather", lambda *geometry: None)
         yield
 
 
