@@ -1,4 +1,4 @@
-"""Convolutions with groups of 8 to 16 or a few times 16 channels on CPUs whose threads keep the rows that they read."""
+"""Convolutions of groups, to 8 to 16 or a few times 16 channels, on CPUs whose threads keep the rows that they read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_INPUTS = 32
 """Of a group: with more, other kernels are as fast. Measured."""
 FEWEST_LANES, FEWEST_INPUTS, FEWEST_COLUMNS = 9, 8, 6
 """Fewer channels of the result are left to others, for several blocks fewer of the source, and for less
-than ``CHANNELS`` of these narrower results. Measured."""
+than ``CHANNELS`` of these, or ``EIGHT`` in groups to as many, narrower results. Measured."""
 KEPT_VALUES = 16384
 """So many values of the source a thread has at hand."""
 THREADS_WANTED = 64
@@ -91,7 +91,7 @@ def plan_gather(
     """
     source, destination = geometry.ends(is_gradient)
     inputs, lanes = source[6] // geometry.groups, destination[6] // geometry.groups
-    is_of_eight, group_blocks = inputs == lanes == EIGHT, ceiling_divide(lanes, CHANNELS)
+    is_of_eight, group_blocks = inputs <= lanes == EIGHT, ceiling_divide(lanes, CHANNELS)
     suits_blocks = FEWEST_LANES <= lanes <= CHANNELS or (lanes % CHANNELS == 0 and inputs >= FEWEST_INPUTS)
     is_of_sixteen = suits_blocks and inputs <= MOST_INPUTS
     if geometry.groups == 1 or geometry.taps == 1 or geometry.replicates or not (is_of_eight or is_of_sixteen):
@@ -101,7 +101,7 @@ def plan_gather(
     blocks = ceiling_divide(destination[6], CHANNELS) if is_of_eight else geometry.groups * group_blocks
     x, y, packing, biases, packed_lanes = _packed(geometry, is_gradient, inputs, lanes)
     (lowest_x, span_x), (lowest_y, span_y) = reach(x), reach(y)
-    if not is_of_eight and inputs < CHANNELS and x.size < FEWEST_COLUMNS:
+    if inputs < (EIGHT if is_of_eight else CHANNELS) and x.size < FEWEST_COLUMNS:
         return None
     # Behind the last pixel, tiles go on.
     columns = (ceiling_divide(x.size, PIXELS) * PIXELS - 1) * x.stride + span_x
@@ -128,5 +128,6 @@ def plan_gather(
         span_y=span_y,
         biases=biases,
     )
-    kernel = f"{FAMILY.name}_of_{'eight' if is_of_eight else 'sixteen'}_by_{x.stride}"
+    kind = "sixteen" if not is_of_eight else "eight" if inputs == EIGHT else "few"
+    kernel = f"{FAMILY.name}_of_{kind}_by_{x.stride}"
     return Plan(FAMILY, kernel, blocks * parts_y * images, parameters, packing)

@@ -1,4 +1,4 @@
-"""Convolutions with groups of 8, 16 and 32 channels on CPUs whose threads keep the rows that their windows reach."""
+"""Convolutions with groups of up to 32 channels on CPUs whose threads keep the rows that their windows reach."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ CASES = [
     ("last_pair_in_two_blocks", ((9, 8), 40, 40, (3, 3)), {"stride": (2, 2), "groups": 5}, (True, True)),
     ("twelve_to_nine", ((6, 15), 36, 27, (3, 3)), {"padding": (1, 1), "groups": 3}, (True, True)),
     ("strides_of_twelve", ((11, 31), 24, 24, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "groups": 2}, (True, True)),
+    ("one_to_eight", ((11, 31), 5, 40, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "groups": 5}, (True, False)),
+    ("eight_to_three", ((9, 17), 32, 12, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "groups": 4}, (False, True)),
+    ("narrow_to_eight", ((7, 5), 15, 24, (3, 3)), {"padding": (1, 1), "groups": 3}, (False, False)),
     ("one_to_fifteen", ((7, 13), 3, 45, (2, 3)), {"groups": 3}, (True, False)),
     ("ten_to_two_blocks", ((7, 8), 20, 64, (3, 3)), {"padding": (1, 1), "groups": 2}, (True, True)),
     ("seven_to_two_blocks", ((7, 8), 14, 64, (3, 3)), {"padding": (1, 1), "groups": 2}, (False, False)),
@@ -66,13 +69,13 @@ def test_only_the_clip_rectangle_is_written(channels, stride):
 
 @st.composite
 def layers_of_groups(draw: Any) -> Layer:
-    """Groups of 8 to 32 channels, any window."""
+    """Groups of 3 to 32 channels, any window."""
     size = draw(st.integers(1, 9)), draw(st.integers(1, 20))
     kernel = draw(st.integers(1, 5)), draw(st.integers(2, 5))
     dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     padding = tuple(draw(st.integers(max(0, (e - n + 1) // 2), e)) for e, n in zip(extents, size, strict=True))
-    inputs, outputs = draw(st.sampled_from([(8, 8), (16, 16), (32, 16), (16, 32), (12, 9), (20, 13)]))
+    inputs, outputs = draw(st.sampled_from([(8, 8), (16, 16), (32, 16), (16, 32), (12, 9), (20, 13), (3, 8)]))
     groups = draw(st.integers(2, 5))
     return make(
         size,
@@ -90,5 +93,5 @@ def layers_of_groups(draw: Any) -> Layer:
 @given(layers_of_groups())
 @settings(max_examples=25)
 def test_random_layers_against_the_references(layer):
-    assert layer.geometry["stride"][1] > 2 or keep(layer)[0]
+    assert layer.geometry["stride"][1] > 2 or layer.result_shape[2] < 6 or keep(layer)[0]
     check_against_the_references(layer)
