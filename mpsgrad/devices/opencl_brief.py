@@ -21,6 +21,8 @@ SURELY_BRIEF_BYTES_OF_A_THREADGROUP = 128 << 10
 """A threadgroup has one thread anyway, which need not be another one."""
 MOST_BYTES = 2 << 20
 """More would put out of a core's cache what the caller has there. What two dispatches use counts twice."""
+SURELY_SHORT_SECONDS = 9e-6
+"""Others are no sooner: to hand them the work takes nearly as long, even while they are awake."""
 LONGEST_SECONDS, SURELY_LONG_SECONDS = 60e-6, 1e-3
 """The thread that submits could go on while others do what takes longer, even if they are no sooner. On cold caches a
 few runs may take so long; of what takes longer by far there are two."""
@@ -91,15 +93,15 @@ class TimedWork:
                 self._queued.append((last.profile.end - first.profile.queued) * 1e-9 + SECONDS_OF_THE_QUEUE)
         runs = len(self._at_once)
         is_too_long = runs > 1 and min(self._at_once) > (LONGEST_SECONDS if runs == TRIALS else SURELY_LONG_SECONDS)
-        if self._is_of_one_thread:
-            is_known = len(self._at_once) >= TRIALS
-        else:
-            is_known = len(self._queued) >= WAKING_RUNS + TRIALS
-        if not is_too_long and not is_known:
+        if not is_too_long and runs < TRIALS:
             return False
         is_at_once = not is_too_long
         if is_at_once and not self._is_of_one_thread:
-            is_at_once = statistics.median(self._at_once) <= statistics.median(self._queued[WAKING_RUNS:])
+            seconds = statistics.median(self._at_once)
+            if seconds > SURELY_SHORT_SECONDS:
+                if len(self._queued) < WAKING_RUNS + TRIALS:
+                    return False
+                is_at_once = seconds <= statistics.median(self._queued[WAKING_RUNS:])
         is_as_before = is_at_once == self.is_at_once and self._runs_between_trials > 0
         more = min(2 * self._runs_between_trials, MOST_RUNS_BETWEEN_TRIALS)
         self.runs_left = self._runs_between_trials = more if is_as_before else RUNS_BETWEEN_TRIALS

@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import cache as once
 from pathlib import Path
 
 _TASKS = Path("/proc/self/task")
 _OWN_PLACES = ("DPCPP_CPU_CU_AFFINITY", "SYCL_CPU_CU_AFFINITY")
 """Environment variables by which a user has the runtime choose a core for each thread."""
+MOST_THREADS = 15
+"""On larger machines others do the work of the one that waits, and it would take longer to move all of them."""
 
 
 def threads_of_process() -> frozenset[int]:
@@ -34,10 +36,14 @@ def _core_of() -> Callable[[], int] | None:
 
 
 class RuntimeThreads:
-    """``threads`` of the runtime, which may be on any core but that of the thread that submitted last."""
+    """``threads`` of the runtime, which may be on any core but that of the thread that submitted last.
 
-    def __init__(self, threads: Iterable[int]) -> None:
-        self.threads = () if any(name in os.environ for name in _OWN_PLACES) else tuple(threads)
+    Where there are many, or the runtime chooses their cores, they are left alone.
+    """
+
+    def __init__(self, threads: Collection[int]) -> None:
+        are_left_alone = len(threads) > MOST_THREADS or any(name in os.environ for name in _OWN_PLACES)
+        self.threads = () if are_left_alone else tuple(threads)
         self._core_of = _core_of() if self.threads else None
         self._core = -1
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import opencl_brief, opencl_launch, opencl_memory
+from mpsgrad.devices import opencl_brief, opencl_launch, opencl_memory, opencl_threads
 from mpsgrad.devices.opencl_threads import RuntimeThreads
 from mpsgrad.errors import ShaderError
 
@@ -229,11 +229,12 @@ def test_work_of_one_threadgroup_on_yet_more_memory_is_not_tried_on_the_queue(
 @pytest.mark.parametrize(
     ("seconds", "seconds_of_the_queue", "trials", "is_at_once"),
     [
-        (0.0, 1.0, [True] * opencl_brief.TRIALS + [False] * QUEUED_TRIALS, True),
-        (0.0, -1.0, [True] * opencl_brief.TRIALS + [False] * QUEUED_TRIALS, False),
+        (2e-5, 1.0, [True] * opencl_brief.TRIALS + [False] * QUEUED_TRIALS, True),
+        (2e-5, -1.0, [True] * opencl_brief.TRIALS + [False] * QUEUED_TRIALS, False),
+        (5e-6, -1.0, [True] * opencl_brief.TRIALS, True),
         (1.0, 2.0, [True, True], False),
     ],
-    ids=["sooner", "later", "too long"],
+    ids=["sooner", "later", "short", "too long"],
 )
 def test_work_is_done_at_once_where_that_was_faster_in_trials(
     opencl_device: Any,
@@ -277,7 +278,9 @@ def test_cold_caches_and_threads_that_woke_up_late_do_not_decide() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads choose their cores by themselves")
-def test_threads_of_the_runtime_leave_the_core_of_the_thread_that_submits(opencl_device: Any) -> None:
+def test_threads_of_the_runtime_leave_the_core_of_the_thread_that_submits(
+    opencl_device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     allowed = os.sched_getaffinity(0)
     if len(allowed) == 1:
         pytest.skip("there is one core only")
@@ -293,6 +296,10 @@ def test_threads_of_the_runtime_leave_the_core_of_the_thread_that_submits(opencl
             room.make_room()
             assert os.sched_getaffinity(own.native_id or 0) == allowed
         os.sched_setaffinity(0, allowed)
+        monkeypatch.setattr(opencl_threads, "MOST_THREADS", 0)
+        RuntimeThreads([own.native_id or 0]).make_room()
+        assert os.sched_getaffinity(own.native_id or 0) == allowed
+        monkeypatch.undo()
         RuntimeThreads([own.native_id or 0]).make_room()
         assert len(os.sched_getaffinity(own.native_id or 0)) == len(allowed) - 1
         for thread in runtime.threads:
