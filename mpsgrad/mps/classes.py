@@ -138,7 +138,14 @@ def _line_of(declaration: Declaration) -> Iterator[Declaration]:
 
 def make_classes() -> dict[str, Any]:
     """Every name of the manifest that can be used, and what it is."""
-    made: dict[str, Any] = {"MPSNNPadding": MPSNNPadding, "MPSImageAllocator": MPSImageAllocator}
+    made: dict[str, Any] = {
+        "MPSNNPadding": MPSNNPadding,
+        "MPSImageAllocator": MPSImageAllocator,
+        "MPSCommandBuffer": metal.MPSCommandBuffer,
+    }
+    for member in declarations()["MPSCommandBuffer"].members:
+        if member.is_property and not member.status.is_callable:
+            setattr(metal.MPSCommandBuffer, member.name, apple_property(member))
     for declaration in declarations().values():
         if declaration.status.is_callable and declaration.name not in made:
             _make(declaration, made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.data_type import DataType
@@ -153,6 +153,49 @@ class MTLCommandBuffer(CommandBuffer):
     def addCompletedHandler(self, handler: Callable[[CommandBuffer], Any]) -> None:
         """``add_completed_handler``: the handler runs in ``waitUntilCompleted``."""
         self.add_completed_handler(handler)
+
+
+class MPSCommandBuffer(MTLCommandBuffer):
+    """``MPSCommandBuffer``: a command buffer that programs go on encoding into after ``commitAndContinue``.
+
+    All of its work runs when it is committed in the end, to the same results; temporary images keep what they hold.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def commandBufferFromCommandQueue(cls, commandQueue: MTLCommandQueue) -> MPSCommandBuffer:
+        """A new command buffer for the device of the queue."""
+        return cls(commandQueue.device)
+
+    @classmethod
+    def commandBufferWithCommandBuffer(cls, commandBuffer: CommandBuffer) -> MPSCommandBuffer:
+        """The same command buffer as one of this class. Raises ``FormatError`` for anything else."""
+        if not isinstance(commandBuffer, MTLCommandBuffer):
+            raise FormatError(
+                f"{cls.__name__}: commandBuffer is {type(commandBuffer).__name__}; it has to be an MTLCommandBuffer"
+            )
+        commandBuffer.__class__ = cls
+        return cast(MPSCommandBuffer, commandBuffer)
+
+    initWithCommandBuffer = commandBufferWithCommandBuffer
+
+    @property
+    def commandBuffer(self) -> MPSCommandBuffer:
+        """The command buffer itself: there is no other below."""
+        return self
+
+    @property
+    def rootCommandBuffer(self) -> MPSCommandBuffer:
+        """The command buffer itself."""
+        return self
+
+    def commitAndContinue(self) -> None:
+        """Nothing to do: the work so far runs with what follows. Raises ``StateError`` after ``commit``."""
+        self._require_open("commitAndContinue")
+
+    def prefetchHeapForWorkloadSize(self, size: int) -> None:
+        """Nothing to do: devices keep the memory of earlier images in a pool."""
 
 
 class MTLCommandQueue:

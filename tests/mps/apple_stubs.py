@@ -36,14 +36,15 @@ def stubs() -> str:
     known = {cls for each in declarations().values() if (cls := _ours(each)) is not None}
     ours = sorted(known, key=lambda cls: cls.__name__)
     for module in sorted({cls.__module__ for cls in ours}):
-        names = [cls.__name__ for cls in ours if cls.__module__ == module and cls.__name__ != "BaseKernel"]
+        names = [cls.__name__ for cls in ours if cls.__module__ == module and f"import {cls.__name__}\n" not in HEADER]
         if names:
             lines.append(f"from {module} import {', '.join(names)}")
     lines.append(f"from mpsgrad.mps.metal import {', '.join(f'{name} as {name}' for name in sorted(metal_names()))}")
     protocols = ("MPSImageAllocator", "MPSNNPadding")
+    written = {*protocols, *metal_names()}
     lines.append(f"from mpsgrad.mps.protocols import {', '.join(f'{name} as {name}' for name in protocols)}")
     for declaration in declarations().values():
-        if declaration.name in mps.__all__ and declaration.name not in protocols:
+        if declaration.name in mps.__all__ and declaration.name not in written:
             lines += _constants(declaration) if declaration.is_enumeration else _class(declaration)
     return "\n".join(lines) + "\n"
 

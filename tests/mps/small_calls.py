@@ -119,7 +119,7 @@ _BY_NAME: dict[str, Any] = {
     "flags": mps.MPSCNNConvolutionFlagsNone, "kernelWeights": lambda: np.ones(9 * CHANNELS**2, np.float32),
     "neuronFilter": lambda: mps.MPSCNNNeuronReLU.initWithDevice(None, a=0.5),
     "cnnConvolutionDescriptor": convolution_descriptor, "commandBuffer": lambda: mps.MTLCommandQueue().commandBuffer(),
-    "count": CHANNELS, "data": lambda: np.ones((2, 3, CHANNELS), np.float32),
+    "commandQueue": mps.MTLCommandQueue, "count": CHANNELS, "data": lambda: np.ones((2, 3, CHANNELS), np.float32),
     "dataSource": BatchStatistics, "decay": 0.8, "device": mps.MTLCreateSystemDefaultDevice, "dilationRateX": 2,
     "dilationRateY": 2, "doWeightedSumByNonZeroWeights": True, "epsilon": 1e-6,
     "featureChannels": CHANNELS, "fillValueArray": [0.5] * 12,

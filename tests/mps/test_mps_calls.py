@@ -817,6 +817,31 @@ def test_inherited_methods_without_use_say_so(send: Callable[[], Any], words: st
         send()
 
 
+def test_command_buffers_that_go_on() -> None:
+    pool = mps.MPSCNNPoolingMax.initWithDevice(None, kernelWidth=2, kernelHeight=2)
+    x, queue = image(), mps.MTLCommandQueue()
+    expected = np.asarray(run(lambda commands: pool.encodeToCommandBuffer(commands, sourceImage=x)))
+    pool.destinationImageAllocator = mps.MPSTemporaryImage.defaultAllocator()
+    plain = queue.commandBuffer()
+    given = mps.MPSCommandBuffer.commandBufferWithCommandBuffer(plain)
+    assert given is plain and mps.MPSCommandBuffer.initWithCommandBuffer(plain) is plain
+    for commands in (mps.MPSCommandBuffer.commandBufferFromCommandQueue(queue), given):
+        assert commands.rootCommandBuffer is commands.commandBuffer is commands
+        between = pool.encodeToCommandBuffer(commands, sourceImage=x)
+        commands.prefetchHeapForWorkloadSize(2**20)
+        commands.commitAndContinue()
+        y = mps.MPSCNNNeuronAbsolute.initWithDevice(None).encodeToCommandBuffer(commands, sourceImage=between)
+        commands.commit()
+        commands.waitUntilCompleted()
+        np.testing.assert_array_equal(np.asarray(y), np.abs(expected))
+        with pytest.raises(mg.StateError, match="commitAndContinue"):
+            commands.commitAndContinue()
+        with pytest.raises(NotImplementedError, match="MPSCommandBuffer: predicate is not planned"):
+            commands.predicate = None
+    with pytest.raises(mg.FormatError, match="MPSCommandBuffer: commandBuffer is NoneType; it has to be an MTL"):
+        mps.MPSCommandBuffer.commandBufferWithCommandBuffer(None)
+
+
 def test_structures_and_functions_of_the_core() -> None:
     coordinate = mps.MPSImageCoordinate(1, 2, 3)
     assert (coordinate.x, coordinate.y, coordinate.channel) == (1, 2, 3)
