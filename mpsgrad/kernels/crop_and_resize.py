@@ -16,7 +16,15 @@ from mpsgrad.geometry import Offset, flag, integer, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions, fill_with_zeros
 from mpsgrad.kernels.upsampling import require_whole_images
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS, Layout, threads_of, walk_of
+from mpsgrad.kernels.walk import (
+    CONSTANTS,
+    CPU_CONSTANTS,
+    Layout,
+    shares_of_lines,
+    threads_of,
+    walk_of,
+    works_by_rows,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 
@@ -30,13 +38,16 @@ PARAMETERS = ParameterStruct(
     destination=IMAGE_LAYOUT,
     regions="int",
     channels_per_region="int",
+    lines_of_thread="int",
 )
 """A forward kernel's ``destination`` has a region of an image in the place of each image."""
+MOST_IN_TILE = 4096
+"""Numbers of a row of pixels whose gradients a thread of a CPU adds up at a time."""
 FAMILY = ShaderFamily(
     "crop_and_resize",
     (IMAGE_LAYOUT, READ, READERS, PARAMETERS),
-    CONSTANTS,
-    {"cpu": CPU_CONSTANTS},
+    {**CONSTANTS, "most_in_tile": 0},
+    {"cpu": {**CPU_CONSTANTS, "most_in_tile": MOST_IN_TILE}},
     ahead_of_time=False,
 )
 
@@ -261,14 +272,21 @@ def _add_dispatch(
     channels_per_region: int,
 ) -> None:
     device = command_buffer.device
-    walk = walk_of(device, (destination, source))
+    walk, lines_of_thread = walk_of(device, (destination, source)), 1
+    threads = threads_of(walk, destination)
+    if name == "_gradient" and works_by_rows(device) and destination[6] <= MOST_IN_TILE:
+        walk, (threads, lines_of_thread) = "runs", shares_of_lines(device, destination)
     function = FAMILY.function(device, f"crop_and_resize{name}_by_{walk}", metal_type)
     parameters = PARAMETERS.pack(
-        source=source, destination=destination, regions=regions, channels_per_region=channels_per_region
+        source=source,
+        destination=destination,
+        regions=regions,
+        channels_per_region=channels_per_region,
+        lines_of_thread=lines_of_thread,
     )
     command_buffer.add_dispatch(
         function,
-        -(-threads_of(walk, destination) // function.threadgroup_size),
+        -(-threads // function.threadgroup_size),
         *buffers,
         device.constant_buffer(parameters),
     )

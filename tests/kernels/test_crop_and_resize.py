@@ -60,6 +60,14 @@ def test_results_and_gradients_match_the_reference(data):
     check_drawn(data)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(2, 19, 70, 69), (1, 5, 3, 4100)])
+def test_gradients_go_through_tiles_of_columns(shape, dtype):
+    """The outputs of the last region lie between the last pixel of a tile and the first of the next."""
+    x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
+    check(x, (2, 9), [(0.1, 0.0, 0.9, 1.0), (0.9, 0.9, -0.8, -0.8), (58.5 / 69, 0.0, 0.0, 1.0)])
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @given(data=st.data())
