@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
+from mpsgrad.kernels import strides
 from mpsgrad.kernels.copies_of_pixels import MOST_SOURCES, CopiedPixels
 from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.pointwise import values_of_vector
-from mpsgrad.kernels.strides import FEWEST_ELEMENTS_OF_FLAT, THREADS, View
+from mpsgrad.kernels.strides import THREADS, View
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 PIXELS = ParameterStruct("SourcePixels", offset="int", stride="int", first="int")
@@ -81,6 +82,6 @@ def _walk_of(
         if not any(number % count for number in numbers):
             return f"element{count}", count
     elements, is_dense = sum(runs) * pixels, destination.strides[1] == sum(runs)
-    if elements >= FEWEST_ELEMENTS_OF_FLAT and is_dense and elements % 4 == destination.offset % 4 == 0:
+    if elements >= strides.FEWEST_ELEMENTS_OF_FLAT and is_dense and elements % 4 == destination.offset % 4 == 0:
         return "flat4", 4
     return "element", 1

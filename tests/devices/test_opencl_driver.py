@@ -305,7 +305,7 @@ def test_threads_of_the_runtime_leave_the_core_of_the_thread_that_submits(
         for thread in runtime.threads:
             os.sched_setaffinity(thread, allowed)
         runtime._core = -1
-        source = mg.Image.from_array(np.ones(SHAPE, np.float32), opencl_device)
+        source = mg.Image.from_array(np.ones((4, 256, 256, 8), np.float32), opencl_device)
         with mg.CommandBuffer(opencl_device) as commands:
             mg.NeuronReLU(device=opencl_device).encode(commands, source)
         assert runtime.threads

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels import copies_of_sources
+from mpsgrad.kernels import strides
 from mpsgrad.kernels.strides import EXTENTS, View, elementwise
 from mpsgrad.testing import FencedImage, batch_sizes, channel_counts, channel_formats, values
 from mpsgrad.tunables import set_tunables, tunables
@@ -207,8 +207,7 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("is_large", [True, False])
     def test_sources_are_copied_at_once(self, is_large, channels, monkeypatch):
         """Vectors where they fit all sources; elsewhere four elements across the ends of these, or one."""
-        if is_large:
-            monkeypatch.setattr(copies_of_sources, "FEWEST_ELEMENTS_OF_FLAT", 1)
+        monkeypatch.setattr(strides, "FEWEST_ELEMENTS_OF_FLAT", 1 if is_large else 1000)
         for dtype in gpu_forms.DTYPES:
             rng = np.random.default_rng(11)
             sources = [rng.integers(-99, 99, (2, 3, 6, count)).astype(dtype) for count in channels]

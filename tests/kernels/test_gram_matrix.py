@@ -105,14 +105,15 @@ class TestTheShadersOfGPUs:
         g = rng.standard_normal((shape[0], 1, shape[3], shape[3])).astype(dtype)
         check(rng.standard_normal(shape).astype(dtype), g)
 
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("channels", [37, 40])
     @pytest.mark.parametrize("side", range(4))
-    def test_partial_sums_in_squares_of_each_size(self, side, channels, monkeypatch):
+    def test_partial_sums_in_squares_of_each_size(self, side, channels, dtype, monkeypatch):
         use_tiles(monkeypatch)
         monkeypatch.setattr(gram_matrix_dispatch, "MANY_SPLITS", [1] * side)
         rng = np.random.default_rng(5)
-        g = rng.standard_normal((2, 1, channels, channels), dtype=np.float32)
-        check(rng.standard_normal((2, 23, 25, channels), dtype=np.float32), g)
+        x, g = (rng.standard_normal((2, *each, channels)).astype(dtype) for each in ((23, 25), (1, channels)))
+        check(x, g)
 
     @gpu_forms.of_halves
     @pytest.mark.parametrize(("kind", "tile"), sorted(gram_matrix_tiles.FAMILIES))
