@@ -11,7 +11,8 @@ from mpsgrad.msl.versions import later_names
 
 # No names of Metal's: the package's shaders define them where they are no instructions.
 OWN = {f"simdgroup_{name}" for name in ("multiply_accumulate_16x8x16", "load_left_16x16", "load_right_16x16")}
-OWN |= {f"threadgroup_{name}" for name in ("copy_16_bytes", "copy_16_bytes_once", "end_copies", "wait_for_copies")}
+OWN |= {f"threadgroup_copy_{name}" for name in ("16_bytes", "16_bytes_once", "8_bytes_once", "4_bytes_once")}
+OWN |= {f"threadgroup_{name}" for name in ("end_copies", "wait_for_copies")}
 OWN |= {f"threadgroup_{name}" for name in ("tile_part", "end_tile", "multiply_tiles", "wait_for_products")}
 OWN.update(("simdgroup_scale_columns", "simdgroup_store_halves"))
 
