@@ -21,12 +21,12 @@ SURELY_BRIEF_BYTES_OF_A_THREADGROUP = 128 << 10
 """A threadgroup has one thread anyway, which need not be another one."""
 MOST_BYTES = 2 << 20
 """More would put out of a core's cache what the caller has there. What two dispatches use counts twice."""
-SURELY_SHORT_SECONDS = 9e-6
+SURELY_SHORT_SECONDS = 12e-6
 """Others are no sooner: to hand them the work takes nearly as long, even while they are awake."""
 LONGEST_SECONDS, SURELY_LONG_SECONDS = 60e-6, 1e-3
 """The thread that submits could go on while others do what takes longer, even if they are no sooner. On cold caches a
 few runs may take so long; of what takes longer by far there are two."""
-SECONDS_OF_THE_QUEUE = 2e-6
+SECONDS_OF_THE_QUEUE = 5e-6
 """What the host does for work on the queue before it is there and after its end, and not for work at once."""
 TRIALS = 5
 """So often work is timed on either way: the first times memory is new and caches are cold, and others disturb some."""
