@@ -24,8 +24,8 @@ KEPT_VALUES, WEIGHT_SIXTEENS = 16384, 1024
 """What a thread keeps for itself: so many values of the source, and so many sixteens of weights or their sums."""
 MOST_TAPS = 5
 """Of a row, whose sums for weights stay in registers."""
-THREADS_WANTED = 64
-"""So many keep every core busy."""
+THREADS_WANTED, FEWEST_ROWS = 64, 4
+"""So many keep every core busy, but spreading weights takes each as long as half a row of results."""
 
 PARAMETERS = ParameterStruct(
     "ConvolutionDepthwiseRunsParameters",
@@ -90,6 +90,7 @@ def plan_gather(
         return None
     parts_x = ceiling_divide(x.size, most_pixels)
     part_rows = ceiling_divide(y.size, ceiling_divide(THREADS_WANTED, max(parts_x * images, 1)))
+    part_rows = min(max(part_rows, FEWEST_ROWS), y.size)
     parts_y = ceiling_divide(y.size, max(part_rows, 1))
     parameters = PARAMETERS.pack(
         source=gathered.source,
