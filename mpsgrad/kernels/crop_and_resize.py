@@ -43,11 +43,13 @@ PARAMETERS = ParameterStruct(
 """A forward kernel's ``destination`` has a region of an image in the place of each image."""
 MOST_IN_TILE = 4096
 """Numbers of a row of pixels whose gradients a thread of a CPU adds up at a time."""
+MOST_CHANNELS_ALONE = 2
+"""So many channels of a row of outputs are taken one after another by a thread of a CPU."""
 FAMILY = ShaderFamily(
     "crop_and_resize",
     (IMAGE_LAYOUT, READ, READERS, PARAMETERS),
     {**CONSTANTS, "most_in_tile": 0},
-    {"cpu": {**CPU_CONSTANTS, "most_in_tile": MOST_IN_TILE}},
+    {"cpu": {**CPU_CONSTANTS, "walks": (*CPU_CONSTANTS["walks"], "channels"), "most_in_tile": MOST_IN_TILE}},
     ahead_of_time=False,
 )
 
@@ -273,6 +275,8 @@ def _add_dispatch(
 ) -> None:
     device = command_buffer.device
     walk, lines_of_thread = walk_of(device, (destination, source)), 1
+    if works_by_rows(device) and destination[6] <= MOST_CHANNELS_ALONE:
+        walk = "channels"
     threads = threads_of(walk, destination)
     if name == "_gradient" and works_by_rows(device) and destination[6] <= MOST_IN_TILE:
         walk, (threads, lines_of_thread) = "runs", shares_of_lines(device, destination)
