@@ -33,8 +33,8 @@ MOST_PRODUCTS = 15
 EIGHT, MOST_INPUTS_OF_EIGHT = 8, 16
 """The lanes of groups that a thread takes two of, and the most channels of the source that these have. Only data
 gradients of strides, which have few products for each pixel that is written, gain by that."""
-MOST_LANES_OF_ONE = 16
-"""The same for the gradient for weights of groups that have one channel of the source, which others do not compute."""
+MOST_LANES_OF_ONE = 8
+"""The same for the gradient for weights of groups that have one channel of the source. Measured."""
 APART = 256
 """Depthwise layers need no copy unless pixels of the source lie so many floats apart: simdgroups wait for each."""
 MOST_DIVISOR = 4
