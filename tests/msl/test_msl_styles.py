@@ -294,3 +294,23 @@ kernel void f(device int* out, constant char* text, constant float4* v, uint i [
     translated = translate(source, "cuda").source
     assert [f"case ({value})" in translated for value in (0, 9, 10, 13, 48, 57, 97, 102)] == [False, False] + [True] * 6
     compile_for_cuda(translated, "characters.metal")
+
+
+def test_the_library_takes_packed_vectors() -> None:
+    source = LIBRARY + """kernel void f(device packed_float3* p, device packed_int3* q, device float* out) {
+  packed_float3 a = p[0], b = p[1];
+  packed_int3 c = q[0];
+  float3 all[] = {cross(a, b), max(a, b), mix(a, b, 0.5), clamp(a, 0.0, 2.0), abs(-a), select(a, b, a > b), fma(a, b, a),
+                  float3(half3(a)), float3(int3(b)), float3(c), float3(max(c, c * 2)), reflect(a, normalize(b - a)), step(a, b)};
+  for (int k = 0; k < 39; k++) out[k] = all[k / 3][k % 3];
+  out[39] = dot(a, b) + 100 * length(a) + 1000 * distance_squared(a, b);
+}
+"""
+    a, b, c = np.float32([[3, 4, 0], [1, 5, 0]]), np.int32([1, -2, 3]), np.zeros(40, np.float32)
+    compile(source).function("f")(1, a, b, c)
+    x, y = a.astype(float)
+    turned = x - 2 * np.dot(x, y - x) * (y - x) / np.dot(y - x, y - x)
+    larger = np.where(x > y, y, x)
+    wanted = [np.cross(x, y), np.maximum(x, y), (x + y) / 2, np.clip(x, 0, 2), x, larger, x * y + x, x, y, b, np.maximum(b, 2 * b), turned, y >= x]
+    np.testing.assert_allclose(c, [*np.ravel(wanted), 23 + 500 + 5000], rtol=1e-5, atol=1e-5)
+    compile_for_cuda(translate(source, "cuda").source, "packed.metal")

@@ -407,16 +407,21 @@ def test_nothing_is_found_without_the_defect(defect: Defect) -> None:
 def test_every_way_to_declare_is_understood() -> None:
     source = f"""{HEAD}
 enum class Event : uint {{ none, Hit = 2 }};
-struct Hit {{ long int depth; }};
+struct Hit {{
+    long int depth;
+    constexpr explicit Hit(long d) : depth(d) {{}}
+    Hit() = default;
+    Hit twice() {{ Hit t = *this; t.depth *= 2; return t; }}
+}};
 kernel void f(device int* x, device long* y, {I}) {{
     Hit best;
     unsigned long int first = 1; long int second = 2; short int third = 3; unsigned fourth = i;
     device int (*rows)[4] = (device int (*)[4])(x + 4 * i);
     best.depth = first + second + third + rows[fourth][3];
-    y[i] = best.depth + long(uint(Event::Hit));
+    y[i] = best.twice().depth + long(uint(Event::Hit));
 }}"""
     found = mg.compile(source).function("f").check(2, np.arange(8, dtype=np.int32), np.zeros(2, np.int64))
-    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 10)], "\n".join(map(str, found))
+    assert [(each.name, each.line) for each in found] == [("out-of-bounds", 15)], "\n".join(map(str, found))
 
 
 def test_several_threads_check_one_function() -> None:

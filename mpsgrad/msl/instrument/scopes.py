@@ -80,7 +80,9 @@ class Scopes:
         for start, end, _ in source.struct_bodies.get(function.owner, ()):
             if start < function.opening < end:
                 for variable in source.declarations_between(start, end, depth_limit=True):
-                    members[variable.name] = Meaning(is_memory)
+                    # A constructor looks like a variable of that name.
+                    if variable.name != function.owner:
+                        members[variable.name] = Meaning(is_memory)
         return members
 
 

@@ -61,7 +61,7 @@ template <typename T> struct packed_storage_mtl<T, 4> {
   packed_storage_mtl() = default;
   constexpr packed_storage_mtl(components_mtl<T, 4> c) : v{c.v[0], c.v[1], c.v[2], c.v[3]} {}
 };
-template <typename T, int N> struct packed_vector_mtl : packed_storage_mtl<T, N> {
+template <typename T, int N, typename V> struct packed_vector_mtl : packed_storage_mtl<T, N> {
   typedef packed_storage_mtl<T, N> base;
   using base::v;
   packed_vector_mtl() = default;
@@ -71,7 +71,7 @@ template <typename T, int N> struct packed_vector_mtl : packed_storage_mtl<T, N>
   constexpr packed_vector_mtl(vec_mtl<T, N> o) : base(components_mtl<T, N>(o)) {}
   template <typename E> explicit constexpr packed_vector_mtl(vec_mtl<E, N> o) : base(components_mtl<T, N>(o)) {}
   template <typename E> explicit constexpr packed_vector_mtl(packed_vector_mtl<E, N> o) : base(components_mtl<T, N>(o)) {}
-  template <typename V, int M, int... I> constexpr packed_vector_mtl(swizzle_mtl<V, T, M, I...> o) : base(components_mtl<T, N>(o)) {}
+  template <typename W, int M, int... I> constexpr packed_vector_mtl(swizzle_mtl<W, T, M, I...> o) : base(components_mtl<T, N>(o)) {}
   packed_vector_mtl &operator=(const packed_vector_mtl &o) { for (int i = 0; i < N; i++) v[i] = o.v[i]; return *this; }
   operator vec_mtl<T, N>() const { return unpacked(places<N>()); }
   constexpr T operator[](int i) const & { return v[i]; }

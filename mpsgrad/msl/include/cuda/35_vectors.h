@@ -1,7 +1,8 @@
 // Vectors with the swizzles and functions that the program uses, and what moves between types.
 //@ *
 template <typename T, int N> struct vec_mtl;
-template <typename T, int N> struct packed_vector_mtl;
+// What packed vectors convert to is among their arguments, so that its friends are found.
+template <typename T, int N, typename V = vec_mtl<T, N>> struct packed_vector_mtl;
 template <typename B> struct count_mtl_of { B value; };
 template <typename A> constexpr inline const A &unpack_mtl(const A &a) { return a; }
 
@@ -167,6 +168,7 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   // Of a copy, which is loaded whole: the conversion of each component keeps the compiler from joining their loads.
   template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(vec_mtl<A, N>(o)).v) {}
   template <typename A, typename B, typename... C, typename require_mtl<is_part_mtl<T, A>::value && is_part_mtl<T, B>::value && (is_part_mtl<T, C>::value && ...)>::type = 0> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
+  template <typename A> explicit constexpr vec_mtl(const packed_vector_mtl<A, N> &o) : base(components_mtl<T, N>(o).v) {}
   template <typename V, typename A, int M, int... I> explicit vec_mtl(const swizzle_mtl<V, A, M, I...> &a) : vec_mtl(a.operator V()) {}
   T &operator[](int i) { return v[i]; }
   constexpr const T &operator[](int i) const { return v[i]; }

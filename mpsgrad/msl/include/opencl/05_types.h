@@ -7,7 +7,7 @@ inline uint lane_index_mtl() { return lane_mtl(get_sub_group_local_id()); }
 template <typename T, int N> using vec_mtl = T __attribute__((ext_vector_type(N)));
 template <int N> struct bool_vector_mtl;
 template <int N> struct bfloat_vector_mtl;
-template <typename T, int N> struct packed_vector_mtl;
+template <typename T, int N, typename V = vec_mtl<T, N>> struct packed_vector_mtl;
 template <typename V, typename T, int N, int... I> struct swizzle_mtl;
 template <typename A> constexpr inline A unpack_mtl(A a) { return a; }
 template <typename V, typename E, int N> constexpr inline V converted_vector_mtl(vec_mtl<E, N> x) {
