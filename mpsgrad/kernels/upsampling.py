@@ -56,6 +56,8 @@ MOST_IN_ROW = 4096
 MOST_IN_TILE, MOST_COLUMNS, MOST_READERS = 4096, 1024, 64
 """Of gradients on CPUs: numbers of a row of outputs, added up along y, and pixels that a thread makes of these at a
 time; and rows of outputs that read a pixel."""
+FEWEST_CHANNELS_ALONE, MOST_OUTPUTS_ALONE = 48, 3
+"""On CPUs: without weights pixels of so many channels add up so few outputs along each axis faster by themselves."""
 CHANNELS_OF_BLOCK = 128
 """It takes no more channels at once: tiles are to have some columns, as the outputs at both ends are read twice."""
 FAMILY = ShaderFamily(
@@ -130,7 +132,8 @@ def _add_dispatch(
         threads, turns = turns_of(walk, threads)
         runs = runs_of(device, source, destination)
     elif function_name.endswith("_gradient"):
-        columns = _columns_of_tile(destination[6], axes)
+        is_alone = function_name.startswith("upsampling_nearest") and _adds_up_alone(destination[6], axes)
+        columns = 0 if is_alone else _columns_of_tile(destination[6], axes)
         runs = shares_of_lines(device, destination) if works_by_rows(device) and columns > 0 else None
     elif function_name == "upsampling_bilinear" and walk == "channels" and source[4] * source[6] <= MOST_IN_ROW:
         runs = runs_of(device, source, destination)
@@ -163,6 +166,11 @@ def _add_dispatch(
         *buffers,
         device.constant_buffer(parameters),
     )
+
+
+def _adds_up_alone(channels: int, axes: tuple[Axis, Axis]) -> bool:
+    """Whether each pixel of a nearest gradient visits the outputs that read it, instead of rows of outputs first."""
+    return channels >= FEWEST_CHANNELS_ALONE and all(axis.steps <= MOST_OUTPUTS_ALONE * axis.step for axis in axes)
 
 
 def _columns_of_tile(channels: int, axes: tuple[Axis, Axis]) -> int:
