@@ -119,9 +119,9 @@ class Costs(NamedTuple):
 class Products:
     """What is to be multiplied: ``values`` sums of ``runs * run_length`` products, which ``tile_count`` tiles cover.
 
-    Values are read one by one unless the images are aligned, and outside of them are zeros or other values. Splits
-    ``are_summed`` by a kernel even if it is one, and results ``are_scattered`` if they are stored one by one. Sums
-    that ``are_symmetric`` are computed in squares on one side of the diagonal.
+    Values are read one by one unless the images are aligned, and outside of them are zeros or other values. Results
+    ``are_scattered`` if they are stored one by one. Sums that ``are_symmetric`` are computed in squares on one side of
+    the diagonal, and a kernel adds up their splits even if it is one.
     """
 
     kind: Kind
@@ -132,7 +132,6 @@ class Products:
     runs: int = 1
     is_aligned: bool = True
     has_zeros_outside: bool = True
-    are_summed: bool = False
     are_scattered: bool = False
     are_symmetric: bool = False
 
@@ -220,7 +219,7 @@ class Tiling:
         is_aligned = products.is_aligned
         step_time = self.step_time(products.kind, tile, products.metal_type, threadgroups, is_aligned=is_aligned)
         of_splits = splits * (costs.split_time + products.values * costs.value_time)
-        if not products.are_summed:
+        if not products.are_symmetric:
             of_splits += costs.sum_time
         of_stores = 0.0
         if products.are_scattered and not tile.in_place:

@@ -384,6 +384,11 @@ def plan_products_of_channels(image: Layout, metal_type: str, tiling_name: str, 
     return _plan_of_weights(geometry, False, metal_type, tiling_name, units, parts=image[7], are_symmetric=True)
 
 
+def _tile_count(row_tiles: int, column_tiles: int, are_symmetric: bool) -> int:
+    """The tiles of a matrix; of symmetric sums those on or right of the diagonal."""
+    return math.comb(row_tiles + 1, 2) if are_symmetric else row_tiles * column_tiles
+
+
 def _division_of_weights(
     geometry: ConvolutionGeometry,
     metal_type: str,
@@ -402,19 +407,14 @@ def _division_of_weights(
         columns = geometry.taps * channels
         return ceiling_divide(joined * geometry.group_outputs, tile.rows), ceiling_divide(columns, tile.columns)
 
-    def tile_count(tile: Tile) -> int:
-        rows, columns = counts(tile)
-        return math.comb(rows + 1, 2) if are_symmetric else rows * columns
-
     products = Products(
         "weights",
         metal_type,
-        lambda tile: tile_count(tile) * (geometry.groups // joined) * parts,
+        lambda tile: _tile_count(*counts(tile), are_symmetric) * (geometry.groups // joined) * parts,
         run_length=geometry.pixels // parts,
         values=geometry.weights_count * parts // (2 if are_symmetric else 1),
         is_aligned=is_aligned,
         has_zeros_outside=not geometry.replicates,
-        are_summed=are_symmetric,
         are_symmetric=are_symmetric,
     )
     tile, splits = of_device.divided(products, units)
@@ -525,7 +525,7 @@ def _plan_of_weights(
         FAMILIES["weights", metal_type, tile],
         f"convolution_gradient_weights_{_TEMPLATES['weights', metal_type].removeprefix('convolution_weights_')}"
         f"_{tile.name}_by_{row_width}_{column_width}",
-        (math.comb(row_tiles + 1, 2) if are_symmetric else row_tiles * column_tiles) * (groups // joined) * splits,
+        _tile_count(row_tiles, column_tiles, are_symmetric) * (groups // joined) * splits,
         WEIGHTS_PARAMETERS,
         geometry,
         accumulates,

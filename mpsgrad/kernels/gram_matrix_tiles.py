@@ -81,6 +81,36 @@ def _width(*numbers: int) -> int | None:
     return next((width for width in WIDTHS if all(number % width == 0 for number in numbers)), None)
 
 
+def _packed(
+    source: Layout,
+    matrices: Layout,
+    alpha: float,
+    tile_counts: tuple[int, int],
+    destination: tuple[int, int, int],
+    **splits: int,
+) -> bytes:
+    """The parameters; ``destination`` has the offset and the strides of a gradient's pixels and images."""
+    start, pixel, _, image, width, height, channels, _ = source
+    first, column, _, step, *_ = matrices
+    return PARAMETERS.pack(
+        source=start,
+        pixel_stride=pixel,
+        source_image_stride=image,
+        destination=destination[0],
+        destination_stride=destination[1],
+        destination_image_stride=destination[2],
+        matrix=first,
+        column_stride=column,
+        matrix_image_stride=step,
+        channels=channels,
+        pixels=width * height,
+        row_tiles=tile_counts[0],
+        column_tiles=tile_counts[1],
+        scale=alpha,
+        **splits,
+    )
+
+
 @lru_cache(maxsize=512)
 def plan_products(source: Layout, matrices: Layout, alpha: float, tiling_name: str, units: int) -> Plan | None:
     """What adds up the products of each two channels of the half image ``source`` over the pixels of each image.
@@ -113,25 +143,16 @@ def plan_products(source: Layout, matrices: Layout, alpha: float, tiling_name: s
     splits = ceiling_divide(pixels, pixels_per_split)
     row_stride = ceiling_divide(channels, 4) * 4
     row_tiles = ceiling_divide(channels, tile.rows)
-    parameters = PARAMETERS.pack(
-        source=start,
-        pixel_stride=pixel,
-        source_image_stride=image,
-        destination=0,
-        destination_stride=0,
-        destination_image_stride=0,
-        matrix=first,
-        column_stride=column,
-        matrix_image_stride=step,
-        channels=channels,
-        pixels=pixels,
-        row_tiles=row_tiles,
-        column_tiles=row_tiles,
+    parameters = _packed(
+        source,
+        matrices,
+        alpha,
+        (row_tiles, row_tiles),
+        (0, 0, 0),
         splits=splits,
         pixels_per_split=pixels_per_split,
         split_stride=channels * row_stride,
         row_stride=row_stride,
-        scale=alpha,
     )
     return Plan(
         FAMILIES["gram", tile],
@@ -170,25 +191,16 @@ def plan_gradient(
     )
     tile, _ = of_device.divided(products, units)
     row_tiles, column_tiles = counts(tile)
-    parameters = PARAMETERS.pack(
-        source=start,
-        pixel_stride=pixel,
-        source_image_stride=image,
-        destination=at,
-        destination_stride=across,
-        destination_image_stride=far,
-        matrix=first,
-        column_stride=column,
-        matrix_image_stride=step,
-        channels=channels,
-        pixels=pixels,
-        row_tiles=row_tiles,
-        column_tiles=column_tiles,
+    parameters = _packed(
+        source,
+        gradient,
+        alpha,
+        (row_tiles, column_tiles),
+        (at, across, far),
         splits=1,
         pixels_per_split=pixels,
         split_stride=0,
         row_stride=0,
-        scale=alpha,
     )
     return Plan(
         FAMILIES["gram_gradient", tile],

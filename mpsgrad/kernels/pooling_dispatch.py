@@ -219,6 +219,18 @@ def shares_of_rows(device: Device, shares: int, most: int) -> int:
     return max(1, min(-(-THREADS_BY_TILES_PER_UNIT * max(1, device.compute_units) // shares), most))
 
 
+def shares_of_images(
+    device: Device, images: int, most_rows: int, channels: int, fewest_channels: int
+) -> tuple[int, int]:
+    """Into how many shares channels, of ``fewest_channels`` at least, and rows of each image are cut.
+
+    Rows come first: threads with other channels of the same pixels write to the same lines of caches.
+    """
+    rows = shares_of_rows(device, images, most_rows)
+    wanted = shares_of_rows(device, images * rows, channels)
+    return max(1, min(wanted, channels // fewest_channels)), rows
+
+
 def add_dispatch_of_shares(
     command_buffer: CommandBuffer,
     function: Function,

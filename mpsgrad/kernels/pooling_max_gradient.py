@@ -28,6 +28,7 @@ from mpsgrad.kernels.pooling_dispatch import (
     add_dispatch,
     add_dispatch_of_shares,
     shares_of_channels,
+    shares_of_images,
     shares_of_rows,
 )
 from mpsgrad.kernels.pooling_gradient import PoolingGradient, covers_source
@@ -167,13 +168,11 @@ class PoolingMaxGradient(PoolingGradient):
             or (channels >= 8 and by_rows > SHARE_BY_ROWS * COST_OF_TAP * taps_x * taps_y)
         ):
             return False
-        rows = shares_of_rows(self.device, images, height * stride_y // rows_of_window)
-        # Threads with other channels of the same pixels write to the same lines of caches.
-        wanted = shares_of_rows(self.device, images * rows, channels)
-        shares = max(1, min(wanted, channels // CHANNELS_OF_TILE))
+        most_rows = height * stride_y // rows_of_window
+        shares = shares_of_images(self.device, images, most_rows, channels, CHANNELS_OF_TILE)
         function = ROWS_FAMILY.function(self.device, "pooling_max_search_by_rows", metal_type)
         packed = self._pass_over_windows(parameters)
-        add_dispatch_of_shares(command_buffer, function, buffers, PARAMETERS, packed, shares, rows)
+        add_dispatch_of_shares(command_buffer, function, buffers, PARAMETERS, packed, *shares)
         return True
 
     def _add_dispatch_with_search(
@@ -208,10 +207,8 @@ class PoolingMaxGradient(PoolingGradient):
         parameters["window"] = (taps_x, taps_y, stride_x, stride_y, *dilation, origin_x, origin_y)
         parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
         function = DISJOINT_FAMILY.function(self.device, "pooling_max_gradient_of_disjoint_windows", metal_type)
-        rows = shares_of_rows(self.device, images, -(-height // stride_y))
-        wanted = shares_of_rows(self.device, images * rows, channels)
-        shares = max(1, min(wanted, channels // LEAST_CHANNELS_BY_WINDOWS))
-        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
+        shares = shares_of_images(self.device, images, -(-height // stride_y), channels, LEAST_CHANNELS_BY_WINDOWS)
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, *shares)
         return True
 
     def _add_dispatch_by_columns(
