@@ -498,6 +498,9 @@ class TestTheShadersOfGPUs:
             ((1, 1, 1, 8), (1, 2, 3, 8)),
             ((1, 2, 3, 1), (1, 2, 3, 64)),
             ((1, 2, 3, 64), (1, 2, 3, 1)),
+            # Four elements reach across the ends of all axes that cannot be joined.
+            ((4, 5, 3, 7), (4, 1, 3, 1)),
+            ((4, 5, 3, 7), (4, 5, 1, 7)),
         ],
     )
     def test_one_element_at_a_time_and_vectors(self, name, dtype, x_shape, y_shape):
@@ -512,6 +515,18 @@ class TestTheShadersOfGPUs:
         expected = reference.arithmetic(name, x, y)
         sizes = np.abs(expected) + np.abs(x) + np.abs(y)
         assert_within(np.asarray(result), expected, error_bound(dtype, 4, sizes, expected))
+
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_four_elements_across_the_ends_of_images_of_which_a_row_is_left_out(self, dtype):
+        rng = np.random.default_rng(15)
+        x, y = (rng.standard_normal(shape).astype(dtype) for shape in ((4, 5, 3, 7), (4, 6, 1, 7)))
+        kernel = mg.Subtract()
+        kernel.secondary_offset, kernel.secondary_stride_in_pixels_x = mg.Offset(0, 1, 0), 0
+        with mg.CommandBuffer() as commands:
+            result = mg.Image.from_array(np.zeros_like(x))
+            kernel.encode(commands, mg.Image.from_array(x), mg.Image.from_array(y), destination_image=result)
+        expected = x.astype(np.float64) - y[:, 1:]
+        assert_within(np.asarray(result), expected, error_bound(dtype, 1, np.abs(x) + np.abs(y[:, 1:]), expected))
 
     @pytest.mark.parametrize("name", ["multiply", "divide"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
