@@ -165,7 +165,7 @@ class ReduceUnary(Kernel):
         metal_type = destination.channel_format.metal_type
         scale = self._scale(self._box(source), layout[6]) if operation == "sum" else 1.0
         if self.kept == CHANNELS:
-            images = [(source.buffer, layout), (destination.buffer, regions.destination)]
+            images = {"source": (source.buffer, layout), "destination": (destination.buffer, regions.destination)}
             if add_over_few_channels(command_buffer, operation, metal_type, images, scale):
                 return
         add_reduction(
@@ -347,10 +347,14 @@ class ReduceGradient(GradientKernel):
         metal_type, device = destination.channel_format.metal_type, self.device
         x, y, width, height = state.box
         gradient = clip_layout(regions.sources[0], state.snapshot.clip_rect)
-        if forward.kept == CHANNELS and forward.operation in ("min", "max") and (x, y) == (0, 0):
-            buffers = source_gradient.buffer, source_image.buffer, destination.buffer
-            images = list(zip(buffers, (gradient, regions.sources[1], layout), strict=True))
-            if add_over_few_channels(command_buffer, forward.operation, metal_type, images, state.scale):
+        if forward.kept == CHANNELS and (x, y) == (0, 0):
+            images = {"gradient": (source_gradient.buffer, gradient)}
+            few_channels_name = "spread"
+            if forward.operation in ("min", "max"):
+                images["source"] = (source_image.buffer, regions.sources[1])
+                few_channels_name = f"{forward.operation}_gradient"
+            images["destination"] = (destination.buffer, layout)
+            if add_over_few_channels(command_buffer, few_channels_name, metal_type, images, state.scale):
                 return
         reached = (gradient[4] if keeps_x else width, gradient[5] if keeps_y else height)
         marker = Operand((0, 0, 0, 0, *reached, layout[6], layout[7]), -x, -y)

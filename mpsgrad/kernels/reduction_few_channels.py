@@ -1,8 +1,8 @@
-"""Reductions over two to seven feature channels on CPUs, and the gradients of the extremes of any number of them."""
+"""Reductions over two to seven feature channels on CPUs, their gradients, and those of extremes of more channels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpsgrad.command import CommandBuffer
@@ -43,6 +43,8 @@ class Orders:
     channels: int
     of_channels: tuple[Merged, ...]
     of_elements: tuple[Merged, ...]
+    spread: tuple[Lanes, ...]
+    """Which of eight pixels each element of the eights of elements is of."""
 
     @classmethod
     def of(cls, channels: int) -> Orders:
@@ -54,6 +56,7 @@ class Orders:
             tuple(
                 Merged.of([divmod(8 * number + lane, channels)[::-1] for lane in eight]) for number in range(channels)
             ),
+            tuple(tuple((8 * number + lane) // channels for lane in eight) for number in range(channels)),
         )
 
 
@@ -82,18 +85,17 @@ def add_over_few_channels(
     command_buffer: CommandBuffer,
     operation: str,
     metal_type: str,
-    images: Sequence[tuple[Buffer, Layout]],
+    images: Mapping[str, tuple[Buffer, Layout]],
     scale: float,
 ) -> bool:
-    """Adds the reduction of a source, or its gradient: of a gradient and a source. The last image is the result.
+    """Adds the ``operation`` of ``images``: some of ``gradient``, ``source`` and, the last one, ``destination``.
 
     False if there is no such kernel, or the pixels of an image do not follow each other.
     """
-    device, names = command_buffer.device, ("gradient", "source", "destination")
-    layouts = [layout for _, layout in images]
-    channels = layouts[-2][6]
-    is_gradient = len(images) > 2
-    has_kernel = channels in FEW_CHANNELS or (is_gradient and channels >= 8)
+    device = command_buffer.device
+    layouts = [layout for _, layout in images.values()]
+    channels = max(layout[6] for layout in layouts)
+    has_kernel = channels in FEW_CHANNELS or (operation.endswith("_gradient") and channels >= 8)
     if device.family != "cpu" or not has_kernel or len({each[4:6] + each[7:] for each in layouts}) > 1:
         return False
     merged = merge_pixels(layouts)
@@ -103,16 +105,16 @@ def add_over_few_channels(
         return False
     pixels_of_thread = rows_per_thread(pixels, channels, device.compute_units, tunables(device.tuning))
     pixels_of_thread = -(-pixels_of_thread // PIXELS_AT_ONCE) * PIXELS_AT_ONCE
-    starts = dict.fromkeys(names, 0) | dict(zip(names[-len(images) :], (start for start, *_ in merged), strict=True))
+    starts = dict.fromkeys(("gradient", "source", "destination"), 0)
+    starts |= dict(zip(images, (start for start, *_ in merged), strict=True))
     parameters = PARAMETERS.pack(
         **starts, channels=channels, pixels=pixels, pixels_of_thread=pixels_of_thread, scale=scale
     )
-    name = f"{operation}_gradient" if is_gradient else operation
-    name += f"_of_{channels}_channels" if channels in FEW_CHANNELS else "_of_eights"
+    channels_of_name = f"{channels}_channels" if channels in FEW_CHANNELS else "eights"
     command_buffer.add_dispatch(
-        FAMILY.function(device, name, metal_type),
+        FAMILY.function(device, f"{operation}_of_{channels_of_name}", metal_type),
         -(-pixels // pixels_of_thread),
-        *(buffer for buffer, _ in images),
+        *(buffer for buffer, _ in images.values()),
         device.constant_buffer(parameters),
     )
     return True

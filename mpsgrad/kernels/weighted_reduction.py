@@ -6,8 +6,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError
@@ -22,6 +20,7 @@ from mpsgrad.kernel import (
 from mpsgrad.kernels.gradient_of_one_image import _GradientOfOneImage
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.reduction import CHANNELS
+from mpsgrad.kernels.reduction_few_channels import add_over_few_channels
 from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
     EXTENTS,
@@ -321,21 +320,28 @@ class ReduceFeatureChannelsAndWeightsGradient(_GradientOfOneImage):
         gradient, dx, dy = self._pointwise_gradient(regions.sources[0], state)
         offset, other, device = self._other_snapshot(state).offset, regions.sources[1], self.device
         metal_type = destination.channel_format.metal_type
-        ones = (device.constant_buffer(np.ones(4, np.float32).tobytes()), zeros(device)[1])
         operands = (Operand(gradient, dx, dy), Operand(other, dx + offset.x, dy + offset.y))
         for piece in pieces(regions.destination, operands):
             incoming, factor = piece.operands
-            extents = _extents(piece.destination)
-            used = {"gradient": zeros(device), "source": zeros(device), "counts": ones}
+            extents, name = _extents(piece.destination), "weigh"
+            used = {"gradient": zeros(device), "source": zeros(device)}
             if incoming is not None and factor is not None:
+                images = {
+                    "gradient": (source_gradient.buffer, (*incoming[:6], 1, incoming[7])),
+                    "source": (source_image.buffer, factor),
+                    "destination": (destination.buffer, piece.destination),
+                }
+                if not state.counts_weights and add_over_few_channels(
+                    command_buffer, name, metal_type, images, state.scale
+                ):
+                    continue
                 used["gradient"] = (source_gradient.buffer, View.of(incoming, 0))
                 used["source"] = (source_image.buffer, View.of(factor))
                 if state.counts_weights:
+                    name = "spread"
                     used["counts"] = _counts(command_buffer, used["source"], metal_type, extents)
             used["destination"] = (destination.buffer, View.of(piece.destination))
-            add_elementwise(
-                command_buffer, FAMILY, PARAMETERS, "spread", metal_type, used, extents, scale=state.scale
-            )
+            add_elementwise(command_buffer, FAMILY, PARAMETERS, name, metal_type, used, extents, scale=state.scale)
 
 
 def _extents(layout: Layout) -> tuple[int, int, int, int]:

@@ -97,6 +97,15 @@ class TestTheShadersOfGPUs:
 
 
 @each_kind
+@pytest.mark.parametrize("channels", [2, 3, 4, 5, 6, 7, 8, 19, 33])
+def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels):
+    random = np.random.default_rng(channels)
+    shapes = (2, 3, 37, channels), (2, 3, 37, channels), (2, 3, 37, 1)
+    for dtype in (np.float32, np.float16):
+        check(kind, *(random.integers(-9, 9, shape).astype(dtype) for shape in shapes))
+
+
+@each_kind
 def test_parts_of_both_images_into_a_part_of_a_third(kind):
     make, options = kind
     rng = np.random.default_rng(1)
