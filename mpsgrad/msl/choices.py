@@ -2,20 +2,25 @@
 
 There ``c ? h : 0.0f`` is ambiguous, since each arm converts to the other's type. So it is written
 ``choose_mtl(c ? arm_mtl(h) : 0.0f)``: the library makes of the class a type that converts one way only, and back.
+
+In OpenCL objects of classes have different types where one is a variable and the other what a function returns. So
+``c ? f() : x`` is written ``c ? copy_mtl(f()) : copy_mtl(x)`` there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.expressions import Expressions, Range
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.template_brackets import template_brackets
-from mpsgrad.msl.analysis.types import Type
+from mpsgrad.msl.analysis.types import SIZES, Type, built_in
 from mpsgrad.msl.backend import floating_literal
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, matching_angle
 
 _BOUNDARIES = frozenset("; { } , ( [ ? : = += -= *= /= %= &= |= ^= <<= >>= return else do case".split())
+_ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
 _SUFFIXES = {"half": "h", "bfloat": "bf"}
 
 
@@ -42,14 +47,36 @@ def mentions(source: Source, scalars: Collection[str]) -> bool:
 
 def choices(source: Source, scalars: Collection[str]) -> list[Choice]:
     """The choices of ``source`` between values one of which may have one of the types ``scalars``, left to right."""
-    if all(token.text != "?" for token in source.tokens) or not mentions(source, scalars):
+    if not source.places("?") or not mentions(source, scalars):
         return []
-    brackets = template_brackets(source)
     expressions = Expressions(source)
     found = []
-    for index, token in enumerate(source.tokens):
-        if token.text != "?":
-            continue
+    for extent, arms in _choices(source):
+        kinds = [expressions.type_of(*arm) for arm in arms]
+        wrapped = tuple(arm for arm, kind in zip(arms, kinds, strict=True) if kind is None or kind.base in scalars)
+        if wrapped and _may_differ(kinds):
+            found.append(Choice(extent, wrapped))
+    return found
+
+
+def arms_of_objects(source: Source) -> list[Range]:
+    """The arms of choices between values of classes or matrices, one of which a function returns or is made there."""
+    if not source.places("?"):
+        return []
+    expressions = Expressions(source)
+    found: list[Range] = []
+    for _, arms in _choices(source):
+        kinds = [expressions.type_of(*arm) for arm in arms]
+        if all(kind is None or kind.columns or kind.base not in SIZES and not kind.pointers for kind in kinds):
+            if any(_is_object_made(source, *arm) for arm in arms) and not any(_is_literal(source, *a) for a in arms):
+                found += arms
+    return found
+
+
+def _choices(source: Source) -> Iterator[tuple[Range, tuple[Range, Range]]]:
+    """The ranges of each ``c ? a : b`` that is no statement, and of its arms."""
+    brackets = template_brackets(source)
+    for index in source.places("?"):
         start = _start(source, brackets, index)
         colon = _end(source, brackets, index + 1)
         if source.text(colon) != ":":
@@ -57,12 +84,42 @@ def choices(source: Source, scalars: Collection[str]) -> list[Choice]:
         end = _end(source, brackets, colon + 1)
         if source.text(start - 1) in (";", "{", "}") and source.text(end) == ";":
             continue
-        arms = ((index + 1, colon), (colon + 1, end))
-        kinds = [expressions.type_of(*arm) for arm in arms]
-        wrapped = tuple(arm for arm, kind in zip(arms, kinds, strict=True) if kind is None or kind.base in scalars)
-        if wrapped and _may_differ(kinds):
-            found.append(Choice((start, end), wrapped))
-    return found
+        yield (start, end), ((index + 1, colon), (colon + 1, end))
+
+
+def _is_literal(source: Source, start: int, end: int) -> bool:
+    """Whether an arm may be a null pointer, or text."""
+    return end == start + 1 and (source.kind(start) in (NUMBER, STRING) or source.text(start) in ("nullptr", "NULL"))
+
+
+def _is_object_made(source: Source, start: int, end: int) -> bool:
+    """Whether an arm, of a type that cannot be told, is certainly a value: a call, a construction or arithmetic."""
+    opening = start
+    while opening < end and source.text(opening) not in (*OPENING, "<"):
+        if source.text(opening) in _ARITHMETIC and opening > start:
+            return True
+        opening += 1
+    if opening == start and source.text(start) == "(" and source.close(start) == end - 1:
+        return _is_object_made(source, start + 1, end - 1)
+    name = source.text(opening - 1)
+    if opening == start or source.kind(opening - 1) != IDENTIFIER:
+        return False
+    if source.text(opening) == "<":
+        close = matching_angle(source.tokens, opening, end)
+        if close is None:
+            return False
+        opening = close + 1
+    if source.text(opening) not in ("(", "{"):
+        return opening < end and source.text(source.close(opening) + 1) in _ARITHMETIC
+    behind = source.close(opening) + 1
+    if behind < end:
+        return source.text(behind) in _ARITHMETIC
+    kind = built_in(name)
+    if kind is not None or name in source.struct_bodies or name in source.aliases:
+        return kind is None or kind.columns > 0
+    functions = source.functions_by_name.get(name, [])
+    heads = [source.texts[function.start : function.opening] for function in functions]
+    return bool(heads) and not any({"&", "*", "void", "auto"} & set(head) for head in heads)
 
 
 def _may_differ(kinds: list[Type | None]) -> bool:

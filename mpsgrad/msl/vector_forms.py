@@ -13,10 +13,10 @@ from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import VECTOR_TYPE, Backend
-from mpsgrad.msl.choices import choices
+from mpsgrad.msl.choices import arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import is_operand
-from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, LIFT, UNALIGNED, WHOLE
+from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, COPY, LIFT, UNALIGNED, WHOLE
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
@@ -61,6 +61,7 @@ class VectorForms:
             for place in behind_unqualified_members(program):
                 self.put_before(program.tokens[place], f"{backend.address_spaces['thread']} ")
             self._complete_braces()
+            self._copy_arms()
             self._lift_operators()
 
     def put_before(self, token: Token, text: str) -> None:
@@ -174,6 +175,13 @@ class VectorForms:
                 view = WHOLE if before.endswith(WHOLE) else ""
                 self.before[id(tokens[start])] = f"{before.removesuffix(WHOLE)}{function}({view}"
                 self.put_before(tokens[end], ")")
+
+    def _copy_arms(self) -> None:
+        """Gives both arms of choices between objects one type."""
+        for start, end in arms_of_objects(self._source()):
+            self._names.used.add(COPY)
+            self.put_before(self._tokens[start], f"{COPY}(")
+            self.put_before(self._tokens[end], ")")
 
     def _make_unions_assignable(self) -> None:
         """Gives assignment to unions of vectors, and to what has one without a name: they lose it where vectors are

@@ -66,3 +66,29 @@ def test_bfloats() -> None:
     o = np.zeros(4, np.float32)
     mg.compile(source, language_version="3.1").function("k")(4, o)
     np.testing.assert_array_equal(o, [0.5, 2 + 0.5, 3 + 3 + 0.5, 4 + 4 + 4])
+
+
+OBJECTS = LIBRARY + """
+struct V { float x, y; V operator+(V o) const { return {x + o.x, y + o.y}; } };
+inline V make(float x) { return V{x, -x}; }
+template <typename T> T larger(bool c, T a, T b) { return c ? a : b; }
+kernel void k(device float4* out, uint i [[thread_position_in_grid]]) {
+    V a{1, 2}, b = make(3);
+    V c = i & 1 ? make(5) : a, d = i & 2 ? V{6, 7} : make(8);
+    V e = i & 1 ? a + b : c, f = i & 2 ? larger(i > 2, a, b) : a;
+    (i & 1 ? a : b).x = 9;
+    thread V& g = i & 2 ? a : b;
+    float2x2 m(2), n = i & 1 ? m : float2x2(3), o = i & 2 ? m * m : m;
+    out[i] = float4(c.x + 10 * d.x, e.x + 10 * f.x, g.x, n[0][0] + 10 * o[1][1]);
+}
+"""
+
+
+def test_objects_of_classes_and_matrices() -> None:
+    out = np.zeros((4, 4), np.float32)
+    mg.compile(OBJECTS).function("k")(4, out)
+    np.testing.assert_array_equal(out, [[81, 11, 9, 23], [85, 14, 3, 22], [61, 31, 1, 43], [65, 14, 9, 42]])
+
+
+def test_objects_compile_for_cuda() -> None:
+    compile_for_cuda(translate(OBJECTS, "cuda", filename="objects.metal", launch="box").source, "objects.metal")

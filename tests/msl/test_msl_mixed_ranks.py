@@ -57,6 +57,8 @@ ROWS = [
     ("packed_half3 p = packed_half3(float3(0.1)); packed_float3 q = packed_float3(p); out[i] = q.y;", float(np.float16(0.1))),
     ("packed_float2 t[2] = {packed_float2(1, 2), float2(3, 4)}; t[0][1] = 9; thread packed_float2* s = t; float2 v = s[1] + *s; out[i] = v.x + 10 * v.y;", 4 + 130),
     ("constant packed_float3* p = points; float4 v = float4(p[1], 1); out[i] = v.z + v.w;", 7),
+    ("float3x3 m = float3x3(2); m[0][1] = 1; packed_float3 p = float3(1, 2, 3); p = m * p; float3 v = m * p.zyx, w = p * m, x = p.zyx * m; out[i] = p.y + 10 * v.y + 100 * w.x + 1000 * x.x;", 5 + 160 + 900 + 17000),
+    ("half2x2 m = half2x2(2.0h); packed_half2 p = packed_half2(1, 2); half2 v = m * p + p * m; out[i] = v.x + 10 * v.y;", 4 + 80),
     ("float2x2 m = float2x2(2.0); m *= 0.5; m += m; m *= m; m -= float2x2(1.0); out[i] = m[0][0] + m[1][0];", 3),
     ("float2 v(1, 2), w(v.yx), x(3, 4), y = x; using F = float3; F a3(x, 5), b3 = a3; out[i] = v.y + w.x + x.y + y.x + a3.z + b3.y;", 2 + 2 + 4 + 3 + 5 + 4),
     ("half2x2 m = half2x2(2.0h); m = m * 1.5; m = 2.0 * m; out[i] = m[0][0] + m[0][1];", 6),

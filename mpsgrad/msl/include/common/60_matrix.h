@@ -54,6 +54,12 @@ template <typename T, int C, int R> inline vec_mtl<T, C> operator*(vec_mtl<T, R>
   }
   return r;
 }
+template <typename T, int C, int R> inline vec_mtl<T, R> operator*(matrix<T, C, R> m, packed_vector_mtl<T, C> v) { return m * unpack_mtl(v); }
+template <typename T, int C, int R> inline vec_mtl<T, C> operator*(packed_vector_mtl<T, R> v, matrix<T, C, R> m) { return unpack_mtl(v) * m; }
+#ifdef __OPENCL_VERSION__
+template <typename T, int C, int R, typename V, int N, int... I> inline vec_mtl<T, R> operator*(matrix<T, C, R> m, swizzle_mtl<V, T, N, I...> v) { return m * unpack_mtl(v); }
+template <typename T, int C, int R, typename V, int N, int... I> inline vec_mtl<T, C> operator*(swizzle_mtl<V, T, N, I...> v, matrix<T, C, R> m) { return unpack_mtl(v) * m; }
+#endif
 template <typename T, int C, int R, int K> inline matrix<T, C, R> operator*(matrix<T, K, R> a, matrix<T, C, K> b) {
   matrix<T, C, R> r;
   for (int c = 0; c < C; c++) r.columns[c] = a * b.columns[c];

@@ -93,6 +93,9 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
 #undef ASSIGNMENT_MTL
 };
 
+//@ copy_mtl
+template <typename T> inline constexpr T copy_mtl(T x) { return x; }
+
 //@ whole_mtl : swizzle_mtl
 // (v.zyx).x: a view has no views of its own.
 template <typename V> inline constexpr V whole_mtl(V v) { return v; }
