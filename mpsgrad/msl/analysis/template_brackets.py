@@ -47,7 +47,7 @@ def template_brackets(source: Source) -> dict[int, int]:
 
 def _declared(source: Source, index: int) -> Iterator[str]:
     """The name that a template declaration starting at ``index`` gives."""
-    while index < len(source.tokens):
+    while (index := skip_attributes(source.tokens, index, len(source.tokens))) < len(source.tokens):
         text = source.text(index)
         if text in ("struct", "class", "union", "using"):
             name = skip_attributes(source.tokens, index + 1, len(source.tokens))
@@ -57,7 +57,7 @@ def _declared(source: Source, index: int) -> Iterator[str]:
         if text in ("(", "=", ";", "{"):
             if source.kind(index - 1) == IDENTIFIER:
                 yield source.text(index - 1)
-            if text != "(" or source.text(index - 1) not in ("decltype", "__attribute__"):
+            if text != "(" or source.text(index - 1) != "decltype":
                 return
             index = source.close(index)
             if index < 0:
