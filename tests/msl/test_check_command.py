@@ -184,7 +184,7 @@ def test_explain_a_finding_of_a_run(name: str, capsys: pytest.CaptureFixture[str
 
 def test_explain_an_unknown_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("--explain", 99) == 2
-    assert "--explain 99: there is no such rule, only 1 to 53, and out-of-bounds, " in capsys.readouterr().err
+    assert "--explain 99: there is no such rule, only 1 to 54, and out-of-bounds, " in capsys.readouterr().err
 
 
 # --compile
@@ -198,13 +198,13 @@ def test_compile_reports_what_only_a_compiler_sees(tmp_path: Path, capsys: pytes
     file.write_text(LIBRARY + '#include "scale.h"\n#include "scale.h"\n' + kernel.format("x[1]"))
     assert check("--compile", "-D", "FACTOR=2", file) == 0
     file.write_text(
-        LIBRARY + '#include "scale.h"\n\n' + kernel.format("nothing") + kernel.format("no").replace("f(", "g(")
+        LIBRARY + '#include "scale.h"\n\n' + kernel.format("x[0], x[1]") + kernel.format("").replace("f(", "g(")
     )
     assert check("-D", "FACTOR=2", file) == 0
     assert check("--compile", "-D", "FACTOR=2", file) == 1
     output = capsys.readouterr().out
-    assert f"{file}:5:48: error: use of undeclared identifier 'nothing'" in output
-    assert re.search(r":6:\d+: error: use of undeclared identifier 'no'\n", output)
+    assert f"{file}:5:41: error: no matching function for call to 'scaled'" in output
+    assert re.search(r":6:\d+: error: no matching function for call to 'scaled'\n", output)
     file.write_text(LIBRARY + '#include "scale.h"\n' + kernel.format("x[1]"))
     assert check("--compile", "-D", "FACTOR=huge", file) == 1
     assert f"{tmp_path / 'scale.h'}:2:32: error: use of undeclared identifier 'huge'" in capsys.readouterr().out

@@ -24,6 +24,7 @@ from mpsgrad.msl.lint import (
     library,
     member_functions,
     metalcompute,
+    names,
     narrowing,
     returns,
     values,
@@ -39,7 +40,7 @@ __all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint", "refuse_what
 # Importing a module enters its rules into the table.
 _SUBJECTS = (
     address_spaces, atomics_and_simd, attributes, behaviour, kernels, language, library, member_functions, metalcompute,
-    narrowing, returns, values,
+    names, narrowing, returns, values,
 )  # fmt: skip
 
 RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))

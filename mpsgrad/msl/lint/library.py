@@ -89,7 +89,7 @@ def _chooses_one(overloads: Sequence[str], arguments: Sequence[str]) -> bool:
     return costs.count(best) == 1
 
 
-_NOT_IN_METAL = re.compile(
+NOT_IN_METAL = re.compile(
     r"(?:erfc?|lgamma|tgamma|log1p|expm1|cbrt|hypot|remainder|nan|l?lrint|l?lround|printf|memcpy|memset|memmove|scalbn|logb"
     r"|nearbyint|malloc|free|s?rand|abort|exit|memcmp|isnanf|isinff|__(?:popc|clz|brev|ffs)(?:ll)?|__ldg|"
     r"lerp|frac|inversesqrt|rcp|atomicAdd|__syncthreads|get_(?:global|local|group)_(?:id|size)"
@@ -108,10 +108,10 @@ _NOT_IN_METAL = re.compile(
 )
 def called_functions_are_in_the_library(source: Source) -> Iterator[Found]:
     """Looks for names known from C, OpenCL, CUDA and HLSL, and for functions of the program of which it has only the
-    declaration, not in a header; that any other name is declared is left to the compiler."""
+    declaration, not in a header."""
     if source.is_header:
         return
-    for index in source.calls(_NOT_IN_METAL):
+    for index in source.calls(NOT_IN_METAL):
         token = source.tokens[index]
         if token.text in source.declared_functions or source.variable(token.text, index) is not None:
             continue

@@ -1,0 +1,254 @@
+"""Rule 54: every name is declared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Source
+from mpsgrad.msl.analysis.template_brackets import template_brackets
+from mpsgrad.msl.analysis.types import SIZES, built_in
+from mpsgrad.msl.headers import library
+from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS, NOT_IN_METAL
+from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.tokens import IDENTIFIER, skip_attributes
+
+_WORDS = frozenset(
+    """
+    alignas alignof auto bool break case catch char class const const_cast constant constexpr continue decltype default
+    delete device do double dynamic_cast else enum explicit extern false final float for fragment friend goto half if
+    inline int long mutable namespace new noexcept nullptr operator override private protected public register
+    reinterpret_cast restrict return short signed sizeof static static_assert static_cast struct switch template this
+    thread thread_local threadgroup threadgroup_imageblock throw true try typedef typeid typename typeof union unsigned
+    using vertex kernel virtual void volatile wchar_t while object_data ray_data visible asm
+    """.split()
+)
+_NO_TYPES = frozenset(
+    "return else do case goto new delete throw sizeof typeof using namespace operator break continue default".split()
+)
+_QUALIFIERS = frozenset("const constexpr device constant thread threadgroup static inline volatile".split())
+_LIBRARY_WORDS = frozenset(
+    """
+    NULL metal simd fast precise std math vec packed_vec matrix sampler coord address filter access mem_flags
+    memory_order memory_order_relaxed thread_scope simd_vote quad_vote os_log os_log_default uniform value type
+    """.split()
+)
+_FAMILIES = re.compile(
+    r"_|atomic|simd|quad|texture|depth|tensor|ray|intersect|mesh|imageblock|raster|visible|command|render|compute|MTL"
+    r"|TARGET|air|vector_|matrix_|metal|(?:M|FLT|HALF|BFLOAT|INT|UINT|CHAR|SCHAR|UCHAR|SHRT|USHRT|LONG|ULONG)_|[A-Z0-9_]+$"
+)
+
+
+@cache
+def _library_names() -> frozenset[str]:
+    """Names of Metal's library, and of C's macros."""
+    found = {name for target in ("opencl", "cuda") for name in library(target).sections}
+    return frozenset(name for name in found if "_mtl" not in name) | LIBRARY_FUNCTIONS | _LIBRARY_WORDS
+
+
+@rule(
+    54,
+    "undeclared-name",
+    words="use of undeclared identifier 'coutn'; did you mean 'count'?",
+    why="A name that is spelled otherwise than where it is declared, or that is declared in another block.",
+)
+def names_are_declared(source: Source) -> Iterator[Found]:
+    """Looks at names in functions of a whole source; those behind '::', '.' and '->' are left to the compiler, as is
+    what looks like a name of the library, unless a name of the library differs from it in a letter or two."""
+    if source.is_header:
+        return
+    names = _Names(source)
+    seen: set[tuple[str, int]] = set()
+    for start, end, _ in names.bodies:
+        for index in names.uses(start, end):
+            text = source.text(index)
+            if names.is_declared(index):
+                continue
+            if source.text(index + 1) == "(" and NOT_IN_METAL.match(text):
+                continue
+            is_type = source.kind(index + 1) == IDENTIFIER and source.text(index - 1) in (";", "{", "}")
+            meant = names.meant(index, is_type)
+            if meant is None and _FAMILIES.match(text):
+                continue
+            if (text, start) in seen:
+                continue
+            seen.add((text, start))
+            message = f"unknown type name '{text}'" if is_type else f"use of undeclared identifier '{text}'"
+            yield source.tokens[index], message + (f"; did you mean '{meant}'?" if meant else "")
+
+
+class _Names:
+    """The names that a source declares, and where it uses names."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._brackets = template_brackets(source)
+        self._opening = _openings(source)
+        places: dict[str, list[int]] = {}
+        for index in range(len(source.tokens)):
+            if source.kind(index) == IDENTIFIER and self._may_declare(index):
+                places.setdefault(source.text(index), []).append(index)
+        self._declared = places
+        self._derives = any(
+            source.text(index + 2) == ":" or source.text(index + 2) == "final"
+            for index in source.places("struct", "class")
+        )
+        members = [(start, end) for bodies in source.struct_bodies.values() for start, end, _ in bodies]
+        self._members = members
+        self.bodies = sorted(
+            (function.body_open, function.body_close, function.kernel is not None) for function in source.functions
+        )
+
+    def uses(self, start: int, end: int) -> Iterator[int]:
+        """The indices of the names in a body that must have been declared."""
+        source = self._source
+        index = start + 1
+        while index < end:
+            behind = skip_attributes(source.tokens, index, end)
+            if behind > index:
+                index = behind
+                continue
+            text = source.text(index)
+            if (
+                source.kind(index) == IDENTIFIER
+                and text not in _WORDS
+                and source.text(index - 1) not in (".", "->", "::")
+                and source.text(index + 1) != "::"
+                and built_in(text) is None
+                and not BUILT_IN_TYPE.match(text)
+            ):
+                yield index
+            index += 1
+
+    def is_declared(self, index: int) -> bool:
+        """Whether the name at ``index`` may mean anything there."""
+        source = self._source
+        text = source.text(index)
+        if text in _library_names() or text in source.declared_functions:
+            return True
+        if text not in self._declared:
+            return False
+        variables = source.variables.get(text, [])
+        if self._derives or len(self._declared[text]) != len(variables):
+            return True
+        if {variable.place for variable in variables} != set(self._declared[text]):
+            return True
+        if any(start < place < end for place in self._declared[text] for start, end in self._members):
+            return True
+        return source.variable(text, index) is not None
+
+    def _may_declare(self, index: int) -> bool:
+        """Whether a name stands where one is declared."""
+        source = self._source
+        before, text = source.text(index - 1), source.text(index)
+        if text in _WORDS:
+            return False
+        if source.kind(index - 1) == IDENTIFIER:
+            if before in _QUALIFIERS:
+                return source.kind(index + 1) != IDENTIFIER and source.text(index + 1) not in ("*", "&", "<")
+            return before not in _NO_TYPES or before in ("using", "namespace")
+        if before in ("*", "&", "&&", "..."):
+            return before == "..." or self._ends_type(index - 1)
+        if before == ">":
+            return index - 1 in self._brackets
+        if before == "]":
+            return source.text(index - 2) == "]" or source.text(source.close(index - 1) - 1) == "["
+        if before == ")":
+            opening = source.close(index - 1)
+            return source.text(opening - 1) in ("decltype", "typeof", "__attribute__", "alignas")
+        if before == "}":
+            return self._ends_class(index - 1)
+        if before in ("{", ",", "["):
+            return self._is_in_declaration(index)
+        return False
+
+    def _ends_type(self, index: int) -> bool:
+        """Whether the ``*`` or ``&`` at ``index`` stands behind a type, or in brackets in the place of a name."""
+        source = self._source
+        while source.text(index) in ("*", "&", "&&") or source.text(index) in _QUALIFIERS:
+            index -= 1
+        if source.text(index) == "(":
+            return source.text(self._source.close(index) + 1) in ("(", "[")
+        if source.text(index) == ",":
+            return self._is_in_declaration(index + 1)
+        if source.text(index) == ">":
+            return index in self._brackets
+        if source.text(index) == ")":
+            return source.text(source.close(index) - 1) == "decltype"
+        if source.kind(index) != IDENTIFIER:
+            return False
+        return source.is_type(index) or source.variable(source.text(index), index) is None
+
+    def _is_in_declaration(self, index: int) -> bool:
+        """Whether what stands behind a comma or an opening bracket may be a declarator or an enumerator."""
+        source = self._source
+        opening = self._opening[index]
+        if opening < 0:
+            return True
+        text, before = source.text(opening), source.text(opening - 1)
+        if text == "[":
+            return before in ("auto", "&", "&&") or source.text(source.close(opening) + 1) in ("(", "{")
+        if text == "(":
+            return before in ("for", "if", "while", "switch") and source.text(index - 1) == ","
+        if before in (")", ";", "{", "}", "else", "do", ":", "const", "thread", "device", "constant", "threadgroup"):
+            return source.text(index - 1) == "," or before not in (")", ";", "}", "else", "do")
+        return self._ends_class(source.close(opening))
+
+    def _ends_class(self, closing: int) -> bool:
+        """Whether the brace that closes at ``closing`` is that of a class, an enumeration or a namespace."""
+        source = self._source
+        start = opening = source.close(closing)
+        while start > 0 and source.text(start - 1) not in (";", "{", "}", "(", ","):
+            start -= 1
+        return bool({"enum", "struct", "class", "union", "namespace"} & set(source.texts[start:opening]))
+
+    def meant(self, index: int, is_type: bool) -> str | None:
+        """The name that ``index`` may have been meant to be: the only one that differs from it least."""
+        source = self._source
+        types = source.types | {f"{base}{width}" for base in SIZES for width in ("", 2, 3, 4)}
+        if is_type:
+            return nearest(source.text(index), types)
+        candidates = {name for name in source.variables if source.variable(name, index) is not None}
+        if source.text(index + 1) == "(":
+            candidates |= types | source.declared_functions | LIBRARY_FUNCTIONS
+        else:
+            candidates |= source.constants.keys() | {name for name in _library_names() if name.isupper()}
+        return nearest(source.text(index), candidates)
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The only one of ``candidates`` with the least distance from ``name``: two at most, and a third of its length."""
+    most = min(len(name) // 3, 2)
+    best: list[str] = []
+    for candidate in candidates:
+        if abs(len(candidate) - len(name)) <= most and (distance := _distance(name, candidate)) <= most:
+            best = [candidate] if distance < most else [*best, candidate]
+            most = distance
+    return best[0] if len(best) == 1 else None
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters are put in, left out, changed or swapped with their neighbour to make one name the other."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one):
+        earlier, before, row = before, row, [i + 1]
+        for j, target in enumerate(other):
+            row.append(min(before[j + 1] + 1, row[j] + 1, before[j] + (letter != target)))
+            if i and j and letter == other[j - 1] and one[i - 1] == target:
+                row[-1] = min(row[-1], earlier[j - 1] + 1)
+    return row[-1]
+
+
+def _openings(source: Source) -> list[int]:
+    """For each token the innermost bracket that is open there, -1 where none is."""
+    found = []
+    stack = [-1]
+    for index, token in enumerate(source.tokens):
+        if token.text in (")", "]", "}") and source.close(index) >= 0 and len(stack) > 1:
+            stack.pop()
+        found.append(stack[-1])
+        if token.text in ("(", "[", "{") and source.close(index) >= 0:
+            stack.append(index)
+    return found
