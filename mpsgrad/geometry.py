@@ -145,7 +145,8 @@ def member(owner: str, argument: str, kind: type[AnyEnum], value: Any) -> AnyEnu
     try:
         return kind(value)
     except ValueError:
-        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a {kind.__name__}") from None
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise FormatError(f"{owner}: {argument} is {value!r}; it has to be {article} {kind.__name__}") from None
 
 
 def integers(owner: str, argument: str, value: Any, count: int, minimum: int | None = None) -> tuple[int, ...]:

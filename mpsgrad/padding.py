@@ -46,6 +46,8 @@ _REMAINDER_BOTTOM = 2 << 2
 _ALIGNMENTS = (PaddingMethod.ALIGN_CENTERED, PaddingMethod.ALIGN_TOP_LEFT, PaddingMethod.ALIGN_BOTTOM_RIGHT)
 _STYLES = {PaddingMethod.SIZE_VALID_ONLY: -1, PaddingMethod.SIZE_SAME: 0, PaddingMethod.SIZE_FULL: 1}
 """How many times a window without its first pixel a result is larger than its source, at a stride of 1."""
+_BITS = 0xE7FF
+"""All that have a meaning."""
 
 
 @runtime_checkable
@@ -86,6 +88,10 @@ class DefaultPadding:
         ):
             if self._method & mask not in known:
                 raise FormatError(f"DefaultPadding: method {int(method):#x} has an unknown {name}")
+        if self._method & ~_BITS:
+            raise FormatError(
+                f"DefaultPadding: method {int(method):#x} has bits {int(self._method) & ~_BITS:#x}, which mean nothing"
+            )
 
     @property
     def padding_method(self) -> PaddingMethod:

@@ -58,13 +58,18 @@ class State(DeviceBound):
 
     # objc: -bufferSizeAtIndex:
     def buffer_size(self, index: int) -> int:
-        """Bytes of the buffer at ``index``."""
+        """Bytes of the buffer at ``index``. Raises ``GeometryError`` if there is none."""
+        self._require_index(index)
         return self._sizes[index]
 
     # objc: -resourceAtIndex:allocateMemory:
     def resource(self, index: int) -> Buffer:
-        """The buffer at ``index``. Raises ``StateError`` if the state is temporary and has no reads left."""
+        """The buffer at ``index``.
+
+        Raises ``GeometryError`` if there is none and ``StateError`` if the state is temporary and has no reads left.
+        """
         self._require_readable(type(self).__name__, "the state")
+        self._require_index(index)
         buffer = self._buffers[index]
         if buffer is None:
             size, reused = self._sizes[index], None
@@ -73,6 +78,10 @@ class State(DeviceBound):
                 self.command_buffer._if_taken_back(partial(self._buffers.__setitem__, index, None))
             buffer = self._buffers[index] = reused if reused is not None else self.device.allocate(size)
         return buffer
+
+    def _require_index(self, index: int) -> None:
+        if index not in range(len(self._sizes)):
+            raise GeometryError(f"{type(self).__name__}: index is {index!r} but there are {len(self._sizes)} buffers")
 
     def _encode_buffers(self) -> Mapping[Any, Buffer]:
         """The buffers that encodes of kernels use, as far as there are any yet, by the names of ``_encode_buffer``."""

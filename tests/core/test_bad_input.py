@@ -329,7 +329,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a clip rectangle of one number": (lambda: kernel(clip_rect=3), Format, "clip_rect is 3; it has to be a Region"),
     "a clip rectangle before the image": (
         lambda: kernel(clip_rect=((-1, 0, 0), (1, 1, 1))), Geometry, "clip_rect.origin is -1; .* at least 0"),
-    "an edge mode that is none": (lambda: kernel(edge_mode=17), Format, "edge_mode is 17; it has to be a EdgeMode"),
+    "an edge mode that is none": (lambda: kernel(edge_mode=17), Format, "edge_mode is 17; it has to be an EdgeMode"),
     "an edge mode that is not supported": (
         lambda: encode(window(edge_mode=mg.EdgeMode.MIRROR), image()), NotImplementedError,
         "WindowSum: edge_mode is MIRROR; it supports ZERO and CLAMP"),
@@ -345,6 +345,12 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a custom policy with a wrong answer": (
         lambda: encode(wrong_answer(), image()), Format, r"gave \(4, 5\); it has to give an ImageDescriptor"),
     "padding bits that are none": (lambda: mg.DefaultPadding("same"), Format, "DefaultPadding: method is 'same'"),
+    "padding of a bit without meaning": (
+        lambda: mg.DefaultPadding(1 << 30), Format, "method 0x40000000 has bits 0x40000000, which mean nothing"),
+    "a buffer that a state has not": (
+        lambda: mg.State((4, 8)).resource(2), Geometry, "State: index is 2 but there are 2 buffers"),
+    "the size of a buffer before the first": (
+        lambda: mg.State((4, 8)).buffer_size(-1), Geometry, "State: index is -1 but there are 2 buffers"),
     "padding of both alignments": (lambda: mg.DefaultPadding(3), Format, "method 0x3 has an unknown alignment"),
     "negative padding": (lambda: mg.ExplicitPadding(x=-1), Geometry, "ExplicitPadding: x is -1; .* at least 0"),
     "an allocator that is none": (

@@ -196,7 +196,7 @@ BAD_INPUT = {
     "an infinite fill value": (
         lambda: _encode(mg.Pad(), fill_value=float("inf")), mg.GeometryError, "Pad: fill_value is inf; it has to be"),
     "an unknown edge mode": (
-        lambda: _encode(mg.Pad(), edge_mode=7), mg.FormatError, "Pad: edge_mode is 7; it has to be a EdgeMode"),
+        lambda: _encode(mg.Pad(), edge_mode=7), mg.FormatError, "Pad: edge_mode is 7; it has to be an EdgeMode"),
     "a destination with too few channels": (
         lambda: _encode(mg.Pad((0, 0, 2), (0, 0, 2)), _image(1, 2, 3, 7)), mg.GeometryError,
         "Pad: the destination has 7 feature channels but 8 are written from channel 0 on"),
