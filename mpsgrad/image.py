@@ -59,29 +59,34 @@ class Image(ImageMemory):
         return image
 
     @property
+    def descriptor(self) -> ImageDescriptor:
+        """Extents and format. It cannot be set: the memory is laid out by it."""
+        return self._descriptor
+
+    @property
     def channel_format(self) -> FeatureChannelFormat:
         """How the channels are stored."""
-        return self.descriptor.channel_format
+        return self._descriptor.channel_format
 
     @property
     def width(self) -> int:
         """Pixels in a row."""
-        return self.descriptor.width
+        return self._descriptor.width
 
     @property
     def height(self) -> int:
         """Rows."""
-        return self.descriptor.height
+        return self._descriptor.height
 
     @property
     def feature_channels(self) -> int:
         """Channels of a pixel."""
-        return self.descriptor.feature_channels
+        return self._descriptor.feature_channels
 
     @property
     def number_of_images(self) -> int:
         """How many images lie one after the other."""
-        return self.descriptor.number_of_images
+        return self._descriptor.number_of_images
 
     @property
     def precision(self) -> int:
@@ -91,15 +96,15 @@ class Image(ImageMemory):
     @property
     def resource_size(self) -> int:
         """Bytes of the storage; a view counts its own elements."""
-        return self.descriptor.nbytes
+        return self._descriptor.nbytes
 
     @property
     def layout(self) -> tuple[int, ...]:
         """The fields of the shaders' ``ImageLayout``: first element, three strides, and the four extents."""
         if self.parent is None:
-            return self.descriptor.dense_layout
+            return self._descriptor.dense_layout
         if self._layout is None:
-            self._layout = (self._first_element, *self._strides, *self.descriptor.dense_layout[4:])
+            self._layout = (self._first_element, *self._strides, *self._descriptor.dense_layout[4:])
         return self._layout
 
     # objc: -batchRepresentationWithSubRange:
@@ -129,7 +134,7 @@ class Image(ImageMemory):
         if start == 0 and count == self.number_of_images:
             return self
         return self._view(
-            replace(self.descriptor, number_of_images=count), self._first_element + start * self._strides[2]
+            replace(self._descriptor, number_of_images=count), self._first_element + start * self._strides[2]
         )
 
     # objc: -subImageWithFeatureChannelRange:
@@ -151,7 +156,7 @@ class Image(ImageMemory):
                 f"{self.feature_channels} leave none"
             )
         return self._view(
-            replace(self.descriptor, feature_channels=min(feature_channels, available)),
+            replace(self._descriptor, feature_channels=min(feature_channels, available)),
             self._first_element + first_feature_channel,
         )
 
@@ -210,7 +215,7 @@ class Image(ImageMemory):
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
         kind = f"{type(self).__name__}{name}"
-        return f"<{kind} {self.descriptor.shape_text} {self.dtype.name} on {self.device.identifier}>"
+        return f"<{kind} {self._descriptor.shape_text} {self.dtype.name} on {self.device.identifier}>"
 
 
 class TemporaryImage(Image):

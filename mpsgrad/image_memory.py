@@ -19,12 +19,12 @@ from mpsgrad.image_descriptor import ImageDescriptor
 class ImageMemory(DeviceBound):
     """The elements that ``descriptor`` speaks of, in a buffer of their own or, with ``parent``, in that one's."""
 
-    descriptor: ImageDescriptor
     device: Device
     label = Label()
     parent: ImageMemory | None
     command_buffer: CommandBuffer | None
     """The command buffer that a temporary image lives on."""
+    _descriptor: ImageDescriptor
     _is_borrowed: bool
     """Whether the memory is that of another library's array, which further images may be over too."""
     _buffer: Buffer | None
@@ -37,7 +37,7 @@ class ImageMemory(DeviceBound):
 
     def _set_up(self, descriptor: ImageDescriptor, device: Device, label: str | None) -> None:
         # Not defaults of the class: Python would look for each of them in the object first.
-        self.descriptor = descriptor
+        self._descriptor = descriptor
         self.device = device
         if label is not None:
             self.label = label
@@ -53,12 +53,12 @@ class ImageMemory(DeviceBound):
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(number_of_images, height, width, feature_channels)."""
-        return self.descriptor.shape
+        return self._descriptor.shape
 
     @property
     def dtype(self) -> np.dtype:
         """The NumPy dtype of the elements."""
-        return self.descriptor.channel_format.dtype
+        return self._descriptor.channel_format.dtype
 
     @property
     def buffer(self) -> Buffer:
@@ -70,7 +70,7 @@ class ImageMemory(DeviceBound):
     def _allocate(self) -> Buffer:
         if self.parent is not None:
             return self.parent.buffer
-        return self.device.allocate(self.descriptor.nbytes)
+        return self.device.allocate(self._descriptor.nbytes)
 
     @property
     def _root(self) -> ImageMemory:
@@ -93,7 +93,7 @@ class ImageMemory(DeviceBound):
     def _span(self) -> int:
         """How many elements there are from the first to the last, with all that lie between them."""
         if self.parent is None:
-            return self.descriptor.element_count
+            return self._descriptor.element_count
         return 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self._element_strides, strict=True))
 
     @property

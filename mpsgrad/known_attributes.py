@@ -47,12 +47,12 @@ class KnownAttributes(metaclass=_Complete):
 def no_such_attribute(thing: Any, name: str) -> AttributeError:
     """The error of using an attribute ``name`` that ``thing`` has not, with the nearest that it has."""
     known = [each for each in {*dir(type(thing)), *vars(thing)} if not each.startswith("_")]
-    return AttributeError(f"{type(thing).__name__} has no {name}{_nearest(name, known)}", name=name, obj=thing)
+    return AttributeError(f"{type(thing).__name__} has no {name}{nearest(name, known)}", name=name, obj=thing)
 
 
 def no_such_name(module: str, name: str, known: Iterable[str]) -> AttributeError:
     """The error of using a name that ``module`` has not, with the nearest, or where names of others are told."""
-    hint = _nearest(name, known)
+    hint = nearest(name, known)
     if name.startswith(("MPS", "MTL")):
         hint = "; mpsgrad.mps has Apple's names"
     elif not hint and not name.startswith("_"):
@@ -60,6 +60,7 @@ def no_such_name(module: str, name: str, known: Iterable[str]) -> AttributeError
     return AttributeError(f"{module} has no {name}{hint}", name=name)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; close to it are`` and those of ``known`` that are, or nothing."""
     close = difflib.get_close_matches(name, sorted(known), n=3)
     return f"; close to it are {', '.join(close)}" if close else ""

@@ -392,7 +392,7 @@ class YOLOLoss(LossKernel):
 
 
 def _anchors(owner: str, anchors: Any) -> tuple[tuple[float, float], ...]:
-    if isinstance(anchors, (bytes, bytearray)):
+    if isinstance(anchors, (bytes, bytearray)) or (isinstance(anchors, np.ndarray) and anchors.ndim == 1):
         values = float_values(owner, anchors)
         if values.size % 2:
             raise GeometryError(f"{owner}: anchor_boxes has {values.size} values; each box has a width and a height")

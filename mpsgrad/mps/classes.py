@@ -16,6 +16,7 @@ from mpsgrad.base_kernel import BaseKernel
 from mpsgrad.devices import Device
 from mpsgrad.errors import ArchiveError, FormatError
 from mpsgrad.graph.setting import Setting
+from mpsgrad.kernel_property import PaddingProperty
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, require_neuron_descriptor
 from mpsgrad.kernels.optimizer import Optimizer
 from mpsgrad.known_attributes import no_such_attribute
@@ -26,6 +27,8 @@ from mpsgrad.mps.image_bytes import ImageBytes
 from mpsgrad.mps.manifest import Declaration, Member, declarations
 from mpsgrad.mps.protocols import MPSImageAllocator, MPSNNPadding, data_source_protocol
 from mpsgrad.mps.selectors import apple_property, kept_property, method
+from mpsgrad.padding import DefaultPadding
+from mpsgrad.state import State
 
 _NOT_PUBLIC: dict[str, type] = {"BaseKernel": BaseKernel, "Optimizer": Optimizer}
 
@@ -96,7 +99,35 @@ class _RowsOfImages:
         return None if rows is None else rows.reshape(-1)
 
 
+class _CountedReads:
+    """How data sources count down the reads of a state: those of graphs are temporary in MPS, and regular here."""
+
+    @property
+    def counted_reads(self) -> int:
+        """``read_count``. Setting it has no effect on a state that is not temporary."""
+        assert isinstance(self, State)
+        return self.read_count
+
+    @counted_reads.setter
+    def counted_reads(self, count: int) -> None:
+        assert isinstance(self, State)
+        if self.is_temporary:
+            self.read_count = count
+
+
+class _ApplePadding(PaddingProperty):
+    """The padding policy of a kernel, which is given back by Apple's names."""
+
+    def __get__(self, kernel: Any, owner: type) -> Any:
+        kept = super().__get__(kernel, owner)
+        padding = to_apple(kept) if isinstance(kept, DefaultPadding) else kept
+        if padding is not kept:
+            kernel._values = {**kernel._values, self.name: padding}
+        return padding
+
+
 _ADDITIONS: dict[type, type] = {
+    State: _CountedReads,
     BaseKernel: _Archived,
     mpsgrad.Convolution: DeprecatedConvolution,
     mpsgrad.ConvolutionDescriptor: DeprecatedDescriptor,
@@ -201,6 +232,11 @@ def _class(declaration: Declaration, parent: type, ours: type | None) -> type:
         elif hasattr(ours, name) or (member.status.is_callable and member.call(ours) == name):
             if member.is_readonly and isinstance(getattr(ours, name, None), Setting):
                 namespace[name] = _read_only(name)
+            kept = inspect.getattr_static(ours, name, None)
+            if isinstance(kept, PaddingProperty):
+                namespace[name] = _ApplePadding(kept.default, str(kept.__doc__))
+            elif isinstance(kept, property) and member.kind.startswith("MPSCNN"):
+                namespace[name] = _by_apple_names(kept)
             continue
         elif not member.is_property:
             namespace[name] = method(members, ours)
@@ -212,6 +248,11 @@ def _class(declaration: Declaration, parent: type, ours: type | None) -> type:
 def _read_only(name: str) -> property:
     """A setting of a node that MPS has as a property which cannot be set."""
     return property(lambda node: vars(node)[name])
+
+
+def _by_apple_names(kept: property) -> property:
+    """The property ``kept`` of this package's class, whose value gets Apple's names."""
+    return property(lambda thing: to_apple(kept.__get__(thing)), doc=kept.__doc__)
 
 
 def _documentation(declaration: Declaration, ours: type | None) -> str:

@@ -78,7 +78,7 @@ def to_apple(value: Any) -> Any:
 @cache
 def _class_for(kind: Any) -> type | None:
     """The class for objects of ``kind``, which Apple has no name for: they go by that of the nearest class above."""
-    if not issubclass(kind, (BaseKernel, FilterNode, Image, State)) or kind in APPLE_CLASSES.values():
+    if not issubclass(kind, (BaseKernel, DefaultPadding, FilterNode, Image, State)) or kind in APPLE_CLASSES.values():
         return None
     apple = next(APPLE_CLASSES[base] for base in kind.__mro__ if base in APPLE_CLASSES)
     if issubclass(kind, apple):

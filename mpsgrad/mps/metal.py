@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -13,7 +14,7 @@ from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import NO_CLIP, ImageCoordinate, Offset, Origin, Region, Size
 from mpsgrad.image import Image, ImageBatch
 from mpsgrad.mps.conversion import to_apple
-from mpsgrad.state import StateBatch
+from mpsgrad.state import State, StateBatch
 from mpsgrad.vector import Vector
 
 MTLDevice = Device
@@ -28,7 +29,69 @@ MPSRectNoClip = NO_CLIP
 MPSStateBatch = StateBatch
 
 
-_SMALLEST_INTEGER = -(2**63)
+NSIntegerMin = -(2**63)
+
+
+class MTLCPUCacheMode(enum.IntEnum):
+    """``MTLCPUCacheMode``: without effect, as MPSImageDescriptor.cpuCacheMode is."""
+
+    DefaultCache = 0
+    WriteCombined = 1
+
+
+class MTLStorageMode(enum.IntEnum):
+    """``MTLStorageMode``: without effect, as MPSImageDescriptor.storageMode is."""
+
+    Shared = 0
+    Managed = 1
+    Private = 2
+    Memoryless = 3
+
+
+class MTLTextureUsage(enum.IntFlag):
+    """``MTLTextureUsage``: without effect, as MPSImageDescriptor.usage is."""
+
+    Unknown = 0
+    ShaderRead = 1
+    ShaderWrite = 2
+    RenderTarget = 4
+    PixelFormatView = 16
+
+
+MTLCPUCacheModeDefaultCache = MTLCPUCacheMode.DefaultCache
+MTLCPUCacheModeWriteCombined = MTLCPUCacheMode.WriteCombined
+MTLStorageModeShared = MTLStorageMode.Shared
+MTLStorageModeManaged = MTLStorageMode.Managed
+MTLStorageModePrivate = MTLStorageMode.Private
+MTLStorageModeMemoryless = MTLStorageMode.Memoryless
+MTLTextureUsageUnknown = MTLTextureUsage.Unknown
+MTLTextureUsageShaderRead = MTLTextureUsage.ShaderRead
+MTLTextureUsageShaderWrite = MTLTextureUsage.ShaderWrite
+MTLTextureUsageRenderTarget = MTLTextureUsage.RenderTarget
+MTLTextureUsagePixelFormatView = MTLTextureUsage.PixelFormatView
+
+
+class MPSOrigin(NamedTuple):
+    """``MPSOrigin``: a point in fractions of an image."""
+
+    x: float
+    y: float
+    z: float
+
+
+class MPSSize(NamedTuple):
+    """``MPSSize``: an extent in fractions of an image."""
+
+    width: float
+    height: float
+    depth: float
+
+
+class MPSRegion(NamedTuple):
+    """``MPSRegion``: a part of an image, in fractions of it, as MPSNNCropAndResizeBilinear takes them."""
+
+    origin: MPSOrigin
+    size: MPSSize
 
 
 class MPSImageReadWriteParams(NamedTuple):
@@ -165,7 +228,11 @@ class MPSCommandBuffer(MTLCommandBuffer):
 
     @classmethod
     def commandBufferFromCommandQueue(cls, commandQueue: MTLCommandQueue) -> MPSCommandBuffer:
-        """A new command buffer for the device of the queue."""
+        """A new command buffer for the device of the queue. Raises ``FormatError`` for anything else."""
+        if not isinstance(commandQueue, MTLCommandQueue):
+            raise FormatError(
+                f"{cls.__name__}: commandQueue is {type(commandQueue).__name__}; it has to be an MTLCommandQueue"
+            )
         return cls(commandQueue.device)
 
     @classmethod
@@ -209,44 +276,61 @@ class MTLCommandQueue:
         return MTLCommandBuffer(self.device)
 
 
-def MPSImageBatchIncrementReadCount(batch: ImageBatch, amount: int) -> int:
-    """``ImageBatch.increment_read_count``."""
-    return batch.increment_read_count(amount)
+def MPSHintTemporaryMemoryHighWaterMark(cmdBuf: CommandBuffer, bytes: int) -> None:
+    """Nothing to do: devices keep the memory of earlier images in a pool."""
 
 
-def MPSImageBatchIterate(batch: ImageBatch, iteratorBlock: Callable[[Image, int], int | None]) -> int:
+def MPSSetHeapCacheDuration(cmdBuf: CommandBuffer, seconds: float) -> None:
+    """Nothing to do: devices keep the memory of earlier images in a pool."""
+
+
+def MPSImageBatchIncrementReadCount(batch: Iterable[Image], amount: int) -> int:
+    """``ImageBatch.increment_read_count``, of a list of images too."""
+    return _images(batch).increment_read_count(amount)
+
+
+def MPSImageBatchIterate(batch: Iterable[Image], iteratorBlock: Callable[[Image, int], int | None]) -> int:
     """Calls ``iteratorBlock`` with each different image and the index at which it stands first; gives its last result.
 
-    A result above the smallest NSInteger ends the iteration; None is the smallest, ``-2**63``.
+    A result above the smallest NSInteger ends the iteration; None is the smallest, ``NSIntegerMin``.
     """
-    result, seen = _SMALLEST_INTEGER, set()
-    for index, image in enumerate(batch):
-        if id(image) not in seen and result == _SMALLEST_INTEGER:
+    result, seen = NSIntegerMin, set()
+    for index, image in enumerate(_images(batch)):
+        if id(image) not in seen and result == NSIntegerMin:
             seen.add(id(image))
             given = iteratorBlock(to_apple(image), index)
-            result = _SMALLEST_INTEGER if given is None else given
+            result = NSIntegerMin if given is None else given
     return result
 
 
-def MPSImageBatchSynchronize(batch: ImageBatch, commandBuffer: CommandBuffer) -> None:
+def MPSImageBatchSynchronize(batch: Iterable[Image], commandBuffer: CommandBuffer) -> None:
     """Nothing to do: ``np.asarray`` waits and copies by itself."""
+    _images(batch)
 
 
-def MPSImageBatchResourceSize(batch: ImageBatch) -> int:
-    """``ImageBatch.resource_size``."""
-    return batch.resource_size()
+def MPSImageBatchResourceSize(batch: Iterable[Image]) -> int:
+    """``ImageBatch.resource_size``, of a list of images too."""
+    return _images(batch).resource_size()
 
 
-def MPSStateBatchIncrementReadCount(batch: StateBatch, amount: int) -> int:
-    """``StateBatch.increment_read_count``."""
-    return batch.increment_read_count(amount)
+def MPSStateBatchIncrementReadCount(batch: Iterable[State], amount: int) -> int:
+    """``StateBatch.increment_read_count``, of a list of states too."""
+    return _states(batch).increment_read_count(amount)
 
 
-def MPSStateBatchSynchronize(batch: StateBatch, commandBuffer: CommandBuffer) -> None:
-    """``StateBatch.synchronize``."""
-    batch.synchronize(commandBuffer)
+def MPSStateBatchSynchronize(batch: Iterable[State], commandBuffer: CommandBuffer) -> None:
+    """``StateBatch.synchronize``, of a list of states too."""
+    _states(batch).synchronize(commandBuffer)
 
 
-def MPSStateBatchResourceSize(batch: StateBatch) -> int:
-    """``StateBatch.resource_size``."""
-    return batch.resource_size()
+def MPSStateBatchResourceSize(batch: Iterable[State]) -> int:
+    """``StateBatch.resource_size``, of a list of states too."""
+    return _states(batch).resource_size()
+
+
+def _images(batch: Iterable[Image]) -> ImageBatch:
+    return batch if isinstance(batch, ImageBatch) else ImageBatch(batch)
+
+
+def _states(batch: Iterable[State]) -> StateBatch:
+    return batch if isinstance(batch, StateBatch) else StateBatch(batch)

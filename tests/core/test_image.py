@@ -403,3 +403,10 @@ def test_a_kernel_may_write_to_another_part_of_the_image_that_it_reads(by, read,
     with mg.CommandBuffer() as commands:
         mg.NeuronLinear(a=2, b=0).encode(commands, views[read], destination_image=views[written])
     np.testing.assert_array_equal(np.asarray(image), expected)
+
+
+def test_the_descriptor_of_an_image_cannot_be_set() -> None:
+    image = mg.Image.from_array(np.zeros((1, 2, 3, 4), np.float32))
+    with pytest.raises(AttributeError, match="descriptor"):
+        image.descriptor = mg.ImageDescriptor(mg.FeatureChannelFormat.FLOAT32, 30, 20, 4)  # type: ignore[misc]
+    assert image.shape == (1, 2, 3, 4)

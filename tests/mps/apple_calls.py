@@ -106,6 +106,8 @@ def _variable(declaration: Declaration) -> str:
     name = declaration.name
     if "Optimizer" in name and not name.endswith("Descriptor"):
         return "optimizer"
+    if name == "MPSCommandBuffer":
+        return "cb"
     ends = {
         "State": "state", "Descriptor": "descriptor", "Image": "image", "Labels": "labels", "Padding": "padding",
         "Gradient": "gradient",

@@ -59,16 +59,21 @@ Each is a subclass of the class with Python's names, the last column, and both m
   `MPSTemporaryImage.defaultAllocator()` for those.
 * Data sources, padding policies and allocators of your own derive from the protocol of that name and define the
   methods that MPS asks for; arrays stand where MPS takes pointers.
-* `copied`, methods for bytes of images like `read_bytes`, and what stands for deprecated methods of convolutions are in
-  the last column, but only classes by Apple's names have them. Without these
+* `copied`, methods for bytes of images like `read_bytes`, those of `MPSCommandBuffer`, and what stands for deprecated
+  methods of convolutions are in the last column, but only classes by Apple's names have them. Without these
   `archive.from_bytes(archive.to_bytes(kernel))` copies a kernel, `np.asarray(image)` reads an image and
   `image.write(array)` writes one.
+* `NSKeyedArchiver` is `archive.to_bytes(kernel)`, whose bytes `initWithCoder` takes, or `archive.save` and
+  `archive.load`.
+* Where numbers differ, as those of weights, which MPS rounds to float16, [the README](../README.md#what-there-is)
+  says it.
 * A name that cannot be used raises `NotImplementedError` with the reason that [COVERAGE.md](../COVERAGE.md) gives.
 
 Metal's part: `MTLCreateSystemDefaultDevice()`, `MTLCommandQueue(device)` with `commandBuffer()`, and command buffers
 with `commit()`, `waitUntilCompleted()`, `addCompletedHandler(handler)`, `status` and `error`; `MTLSizeMake`,
-`MTLOriginMake`, `MTLRegionMake2D`, `MTLRegionMake3D`, `NSMakeRange`, `MPSRectNoClip`; and the functions on batches,
-`MPSImageBatchIncrementReadCount` and its like. Constants have Apple's names: `MPSCNNNeuronTypeReLU`.
+`MTLOriginMake`, `MTLRegionMake2D`, `MTLRegionMake3D`, `NSMakeRange`, `MPSRectNoClip`; and the functions on batches, or
+lists, of images and states, `MPSImageBatchIncrementReadCount` and its like. Constants have Apple's names:
+`MPSCNNNeuronTypeReLU`, `MTLStorageModePrivate`.
 
 """
 

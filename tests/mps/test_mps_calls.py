@@ -980,6 +980,81 @@ def test_a_batch_is_iterated_by_its_different_images() -> None:
     assert mps.MPSImageBatchIterate(batch, lambda each, index: index) == 0
 
 
+def test_functions_on_batches_take_lists_too() -> None:
+    commands = mps.MTLCommandQueue().commandBuffer()
+    descriptor = image((1, 2, 2, 4)).descriptor
+    images = [mps.MPSTemporaryImage.temporaryImageWithCommandBuffer(commands, imageDescriptor=descriptor)] * 2
+    assert mps.MPSImageBatchIncrementReadCount(images, 2) == 1 and images[0].readCount == 3
+    assert mps.MPSImageBatchResourceSize(images) == images[0].resourceSize()
+    assert mps.MPSImageBatchIterate(images, lambda each, index: index) == 0
+    mps.MPSImageBatchSynchronize(images, commands)
+    states = [mps.MPSState.temporaryStateWithCommandBuffer(commands, bufferSize=8) for _ in range(2)]
+    assert mps.MPSStateBatchIncrementReadCount(states, 1) == 2 and states[1].readCount == 2
+    assert mps.MPSStateBatchResourceSize(states) == 16
+    with pytest.raises(mg.StateError, match="temporary states have no CPU access"):
+        mps.MPSStateBatchSynchronize(states, commands)
+    with pytest.raises(mg.FormatError, match="ImageBatch: images is MPSTemporaryImage; it has to be a list of images"):
+        mps.MPSImageBatchResourceSize(images[0])
+    for each in (images[0], *states):
+        each.readCount = 0
+
+
+def test_data_sources_may_count_down_the_reads_of_states_that_are_not_temporary() -> None:
+    commands = mps.MTLCommandQueue().commandBuffer()
+    temporary = mps.MPSState.temporaryStateWithCommandBuffer(commands, bufferSize=4)
+    regular = mps.MPSState.initWithDevice(None, bufferSize=4)
+    for state in (temporary, regular):
+        state.readCount -= 1
+        assert state.readCount == 0
+    with pytest.raises(mg.StateError, match="read_count is 0, so the memory is gone"):
+        temporary.readCount -= 1
+
+
+def test_concatenated_images_begin_at_multiples_of_four_channels() -> None:
+    sources = [image((1, 2, 3, channels)) for channels in (7, 11)]
+    nodes = [mps.MPSNNImageNode.nodeWithHandle(None) for _ in sources]
+    joined = mps.MPSNNConcatenationNode.nodeWithSources(nodes).resultImage
+    graph = mps.MPSNNGraph.graphWithDevice(None, resultImage=joined, resultImageIsNeeded=True)
+    result = np.asarray(run(lambda commands: graph.encodeToCommandBuffer(commands, sourceImages=sources)))
+    assert result.shape == (1, 2, 3, 20)
+    np.testing.assert_array_equal(result[..., :7], sources[0])
+    np.testing.assert_array_equal(result[..., 8:19], sources[1])
+
+
+def test_policies_and_kernels_of_properties_go_by_apples_names() -> None:
+    for cls, method in (
+        (mps.MPSCNNConvolution, mps.MPSNNPaddingMethodSizeSame),
+        (mps.MPSCNNFullyConnected, mps.MPSNNPaddingMethodSizeValidOnly),
+    ):
+        kernel = cls.initWithDevice(None, weights=Weights())
+        assert kernel.padding.paddingMethod() == method and kernel.padding is kernel.padding
+    assert mps.MPSCNNAdd.initWithDevice(None).padding.paddingMethod() == mps.MPSNNPaddingMethodSizeSame
+    kernel.padding = mps.MPSNNDefaultPadding.paddingForTensorflowAveragePooling()
+    bits = mps.MPSNNPaddingMethodAddRemainderToBottomRight | mps.MPSNNPaddingMethodSizeSame
+    assert kernel.padding.paddingMethod() == bits | mps.MPSNNPaddingMethodCustom
+    weights = mg.ConvolutionDataSource.from_arrays(np.ones((4, 3, 3, 4), np.float32))
+    with mg.CommandBuffer() as commands:
+        _, state = mg.Convolution(weights).encode(commands, image((1, 4, 4, 4)), return_state=True)
+    state.__class__ = mps.MPSCNNConvolutionGradientState
+    assert isinstance(state.convolution, mps.MPSCNNConvolution)
+
+
+def test_regions_are_structures_of_mps() -> None:
+    regions = [
+        mps.MPSRegion(mps.MPSOrigin(0, 0.5, 0), mps.MPSSize(1, 0.5, 1)),
+        mps.MPSRegion(mps.MPSOrigin(0, 0, 0), mps.MPSSize(1, 1, 1)),
+    ]
+    kernel = mps.MPSNNCropAndResizeBilinear.initWithDevice(
+        None, resizeWidth=2, resizeHeight=3, numberOfRegions=2, regions=regions
+    )
+    assert kernel.regions == ((0, 0.5, 1, 0.5), (0, 0, 1, 1))
+    source = image((1, 5, 4, 3))
+    result = np.asarray(run(lambda commands: kernel.encodeToCommandBuffer(commands, sourceImage=source)))
+    assert result.shape == (1, 3, 2, 8)
+    np.testing.assert_array_equal(result[..., :3], np.asarray(source)[:, 2:, ::3])
+    np.testing.assert_array_equal(result[..., 4:7], np.asarray(source)[:, ::2, ::3])
+
+
 def test_data_may_be_bytes() -> None:
     values = np.arange(24, dtype=np.float32)
     neuron = mps.MPSNNNeuronDescriptor.cnnNeuronPReLUDescriptorWithData(values.tobytes(), noCopy=False)
@@ -991,7 +1066,7 @@ def test_data_may_be_bytes() -> None:
     np.testing.assert_array_equal(neuron.data, values)
     np.testing.assert_array_equal(labels.data, values.reshape(4, 3, 2).transpose(1, 2, 0))
     boxes = mg.YOLOLossDescriptor(values[1:5].tobytes())
-    assert boxes.anchor_boxes == ((1.0, 2.0), (3.0, 4.0))
+    assert boxes.anchor_boxes == mg.YOLOLossDescriptor(values[1:5]).anchor_boxes == ((1.0, 2.0), (3.0, 4.0))
     with pytest.raises(mg.GeometryError, match="YOLOLossDescriptor: number_of_anchor_boxes is 3 but .* has 2"):
         mg.YOLOLossDescriptor.with_loss_types(*["mean_squared_error"] * 4, "sum", boxes.anchor_boxes, 3)
     with pytest.raises(mg.GeometryError, match="YOLOLossDescriptor: anchor_boxes has 3 values"):
@@ -1030,7 +1105,12 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (lambda: image().texture, NotImplementedError, "MPSImage: texture is not planned: images lie in buffers"),
     (lambda: mps.MPSNNLocalCorrelation, NotImplementedError, "MPSNNLocalCorrelation is not planned: a matching of two"),
-    (lambda: mps.MPSCNNFoo, AttributeError, "mpsgrad.mps has no MPSCNNFoo; COVERAGE.md lists what there is"),
+    (
+        lambda: mps.MPSCommandBuffer.commandBufferFromCommandQueue(None),
+        mg.FormatError,
+        "MPSCommandBuffer: commandQueue is NoneType; it has to be an MTLCommandQueue",
+    ),
+    (lambda: mps.MPSCNNFoo, AttributeError, "mpsgrad.mps has no MPSCNNFoo.*; COVERAGE.md lists what there is"),
     (
         lambda: mps.MPSCNNConvolution.initWithDevice(None, weights=type("Own", (), {"dataType": 0, "load": 0})()),
         mg.FormatError,
