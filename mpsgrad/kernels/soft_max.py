@@ -29,8 +29,10 @@ from mpsgrad.state import ForwardSnapshot
 from mpsgrad.tunables import tunables
 
 THREADS = 256
-IN_REGISTERS = ((32, 4), (64, 4), (128, 2))
+IN_REGISTERS = ((32, 4), (64, 4), (128, 2), (192, 2), (256, 2), (384, 1), (512, 1))
 """Rows of up to so many channels stay in registers, at most so many at once."""
+LEAST_SPREAD, SPREAD_ROWS_PER_UNIT = 128, 3
+"""Longer rows are spread over threadgroups of a GPU where a compute unit has so many at most: that is done sooner."""
 SPREAD = (1024, 2048, 4096)
 """Longer rows of up to so many channels are spread over the threads of a GPU's threadgroup."""
 LONG_ROW_THREADS = 1024
@@ -184,12 +186,13 @@ def _add_by_vectors(
     return True
 
 
-def _variant(device: Device, channels: int) -> str:
-    """The end of the names of the kernels for rows of ``channels``; CPUs have eights of eight and more."""
+def _variant(device: Device, rows: int, channels: int) -> str:
+    """The end of the names of the kernels for ``rows`` of ``channels``; CPUs have eights of eight and more."""
     if device.family != "cpu" and channels in FEW_CHANNELS:
         return f"_of_{channels}"
+    few_rows = rows <= SPREAD_ROWS_PER_UNIT * (device.compute_units or ASSUMED_COMPUTE_UNITS)
     for most, _ in IN_REGISTERS:
-        if channels <= most:
+        if channels <= most and not (few_rows and channels > LEAST_SPREAD):
             return f"_up_to_{most}"
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_ROW_THREADS}")
 
@@ -217,12 +220,14 @@ def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
     return -(-share // at_once) * at_once
 
 
-def _function(device: Device, function_name: str, channels: int, takes_rows_together: bool) -> tuple[ShaderFamily, str]:
-    """The family that has the kernel for rows of ``channels``, and the end of its name."""
+def _function(
+    device: Device, function_name: str, rows: int, channels: int, takes_rows_together: bool
+) -> tuple[ShaderFamily, str]:
+    """The family that has the kernel for ``rows`` of ``channels``, and the end of its name."""
     if takes_rows_together:
         return FEW_CHANNELS_FAMILIES[function_name.removesuffix("_gradient")], f"_of_{channels}_channels"
     by_eights = device.family == "cpu" and channels >= 8
-    variant = "_of_eights" if by_eights else _variant(device, channels)
+    variant = "_of_eights" if by_eights else _variant(device, rows, channels)
     if by_eights and channels <= MOST_CHANNELS_TOGETHER.get(function_name, 0):
         variant = "_of_short_rows"
     return family_of(FAMILIES, function_name), variant
@@ -256,7 +261,7 @@ def _add_dispatches(
             and rows >= ROWS_TOGETHER
             and _is_run(merged)
         )
-        family, variant = _function(device, function_name, channels, takes_rows_together)
+        family, variant = _function(device, function_name, rows, channels, takes_rows_together)
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         rows_of_thread = rows_per_thread(rows, channels, device.compute_units, numbers)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
+from mpsgrad.kernels import soft_max
 from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS
 from mpsgrad.testing import (
     FencedImage,
@@ -441,6 +442,16 @@ class TestTheShadersOfGPUs:
         "channels", [1, 16, 31, 40, 50, 64, 97, 129, 520, 1000, 1025, 2048, 2051, 4096, 4097, 8200]
     )
     def test_forward_and_gradient_match_the_reference(self, kind, dtype, channels):
+        self._check(kind, dtype, channels)
+
+    @each_kind
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("channels", [129, 191, 250, 301, 509])
+    def test_simdgroups_have_long_rows_of_which_there_are_many(self, monkeypatch, kind, dtype, channels):
+        monkeypatch.setattr(soft_max, "SPREAD_ROWS_PER_UNIT", 0)
+        self._check(kind, dtype, channels)
+
+    def _check(self, kind, dtype, channels):
         x, g = (np.random.default_rng(seed).standard_normal((2, 1, 3, channels)).astype(dtype) for seed in (1, 2))
         _, y, state = run(kind.forward(), x)
         expected = kind.reference(x)
