@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from mpsgrad.geometry import MAXIMUM, NO_CLIP, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, RealProperty, RegionProperty, Regions, clip_layout
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
+from mpsgrad.kernels.reduction_extremes import extreme_gradient
 from mpsgrad.kernels.reduction_few_channels import add_over_few_channels
 from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
@@ -23,11 +24,13 @@ from mpsgrad.kernels.strides import (
     STRIDES,
     View,
     add_elementwise,
+    add_work,
     strided_family,
     zeros,
 )
 from mpsgrad.shader import ParameterStruct
 from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.tunables import tunables
 
 PARAMETERS = ParameterStruct(
     "ReductionParameters",
@@ -372,6 +375,11 @@ class ReduceGradient(GradientKernel):
                 name = "pick"
                 # All that was reduced is searched, also where only a part of it is written.
                 searched = (extents[0], extents[1] if keeps_x else width, extents[2] if keeps_y else height, extents[3])
+                source = (source_image.buffer, View.of(read))
+                used = {"gradient": used["gradient"], "source": source, "destination": target}
+                is_whole = searched == extents
+                if is_whole and self._add_at_once(command_buffer, used, extents, forward, metal_type, scale):
+                    continue
                 used = {
                     "gradient": used["gradient"],
                     "winner": self._winners(command_buffer, source_image, read, searched, forward),
@@ -379,6 +387,29 @@ class ReduceGradient(GradientKernel):
                     "destination": target,
                 }
             add_elementwise(command_buffer, FAMILY, PARAMETERS, name, metal_type, used, extents, scale=scale)
+
+    def _add_at_once(
+        self,
+        command_buffer: CommandBuffer,
+        operands: Mapping[str, tuple[Buffer, View]],
+        extents: Any,
+        forward: Any,
+        metal_type: str,
+        scale: float,
+    ) -> bool:
+        """Adds the kernel that finds winners of rows or columns and writes their gradients; False if there is none."""
+        device = self.device
+        if device.family != "cpu" or forward.kept not in (ROW, COLUMN):
+            return False
+        gradient, source, destination = (view for _, view in operands.values())
+        views, units = (gradient, source, destination), device.compute_units
+        work = extreme_gradient(views, extents, forward.kept, units, tunables(device.tuning))
+        if work is None:
+            return False
+        buffers = [buffer for buffer, _ in operands.values()]
+        name = f"{forward.operation}_{work.walk}"
+        add_work(command_buffer, FAMILY, PARAMETERS, name, metal_type, buffers, work, {"scale": scale})
+        return True
 
     def _winners(
         self, command_buffer: CommandBuffer, source: Image, layout: Layout, extents: Any, forward: Any

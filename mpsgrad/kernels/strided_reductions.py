@@ -195,7 +195,7 @@ def _along_in_chunks(
     run, x, y, z, inner, outer = axes
     is_cpu = compute_units is not None
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
-    enough = 0 if compute_units is None else _enough(run.extent * rows * loops, compute_units)
+    enough = 0 if compute_units is None else enough_threads(run.extent * rows * loops, compute_units)
     walk, threads, shares = _along(run, rows, loops, enough, is_cpu, exceeds_caches)
     lanes_wanted = (wanted if threads < enough else threads) if is_cpu else 32 * wanted
     chunks = min(-(-loops // FEWEST_ELEMENTS_PER_CHUNK), -(-lanes_wanted // threads)) if may_chunk else 1
@@ -206,7 +206,7 @@ def _along_in_chunks(
     return first, chunks
 
 
-def _enough(terms: int, compute_units: int) -> int:
+def enough_threads(terms: int, compute_units: int) -> int:
     """How many threads of a CPU are enough for so many terms."""
     return (ENOUGH_FOR_FEW_TERMS if terms < FEW_TERMS else ENOUGH_THREADS_PER_UNIT) * max(1, compute_units)
 
@@ -338,7 +338,7 @@ def _along_by_folds(
     """Threads of a CPU that take rows of a short run eight at a time, and into how many chunks these are cut."""
     run, x, y, z, inner, outer = axes
     loops, rows = inner.extent * outer.extent, x.extent * y.extent * z.extent
-    enough = _enough(loops * rows * run.extent, compute_units)
+    enough = enough_threads(loops * rows * run.extent, compute_units)
     chunks = max(1, min(enough // rows, loops * run.extent // FEWEST_TERMS_OF_THREAD)) if may_chunk else 1
     rows_per_chunk = -(-loops // chunks)
     chunks = -(-loops // rows_per_chunk)

@@ -477,6 +477,20 @@ def test_halves_that_are_spread_over_pixels(channels, width):
     np.testing.assert_array_equal(encode_gradient(g, source, state), np.broadcast_to(g, x.shape))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(3, 20, 30, 21), (2, 5, 7, 1037), (1, 33, 31, 48), (2, 9, 11, 8)])
+@pytest.mark.parametrize("name", ["Row Max", "Row Min", "Column Max", "Column Min"])
+def test_winners_are_found_and_get_their_gradients_in_one_pass(name, shape, dtype):
+    """Of threads of CPUs that share rows or columns; of equal elements the first wins."""
+    cls, over, operation = KINDS[name]
+    random = np.random.default_rng(shape[3])
+    x = random.integers(-9, 10, shape).astype(dtype)
+    source, y, state = encode(cls(), x)
+    g = random.integers(1, 99, y.shape).astype(dtype)
+    expected = reference.reduction_gradient(over, operation, g, x)
+    np.testing.assert_array_equal(encode_gradient(g, source, state), expected)
+
+
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_extremes_of_few_channels_do_not_take_zero_for_an_element(sign):
     x = sign * np.random.default_rng(9).integers(1, 300, (2, 5, 37, 3)).astype(np.float32)
