@@ -29,6 +29,7 @@ from mpsgrad.kernels import (
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import PackedWeights
+from mpsgrad.shader import families
 from mpsgrad.testing import assert_within, batch_sizes, channel_counts, channel_formats
 from mpsgrad.tunables import ALWAYS, WHERE_FEWER, Tunables, set_tunables, tunables
 
@@ -47,11 +48,18 @@ def always_by_eights() -> Iterator[None]:
     """Has threads compute, on eights of channels, what a CPU of larger registers leaves to simdgroups as well."""
     tuning = mg.default_device().tuning
     before = tunables(tuning)
-    set_tunables(tuning, before.with_number("convolution_by_eights", ALWAYS))
+    _use_numbers(tuning, before.with_number("convolution_by_eights", ALWAYS))
     try:
         yield
     finally:
-        set_tunables(tuning, before)
+        _use_numbers(tuning, before)
+
+
+def _use_numbers(tuning: str, numbers: Tunables) -> None:
+    """Also in the kernels whose source depends on them."""
+    set_tunables(tuning, numbers)
+    for family in families().values():
+        family.forget_functions()
 
 
 @pytest.fixture(scope="module", autouse=True)
