@@ -55,8 +55,8 @@ RESULT_PIXELS = 256
 MOST_VALUES = 192
 MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
-MOST_VALUES_OF_PIXEL = 96
-"""The same for windows of one pixel where there are 16 registers."""
+MOST_VALUES_OF_PIXEL, MOST_VALUES_OF_PIXEL_OF_FEW_REGISTERS = 64, 96
+"""The same for windows of one pixel where there are more than 16 registers, and where not. Measured."""
 FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
 MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
@@ -64,8 +64,8 @@ MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
 or with something between their taps, with more than the second number."""
 NEAR_SHARE = 8
 """Images of no more than the caches' bytes divided by that are read once more for each tap in less time. Measured."""
-THREADS_WANTED, WEIGHT_THREADS_WANTED = 128, 64
-"""So many keep every core busy; those for weights each leave a partial sum."""
+THREADS_WANTED = 64
+"""So many keep every core busy."""
 
 PARAMETERS = ParameterStruct(
     "ConvolutionPatchesParameters",
@@ -151,7 +151,8 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
     groups, values = geometry.groups, geometry.taps * geometry.ends(is_gradient)[0][6] // geometry.groups
     if values > (MOST_VALUES if groups == 1 else MOST_VALUES_OF_GROUP) or geometry.taps == 1 < groups:
         return None
-    if geometry.taps == 1 and values > MOST_VALUES_OF_PIXEL and not numbers.has_many_registers:
+    most_of_pixel = MOST_VALUES_OF_PIXEL if numbers.has_many_registers else MOST_VALUES_OF_PIXEL_OF_FEW_REGISTERS
+    if geometry.taps == 1 and values > most_of_pixel:
         return None
     costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
     if groups == 1 and numbers.has_many_registers:
@@ -207,7 +208,7 @@ def plan_gather(
         return None
     image_parts = tiles.per_image * gathered.destination[7] * gathered.groups
     blocks = ceiling_divide(gathered.lanes, 8 * eights)
-    blocks_per_part = blocks if image_parts >= THREADS_WANTED else 1
+    blocks_per_part = ceiling_divide(blocks, ceiling_divide(THREADS_WANTED, max(image_parts, 1)))
     parts = ceiling_divide(blocks, blocks_per_part)
     parameters = PARAMETERS.pack(
         source=gathered.source,
@@ -284,5 +285,5 @@ def plan_weights(
         lane_tiles=rows,
         weight_tiles=group_blocks,
         tiles=blocks,
-        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, WEIGHT_THREADS_WANTED),
+        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, THREADS_WANTED),
     )

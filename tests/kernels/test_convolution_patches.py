@@ -101,7 +101,7 @@ def test_only_the_clip_rectangle_is_written(arguments, options, expected):
 
 @pytest.mark.parametrize("threads", [1, 128])
 def test_any_number_of_splits_adds_to_what_a_state_holds(monkeypatch, threads):
-    monkeypatch.setattr(convolution_patches, "WEIGHT_THREADS_WANTED", threads)
+    monkeypatch.setattr(convolution_patches, "THREADS_WANTED", threads)
     convolution_patches.plan_weights.cache_clear()
     names_of_kernels = check_additions_to_a_state(make((13, 15), 3, 20, (3, 3), padding=(1, 1), images=3))
     assert ("sum_of_splits" in names_of_kernels) == (threads > 1)
