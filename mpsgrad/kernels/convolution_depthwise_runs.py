@@ -15,7 +15,7 @@ from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, Tunables
 
 LANES = 16
-MOST_CHANNELS, MOST_CHANNELS_OF_SUMS = 8, 12
+MOST_CHANNELS, MOST_CHANNELS_OF_SUMS = 8, 15
 """With more, lanes that have the channels of one pixel leave few empty; the second number is that of gradients for
 weights. Measured."""
 SIXTEENS = 6
@@ -24,6 +24,9 @@ KEPT_VALUES, WEIGHT_SIXTEENS = 16384, 1024
 """What a thread keeps for itself: so many values of the source, and so many sixteens of weights or their sums."""
 MOST_TAPS = 5
 """Of a row, whose sums for weights stay in registers."""
+TAP_SHAPES = tuple((1, taps) for taps in range(1, MOST_TAPS + 1))
+TAP_SHAPES_OF_MANY_REGISTERS = ((3, 3), *TAP_SHAPES)
+"""So many lines of so many neighbouring taps are added up at a time; all of 3x3 need more than 16 registers."""
 THREADS_WANTED, FEWEST_ROWS = 64, 4
 """So many keep every core busy, but spreading weights takes each as long as half a row of results."""
 
@@ -50,6 +53,10 @@ FAMILY = ShaderFamily(
         "most_period": MOST_CHANNELS - 1,
         "most_taps": MOST_TAPS,
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
+    },
+    measured=lambda numbers: {
+        "square_lines": 3 if numbers.has_many_registers else 1,
+        "tap_shapes": TAP_SHAPES_OF_MANY_REGISTERS if numbers.has_many_registers else TAP_SHAPES,
     },
     dtypes=("float",),
     ahead_of_time=False,

@@ -36,11 +36,11 @@ CASES = [
     ("one_row", ((1, 50), 7, 7, (1, 9)), {"padding": (0, 4)}, [True] * 3),
     ("far_reach", ((62, 5), 8, 8, (3, 3)), {"dilation": (30, 1), "padding": (0, 10)}, [True] * 3),
     ("too_far_reach", ((702, 2), 8, 8, (3, 3)), {"dilation": (350, 1), "padding": (0, 9)}, [False] * 3),
-    ("only_for_weights", ((6, 30), 11, 11, (3, 3)), {"padding": (1, 1)}, [False, False, True]),
+    ("only_for_weights", ((6, 30), 15, 15, (3, 3)), {"padding": (1, 1)}, [False, False, True]),
     ("many_weights", ((10, 10), 7, 7, (10, 10)), {}, [False, False, True]),
     ("too_many_weights", ((13, 13), 7, 7, (13, 13)), {}, [False] * 3),
     ("strides", ((9, 9), 3, 3, (5, 5)), {"stride": (2, 1)}, [False] * 3),
-    ("many_channels", ((9, 9), 13, 13, (3, 3)), {}, [False] * 3),
+    ("many_channels", ((9, 9), 17, 17, (3, 3)), {}, [False] * 3),
 ]
 IDS = [case[0] for case in CASES]
 
