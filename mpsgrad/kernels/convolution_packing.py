@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mpsgrad.command import CommandBuffer, CommandBufferStatus
+from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
 from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 from mpsgrad.joined_dispatch import JoinableKernel, JoinableRun, add_run, joined_struct, most_joined
@@ -141,6 +141,9 @@ class _Pack:
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
+        self.run: JoinableRun | None = None
+        """The one that fills it, once there was one."""
+
         self.makers: dict[CommandBuffer, bool] = {}
         """Command buffers that fill it, and whether it then stays right for those behind them."""
 
@@ -196,14 +199,16 @@ class PackedWeights:
         """Packs once more what is packed, after work in ``command_buffer`` that changes the weights."""
         for packing, pack in self._packs.items():
             self._fill(command_buffer, packing, pack)
+        self._forget_changes()
         self._changing.append(command_buffer)
 
     def _fill(self, command_buffer: CommandBuffer, packing: Packing, pack: _Pack) -> None:
         device = command_buffer.device
         if packing.kernel == PLAIN:
-            buffers = (*self._sources, pack.buffer)
-            run = JoinableRun(buffers, (pack.buffer,), packing.threadgroups, packing.parameters)
-            add_run(command_buffer, _PACK_PLAIN, run)
+            if pack.run is None:
+                buffers = (*self._sources, pack.buffer)
+                pack.run = JoinableRun(buffers, (pack.buffer,), packing.threadgroups, packing.parameters)
+            add_run(command_buffer, _PACK_PLAIN, pack.run)
         else:
             command_buffer.add_dispatch(
                 packing.family.function(device, packing.kernel, "float"),
@@ -219,4 +224,4 @@ class PackedWeights:
 
 
 def _is_submitted(command_buffer: CommandBuffer) -> bool:
-    return command_buffer.status in (CommandBufferStatus.COMMITTED, CommandBufferStatus.COMPLETED)
+    return command_buffer._submission is not None and command_buffer._error is None

@@ -168,8 +168,10 @@ class ConvolutionWeightsAndBiasesState(State):
                 f"{self.biases_offset}; optimizers take buffers from their start"
             )
         return tuple(
-            Vector.of_buffer(self.resource(index), self._sizes[index] // FLOAT_BYTES)
-            for index in range(self.resource_count)
+            [
+                Vector.of_buffer(self.resource(index), self._sizes[index] // FLOAT_BYTES)
+                for index in range(len(self._sizes))
+            ]
         )
 
     @property
@@ -253,10 +255,11 @@ class ConvolutionGradientState(SharedGradientState):
         """The two gradients as vectors, for optimizers. Raises ``StateError`` before they were encoded."""
         if not self.has_gradients:
             raise StateError(f"{type(self).__name__}: no gradients yet; encode its gradient kernel first")
-        weights, biases = (
-            Vector.of_buffer(self.resource(index), self._sizes[index] // FLOAT_BYTES) for index in (0, 1)
+        weights, biases = (State.resource(self, index) for index in (0, 1))
+        return (
+            Vector.of_buffer(weights, self._sizes[0] // FLOAT_BYTES),
+            Vector.of_buffer(biases, self._sizes[1] // FLOAT_BYTES),
         )
-        return weights, biases
 
     def _require_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:
         self._sums.require_ordered(owner, command_buffer)

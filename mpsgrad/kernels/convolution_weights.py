@@ -46,6 +46,8 @@ class _WeightedKernel(BaseKernel):
     _descriptor: ConvolutionDescriptor
     _geometry_token: int
     _parameters: ConvolutionWeightsAndBiasesState
+    _shared_state: ConvolutionWeightsAndBiasesState | None
+    """The state of the data source, if the kernel uses its buffers itself."""
     _result_biases: Buffer
     _packed: PackedWeights
     _has_biases: bool
@@ -87,7 +89,9 @@ class _WeightedKernel(BaseKernel):
         if state is not None and state.device is self.device:
             self._require_sizes("weights_and_biases_state", state.weights_count, state.biases_count or None)
             self._parameters = state if self._has_biases else state.with_biases(values)
+            self._shared_state = state
         else:
+            self._shared_state = None
             # A new buffer, so that work which was encoded before keeps the weights of that time.
             self._parameters = ConvolutionWeightsAndBiasesState.from_arrays(weights, values, self.device)
         to_pack, self._result_biases = self._weights_and_biases_of_results(weights)
@@ -176,11 +180,22 @@ class _WeightedKernel(BaseKernel):
         Raises ``GeometryError`` if the sizes differ or the state lacks biases that the kernel has.
         """
         owner = type(self).__name__
+        self._require_command_buffer(command_buffer, "reload_weights_and_biases")
+        if state is not self._shared_state or state.is_temporary or self._has_biases > (state.resource_count == 2):
+            self._copy_parameters(command_buffer, state)
+        command_buffer._reads(owner, "state", state._writer)
+        self._parameters_changed(command_buffer)
+        self._has_biases = state.resource_count == 2
+        self._parameters._written_by(command_buffer)
+        self._loaded_from_state = True
+        state._read_once()
+
+    def _copy_parameters(self, command_buffer: CommandBuffer, state: ConvolutionWeightsAndBiasesState) -> None:
+        owner = type(self).__name__
         if not isinstance(state, ConvolutionWeightsAndBiasesState):
             raise FormatError(
                 f"{owner}: state is {type(state).__name__}; it has to be a ConvolutionWeightsAndBiasesState"
             )
-        self._require_command_buffer(command_buffer, "reload_weights_and_biases")
         if state.device is not self.device:
             raise StateError(
                 f"{owner}: state is on {state.device.identifier} but the kernel on {self.device.identifier}"
@@ -199,11 +214,6 @@ class _WeightedKernel(BaseKernel):
             if source is not own:
                 offset = offsets[index] // FLOAT_BYTES
                 add_copy(command_buffer, source, own, counts[index], source_offset=offset)
-        self._parameters_changed(command_buffer)
-        self._has_biases = brings_biases
-        self._parameters._written_by(command_buffer)
-        self._loaded_from_state = True
-        state._read_once()
 
     def _parameters_changed(self, command_buffer: CommandBuffer) -> None:
         """Called after work in ``command_buffer`` that changes the weights: makes what is made of them once more."""

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
+from weakref import ref
 
 from mpsgrad.archive import archivable
 from mpsgrad.command import CommandBuffer
@@ -21,6 +22,7 @@ from mpsgrad.state import State
 from mpsgrad.vector import Vector
 
 FLOAT = struct.Struct("<f")
+_VECTOR_NAMES = ("input_gradient_vector", "input_values_vector", "result_values_vector")
 
 
 @archivable
@@ -66,6 +68,56 @@ class OptimizerDescriptor:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _StepOfStates:
+    """A step of all parameters of ``state``, in place, with the gradients of a ``gradient_kind`` and with ``slots``.
+
+    ``vectors`` are those of the slots. ``steps`` has for each parameter its length, the buffers that are overwritten,
+    the parameter's first, and the kernel with its threadgroups and parameters.
+    """
+
+    gradient_kind: type[State]
+    state: ref[State]
+    slots: Mapping[str, Sequence[Vector] | None]
+    vectors: Sequence[Vector]
+    steps: Sequence[tuple[int, tuple[Buffer, ...], JoinableKernel, int, bytes]]
+
+    def is_for(self, gradient_state: Any, source_state: Any, result_state: Any, slots: Mapping[str, Any]) -> bool:
+        """Whether a step with these states and slots is the same but for the gradients."""
+        if source_state is not result_state or self.state() is not source_state:
+            return False
+        if type(gradient_state) is not self.gradient_kind or gradient_state.command_buffer is not None:
+            return False
+        for name, known in self.slots.items():
+            given = slots[name]
+            if given is known:
+                continue
+            if type(given) not in (list, tuple) or known is None or len(given) != len(known):
+                return False
+            if any([one is not other for one, other in zip(given, known, strict=True)]):
+                return False
+        return True
+
+    def gradients(self, owner: str, command_buffer: CommandBuffer, gradient_state: Any) -> Sequence[Vector] | None:
+        """Those of ``gradient_state``, or None if these or the slots have to be looked at closely."""
+        if gradient_state.device is not command_buffer.device:
+            return None
+        for vector in self.vectors:
+            writer = vector._writer
+            if writer is None or writer is command_buffer:
+                continue
+            if writer._submission is None or writer._error is not None:
+                return None
+        gradient_state._require_gradients(owner, command_buffer)
+        gradients: Sequence[Vector] = gradient_state.gradient_vectors
+        if len(gradients) < len(self.steps):
+            return None
+        for gradient, (length, written, *_) in zip(gradients, self.steps, strict=False):
+            if gradient.length != length or gradient.buffer in written:
+                return None
+        return gradients
+
+
 class Optimizer(BaseKernel):
     """The base of the optimizers. Source: ``MPSNNOptimizer``. All arithmetic is in float32.
 
@@ -87,6 +139,7 @@ class Optimizer(BaseKernel):
         self._loss_scale: LossScale | None = None
         self._unscaled = self.device.constant_buffer(struct.pack("<2f", 1.0, 1.0))
         self._steps: dict[tuple[int, int], tuple[JoinableKernel, int, bytes]] = {}
+        self._of_states: dict[int, _StepOfStates] = {}
 
     # objc: -initWithDevice:learningRate:
     @classmethod
@@ -148,6 +201,7 @@ class Optimizer(BaseKernel):
     def apply_gradient_clipping(self, applies: bool) -> None:
         self._optimizer_descriptor = replace(self._optimizer_descriptor, apply_gradient_clipping=applies)
         self._steps.clear()
+        self._of_states.clear()
 
     @property
     def gradient_clip_max(self) -> float:
@@ -212,17 +266,13 @@ class Optimizer(BaseKernel):
         for name in self.optional_slots:
             if name in given and given[name] is None:
                 given = {other: slot for other, slot in given.items() if other != name}
-        vectors = {
-            "input_gradient_vector": gradient,
-            "input_values_vector": values,
-            "result_values_vector": result,
-            **given,
-        }
-        self._require_vectors(command_buffer, vectors)
-        buffers = [vector.buffer for vector in vectors.values()]
+        vectors = (gradient, values, result, *given.values())
+        if not self._are_usable(command_buffer, vectors):
+            self._require_vectors(command_buffer, dict(zip((*_VECTOR_NAMES, *given), vectors, strict=True)))
+        buffers = [vector.buffer for vector in vectors]
         # The result may be the values, and mostly is.
         if len({*buffers}) < len(buffers) - (result is values):
-            self._require_buffers_of_their_own(vectors, given)
+            self._require_buffers_of_their_own(dict(zip((*_VECTOR_NAMES, *given), vectors, strict=True)), given)
         kernel, threadgroups, parameters = self._prepared(given, values.length)
         overwritten = tuple(buffers[2:])
         buffers.append(rate if rate is not None else self._learning_rate_buffer(command_buffer))
@@ -232,6 +282,23 @@ class Optimizer(BaseKernel):
         command_buffer._writes(result)
         for slot in given.values():
             command_buffer._writes(slot)
+
+    def _are_usable(self, command_buffer: Any, vectors: Sequence[Any]) -> bool:
+        """Whether ``_require_vectors`` would find nothing to object to or to note; it says what is wrong otherwise."""
+        device, length = self.device, getattr(vectors[0], "length", None)
+        if type(command_buffer) is not CommandBuffer or not command_buffer._is_open:
+            return False
+        if command_buffer.device is not device:
+            return False
+        for vector in vectors:
+            if type(vector) is not Vector or vector.device is not device or vector.length != length:
+                return False
+            writer = vector._writer
+            if writer is None or writer is command_buffer:
+                continue
+            if writer._submission is None or writer._error is not None:
+                return False
+        return True
 
     def _require_buffers_of_their_own(self, vectors: Mapping[str, Vector], slots: Mapping[str, Vector]) -> None:
         """Raises ``GeometryError`` if one of ``slots``, the last of ``vectors``, shares the buffer of one before it."""
@@ -296,6 +363,12 @@ class Optimizer(BaseKernel):
         """
         owner = type(self).__name__
         self._require_command_buffer(command_buffer, "encode")
+        known = self._of_states.get(id(source_state))
+        if known is not None and known.is_for(gradient_state, source_state, result_state, slots):
+            given_gradients = known.gradients(owner, command_buffer, gradient_state)
+            if given_gradients is not None:
+                self._encode_states_again(command_buffer, known, given_gradients, source_state)
+                return
         for name, state, attribute in (
             ("gradient state", gradient_state, "gradient_vectors"),
             ("source state", source_state, "parameter_vectors"),
@@ -307,7 +380,7 @@ class Optimizer(BaseKernel):
         given = self._given_slots(slots)
         gradient_state._require_gradients(owner, command_buffer)
         gradients, values = gradient_state.gradient_vectors, source_state.parameter_vectors
-        results = result_state.parameter_vectors
+        results = values if result_state is source_state else result_state.parameter_vectors
         updated = min(len(gradients), len(values))
         if len(results) < updated:
             raise GeometryError(f"{owner}: the source state has {updated} parameters but result_state {len(results)}")
@@ -331,6 +404,47 @@ class Optimizer(BaseKernel):
         result_state._written_by(command_buffer)
         for state in {id(s): s for s in (gradient_state, source_state)}.values():
             state._read_once()
+        if source_state is result_state is not gradient_state and updated == len(values):
+            self._remember_states(gradient_state, source_state, slots, given)
+
+    def _remember_states(
+        self,
+        gradient_state: Any,
+        state: State,
+        slots: Mapping[str, Sequence[Vector] | None],
+        given: Mapping[str, Sequence[Vector]],
+    ) -> None:
+        """Keeps what was found out of a step of all parameters of ``state``, as long as there is ``state``."""
+        if gradient_state.command_buffer is not None or state.command_buffer is not None:
+            return
+        steps = []
+        for index, values in enumerate(state.parameter_vectors):  # type: ignore[attr-defined]
+            written = [values, *[vectors[index] for vectors in given.values()]]
+            kernel, threadgroups, parameters = self._prepared(given, values.length)
+            steps.append((values.length, tuple([each.buffer for each in written]), kernel, threadgroups, parameters))
+        name, forget = id(state), self._of_states.pop
+        reference = ref(state, lambda _: forget(name, None))
+        flat = [vector for vectors in given.values() for vector in vectors]
+        flat_slots = {each: None if vectors is None else tuple(vectors) for each, vectors in slots.items()}
+        self._of_states[name] = _StepOfStates(type(gradient_state), reference, flat_slots, flat, steps)
+
+    def _encode_states_again(
+        self,
+        command_buffer: CommandBuffer,
+        known: _StepOfStates,
+        gradients: Sequence[Vector],
+        state: State,
+    ) -> None:
+        """One step of all parameters of ``state`` like the one before, with other gradients."""
+        command_buffer._reads(type(self).__name__, "the source state", state._writer)
+        rate = self._learning_rate_buffer(command_buffer)
+        scaling = (self._unscaled if self._loss_scale is None else self._loss_scale.buffer,)
+        for gradient, (_, written, kernel, threadgroups, parameters) in zip(gradients, known.steps, strict=False):
+            run = JoinableRun((gradient.buffer, written[0], *written, rate), written, threadgroups, parameters)
+            add_run(command_buffer, kernel, run, scaling)
+        for slot in known.vectors:
+            command_buffer._writes(slot)
+        state._written_by(command_buffer)
 
     def _given_slots(self, slots: Mapping[str, Sequence[Vector] | None]) -> dict[str, Sequence[Vector]]:
         """The vectors of the slots that there are; raises unless each has as many, and none is missing."""
