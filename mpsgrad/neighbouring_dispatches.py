@@ -6,11 +6,12 @@ Different kernels encode them, so that only the whole list of dispatches shows w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, groupby
+from typing import Any
 
-from mpsgrad.devices import Buffer, Dispatch
+from mpsgrad.devices import Buffer, Dispatch, Function
 from mpsgrad.joined_dispatch import JoinedDispatch
-from mpsgrad.picks import picker
+from mpsgrad.picks import Pick, picker
 
 Join = Callable[..., "Dispatch | None"]
 """Gives the dispatch that does what several do one after the other, or None if these do not belong together.
@@ -21,8 +22,7 @@ That follows from their functions and threadgroups, from what constants hold, an
 _joins: dict[str, list[tuple[list[str], Join]]] = {}
 """By the name of the last function; with those before it."""
 
-MOST_REMEMBERED_DISPATCHES, LISTS_REMEMBERED = 16, 256
-"""So short lists are remembered with what became of them: of long ones kernels take longer than the host."""
+LISTS_REMEMBERED = 256
 
 
 def join_when_adjacent(join: Join, *names: str) -> None:
@@ -51,8 +51,13 @@ class _RememberedList:
             if buffer not in places:
                 places[buffer] = len(buffers) + len(self._constants)
                 self._constants.append(buffer)
-        self._joined = [
-            (each.function, each.threadgroups, picker([places[buffer] for buffer in each.buffers])) for each in joined
+        apart = {id(each): index for index, each in enumerate(dispatches)}
+        # The number of one that was joined with nothing, or what is to be made.
+        self._joined: list[int | tuple[Function, Any, Pick]] = [
+            apart[id(each)]
+            if id(each) in apart
+            else (each.function, each.threadgroups, picker([places[buffer] for buffer in each.buffers]))
+            for each in joined
         ]
 
     def joined(self, dispatches: Sequence[Dispatch]) -> list[Dispatch] | None:
@@ -61,7 +66,10 @@ class _RememberedList:
         if self._again(buffers) != self._first(buffers) or len({*buffers}) != self._different:
             return None
         buffers += self._constants
-        return [Dispatch(function, threadgroups, pick(buffers)) for function, threadgroups, pick in self._joined]
+        return [
+            dispatches[each] if type(each) is int else Dispatch(each[0], each[1], each[2](buffers))  # type: ignore[index]
+            for each in self._joined
+        ]
 
 
 def _buffers_of(dispatches: Sequence[Dispatch]) -> list[Buffer]:
@@ -76,11 +84,23 @@ def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]
     """``dispatches``, for a device, with those joined that can be; the same list where there is only one, or none."""
     if not dispatches or (len(dispatches) == 1 and type(dispatches[0]) is Dispatch):
         return dispatches
-    if len(dispatches) > MOST_REMEMBERED_DISPATCHES:
-        return _joined(dispatches)
     patterns = tuple([each.pattern for each in dispatches])
-    if None in patterns:
-        return _joined(dispatches)
+    if None not in patterns:
+        return _joined_as_before(patterns, dispatches)
+    joined: list[Dispatch] = []
+    start = 0
+    # Runs that were joined are joined with nothing else.
+    for kind, group in groupby(map(type, dispatches)):
+        end = start + len([*group])
+        part, known = dispatches[start:end], patterns[start:end]
+        is_known = kind is Dispatch and None not in known
+        joined += _joined_as_before(known, part) if is_known else _joined(part)
+        start = end
+    return joined
+
+
+def _joined_as_before(patterns: tuple[object, ...], dispatches: Sequence[Dispatch]) -> list[Dispatch]:
+    """What ``dispatches`` of these patterns become, as those before them of the same ones did."""
     known = _remembered.get(patterns)
     joined = known.joined(dispatches) if known is not None else None
     if joined is None:

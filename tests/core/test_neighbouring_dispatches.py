@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad import neighbouring_dispatches
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 
 RANDOM = np.random.default_rng(5)
@@ -118,3 +119,41 @@ def test_sums_join_the_neuron_behind_them(scale: float, of_the_sum: bool, fewer:
     assert (none, joined) == (0, fewer if mg.default_device().family == "cpu" else 0)
     for a, b in zip(apart, together, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_what_lies_between_joined_runs_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of optimizers are joined as they are encoded; what precedes and follows them is joined as before."""
+    step = Step(RELU)
+    x, g = mg.Image.from_array(X), mg.Image.from_array(G)
+    descent = mg.OptimizerStochasticGradientDescent.with_learning_rate(0.5)
+    asked: list[int] = []
+    joined = neighbouring_dispatches._joined
+    monkeypatch.setattr(
+        neighbouring_dispatches, "_joined", lambda given: asked.append(len(given)) or joined(given)
+    )
+    found, of_runs = [], []
+    for _ in range(4):
+        vectors = [mg.Vector.from_array(np.full(40, value, np.float32)) for value in (1, 2, 5)]
+        made = []
+        asked.clear()
+        with mg.CommandBuffer() as commands:
+            for vector in vectors[1:]:
+                state = step.forward.result_state(x)
+                step.statistics.encode_batch(commands, x.batch_representation(), state)
+                made.append(step.forward.encode(commands, x, batch_normalization_state=state))
+                step.sums.encode_batch(commands, g.batch_representation(), x.batch_representation(), state)
+                made.append(step.gradient.encode(commands, g, x, state))
+                descent.encode(
+                    commands,
+                    input_gradient_vector=vectors[0],
+                    input_values_vector=vector,
+                    result_values_vector=vector,
+                )
+        found.append([*map(np.asarray, [*made, *vectors])])
+        of_runs.append([*asked])
+    assert max(of_runs[0]) > 1
+    assert of_runs[-1] == [1, 1]
+    for each in found:
+        for one, other in zip(each, found[0], strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert found[0][-1][0] == 4.5
