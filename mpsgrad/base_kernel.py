@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from mpsgrad.checked_attribute import EnumAttribute, Label
@@ -28,8 +29,10 @@ from mpsgrad.padding import SAME, PaddingMethod
 from mpsgrad.regions import Regions, share_memory
 from mpsgrad.repeated_encode import (
     REMEMBERED_ENCODES,
+    Hook,
     RememberedEncode,
     RememberedWork,
+    RepeatedEncode,
     image_token,
     token,
     token_of_whole,
@@ -462,7 +465,30 @@ class BaseKernel(KnownAttributes, DeviceBound):
         remembered.work.add_to(command_buffer, (*sources, destination), self, state)
         self._note_encode(command_buffer, state, remembered.regions)
         command_buffer._writes(destination if destination.parent is None else destination._root)
+        if command_buffer._repeated is not None:
+            self._tell_of(remembered, command_buffer, (*sources, destination), state, written)
         return destination
+
+    def _tell_of(
+        self,
+        remembered: RememberedEncode,
+        command_buffer: CommandBuffer,
+        images: tuple[Image, ...],
+        state: Any,
+        written: Image | None,
+    ) -> None:
+        """Adds an encode that was repeated to those that ``command_buffer`` is asked for."""
+        assert command_buffer._repeated is not None
+        kind, regions = type(self), remembered.regions
+        assert regions is not None
+        begin: Hook | None = None if kind._begin_encode is BaseKernel._begin_encode else self._begin_encode
+        note: Hook | None = None
+        if kind._note_encode is not BaseKernel._note_encode:
+            note = partial(self._note_encode, regions=regions)  # type: ignore[call-arg]
+        results = images[-1:] if written is None else (images[-1], written)
+        command_buffer._repeated.append(
+            RepeatedEncode(self, remembered.work, images, state, results, begin, note)
+        )
 
     def _new_image_as_before(self, remembered: RememberedEncode, command_buffer: CommandBuffer) -> Image:
         """A destination like the one of the encode that is remembered."""

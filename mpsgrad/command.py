@@ -44,6 +44,7 @@ class CommandBuffer:
         "_lent_buffers",
         "_read_from",
         "_recorded",
+        "_repeated",
         "_submission",
         "_taken",
         "_undo",
@@ -66,6 +67,8 @@ class CommandBuffer:
         self._finished = False
         self._discarded = False
         self._undo: list[Callable[[], Any]] | None = None
+        # The encodes that kernels repeat, while somebody wants to know them.
+        self._repeated: list[Any] | None = None
         self._handlers: tuple[Callable[[CommandBuffer], Any], ...] = ()
         # Of what recorded work writes what others were the last to write or to wait for: the next replay changes that.
         self._taken: list[Any] = []

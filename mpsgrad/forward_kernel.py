@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from mpsgrad.base_kernel import BaseKernel
@@ -15,7 +16,7 @@ from mpsgrad.geometry import MAXIMUM, NO_CLIP
 from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.read_counts import count_repeats_once, parts_in_place_of, read_once
 from mpsgrad.regions import Regions, share_memory
-from mpsgrad.repeated_encode import RememberedEncode, image_token
+from mpsgrad.repeated_encode import RememberedEncode, RepeatedEncode, image_token, stand_in
 from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
 
 
@@ -167,10 +168,17 @@ class ForwardKernel(BaseKernel):
         destination = self._encode_again(remembered, command_buffer, sources, destination, state)
         if state is not None:
             state._written_by(command_buffer)
+            if command_buffer._repeated is not None:
+                self._tell_of_state(command_buffer._repeated[-1], return_state)
         read_once(sources)
         if destination_image is not None:
             return None
         return (destination, state) if return_state else destination
+
+    def _tell_of_state(self, repeated: RepeatedEncode, is_made: bool) -> None:
+        repeated.writes_state = True
+        if is_made:
+            repeated.make_state = partial(self._make_state, *map(stand_in, repeated.images), None)
 
     def _encode_batch(
         self,

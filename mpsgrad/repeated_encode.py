@@ -9,7 +9,7 @@ left of temporary images, images that share memory, and what the kernel's ``_beg
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,6 +37,11 @@ def token(value: Hashable) -> int:
             _tokens.clear()
         found = _tokens[value] = next(_next_token)
     return found
+
+
+def stand_in(image: Image) -> Image:
+    """An image of the extents of ``image``, which has no memory as long as nobody asks for it."""
+    return Image(image.descriptor, image.device)
 
 
 def image_token(image: Image) -> int:
@@ -145,20 +150,59 @@ class RememberedWork:
             tuple(buffer.nbytes for buffer in workspaces_used.values()),
         )
 
+    def lent_buffers(self, command_buffer: CommandBuffer, kernel: Lender, state: Any) -> list[Buffer]:
+        """The buffers that are lent for an encode to ``command_buffer``, in their order."""
+        buffers = [kernel._encode_buffer(name, command_buffer) for name in self.of_kernel]
+        buffers += [state._encode_buffer(name, command_buffer) for name in self.of_state]
+        buffers += [command_buffer.device.allocate(size) for size in self.scratch_sizes]
+        buffers += [command_buffer.workspace(size) for size in self.workspace_sizes]
+        return buffers
+
     def add_to(self, command_buffer: CommandBuffer, images: Sequence[Image], kernel: Lender, state: Any) -> None:
         """Adds the dispatches for other images and another state to ``command_buffer``."""
         buffers = [image._buffer or image.buffer for image in images]
         buffers += self.constants
         if self.is_lent:
-            buffers += [kernel._encode_buffer(name, command_buffer) for name in self.of_kernel]
-            buffers += [state._encode_buffer(name, command_buffer) for name in self.of_state]
-            buffers += [command_buffer.device.allocate(size) for size in self.scratch_sizes]
-            buffers += [command_buffer.workspace(size) for size in self.workspace_sizes]
-        added = command_buffer._dispatches
-        for dispatch in self.dispatches:
-            # By position: names would take twice as long.
-            picked = dispatch.pick(buffers)
-            added.append(Dispatch(dispatch.function, dispatch.threadgroups, picked, None, None, (), (), dispatch))
+            buffers += self.lent_buffers(command_buffer, kernel, state)
+        command_buffer._dispatches += self.dispatches_of(buffers)
+
+    def places_used(self, images: int) -> set[Any]:
+        """Which of the buffers that the dispatches pick from they use, of an encode of so many images."""
+        lent = len(self.of_kernel) + len(self.of_state) + len(self.scratch_sizes) + len(self.workspace_sizes)
+        places: list[Any] = [*range(images + len(self.constants) + lent)]
+        return {place for dispatch in self.dispatches for place in dispatch.pick(places)}
+
+    def dispatches_of(self, buffers: list[Buffer]) -> list[Dispatch]:
+        """The dispatches with what they pick from ``buffers``."""
+        # By position: names would take twice as long.
+        return [
+            Dispatch(each.function, each.threadgroups, each.pick(buffers), None, None, (), (), each)
+            for each in self.dispatches
+        ]
+
+
+Hook = Callable[["CommandBuffer", Any], None]
+"""Called with the command buffer and the state of an encode."""
+
+
+@dataclass(slots=True)
+class RepeatedEncode:
+    """An encode that took over what ``kernel`` remembers, for those who repeat the encodes of several kernels.
+
+    ``images`` are its sources and its destination if it has one, of which it writes those in ``written``. ``begin`` and
+    ``note`` are what has to be called before its dispatches and after them. ``make_state`` makes another state like the
+    one that was made for it, and ``writes_state`` says that the state is noted as written.
+    """
+
+    kernel: Any
+    work: RememberedWork
+    images: tuple[Image, ...]
+    state: Any
+    written: tuple[Image, ...]
+    begin: Hook | None
+    note: Hook | None
+    make_state: Callable[[], Any] | None = None
+    writes_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from mpsgrad.graph.nodes import FilterNode, GradientFilterNode, ImageNode, State
 from mpsgrad.graph.plan import Plan, make_plan
 from mpsgrad.graph.planned_memory import PlannedMemory
 from mpsgrad.graph.profile import Profile, measure
+from mpsgrad.graph.repeated_run import KeptRuns
 from mpsgrad.graph.run import Run
 from mpsgrad.graph.shapes import ENCODE_ERRORS, infer_shapes
 from mpsgrad.graph.sources import Sources
@@ -120,6 +121,7 @@ class Graph(KnownAttributes, DeviceBound):
         self._last_plan: Plan | None = None
         self._memory = PlannedMemory(self.device)
         self._nothing = self.device.allocate(16)
+        self._kept_runs = KeptRuns(self)
         self._lock = threading.RLock()
 
     def _make_kernels(self, node: FilterNode) -> Sequence[Any]:
@@ -298,6 +300,7 @@ class Graph(KnownAttributes, DeviceBound):
     def format(self, value: FeatureChannelFormat) -> None:
         self._format = member("Graph", "format", FeatureChannelFormat, value)
         self._plans.clear()
+        self._kept_runs.forget()
 
     # objc: -readCountForSourceImageAtIndex:
     def read_count_for_source_image(self, index: int) -> int:
@@ -390,11 +393,13 @@ class Graph(KnownAttributes, DeviceBound):
         images = self._sources.images(command_buffer, source_images)
         states = self._sources.states(source_states)
         with self._lock:
-            plan = self._plan_for(tuple(image.descriptor for image in images))
-            self._sources.check_states(states, plan.shapes, self._kernels)
+            plan = self._plan_for(tuple([image.descriptor for image in images]))
+            way = self._kept_runs.way_of(plan, images, states)
+            if way.known is None:
+                self._sources.check_states(states, plan.shapes, self._kernels)
             with command_buffer._all_or_nothing():
                 run = Run(self, command_buffer, plan, images, states)
-                run.encode()
+                run.encode(way)
         if intermediate_images is not None:
             intermediate_images += [run.images[image] for image in self._intermediates]
         if destination_states is not None:

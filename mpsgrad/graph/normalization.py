@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from mpsgrad.devices import Device
@@ -26,6 +27,7 @@ from mpsgrad.kernels.group_normalization import (
     InstanceNormalizationGradient,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor
+from mpsgrad.repeated_encode import stand_in
 from mpsgrad.state import State
 
 
@@ -155,5 +157,8 @@ class BatchNormalizationNode(NormalizationNodeWithData):
             normalization.encode_given_statistics(command_buffer, source, state)
         else:
             statistics.encode_batch(command_buffer, source.batch_representation(), state)
+            repeated = command_buffer._repeated
+            if repeated and repeated[-1].state is state:
+                repeated[-1].make_state = partial(normalization.result_state, stand_in(source))
         made = normalization.encode(command_buffer, source, batch_normalization_state=state)
         return made, state if makes_state else None

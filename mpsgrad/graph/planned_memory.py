@@ -14,6 +14,8 @@ class PlannedMemory:
         self._buffers: list[Buffer] = []
         self._plan: MemoryPlan | None = None
         self._parts: dict[int, Buffer] = {}
+        self.replaced = 0
+        """How often memory was given back for larger one."""
 
     @property
     def nbytes(self) -> int:
@@ -38,6 +40,8 @@ class PlannedMemory:
         if index < len(self._buffers) and self._buffers[index].nbytes < nbytes:
             # Given back first, so that there are not both at once.
             del self._buffers[index:]
+            self._parts.clear()
+            self.replaced += 1
         while len(self._buffers) <= index:
             self._buffers.append(self._device.allocate(nbytes))
         return self._buffers[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +17,7 @@ from mpsgrad.state import State
 
 if TYPE_CHECKING:
     from mpsgrad.graph.graph import Graph
+    from mpsgrad.graph.repeated_run import WayToEncode
     from mpsgrad.graph.updates import ParameterUpdate
 
 _MANY_READS = 1 << 30
@@ -53,18 +54,14 @@ class Run:
             if source.command_buffer is not None:
                 self._keep_readable(source, source.read_count - 1)
 
-    def encode(self) -> None:
-        """Adds the steps and then the updates."""
+    def encode(self, way: WayToEncode) -> None:
+        """Adds the steps, in the ``way`` that was found, and then the updates."""
         graph = self.graph
         for update in graph._updates.values():
             if update.node.is_trained:
                 update.begin(self.command_buffer)
         try:
-            for step in self.plan.steps:
-                try:
-                    self.encode_step(step)
-                except ENCODE_ERRORS as error:
-                    raise in_terms_of_nodes(error, graph._structure, step.node, self.plan.shapes.of) from error
+            way.encode_steps(self)
         finally:
             for image, count in self._read_counts.values():
                 image.read_count = count
@@ -83,6 +80,20 @@ class Run:
         for update, load in zip(trained.values(), loads, strict=True):
             if load is not None:
                 _named(update, load)
+
+    def encode_steps(self) -> None:
+        """Adds the work of the filters."""
+        for _ in self.encode_steps_in_turn():
+            pass
+
+    def encode_steps_in_turn(self) -> Iterator[Step]:
+        """The same, one by one: each step once it is done."""
+        for step in self.plan.steps:
+            try:
+                self.encode_step(step)
+            except ENCODE_ERRORS as error:
+                raise in_terms_of_nodes(error, self.graph._structure, step.node, self.plan.shapes.of) from error
+            yield step
 
     def encode_step(self, step: Step) -> None:
         """Adds the work of one filter."""

@@ -16,6 +16,7 @@ from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState, r
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, neuron_or_none
 from mpsgrad.kernels.pointwise import Operand, pieces, require_no_clamped_reads
 from mpsgrad.read_counts import read_once
+from mpsgrad.repeated_encode import RememberedEncode, RepeatedEncode
 from mpsgrad.state import StateBatch
 
 
@@ -127,12 +128,27 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
         state.begin_gradients(owner, command_buffer, pixels)
         if remembered is not None:
             remembered.work.add_to(command_buffer, images, self, state)
+            if command_buffer._repeated is not None:
+                command_buffer._repeated.append(self._repeated(remembered, images, state, pixels))
         else:
             start = command_buffer._position()
             self._add_sums_of_batch(command_buffer, pairs, state)
             self._remember(key, command_buffer, start, images, state)
         state.add_gradients(command_buffer, pixels)
         read_once((*images, state))
+
+    def _repeated(
+        self, remembered: RememberedEncode, images: Sequence[Image], state: BatchNormalizationState, pixels: int
+    ) -> RepeatedEncode:
+        """What is told of an encode of ``images`` that was repeated."""
+
+        def begin(command_buffer: CommandBuffer, state: BatchNormalizationState) -> None:
+            state.begin_gradients(type(self).__name__, command_buffer, pixels)
+
+        def note(command_buffer: CommandBuffer, state: BatchNormalizationState) -> None:
+            state.add_gradients(command_buffer, pixels)
+
+        return RepeatedEncode(self, remembered.work, tuple(images), state, (), begin, note)
 
     def _encode_aspects(self, state: Any) -> Hashable:
         return state.gradients_pixels if isinstance(state, BatchNormalizationState) else None

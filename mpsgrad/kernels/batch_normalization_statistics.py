@@ -16,6 +16,7 @@ from mpsgrad.kernels.batch_normalization_dispatch import encoder_of_state
 from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState, require_batch_state
 from mpsgrad.kernels.neuron_descriptor import NO_NEURON
 from mpsgrad.read_counts import read_once
+from mpsgrad.repeated_encode import RememberedEncode, RepeatedEncode
 
 
 class BatchNormalizationStatistics(Kernel):
@@ -79,16 +80,31 @@ class BatchNormalizationStatistics(Kernel):
         remembered = self._recall(key)
         if remembered is None:
             self._require_statistics(command_buffer, sources, state)
+        pixels = sum([source.descriptor.pixel_count for source in sources])
         state.begin_statistics(owner, command_buffer)
         if remembered is not None:
             remembered.work.add_to(command_buffer, sources, self, state)
+            if command_buffer._repeated is not None:
+                command_buffer._repeated.append(self._repeated(remembered, sources, state, pixels))
         else:
             start = command_buffer._position()
             self._add_statistics(command_buffer, sources, state)
             self._remember(key, command_buffer, start, sources, state)
-        pixels = sum([source.descriptor.pixel_count for source in sources])
         state.add_statistics(command_buffer, pixels)
         read_once((*sources, state))
+
+    def _repeated(
+        self, remembered: RememberedEncode, sources: Sequence[Image], state: BatchNormalizationState, pixels: int
+    ) -> RepeatedEncode:
+        """What is told of an encode of ``sources`` that was repeated."""
+
+        def begin(command_buffer: CommandBuffer, state: BatchNormalizationState) -> None:
+            state.begin_statistics(type(self).__name__, command_buffer)
+
+        def note(command_buffer: CommandBuffer, state: BatchNormalizationState) -> None:
+            state.add_statistics(command_buffer, pixels)
+
+        return RepeatedEncode(self, remembered.work, tuple(sources), state, (), begin, note)
 
     def _encode_aspects(self, state: Any) -> Hashable:
         return state.statistics_pixels if isinstance(state, BatchNormalizationState) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mpsgrad.command import CommandBuffer
@@ -18,6 +19,7 @@ from mpsgrad.kernels.copies_of_sources import add_copies_of_sources, can_copy_so
 from mpsgrad.kernels.pointwise import Operand, exceeds_caches
 from mpsgrad.kernels.strides import View, zeros
 from mpsgrad.read_counts import read_once
+from mpsgrad.repeated_encode import RepeatedEncode
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.tunables import tunables
 
@@ -113,7 +115,8 @@ class Concatenation(BaseKernel):
         remembered = self._recall(key)
         if remembered is not None:
             made = self._encode_again(remembered, command_buffer, source_images, destination_image, None)
-            return self._finished(source_images, made, destination_image is None, return_state)
+            repeated = command_buffer._repeated[-1] if command_buffer._repeated is not None else None
+            return self._finished(source_images, made, destination_image is None, return_state, repeated)
         sources = self._require_sources(source_images)
         descriptor = self.destination_image_descriptor(sources)
         named = {f"source_images[{index}]": image for index, image in enumerate(sources)}
@@ -171,8 +174,15 @@ class Concatenation(BaseKernel):
                 extents = (gap, width, height, images)
                 add_copy(command_buffer, metal_type, zeros(self.device), (destination.buffer, target), extents)
 
-    def _finished(self, sources: Sequence[Image], destination: Image, is_new: bool, return_state: bool) -> Any:
-        """What an encode returns whose dispatches were added."""
+    def _finished(
+        self,
+        sources: Sequence[Image],
+        destination: Image,
+        is_new: bool,
+        return_state: bool,
+        repeated: RepeatedEncode | None = None,
+    ) -> Any:
+        """What an encode returns whose dispatches were added, and which ``repeated`` tells of if it was repeated."""
         read_once(sources)
         state = None
         if return_state:
@@ -181,7 +191,11 @@ class Concatenation(BaseKernel):
                 MAXIMUM, 0, sources[0].descriptor, destination.descriptor,
             )  # fmt: skip
             described = tuple(image.descriptor for image in sources)
-            state = ConcatenationGradientState(snapshot, described, self._first_channels(sources)[:-1], self.device)
+            firsts = self._first_channels(sources)[:-1]
+            make = partial(ConcatenationGradientState, snapshot, described, firsts, self.device)
+            state = make()
+            if repeated is not None:
+                repeated.state, repeated.make_state = state, make
         if not is_new:
             return state
         return (destination, state) if return_state else destination

@@ -87,13 +87,13 @@ def test_shared_memory_and_fusion_change_no_bit(network: Network) -> None:
     nodes = Nodes(network)
     results = [*nodes.ends, nodes.loss]
     planned = mg.Graph(results)
-    first, second = (nodes.encode(planned)[0] for _ in range(2))
+    first, *again = (nodes.encode(planned)[0] for _ in range(5))
     unfused = nodes.encode(mg.Graph(results, fuses_filters=False))[0]
     for node in planned.filters:
         node.result_image.export_from_graph = True
     apart = mg.Graph(results)
     everything = nodes.encode(apart)[0]
     assert apart.last_plan is not None and apart.last_plan.memory.planned_bytes == 0
-    for others in (second, unfused, everything):
+    for others in (*again, unfused, everything):
         for one, other in zip(first, others, strict=False):
             np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
