@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Sequence
 from functools import cache as once
 from types import ModuleType
@@ -52,6 +53,15 @@ def driver(name: str) -> ModuleType:
     return importlib.import_module(f"mpsgrad.devices.{name}")
 
 
+_looking = threading.RLock()
+"""Held while devices are looked for: threads that use the first one at once have to get the same."""
+
+
+def _found(name: str) -> tuple[Device, ...]:
+    with _looking:
+        return _devices_of(name)
+
+
 @once
 def _devices_of(name: str) -> tuple[Device, ...]:
     return tuple(driver(name).devices())
@@ -59,14 +69,14 @@ def _devices_of(name: str) -> tuple[Device, ...]:
 
 def available_devices(drivers: Sequence[str] = DRIVERS) -> list[Device]:
     """Every device of ``drivers`` that can run Metal kernels, the best first."""
-    return [device for name in drivers for device in _devices_of(name)]
+    return [device for name in drivers for device in _found(name)]
 
 
 def unavailable() -> dict[str, str]:
     """For each driver without a device: the reason, in words that say what to install."""
     reasons = {}
     for name in DRIVERS:
-        if not _devices_of(name):
+        if not _found(name):
             reasons[name] = driver(name).unavailable_reason() or "no device of this kind was found"
     return reasons
 
@@ -81,7 +91,7 @@ def find_device(identifier: str) -> Device:
         raise DeviceNotFoundError(
             f"no driver {name!r} (asked for {identifier!r}); the drivers are {', '.join(DRIVERS)}"
         )
-    found = _devices_of(name)
+    found = _found(name)
     if index and not index.isdecimal():
         raise DeviceNotFoundError(f"{identifier!r} is not a driver with an index, such as {name}:0")
     position = int(index or 0)
@@ -128,7 +138,7 @@ def best_device() -> Device:
     if chosen:
         return find_device(chosen)
     for name in DRIVERS:
-        found = _devices_of(name)
+        found = _found(name)
         if found:
             return found[0]
     looked = "\n".join(f"  {name}: {reason}" for name, reason in unavailable().items())

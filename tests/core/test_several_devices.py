@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_device import FakeDevice
 
 import mpsgrad as mg
+from mpsgrad import devices as registry
 
 DEVICES = [device for device in mg.available_devices() if device.family == mg.default_device().family]
 X = np.random.default_rng(8).standard_normal((3, 9, 8, 5)).astype(np.float32)
@@ -52,3 +57,15 @@ def test_an_image_of_another_device_is_refused() -> None:
         mg.SoftMax(device=ours).encode(mg.CommandBuffer(ours), mg.Image.from_array(X, theirs))
     with pytest.raises(mg.StateError, match=f"{theirs.identifier}.*{ours.identifier}"):
         mg.SoftMax(device=ours).encode(mg.CommandBuffer(theirs), mg.Image.from_array(X, ours))
+
+
+def test_threads_that_look_for_a_device_at_once_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def devices() -> list[FakeDevice]:
+        time.sleep(0.05)
+        return [FakeDevice()]
+
+    monkeypatch.setattr(registry, "driver", lambda name: SimpleNamespace(devices=devices))
+    monkeypatch.setattr(registry, "_devices_of", cache(registry._devices_of.__wrapped__))
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(registry.find_device, ["opencl"] * 4))
+    assert all(device is found[0] for device in found)
