@@ -6,11 +6,14 @@ import ast
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
+from numbers import Real
 from typing import Any
 
-from mpsgrad.errors import FormatError
+import numpy as np
+
+from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.mps.conversion import block_to_ours, to_apple, to_ours
-from mpsgrad.mps.manifest import Member, Status
+from mpsgrad.mps.manifest import Member, Status, snake_case
 
 
 def method(members: Iterable[Member], ours: type | None) -> Any:
@@ -42,6 +45,8 @@ def method(members: Iterable[Member], ours: type | None) -> Any:
                 raise NotImplementedError(_of_no_use(scope, member, overloads.values()))
             expressions[key, scope] = expression
         result = to_apple(_evaluate(expression, receiver, {**values, "cls": scope}))
+        if "of_forward" in member.annotations:
+            _require_those_of_forward(result, values)
         for name in member.filled:
             if values[name] is not None:
                 values[name][:] = to_apple(values[name])
@@ -80,6 +85,17 @@ def kept_property(member: Member) -> property:
         vars(self)[member.name] = value
 
     return property(read, write, doc=_documentation(member, None))
+
+
+def _require_those_of_forward(gradient: Any, values: dict[str, Any]) -> None:
+    """Raises ``GeometryError`` if a gradient node was given numbers that are not those of its forward node."""
+    forward = gradient.inference_node
+    for label, value in values.items():
+        of_forward = getattr(forward, snake_case(label), None)
+        if isinstance(value, Real) and isinstance(of_forward, Real) and np.float32(value) != np.float32(of_forward):
+            raise GeometryError(
+                f"{type(gradient).__name__}: {label} is {value} but {of_forward} in {forward!r}, whose gradient it is"
+            )
 
 
 def described(member: Member) -> str:

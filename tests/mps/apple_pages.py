@@ -70,7 +70,8 @@ Each is a subclass of the class with Python's names, the last column, and both m
 * A name that cannot be used raises `NotImplementedError` with the reason that [COVERAGE.md](../COVERAGE.md) gives.
 
 Metal's part: `MTLCreateSystemDefaultDevice()`, `MTLCommandQueue(device)` with `commandBuffer()`, and command buffers
-with `commit()`, `waitUntilCompleted()`, `addCompletedHandler(handler)`, `status` and `error`; `MTLSizeMake`,
+with `commit()`, `waitUntilCompleted()`, `addCompletedHandler(handler)`, `status`, `error` and
+`gpu_time`, which is `GPUEndTime` less `GPUStartTime`; `MTLSizeMake`,
 `MTLOriginMake`, `MTLRegionMake2D`, `MTLRegionMake3D`, `NSMakeRange`, `MPSRectNoClip`; and the functions on batches, or
 lists, of images and states, `MPSImageBatchIncrementReadCount` and its like. Constants have Apple's names:
 `MPSCNNNeuronTypeReLU`, `MTLStorageModePrivate`.

@@ -1039,6 +1039,25 @@ def test_policies_and_kernels_of_properties_go_by_apples_names() -> None:
     assert isinstance(state.convolution, mps.MPSCNNConvolution)
 
 
+def test_gradient_nodes_refuse_numbers_that_are_not_those_of_the_forward_node() -> None:
+    source = mps.MPSNNImageNode.nodeWithHandle(None)
+    nodes = {"sourceImage": source, "gradientState": None}
+    pooling = mps.MPSCNNPoolingMaxNode.nodeWithSource(source, filterSize=3, stride=2)
+    window = {"kernelWidth": 3, "kernelHeight": 3, "strideInPixelsX": 2, "strideInPixelsY": 2, "paddingPolicy": None}
+    nodes["gradientState"] = pooling.resultState
+    make = mps.MPSCNNPoolingMaxGradientNode.nodeWithSourceGradient
+    assert make(mps.MPSNNImageNode.nodeWithHandle(None), **nodes, **window).inference_node is pooling
+    message = "MPSCNNPoolingMaxGradientNode: strideInPixelsX is 1 but 2 in <MPSCNNPoolingMaxNode>, whose gradient it is"
+    with pytest.raises(mg.GeometryError, match=message):
+        make(mps.MPSNNImageNode.nodeWithHandle(None), **nodes, **{**window, "strideInPixelsX": 1})
+    dropout = mps.MPSCNNDropoutNode.nodeWithSource(source, keepProbability=0.7)
+    with pytest.raises(mg.GeometryError, match="keepProbability is 0.8 but 0.7 in <MPSCNNDropoutNode>"):
+        mps.MPSCNNDropoutGradientNode.nodeWithSourceGradient(
+            mps.MPSNNImageNode.nodeWithHandle(None), sourceImage=source, gradientState=dropout.resultState,
+            keepProbability=0.8, seed=0, maskStrideInPixels=mps.MTLSizeMake(1, 1, 1),
+        )  # fmt: skip
+
+
 def test_regions_are_structures_of_mps() -> None:
     regions = [
         mps.MPSRegion(mps.MPSOrigin(0, 0.5, 0), mps.MPSSize(1, 0.5, 1)),

@@ -10,7 +10,8 @@ each other (``strideInPixelsX`` and ``stride_in_pixels_x``); else
 
 * ``call``: the Python expression that answers it, on the object (or on ``cls``), with Apple's argument names;
 * ``different``, ``construction`` or ``not_planned``: as above; and what Apple says: ``unavailable``, ``deprecated``,
-  ``optional``, ``later`` (the versions it came with).
+  ``optional``, ``later`` (the versions it came with);
+* ``of_forward``: its numbers have to be those of the forward node, whose gradient node it makes.
 
 A declaration that is repeated in a subclass takes over what the line above it says.
 """
