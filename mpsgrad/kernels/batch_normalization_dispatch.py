@@ -19,6 +19,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     FAMILIES_AT_ONCE,
     FEW_THREADS,
     GRADIENT_ROWS,
+    JOINED_PIXELS,
     MANY_THREADS,
     MOST_SUMMED_COLUMNS,
     PARAMETERS,
@@ -52,6 +53,7 @@ from mpsgrad.kernels.pointwise import (
     exceeds_caches,
     merge_pixels,
     summing_pixels_per_row,
+    values_of_vector,
 )
 from mpsgrad.tunables import tunables
 
@@ -61,6 +63,8 @@ THREADGROUPS_PER_UNIT = 2
 VALUES_AT_ONCE, VALUES_OF_SPLITS, VECTORS_OF_SPLITS = 485, 3100, 600
 """Of images of no more for each compute unit a thread takes single channels: few threads with several each would leave
 compute units idle. The first is for images of few rows, which are added up at once. Measured on an H200."""
+FEWEST_VALUES_JOINED = 18500
+"""Of images of so many for each compute unit, pixels are joined where channels are no whole vectors. Measured, too."""
 
 
 def streaming_pixels_per_row(channels: int) -> int:
@@ -293,13 +297,39 @@ class _TileEncoder(Encoder):
     def _tiles(self, layouts: Sequence[Layout], summed_rows: int | None = None) -> tuple[Tiles, int]:
         """The tiles, and the number of rows."""
         width, element_bytes = self._vector(layouts)
-        rows = rows_of(layouts[0])
-        return plan_tiles(rows, self.channels, width, element_bytes, self._units, summed_rows), rows
+        rows, channels = rows_of(layouts[0]), layouts[0][6]
+        return plan_tiles(rows, channels, width, element_bytes, self._units, summed_rows), rows
+
+    def _merged(self, layouts: Sequence[Layout]) -> list[Layout]:
+        """``layouts`` with rows and images joined, and so many pixels of a large image that they have whole vectors."""
+        merged, width = merge_pixels(layouts), values_of_vector(self.metal_type)
+        joined, rows = width // math.gcd(width, self.channels), rows_of(merged[0])
+        is_run = merged[0][5] == merged[0][7] == 1 and all(
+            pixel == self.channels and start % width == 0 for start, pixel, *_ in merged
+        )
+        is_small = rows <= MANY_THREADS * ROWS_AT_ONCE or rows * self.channels < FEWEST_VALUES_JOINED * self._units
+        if joined == 1 or rows % joined or is_small or not is_run:
+            return merged
+        columns = joined * self.channels
+        return [(start, columns, 0, 0, rows // joined, 1, columns, 1) for start, *_ in merged]
+
+    def _is_joined(self, layout: Layout) -> bool:
+        """Whether it is of joined pixels."""
+        return layout[6] != self.channels
+
+    def _variant(self, function_name: str, tiles: Tiles, layout: Layout) -> str:
+        """The name of the function for joined pixels, for vectors, or for single channels."""
+        return f"{function_name}{JOINED_PIXELS}" if self._is_joined(layout) else variant(function_name, tiles)
+
+    def _rows_of_a_thread(self, rows: int, layout: Layout) -> int:
+        """How many a thread has at a time, where it is ``rows`` unless pixels of halves are joined."""
+        return STATISTICS_ROWS if self._is_joined(layout) and self.metal_type == "half" else rows
 
     def _vector(self, layouts: Sequence[Layout]) -> tuple[int, int]:
         """How many channels a thread takes at once, and the bytes of each."""
-        width, element_bytes = vector_of(layouts, self.channels, self.metal_type)
-        singles = takes_singles(rows_of(layouts[0]), self.channels, width, self._units)
+        channels = layouts[0][6]
+        width, element_bytes = vector_of(layouts, channels, self.metal_type)
+        singles = takes_singles(rows_of(layouts[0]), channels, width, self._units)
         return 1 if singles else width, element_bytes
 
     @property
@@ -310,7 +340,8 @@ class _TileEncoder(Encoder):
         self, function_name: str, layouts: dict[str, Layout], buffers: tuple[Buffer, ...], previous: int
     ) -> bool:
         """Adds the kernel that adds up all pixels of an image in one go, if there is one for it."""
-        if previous > 0 or self.neuron.neuron_type not in FAMILIES_AT_ONCE[FEW_THREADS]:
+        is_joined = self._is_joined(layouts["source"])
+        if is_joined or previous > 0 or self.neuron.neuron_type not in FAMILIES_AT_ONCE[FEW_THREADS]:
             return False
         width, _ = self._vector([*layouts.values()])
         rows = rows_of(layouts["source"])
@@ -328,28 +359,29 @@ class _TileEncoder(Encoder):
         """The parameters, and the number of blocks of rows."""
         values: dict[str, Any] = {"pixels": 0, "previous": 0, **numbers}
         shared, blocks = tile_parameters(tiles, rows, rows_of_a_thread, layouts)
+        channels = layouts["source"][6]
+        values |= {"channels": channels, "joined": channels // self.channels}
         parameters = TILE_PARAMETERS.pack(
-            **shared, channels=self.channels, epsilon=self.epsilon, neuron=self.neuron.shader_parameters, **values
+            **shared, epsilon=self.epsilon, neuron=self.neuron.shader_parameters, **values
         )
         return self.device.constant_buffer(parameters), blocks
 
-    def _partial(self, tiles: Tiles, totals: tuple[Buffer, Buffer]) -> tuple[Buffer, ...]:
-        """Memory for the sums of the splits; one split writes the ``totals``."""
-        if tiles.splits == 1:
-            return totals
-        return tuple(self.scratch(tiles.splits * self.channels) for _ in totals)
+    def _partial(self, tiles: Tiles, layout: Layout, totals: tuple[Buffer, Buffer]) -> tuple[Buffer, ...]:
+        """Memory for the sums of the parts of channels; where each has one part, that is the ``totals``."""
+        count = tiles.splits * layout[6]
+        return totals if count == self.channels else tuple(self.scratch(count) for _ in totals)
 
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
-        merged = merge_pixels([layout])
+        merged = self._merged([layout])
         totals, named = (self.mean, self.variance), {"source": merged[0]}
         if self._add_at_once("batch_statistics", named, (source.buffer, *totals), previous):
             return
         tiles, rows = self._tiles(merged, STATISTICS_ROWS)
         parameters, _ = self._parameters(tiles, rows, STATISTICS_ROWS, named, previous=previous)
-        partial = self._partial(tiles, totals)
-        name = variant("batch_statistics", tiles)
+        partial = self._partial(tiles, merged[0], totals)
+        name = self._variant("batch_statistics", tiles, merged[0])
         self.add(name, tiles.tiles * tiles.splits, source.buffer, *partial, *totals, parameters)
-        if tiles.splits > 1:
+        if partial != totals:
             self.add("merge_batch_statistics", self.channels, source.buffer, *partial, *totals, parameters)
 
     def add_sums(
@@ -359,16 +391,17 @@ class _TileEncoder(Encoder):
         gradients: tuple[Buffer, Buffer],
         previous: int,
     ) -> None:
-        gradient, source = merge_pixels(layouts)
+        gradient, source = self._merged(layouts)
         named = {"gradient": gradient, "source": source}
         buffers = *(image.buffer for image in images), *self.numbers_of_channels, *gradients
         if self._add_at_once("normalization_gradient_sums", named, buffers, previous):
             return
-        tiles, rows = self._tiles((gradient, source), SUMS_ROWS)
-        parameters, _ = self._parameters(tiles, rows, SUMS_ROWS, named, previous=previous)
-        partial = self._partial(tiles, gradients)
+        rows_of_a_thread = self._rows_of_a_thread(SUMS_ROWS, source)
+        tiles, rows = self._tiles((gradient, source), rows_of_a_thread)
+        parameters, _ = self._parameters(tiles, rows, rows_of_a_thread, named, previous=previous)
+        partial = self._partial(tiles, source, gradients)
         self.add(
-            variant("normalization_gradient_sums", tiles),
+            self._variant("normalization_gradient_sums", tiles, source),
             tiles.tiles * tiles.splits,
             *(image.buffer for image in images),
             *self.numbers_of_channels,
@@ -377,20 +410,21 @@ class _TileEncoder(Encoder):
             *gradients,
             parameters,
         )
-        if tiles.splits > 1:
+        if partial != gradients:
             merge = "merge_normalization_gradient_sums"
             self.add(merge, self.channels, *partial, self.variance, *gradients, parameters)
 
     def _streaming(
         self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], gradients: tuple[Buffer, ...]
     ) -> Streaming:
-        merged = merge_pixels(layouts)
+        merged = self._merged(layouts)
         tiles, rows = self._tiles(merged)
-        rows_of_a_thread = GRADIENT_ROWS if gradients else STREAM_ROWS
+        rows_of_a_thread = self._rows_of_a_thread(GRADIENT_ROWS if gradients else STREAM_ROWS, merged[0])
         named = dict(zip(names, merged, strict=True))
         parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named, pixels=self.batch_pixels)
         tables = *self.numbers_of_channels, *gradients, *self.slopes
-        return variant(function_name, tiles), tiles.tiles * blocks, tables, parameters
+        name = self._variant(function_name, tiles, merged[0])
+        return name, tiles.tiles * blocks, tables, parameters
 
 
 def encoder_of(command_buffer: CommandBuffer, *arguments: Any, **numbers: Any) -> Encoder:

@@ -35,7 +35,10 @@ TILES: dict[str, str | ParameterStruct] = {
     "epsilon": "float",
 }
 """Of the kernels for GPUs: the ``rows`` are cut into ``blocks``, the channels into ``tiles`` of ``across`` vectors."""
-TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, previous="int", neuron=NEURON)
+TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, joined="int", previous="int", neuron=NEURON)
+"""Of ``joined`` pixels that are taken for one, ``channels`` are those of all."""
+JOINED_PIXELS = "_of_joined_pixels"
+"""How names of kernels of GPUs end that take several pixels for one."""
 COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
 
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import reference
 from mpsgrad.devices import Dispatch
+from mpsgrad.kernels import batch_normalization_dispatch
 from mpsgrad.kernels.batch_normalization_dispatch import plan_at_once, plan_tiles, takes_singles
+from mpsgrad.kernels.normalization_encoder import NormalizationEncoder
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 from mpsgrad.testing import (
     assert_within,
@@ -344,6 +346,36 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("offset", [(0, 0), (2, -1), (9, 0)])
     def test_offsets_clip_rect_and_channel_ranges(self, offset):
         test_offsets_clip_rect_and_channel_ranges(offset, mg.NeuronDescriptor("relu", 0.25))
+
+    @pytest.mark.parametrize("shape", [(2, 60, 50, 33), (2, 100, 160, 7), (4, 50, 41, 30)])
+    @pytest.mark.parametrize("name", [None, "prelu"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_pixels_are_joined_where_channels_are_no_vectors(self, monkeypatch, shape, name, dtype):
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
+        slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
+        case = Case.draw(shape, dtype, seed=14, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
+        functions = []
+        monkeypatch.setattr(
+            batch_normalization_dispatch._TileEncoder,
+            "add",
+            lambda self, name, *rest: functions.append(name) or NormalizationEncoder.add(self, name, *rest),
+        )
+        check(case, run(case))
+        assert {name for name in functions if not name.startswith("merge")} == {
+            f"{name}_of_joined_pixels"
+            for name in ("batch_statistics", "normalize", "normalization_gradient_sums", "normalization_gradient")
+        }
+
+    @pytest.mark.parametrize(
+        "start, pixel, pixels, joined",
+        [(0, 7, 4000, 4), (28, 7, 4000, 4), (7, 7, 4000, 1), (0, 8, 4000, 1), (0, 7, 4001, 1)],
+    )
+    def test_pixels_are_joined_to_whole_vectors_only(self, monkeypatch, device, start, pixel, pixels, joined):
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
+        encoder = object.__new__(batch_normalization_dispatch._TileEncoder)
+        encoder.device, encoder.metal_type, encoder.channels = device, "float", 7
+        ((_, _, _, _, width, _, channels, _),) = encoder._merged([(start, pixel, 0, 0, pixels, 1, 7, 1)])
+        assert (width, channels) == (pixels // joined, 7 * joined)
 
     @pytest.mark.parametrize("shape", [(1, 28, 28, 8), (2, 20, 31, 1), (3, 9, 7, 40), (4, 1, 1, 37)])
     @pytest.mark.parametrize("name", [None, "relu"])
