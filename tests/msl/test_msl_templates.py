@@ -150,7 +150,7 @@ ATTRIBUTE_BEFORE_KERNEL = (
     LIBRARY
     + """
 template <int R, int N> [[max_total_threads_per_threadgroup(N * 32)]]
-kernel void scaled(device char* x, device half* h, uint i [[thread_position_in_grid]]) { x[i] += R * N; h[i] *= 0.5; }
+kernel void scaled(device char* x, device half4* h, uint i [[thread_position_in_grid]]) { x[i] += R * N; h[i] *= 0.5; }
 typedef decltype(scaled<4, 2>) scaled_t;
 template [[host_name("scaled_8")]] kernel scaled_t scaled<4, 2>;
 """
@@ -158,6 +158,6 @@ template [[host_name("scaled_8")]] kernel scaled_t scaled<4, 2>;
 
 
 def test_a_template_with_an_attribute_of_its_parameters() -> None:
-    x = run(ATTRIBUTE_BEFORE_KERNEL, "scaled_8", np.zeros(64, np.int8), np.ones(64, np.float16), threads=64)[0]
+    x = run(ATTRIBUTE_BEFORE_KERNEL, "scaled_8", np.zeros(64, np.int8), np.ones((64, 4), np.float16), threads=64)[0]
     assert (x == 8).all()
     compile_for_cuda(translate(ATTRIBUTE_BEFORE_KERNEL, "cuda", filename="attributes.metal").source, "attributes.metal")
