@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
+from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Source
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import SIZES, built_in
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS, NOT_IN_METAL
 from mpsgrad.msl.lint.rule import Found, rule
+from mpsgrad.msl.lint.statements import object_before
 from mpsgrad.msl.tokens import IDENTIFIER, skip_attributes
 
 _WORDS = frozenset(
@@ -54,8 +56,8 @@ def _library_names() -> frozenset[str]:
     why="A name that is spelled otherwise than where it is declared, or that is declared in another block.",
 )
 def names_are_declared(source: Source) -> Iterator[Found]:
-    """Looks at names in functions of a whole source; those behind '::', '.' and '->' are left to the compiler, as is
-    what looks like a name of the library, unless a name of the library differs from it in a letter or two."""
+    """Looks at names in functions of a whole source, and at members of its structs; those behind '::' are left to the
+    compiler, as is what looks like a name of the library, unless one of the library differs in a letter or two."""
     if source.is_header:
         return
     names = _Names(source)
@@ -69,13 +71,32 @@ def names_are_declared(source: Source) -> Iterator[Found]:
                 continue
             is_type = source.kind(index + 1) == IDENTIFIER and source.text(index - 1) in (";", "{", "}")
             meant = names.meant(index, is_type)
-            if meant is None and _FAMILIES.match(text):
-                continue
-            if (text, start) in seen:
+            if (text, start) in seen or not meant and _FAMILIES.match(text):
                 continue
             seen.add((text, start))
             message = f"unknown type name '{text}'" if is_type else f"use of undeclared identifier '{text}'"
-            yield source.tokens[index], message + (f"; did you mean '{meant}'?" if meant else "")
+            yield source.tokens[index], message + _question(meant)
+    yield from _members(source)
+
+
+def _question(meant: Sequence[str]) -> str:
+    return f"; did you mean '{meant[0]}'?" if len(meant) == 1 else ""
+
+
+def _members(source: Source) -> Iterator[Found]:
+    """The members that a struct of the program does not have, where it is certain which struct it is."""
+    expressions = expressions_of(source)
+    for index in source.places(".", "->"):
+        name = source.text(index + 1)
+        if source.kind(index + 1) != IDENTIFIER or not source.in_body(index) or name in ("template", "operator"):
+            continue
+        kind = object_before(source, expressions, index)
+        if kind is None or kind.base not in source.members or kind.pointers != (source.text(index) == "->"):
+            continue
+        start, end, _ = source.struct_bodies[kind.base][0]
+        if name not in source.texts[start:end]:
+            message = f"no member named '{name}' in '{kind.base}'"
+            yield source.tokens[index + 1], message + _question(nearest(name, source.members[kind.base]))
 
 
 class _Names:
@@ -125,9 +146,11 @@ class _Names:
         """Whether the name at ``index`` may mean anything there."""
         source = self._source
         text = source.text(index)
-        if text in _library_names() or text in source.declared_functions:
+        if text in _library_names():
             return True
         if text not in self._declared:
+            return text in source.declared_functions
+        if text in source.functions_by_name and self._is_early(index):
             return False
         variables = source.variables.get(text, [])
         if self._derives or len(self._declared[text]) != len(variables):
@@ -137,6 +160,13 @@ class _Names:
         if any(start < place < end for place in self._declared[text] for start, end in self._members):
             return True
         return source.variable(text, index) is not None
+
+    def _is_early(self, index: int) -> bool:
+        """Whether the name at ``index`` stands before all that may declare it, in no template and no class."""
+        if min(self._declared[self._source.text(index)]) <= index:
+            return False
+        around = [function for function in self._source.functions if function.body_open < index < function.body_close]
+        return bool(around) and not any(f.is_template or f.owner is not None for f in around)
 
     def _may_declare(self, index: int) -> bool:
         """Whether a name stands where one is declared."""
@@ -203,8 +233,8 @@ class _Names:
             start -= 1
         return bool({"enum", "struct", "class", "union", "namespace"} & set(source.texts[start:opening]))
 
-    def meant(self, index: int, is_type: bool) -> str | None:
-        """The name that ``index`` may have been meant to be: the only one that differs from it least."""
+    def meant(self, index: int, is_type: bool) -> list[str]:
+        """The names that ``index`` may have been meant to be: those that differ from it least."""
         source = self._source
         types = source.types | {f"{base}{width}" for base in SIZES for width in ("", 2, 3, 4)}
         if is_type:
@@ -214,18 +244,18 @@ class _Names:
             candidates |= types | source.declared_functions | LIBRARY_FUNCTIONS
         else:
             candidates |= source.constants.keys() | {name for name in _library_names() if name.isupper()}
-        return nearest(source.text(index), candidates)
+        return nearest(source.text(index), candidates - {source.text(index)})
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The only one of ``candidates`` with the least distance from ``name``: two at most, and a third of its length."""
+def nearest(name: str, candidates: Iterable[str]) -> list[str]:
+    """Those of ``candidates`` with the least distance from ``name``: two at most, and a third of its length."""
     most = min(len(name) // 3, 2)
     best: list[str] = []
     for candidate in candidates:
         if abs(len(candidate) - len(name)) <= most and (distance := _distance(name, candidate)) <= most:
             best = [candidate] if distance < most else [*best, candidate]
             most = distance
-    return best[0] if len(best) == 1 else None
+    return best
 
 
 def _distance(one: str, other: str) -> int:

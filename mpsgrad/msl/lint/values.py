@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mpsgrad.errors import with_article
 from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source, is_buffer
-from mpsgrad.msl.analysis.types import SIZES, Type, built_in, read_type
+from mpsgrad.msl.analysis.types import FLOATS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import object_before, operand_start, statement_end
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, spell
@@ -30,6 +30,9 @@ def _converts(target: Type, value: Type) -> bool:
     return (target.base, target.width) == (value.base, value.width)
 
 
+_INTEGERS_ONLY = frozenset({"%", "&", "|", "^", "<<", ">>"})
+
+
 @rule(
     28,
     "vector-conversion",
@@ -45,6 +48,9 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
     def note(index: int, left: Type | None, right: Type | None) -> None:
         if left is not None and right is not None and left.is_vector and right.is_vector:
             if (left.base, left.width) != (right.base, right.width) and "bool" not in (left.base, right.base):
+                mismatches[index] = (left, right)
+        if left is not None and right is not None and source.text(index) in _INTEGERS_ONLY:
+            if {left.base, right.base} & FLOATS and not left.pointers and not right.pointers:
                 mismatches[index] = (left, right)
 
     expressions.on_binary = note
