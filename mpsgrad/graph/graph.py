@@ -69,7 +69,9 @@ class Graph(KnownAttributes, DeviceBound):
     and without the rounding of what lies in between elsewhere.
 
     Images between filters lie in memory that the graph keeps and shares out by their lifetimes; it is found anew for
-    source images of other extents. Results and exported images are new images in each encode. An encode may be recorded
+    source images of other extents. Results and exported images are new images in each encode. Encodes of images of the
+    same geometry take over the work of earlier ones, mostly from the fourth on, if neither a setting has changed nor a
+    callback, a node or an allocator of somebody else has to be asked. An encode may be recorded
     (``CommandBuffer.record``); each replay is then a step that goes on from the last one, if the data sources update
     parameters on the device.
 

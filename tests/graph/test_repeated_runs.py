@@ -541,3 +541,73 @@ def test_nothing_that_was_given_is_kept() -> None:
     del image, labels, states, commands
     gc.collect()
     assert [each() for each in kept] == [None] * len(kept)
+
+
+def weights(number: int, size: int = 3) -> mg.ConvolutionDataSource:
+    random = np.random.default_rng(number)
+    arrays = random.standard_normal((CHANNELS, size, size, CHANNELS)), random.standard_normal(CHANNELS)
+    return mg.ConvolutionDataSource.from_arrays(*(array.astype(np.float32) for array in arrays), stride=(1, 1))
+
+
+def coupled(image: mg.ImageNode) -> mg.FilterNode:
+    forward = mg.ConvolutionNode(image, weights(1))
+    return mg.ConvolutionTransposeNode(
+        forward.result_image, weights(2), convolution_gradient_state=forward.result_state
+    )
+
+
+ROWS = np.random.default_rng(4).random((2, CHANNELS), np.float32) + 0.5
+LAYERS: dict[str, Callable[[mg.ImageNode], mg.FilterNode]] = {
+    "group normalization": lambda image: mg.GroupNormalizationNode(
+        image, mg.GroupNormalizationDataSource.from_arrays(2, *ROWS)
+    ),
+    "instance normalization": lambda image: mg.InstanceNormalizationNode(
+        image, mg.InstanceNormalizationDataSource.from_arrays(*ROWS)
+    ),
+    "transposed convolution": lambda image: mg.ConvolutionTransposeNode(image, weights(3)),
+    "coupled convolutions": coupled,
+    "concatenation": lambda image: mg.ConcatenationNode([image, mg.ConvolutionNode(image, weights(1)).result_image]),
+    "multiplication": lambda image: mg.MultiplicationNode(image, mg.NeuronTanHNode(image).result_image),
+    "pooling": lambda image: mg.PoolingAverageNode(image, 3, 2),
+    "response normalization": lambda image: mg.CrossChannelNormalizationNode(image, kernel_size=3),
+    "softmax": lambda image: mg.SoftMaxNode(image),
+    "mean": lambda image: mg.ReductionSpatialMeanNode(image),
+    "gram matrix": lambda image: mg.GramMatrixCalculationNode(image),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_are_taken_over(layer: str, taken_over: list[int]) -> None:
+    """Between two convolutions, whose states show the gradients that pass through the layer."""
+    graphs = []
+    for asks_kernels in (False, True):
+        first = mg.ConvolutionNode(mg.ImageNode("image"), weights(5))
+        assert first.result_state is not None
+        first.result_state.export_from_graph = True
+        made = LAYERS[layer](first.result_image)
+        made.result_image.export_from_graph = True
+        loss = mg.ForwardLossNode(
+            made.result_image, mg.ImageNode("answers"), descriptor=mg.LossDescriptor("mean_squared_error", weight=0.1)
+        )
+        graph = mg.Graph(
+            loss.training_graph(mg.InitialGradientNode(loss.result_image).result_image), results_are_needed=False
+        )
+        graph._kept_runs.settings.are_known = not asks_kernels
+        graphs.append(graph)
+        forward = mg.Graph(made)
+    for number in range(STEPS + 1):
+        found = []
+        for graph in graphs:
+            random = np.random.default_rng(number)
+            image = mg.Image.from_array(random.standard_normal((2, SIZE, SIZE, CHANNELS), np.float32))
+            shape = forward.plan([image]).shapes.of[made.result_image].shape
+            answers = mg.Image.from_array(random.standard_normal(shape, np.float32))
+            images: list[Any] = []
+            states: list[Any] = []
+            with mg.CommandBuffer() as commands:
+                graph.encode(commands, [image, answers], intermediate_images=images, destination_states=states)
+            found.append([np.array(images[0]), states[0].gradient_for_weights, states[0].gradient_for_biases])
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert found[0][1].any()
+    assert len(taken_over) >= 2
