@@ -32,7 +32,10 @@ class Image(ImageMemory):
     def __init__(self, descriptor: ImageDescriptor, device: Device | None = None, *, label: str | None = None) -> None:
         owner = type(self).__name__
         if not isinstance(descriptor, ImageDescriptor):
-            raise FormatError(f"{owner}: descriptor is {descriptor!r}; it has to be an ImageDescriptor")
+            raise FormatError(
+                f"{owner}: descriptor is {descriptor!r}; it has to be an ImageDescriptor "
+                "(Image.from_array takes arrays)"
+            )
         self._set_up(descriptor, require_device(owner, device), label)
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -235,7 +236,7 @@ def _class(declaration: Declaration, parent: type, ours: type | None) -> type:
             kept = inspect.getattr_static(ours, name, None)
             if isinstance(kept, PaddingProperty):
                 namespace[name] = _ApplePadding(kept.default, str(kept.__doc__))
-            elif isinstance(kept, property) and member.kind.startswith("MPSCNN"):
+            elif isinstance(kept, property) and member.is_readonly and re.fullmatch(r"MPSCNN\w+\*", member.kind):
                 namespace[name] = _by_apple_names(kept)
             continue
         elif not member.is_property:

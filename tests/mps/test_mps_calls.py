@@ -1058,6 +1058,22 @@ def test_gradient_nodes_refuse_numbers_that_are_not_those_of_the_forward_node() 
         )  # fmt: skip
 
 
+def test_properties_of_nodes_that_mps_sets_can_be_set() -> None:
+    """Of the nodes that are made of one source and nothing else, and of that for batch normalization."""
+    source = mps.MPSNNImageNode.nodeWithHandle(None)
+    nodes = [mps.MPSCNNBatchNormalizationNode.nodeWithSource(source, dataSource=BatchStatistics())]
+    for declaration in declarations().values():
+        if declaration.name.endswith("Node") and declaration.status.is_callable:
+            made_by = [each for each in declaration.members if each.selector == "+nodeWithSource:"]
+            if made_by and made_by[0].status.is_callable:
+                nodes.append(getattr(mps, declaration.name).nodeWithSource(source))
+    for node in nodes:
+        for member in declarations()[type(node).__name__].members:
+            if member.is_property and member.status.is_callable and not member.is_readonly:
+                if "fixed" not in member.annotations and "inference_node" not in member.call(None):
+                    setattr(node, member.name, getattr(node, member.name))
+
+
 def test_regions_are_structures_of_mps() -> None:
     regions = [
         mps.MPSRegion(mps.MPSOrigin(0, 0.5, 0), mps.MPSSize(1, 0.5, 1)),
