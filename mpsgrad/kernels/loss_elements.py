@@ -18,7 +18,16 @@ from mpsgrad.kernels.pointwise import ASSUMED_COMPUTE_UNITS, Layout, merge_chann
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
-THREADS, THREADS_OF_EIGHTS = 256, 4
+THREADS, THREADS_OF_CPU = 256, 128
+BRIEF_TYPES = (
+    LossType.MEAN_SQUARED_ERROR,
+    LossType.MEAN_ABSOLUTE_ERROR,
+    LossType.HUBER,
+    LossType.HINGE,
+    LossType.COSINE_DISTANCE,
+    LossType.KULLBACK_LEIBLER_DIVERGENCE,
+)
+"""They, or their derivatives, take so little that CPUs have loops for each."""
 SIMDGROUPS_PER_UNIT = 64
 """As many as a compute unit of a large GPU runs at a time: more would leave more sums for one threadgroup to add up."""
 
@@ -55,10 +64,15 @@ FAMILY = ShaderFamily(
         "neuron_types": (),
         "calls_functions": False,
         "by_vectors": True,
-        "by_eights": False,
-        "threads_of_eights": THREADS_OF_EIGHTS,
+        "brief_types": (),
     },
-    {"cpu": {"by_vectors": False, "by_eights": True}},
+    {
+        "cpu": {
+            "threads": THREADS_OF_CPU,
+            "by_vectors": False,
+            "brief_types": tuple(kind.name.lower() for kind in BRIEF_TYPES),
+        }
+    },
     ahead_of_time=False,
 )
 
@@ -67,12 +81,11 @@ class _Shares:
     """The elements of a loss, cut into shares of one simdgroup each.
 
     ``images`` are what a kernel takes besides the terms, or None; their names are those of ``PARAMETERS``. Axes are
-    joined where they follow each other in all images, the images of a batch only if the kernel ``joins_images``. It
-    ``adds_up`` if it has their sums, too.
+    joined where they follow each other in all images, the images of a batch only if the kernel ``joins_images``.
     """
 
     def __init__(
-        self, command_buffer: CommandBuffer, terms: LossTerms, joins_images: bool, adds_up: bool, **images: Image | None
+        self, command_buffer: CommandBuffer, terms: LossTerms, joins_images: bool, **images: Image | None
     ) -> None:
         self._command_buffer, self._terms = command_buffer, terms
         present = {"source": terms.source, "labels": terms.labels, "weights": terms.weights, **images}
@@ -81,14 +94,11 @@ class _Shares:
         device = command_buffer.device
         _, _, _, _, width, height, run, self.images = self._layouts["source"]
         values = values_of_vector(terms.source.channel_format.metal_type)
-        self._variant, self._shares_of_threadgroup = "", THREADS // 32
-        if device.family == "cpu":
-            has_eights = terms.source.channel_format.metal_type == "float" or not adds_up
-            if has_eights and width == height == 1 and run >= 8:
-                self._variant, self._shares_of_threadgroup = "_of_eights", THREADS_OF_EIGHTS
-        elif _are_whole_vectors(self._layouts.values(), values):
+        is_cpu = device.family == "cpu"
+        self._shares_of_threadgroup = (THREADS_OF_CPU if is_cpu else THREADS) // 32
+        self._variant = ""
+        if not is_cpu and _are_whole_vectors(self._layouts.values(), values):
             self._variant = "_of_vectors"
-        if self._variant == "_of_vectors":
             wanted = SIMDGROUPS_PER_UNIT * (device.compute_units or ASSUMED_COMPUTE_UNITS)
             self._chunk = 32 * values * -(-run * self.images // (wanted * 32 * values))
         else:
@@ -166,7 +176,7 @@ def add_loss(
         scales = _add_values(command_buffer, terms, loss_image, counts_first)
         if destination is not None and scales is not None:
             one = command_buffer.device.constant_buffer(np.float32(1).tobytes())
-            shares = _Shares(command_buffer, terms, terms.across_batch, False, destination=destination)
+            shares = _Shares(command_buffer, terms, terms.across_batch, destination=destination)
             shares.add_dispatch("loss_elements_gradient_for_source", one, destination.buffer, scales, has_scales=1)
         return
     scale = terms.scale if follows_reduction else 1.0
@@ -184,7 +194,7 @@ def _add_values(
     """Writes the losses, and the gradient times ``scale`` to ``destination``; returns the reduction's scales if any."""
     elements = loss_image if terms.unreduced else None
     joins = terms.across_batch or terms.unreduced
-    shares = _Shares(command_buffer, terms, joins, True, elements=elements, destination=destination)
+    shares = _Shares(command_buffer, terms, joins, elements=elements, destination=destination)
     losses, counts = (command_buffer.scratch(4 * shares.count) for _ in range(2))
     shares.add_dispatch(
         "loss_elements" if destination is None else "loss_elements_and_gradient",
@@ -217,7 +227,7 @@ def add_gradient(
         scale, scales = 1.0, _add_values(command_buffer, terms, None, True)
     per_element = loss_gradient if terms.unreduced else None
     joins = terms.across_batch or terms.unreduced
-    shares = _Shares(command_buffer, terms, joins, False, loss_gradients=per_element, destination=destination)
+    shares = _Shares(command_buffer, terms, joins, loss_gradients=per_element, destination=destination)
     values: dict[str, Any] = {}
     if per_element is None:
         values["loss_gradients"] = terms.layout_of_loss_gradient(loss_gradient)
