@@ -163,6 +163,10 @@ def plan_weights(
     channels, outputs = geometry.group_inputs, geometry.outputs
     most_outputs = MOST_LANES_OF_ONE if channels == 1 else MOST_LANES
     is_small = channels <= MOST_INPUTS and geometry.group_outputs <= most_outputs
+    # Where windows jump over pixels, copies of patches take less time than one by one to such lanes. Measured.
+    is_copied = numbers.has_many_registers and (channels, geometry.group_outputs) not in SPREADS
+    if channels == 1 and geometry.window[2] > 1 and is_copied:
+        return None
     if not is_small or geometry.window_values > SUM_ROWS or not _suits(geometry, metal_type, numbers):
         return None
     is_apart = geometry.source[1] >= APART
