@@ -241,6 +241,12 @@ def _is_left_to_whole_groups(geometry: ConvolutionGeometry, numbers: Tunables) -
     )
 
 
+def _is_left_to_runs(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
+    """Whether simdgroups, which own eight of the values that a row of taps reads, leave none and few outputs empty."""
+    is_filled = geometry.inputs == convolution_weights_gradient.ROWS and geometry.outputs > EIGHTS_CHANNELS
+    return numbers.has_many_registers and is_filled and convolution_weights_gradient.reads_runs(geometry)
+
+
 def _has_few_products(geometry: ConvolutionGeometry) -> bool:
     of_patches = convolution_weights_gradient.products(geometry, 1, EIGHTS_CHANNELS)
     of_simdgroups = convolution_weights_gradient.products(geometry, LANES, convolution_weights_gradient.ROWS)
@@ -264,7 +270,7 @@ def plan_weights(
         return None
     if channels % LANES == 0 and numbers.convolution_by_eights == WHERE_FEWER:
         return None
-    if _is_left_to_whole_groups(geometry, numbers):
+    if _is_left_to_whole_groups(geometry, numbers) or _is_left_to_runs(geometry, numbers):
         return None
     columns = min(most_windows(x.extent, x.stride, PATCH_VALUES // (y.taps * channels)), PART_PIXELS, pixels)
     suits_many_values = groups == 1 and columns == pixels and _has_few_products(geometry)

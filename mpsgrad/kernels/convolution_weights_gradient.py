@@ -263,12 +263,19 @@ def has_whole_groups(geometry: ConvolutionGeometry) -> bool:
     return channels % EIGHTS_CHANNELS == outputs % WHOLE_OUTPUTS == 0 and channels <= MOST_CHANNELS_OF_GROUP
 
 
+def reads_runs(geometry: ConvolutionGeometry) -> bool:
+    """Whether what the taps of a row read lies side by side, of few channels."""
+    width, _, _, _, dilation_x, *_ = geometry.window
+    is_one_run = geometry.groups == dilation_x == 1 < width and geometry.source[1] == geometry.inputs < FEW_CHANNELS
+    return is_one_run and not geometry.replicates
+
+
 def _tiles(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> _Tiles:
     """Those of the kernel to use, where threads are to compute ``by_eights``, which is one of ``ALWAYS`` and others.
 
     ``is_cached`` says whether these would have one split.
     """
-    width, height, _, _, dilation_x, _, _, _ = geometry.window
+    width, height = geometry.window[:2]
     groups, channels, outputs = geometry.groups, geometry.group_inputs, geometry.outputs
     if geometry.is_depthwise and not geometry.replicates:
         row_tiles = ceiling_divide(width, DEPTHWISE_TAPS)
@@ -279,8 +286,7 @@ def _tiles(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> _T
             return _Tiles("depthwise_of_eights", row_tiles, lane_tiles, weight_tiles, *of_eights)
         lane_tiles = ceiling_divide(outputs, LANES)
         return _Tiles("depthwise", row_tiles, lane_tiles, height * row_tiles * lane_tiles)
-    is_one_run = groups == dilation_x == 1 < width and geometry.source[1] == channels < FEW_CHANNELS
-    if is_one_run and not geometry.replicates:
+    if reads_runs(geometry):
         row_tiles, lane_tiles = ceiling_divide(width * channels, ROWS), ceiling_divide(outputs, LANES)
         return _Tiles("few", row_tiles, lane_tiles, height * row_tiles * lane_tiles)
     if not geometry.replicates and _is_by_eights(geometry, by_eights, is_cached):

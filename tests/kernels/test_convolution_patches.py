@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -74,18 +75,33 @@ def test_each_case_against_the_references(arguments, options, expected):
     check_against_the_references(layer, runs=4)
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(1, 30), (3, 64), (12, 57)])
-def test_tiles_of_four_eights_where_there_are_many_registers(inputs, outputs):
-    layer = make((9, 11), inputs, outputs, (3, 4), padding=(1, 2), stride=(2, 1))
+@contextmanager
+def many_registers() -> Iterator[None]:
     tuning = mg.default_device().tuning
     before = tunables(tuning)
     set_tunables(tuning, before.with_number("convolution_by_eights", WHERE_FEWER))
     try:
+        yield
+    finally:
+        set_tunables(tuning, before)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 30), (3, 64), (12, 57)])
+def test_tiles_of_four_eights_where_there_are_many_registers(inputs, outputs):
+    layer = make((9, 11), inputs, outputs, (3, 4), padding=(1, 2), stride=(2, 1))
+    with many_registers():
         assert names(layer)[0] == "patches_by_4"
         check_against_the_references(layer)
         check_in_a_part_of_larger_images(layer, before=0, behind=0)
-    finally:
-        set_tunables(tuning, before)
+
+
+@pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
+@pytest.mark.parametrize(("outputs", "expected"), [(16, "patches"), (17, "few")])
+def test_weights_of_eight_channels_are_left_to_simdgroups(outputs, expected):
+    layer = make((9, 11), 8, outputs, (3, 3), padding=(1, 1))
+    with many_registers():
+        assert names(layer)[2] == expected
+        check_against_the_references(layer)
 
 
 @given(shaped_layers())
