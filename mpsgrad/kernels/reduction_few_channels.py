@@ -1,4 +1,4 @@
-"""Reductions over two to seven feature channels on CPUs, their gradients, and those of extremes of more channels."""
+"""Reductions over two to seven feature channels on CPUs, and the gradients of those over any number of channels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer
-from mpsgrad.kernels.pointwise import Layout, merge_pixels, rows_per_thread
+from mpsgrad.kernels.pointwise import Layout, exceeds_caches, merge_pixels, rows_per_thread
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import tunables
 
 FEW_CHANNELS = range(2, 8)
 PIXELS_AT_ONCE = 8
+MOST_CHANNELS_OF_SPREAD = 256
+"""Of more, elementwise kernels spread a gradient as fast; those write past the caches what these do not hold, too."""
 
 Lanes = tuple[int, ...]
 
@@ -95,7 +97,12 @@ def add_over_few_channels(
     device = command_buffer.device
     layouts = [layout for _, layout in images.values()]
     channels = max(layout[6] for layout in layouts)
-    has_kernel = channels in FEW_CHANNELS or (operation.endswith("_gradient") and channels >= 8)
+    numbers = tunables(device.tuning)
+    is_spread = operation in ("spread", "weigh") and channels <= MOST_CHANNELS_OF_SPREAD
+    has_eights = operation.endswith("_gradient") or (
+        is_spread and not exceeds_caches(layouts[-1], len(layouts) - 1, numbers)
+    )
+    has_kernel = channels in FEW_CHANNELS or (has_eights and channels >= 8)
     if device.family != "cpu" or not has_kernel or len({each[4:6] + each[7:] for each in layouts}) > 1:
         return False
     merged = merge_pixels(layouts)
@@ -103,7 +110,7 @@ def add_over_few_channels(
     # Those with one number for each pixel come before the source, or behind it.
     if height * count > 1 or any(pixel != layout[6] for (_, pixel, *_), layout in zip(merged, layouts, strict=True)):
         return False
-    pixels_of_thread = rows_per_thread(pixels, channels, device.compute_units, tunables(device.tuning))
+    pixels_of_thread = rows_per_thread(pixels, channels, device.compute_units, numbers)
     pixels_of_thread = -(-pixels_of_thread // PIXELS_AT_ONCE) * PIXELS_AT_ONCE
     starts = dict.fromkeys(("gradient", "source", "destination"), 0)
     starts |= dict(zip(images, (start for start, *_ in merged), strict=True))
