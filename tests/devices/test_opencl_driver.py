@@ -284,6 +284,8 @@ def test_threads_of_the_runtime_leave_the_core_of_the_thread_that_submits(
     allowed = os.sched_getaffinity(0)
     if len(allowed) == 1:
         pytest.skip("there is one core only")
+    # The runtime has threads once there is a queue.
+    assert opencl_device.queue
     runtime, done = opencl_device.runtime_threads, threading.Event()
     own = threading.Thread(target=done.wait)
     own.start()

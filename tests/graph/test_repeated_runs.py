@@ -227,7 +227,7 @@ def view_of_channels(number: int) -> tuple[mg.Image, mg.LossLabels]:
 
 def of_another_library(number: int) -> tuple[mg.Image, mg.LossLabels]:
     image, labels = batch(number)
-    return mg.Image.from_dlpack(np.array(image)), labels
+    return mg.Image.from_dlpack(image), labels
 
 
 def view_of_images(number: int) -> tuple[mg.Image, mg.LossLabels]:

@@ -347,7 +347,7 @@ class TestTheShadersOfGPUs:
     def test_offsets_clip_rect_and_channel_ranges(self, offset):
         test_offsets_clip_rect_and_channel_ranges(offset, mg.NeuronDescriptor("relu", 0.25))
 
-    @pytest.mark.parametrize("shape", [(2, 60, 50, 33), (2, 100, 160, 7), (4, 50, 41, 30)])
+    @pytest.mark.parametrize("shape", [(2, 60, 50, 33), (2, 100, 160, 7), (4, 50, 40, 30)])
     @pytest.mark.parametrize("name", [None, "prelu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_pixels_are_joined_where_channels_are_no_vectors(self, monkeypatch, shape, name, dtype):

@@ -56,10 +56,11 @@ def always_by_eights() -> Iterator[None]:
 
 
 def _use_numbers(tuning: str, numbers: Tunables) -> None:
-    """Also in the kernels whose source depends on them."""
+    """Also in the kernels of convolutions, whose source depends on them."""
     set_tunables(tuning, numbers)
-    for family in families().values():
-        family.forget_functions()
+    for name, family in families().items():
+        if name.startswith("convolution"):
+            family.forget_functions()
 
 
 @pytest.fixture(scope="module", autouse=True)
