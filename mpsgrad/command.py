@@ -360,6 +360,10 @@ class CommandBuffer:
         for target in taken:
             self._becomes_writer_of(target)
 
+    def _reads_freely(self, writer: CommandBuffer) -> bool:
+        """Whether there is nothing to note or to object to where the work reads what ``writer`` wrote last."""
+        return writer is self or (writer._submission is not None and writer._error is None)
+
     def _reads(
         self, owner: str, name: str, writer: CommandBuffer | None, buffer: Buffer | None = None
     ) -> None:
@@ -368,7 +372,7 @@ class CommandBuffer:
         With ``buffer``, where that lies, the note counts only if a dispatch has the buffer: the encode may still fail.
         Raises ``StateError`` if that was discarded or failed, so that there is nothing to read.
         """
-        if writer is None or writer is self or (writer._submission is not None and writer._error is None):
+        if writer is None or self._reads_freely(writer):
             return
         if not writer._takes_effect:
             how = "was discarded after an exception" if writer._discarded else f"failed with {writer._error}"

@@ -305,8 +305,6 @@ def _regions(owner: str, regions: Any) -> tuple[Box, ...]:
         raise GeometryError(f"{owner}: regions is empty; it has to have at least one region")
     checked: list[Box] = []
     for index, box in enumerate(boxes):
-        if len(box) == 2 and all(isinstance(part, tuple) and len(part) == 3 for part in box):
-            box = (*box[0][:2], *box[1][:2])  # MPSRegion: (x, y, z) and (width, height, depth)
         if len(box) != 4:
             raise FormatError(f"{owner}: regions[{index}] is {box!r}; it has to be (x, y, width, height)")
         x, y, width, height = (real(owner, f"regions[{index}]", number) for number in box)

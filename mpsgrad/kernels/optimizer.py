@@ -104,9 +104,7 @@ class _StepOfStates:
             return None
         for vector in self.vectors:
             writer = vector._writer
-            if writer is None or writer is command_buffer:
-                continue
-            if writer._submission is None or writer._error is not None:
+            if writer is not None and not command_buffer._reads_freely(writer):
                 return None
         gradient_state._require_gradients(owner, command_buffer)
         gradients: Sequence[Vector] = gradient_state.gradient_vectors
@@ -294,9 +292,7 @@ class Optimizer(BaseKernel):
             if type(vector) is not Vector or vector.device is not device or vector.length != length:
                 return False
             writer = vector._writer
-            if writer is None or writer is command_buffer:
-                continue
-            if writer._submission is None or writer._error is not None:
+            if writer is not None and not command_buffer._reads_freely(writer):
                 return False
         return True
 

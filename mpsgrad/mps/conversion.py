@@ -41,7 +41,11 @@ class MutableDescriptor:
 
 def to_ours(value: Any) -> Any:
     """What a call of this package is given for an argument of a call by Apple's names."""
-    convert = getattr(type(value), "to_ours", None)
+    kind: Any = type(value)
+    # Other lists are passed on as they are: some calls fill them.
+    if kind in (tuple, list) and any(hasattr(part, "to_ours") for part in value):
+        return kind(map(to_ours, value))
+    convert = getattr(kind, "to_ours", None)
     return value if convert is None else convert(value)
 
 

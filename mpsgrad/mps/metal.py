@@ -93,6 +93,10 @@ class MPSRegion(NamedTuple):
     origin: MPSOrigin
     size: MPSSize
 
+    def to_ours(self) -> tuple[float, float, float, float]:
+        """(x, y, width, height)."""
+        return (*self.origin[:2], *self.size[:2])
+
 
 class MPSImageReadWriteParams(NamedTuple):
     """``MPSImageReadWriteParams``: the feature channels of an image that are read or written.

@@ -15,6 +15,7 @@ from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, spell
 
 _PLAIN_VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]$")
 _ASSIGNMENT = re.compile(r"[-+*/%&|^]?=|<<=|>>=")
+_INTEGERS_ONLY = frozenset({"%", "&", "|", "^", "<<", ">>"})
 
 
 def _converts(target: Type, value: Type) -> bool:
@@ -28,9 +29,6 @@ def _converts(target: Type, value: Type) -> bool:
     if value.is_scalar or "bool" in (target.base, value.base):
         return not (target.is_scalar and value.is_vector)
     return (target.base, target.width) == (value.base, value.width)
-
-
-_INTEGERS_ONLY = frozenset({"%", "&", "|", "^", "<<", ">>"})
 
 
 @rule(
