@@ -7,7 +7,7 @@ from functools import lru_cache
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_weights_gradient
-from mpsgrad.kernels.convolution_axis import AXIS
+from mpsgrad.kernels.convolution_axis import AXIS, most_windows, reach
 from mpsgrad.kernels.convolution_gather import Plan, gather
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -40,6 +40,10 @@ PARAMETERS = ParameterStruct(
     parts_x="int",
     part_rows="int",
     parts_y="int",
+    low_x="int",
+    low_y="int",
+    span_x="int",
+    span_y="int",
     biases="int",
 )
 FAMILY = ShaderFamily(
@@ -65,18 +69,22 @@ def plan_gather(
 ) -> Plan | None:
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it.
 
-    That is the case for strides, where copies would not pay, and for windows that reach more than a thread can keep.
+    That is the case for strides, unless it is a gradient of few channels, whose pixels are fewer than those that it
+    computes, and where copies would not pay, and for windows that reach more than a thread can keep.
     """
-    is_few = geometry.taps <= FEW_TAPS and geometry.inputs > FEW_CHANNELS
-    if not geometry.is_depthwise or geometry.replicates or max(geometry.window[2:4]) > 1 or is_few:
+    if not geometry.is_depthwise or geometry.replicates:
         return None
-    if numbers.convolution_by_eights == NEVER or metal_type != "float":
+    if max(geometry.window[2:4]) > 1:
+        suits = is_gradient and geometry.inputs <= CHANNELS
+    else:
+        suits = geometry.taps > FEW_TAPS or geometry.inputs <= FEW_CHANNELS
+    if not suits or numbers.convolution_by_eights == NEVER or metal_type != "float":
         return None
     gathered = gather(geometry, is_gradient)
     x, y, lanes, images = gathered.x, gathered.y, gathered.lanes, gathered.destination[7]
-    span_x, span_y = ((axis.taps - 1) * axis.step + 1 for axis in (x, y))
+    (low_x, span_x), (low_y, span_y) = reach(x), reach(y)
     tiles = ceiling_divide(x.size, PIXELS)
-    most_tiles = (KEPT_VALUES // (CHANNELS * span_y) - span_x + 1) // PIXELS
+    most_tiles = most_windows(span_x, 1, KEPT_VALUES // (CHANNELS * span_y)) // PIXELS
     if most_tiles <= 0:
         return None
     part_pixels = PIXELS * ceiling_divide(tiles, ceiling_divide(tiles, most_tiles))
@@ -100,6 +108,10 @@ def plan_gather(
         parts_x=parts_x,
         part_rows=part_rows,
         parts_y=parts_y,
+        low_x=low_x,
+        low_y=low_y,
+        span_x=span_x,
+        span_y=span_y,
         biases=gathered.biases,
     )
     return Plan(FAMILY, FAMILY.name, image_parts * parts_y, parameters, gathered.packing)

@@ -45,6 +45,14 @@ CASES = [
     ("3x3_too_wide_image", ((3, 180), 33, 33, (3, 3)), {"padding": (1, 1), "images": 1}, False, False),
 ]
 IDS = [case[0] for case in CASES]
+# (layer's arguments) of few channels, whose windows jump over pixels.
+STRIDED_CASES = [
+    (((11, 12), 12, 12, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "images": 70}),
+    (((17, 30), 16, 16, (5, 5)), {"stride": (3, 2), "dilation": (1, 2), "padding": (2, 4)}),
+    (((9, 10), 9, 9, (2, 2)), {"stride": (3, 3)}),
+    (((9, 40), 10, 10, (3, 3)), {"stride": (2, 2), "dilation": (2, 2), "padding": (2, 2)}),
+    (((6, 301), 13, 13, (7, 7)), {"stride": (1, 4), "padding": (3, 2), "images": 1}),
+]
 
 
 @pytest.mark.parametrize("eights", [always_by_eights, nullcontext])
@@ -55,6 +63,15 @@ def test_each_case_against_the_references(arguments, options, keeps, keeps_for_w
         has_registers = tunables(mg.default_device().tuning).convolution_by_eights == WHERE_FEWER
         expected = [keeps, keeps, keeps_for_weights and has_registers]
         assert [name == "depthwise_rows" for name in names(layer)] == expected
+        check_against_the_references(layer, runs=2)
+
+
+@pytest.mark.parametrize("eights", [always_by_eights, nullcontext])
+@pytest.mark.parametrize(("arguments", "options"), STRIDED_CASES)
+def test_data_gradients_of_strides(arguments, options, eights):
+    layer = make(*arguments, **options, groups=arguments[1])
+    with eights():
+        assert [name == "depthwise_rows" for name in names(layer)][:2] == [False, True]
         check_against_the_references(layer, runs=2)
 
 
