@@ -16,7 +16,7 @@ from mpsgrad.kernels import strides
 def shaders_of_gpus(device: mg.Device) -> Iterator[None]:
     """The kernels are rendered and dispatched as on a GPU, wherever they then run, and small images as large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        gpu_forms.keep_loops(patch, device)
+        gpu_forms.leave_unoptimized(patch, device)
         patch.setattr(device, "family", "gpu")
         patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
         patch.setattr(strides, "FEWEST_ELEMENTS_OF_FLAT", 128)
