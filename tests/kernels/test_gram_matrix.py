@@ -8,6 +8,7 @@ from typing import Any
 import gpu_forms
 import numpy as np
 import pytest
+from fenced import encode, encode_gradient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from mpsgrad import archive, reference
 from mpsgrad.kernels import gram_matrix_dispatch, gram_matrix_few_channels, gram_matrix_tiles
 from mpsgrad.kernels.convolution_tile import tiling
 from mpsgrad.testing import (
-    FencedImage,
     assert_within,
     batch_sizes,
     channel_formats,
@@ -24,15 +24,6 @@ from mpsgrad.testing import (
     error_bound,
     values,
 )
-
-
-def encode(kernel: Any, x: np.ndarray) -> tuple[mg.Image, np.ndarray, Any]:
-    source = mg.Image.from_array(x)
-    result = FencedImage.of(kernel.destination_image_descriptor([source]))
-    state = kernel.result_state(source, destination_image=result.image)
-    with mg.CommandBuffer() as commands:
-        kernel.encode(commands, source, destination_image=result.image, destination_state=state)
-    return source, result.check(), state
 
 
 def check_against_the_reference(data: Any) -> None:
@@ -49,14 +40,10 @@ def check(x: np.ndarray, g: np.ndarray) -> None:
     expected = reference.gram_matrix(x, alpha=0.5)
     bound = error_bound(dtype, shape[1] * shape[2] + 2, reference.gram_matrix(np.abs(x), alpha=0.5), expected)
     assert_within(y, expected, bound)
-    result = FencedImage.of(source.descriptor)
-    with mg.CommandBuffer() as commands:
-        mg.GramMatrixCalculationGradient().encode(
-            commands, mg.Image.from_array(g), source, state, destination_gradient=result.image
-        )
+    dx = encode_gradient(mg.GramMatrixCalculationGradient(), g, source, state)
     expected = reference.gram_matrix_gradient(g, x, alpha=0.5)
     magnitude = reference.gram_matrix_gradient(np.abs(g), np.abs(x), alpha=0.5)
-    assert_within(result.check(), expected, error_bound(dtype, 2 * channels + 4, magnitude, expected), name="gradient")
+    assert_within(dx, expected, error_bound(dtype, 2 * channels + 4, magnitude, expected), name="gradient")
 
 
 def use_tiles(patch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fenced import encode, encode_gradient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from mpsgrad import archive, reference
 from mpsgrad.kernels import neuron_dispatch
 from mpsgrad.kernels.neuron import NEURON_CLASSES
 from mpsgrad.testing import (
-    FencedImage,
     assert_within,
     batch_sizes,
     channel_counts,
@@ -115,23 +115,6 @@ def exact(kind: Kind, x: np.ndarray, d: mg.NeuronDescriptor) -> tuple[np.ndarray
 def underflow(d: mg.NeuronDescriptor) -> float:
     """How far off a result may be because e^-x was below the ordinary numbers, whatever multiplies it."""
     return 8 * (1 + abs(d.a)) * (1 + abs(d.b)) * float(np.finfo(np.float32).tiny)
-
-
-def encode(kernel: Any, x: np.ndarray) -> tuple[mg.Image, np.ndarray, Any]:
-    """The source image, the result of a manual encode into a fenced image, and the state."""
-    source = mg.Image.from_array(x)
-    result = FencedImage.of(source.descriptor)
-    state = kernel.result_state(source, destination_image=result.image)
-    with mg.CommandBuffer() as commands:
-        kernel.encode(commands, source, destination_image=result.image, destination_state=state)
-    return source, result.check(), state
-
-
-def encode_gradient(kernel: Any, g: np.ndarray, source: mg.Image, state: Any) -> np.ndarray:
-    result = FencedImage.of(source.descriptor)
-    with mg.CommandBuffer() as commands:
-        kernel.encode(commands, mg.Image.from_array(g), source, state, destination_gradient=result.image)
-    return result.check()
 
 
 def near_a_kink(kind: Kind, x: np.ndarray, d: mg.NeuronDescriptor) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import gpu_forms
 import numpy as np
 import pytest
+from fenced import encode, encode_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worked_cases import POOLING
@@ -19,7 +20,6 @@ from mpsgrad.kernels import pooling_dispatch
 from mpsgrad.kernels.pooling import PoolingGradientState
 from mpsgrad.kernels.pooling_dispatch import BLOCKS, SEARCHED_BLOCKS
 from mpsgrad.testing import (
-    FencedImage,
     WindowGeometry,
     assert_within,
     batch_sizes,
@@ -106,24 +106,6 @@ KINDS = {
 }
 each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 SIMPLE = WindowGeometry(9, 7, 3, 3, 2, 2, 1, 1, 0, 0, 5, 4)
-
-
-def encode(kernel: Any, x: np.ndarray, size: tuple[int, int]) -> tuple[mg.Image, np.ndarray, Any]:
-    """The source image, the result of a manual encode into a fenced image, and the filled state."""
-    source = mg.Image.from_array(x)
-    result = FencedImage.of(replace(source.descriptor, width=size[1], height=size[0]))
-    state = kernel.result_state(source, destination_image=result.image)
-    with mg.CommandBuffer() as commands:
-        kernel.encode(commands, source, destination_image=result.image, destination_state=state)
-    return source, result.check(), state
-
-
-def encode_gradient(kernel: Any, g: np.ndarray, source: mg.Image, state: Any) -> np.ndarray:
-    """The gradient, written into a fenced image with the state's configuration."""
-    result = FencedImage.of(source.descriptor)
-    with mg.CommandBuffer() as commands:
-        kernel.encode(commands, mg.Image.from_array(g), source, state, destination_gradient=result.image)
-    return result.check()
 
 
 def check_against_the_reference(kind: Kind, geometry: WindowGeometry, channels: int, data: Any) -> None:

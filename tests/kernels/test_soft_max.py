@@ -8,6 +8,7 @@ from typing import Any
 import gpu_forms
 import numpy as np
 import pytest
+from fenced import encode, encode_gradient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,23 +71,9 @@ sizes = st.tuples(st.integers(1, 5), st.integers(1, 6))
 row_lengths = st.one_of(channel_counts(), st.sampled_from([127, 128, 129, 200, 511, 1000]))
 
 
-def run(kernel: Any, x: np.ndarray) -> tuple[mg.Image, np.ndarray, Any]:
-    """The source image, the result of a manual encode into a fenced image, and the filled state."""
-    source = mg.Image.from_array(x)
-    fenced = FencedImage.of(source.descriptor)
-    state = kernel.result_state(source, destination_image=fenced.image)
-    with mg.CommandBuffer() as commands:
-        kernel.encode(commands, source, destination_image=fenced.image, destination_state=state)
-    return source, fenced.check(), state
-
-
-def run_gradient(kernel: Any, g: np.ndarray, y: np.ndarray, state: Any) -> np.ndarray:
-    fenced = FencedImage.of(mg.Image.from_array(y).descriptor)
-    with mg.CommandBuffer() as commands:
-        kernel.encode(
-            commands, mg.Image.from_array(g), mg.Image.from_array(y), state, destination_gradient=fenced.image
-        )
-    return fenced.check()
+def encode_gradient_of(kernel: Any, g: np.ndarray, y: np.ndarray, state: Any) -> np.ndarray:
+    """The gradient, for the result ``y``."""
+    return encode_gradient(kernel, g, mg.Image.from_array(y), state)
 
 
 @each_kind
@@ -96,12 +83,12 @@ def test_forward_and_gradient_match_the_reference(kind, data):
     shape = (data.draw(batch_sizes()), *data.draw(sizes), data.draw(row_lengths))
     scale = data.draw(st.sampled_from([0.01, 1.0, 10.0]))
     x = data.draw(values(shape, dtype, scale=scale, ties=data.draw(st.booleans())))
-    _, y, state = run(kind.forward(), x)
+    _, y, state = encode(kind.forward(), x)
     expected = kind.reference(x)
     assert_within(y, expected, kind.bound(x, expected, dtype))
 
     g = data.draw(values(shape, dtype))
-    dx = run_gradient(kind.gradient(), g, y, state)
+    dx = encode_gradient_of(kind.gradient(), g, y, state)
     expected = kind.reference_gradient(g, y)
     assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
@@ -122,12 +109,12 @@ def test_short_rows_match_the_reference(kind, shape, dtype):
     """
     generator = np.random.default_rng(6)
     x, g = (generator.standard_normal(shape, np.float32).astype(dtype) for _ in range(2))
-    _, y, state = run(kind.forward(), x)
+    _, y, state = encode(kind.forward(), x)
     expected = kind.reference(x)
     assert_within(y, expected, kind.bound(x, expected, dtype))
     expected = kind.reference_gradient(g, y)
     bound = kind.gradient_bound(g, y, expected, dtype)
-    assert_within(run_gradient(kind.gradient(), g, y, state), expected, bound)
+    assert_within(encode_gradient_of(kind.gradient(), g, y, state), expected, bound)
 
 
 @each_kind
@@ -135,12 +122,12 @@ def test_short_rows_match_the_reference(kind, shape, dtype):
 def test_gradients_past_the_caches_are_the_same_bits(kind, channels):
     generator, device = np.random.default_rng(8), mg.default_device()
     g, y = (generator.standard_normal((1, 20, 20, channels), np.float32) for _ in range(2))
-    _, _, state = run(kind.forward(), y)
+    _, _, state = encode(kind.forward(), y)
     before, found = tunables(device.tuning), []
     try:
         for cached_bytes in (before.cached_bytes, 1 << 20):
             set_tunables(device.tuning, before.with_number("cached_bytes", cached_bytes))
-            found.append(run_gradient(kind.gradient(), g, y, state))
+            found.append(encode_gradient_of(kind.gradient(), g, y, state))
     finally:
         set_tunables(device.tuning, before)
     np.testing.assert_array_equal(*found)
@@ -152,9 +139,9 @@ def test_the_worked_cases():
         (KINDS["soft_max"], [0.04201, 0.114195, 0.843795], [0.111141, 0.187917, -0.299058]),
         (KINDS["log_soft_max"], [-3.169846, -2.169846, -0.169846], [1.04201, 0.114195, -1.156205]),
     ):
-        _, result, state = run(kind.forward(), x)
+        _, result, state = encode(kind.forward(), x)
         np.testing.assert_allclose(result.ravel(), y, rtol=1e-5)
-        np.testing.assert_allclose(run_gradient(kind.gradient(), g, result, state).ravel(), dx, rtol=1e-5)
+        np.testing.assert_allclose(encode_gradient_of(kind.gradient(), g, result, state).ravel(), dx, rtol=1e-5)
 
 
 # laws
@@ -165,13 +152,13 @@ def test_the_worked_cases():
 def test_probabilities_add_up_to_one_and_their_gradients_to_zero(dtype, channels):
     generator = np.random.default_rng(channels)
     x, g = (generator.standard_normal((2, 3, 4, channels)).astype(dtype) for _ in range(2))
-    _, y, state = run(mg.SoftMax(), x)
+    _, y, state = encode(mg.SoftMax(), x)
     storage = np.finfo(dtype)
     slack = 0.5 * float(storage.eps) + channels * float(storage.smallest_subnormal) + (channels + 20) * 2.0**-23
     assert (np.abs(y.astype(np.float64).sum(-1) - 1) <= slack).all()
     assert (y >= 0).all() and (y <= 1).all()
     if dtype is np.float32:
-        dx = run_gradient(mg.SoftMaxGradient(), g, y, state)
+        dx = encode_gradient_of(mg.SoftMaxGradient(), g, y, state)
         total = np.abs(dx.astype(np.float64).sum(-1))
         assert (total <= (2 * channels + 10) * 2.0**-23 * (np.abs(g) * y).sum(-1) * 4).all()
 
@@ -181,7 +168,7 @@ def test_probabilities_add_up_to_one_and_their_gradients_to_zero(dtype, channels
 def test_equal_channels_share_equally(kind, dtype):
     for channels in (1, 7, 32, 33, 130):
         x = np.full((1, 2, 2, channels), 3, dtype)
-        _, y, _ = run(kind.forward(), x)
+        _, y, _ = encode(kind.forward(), x)
         expected = 1 / channels if kind.name == "soft_max" else -np.log(channels)
         assert (y == y.ravel()[0]).all()
         np.testing.assert_allclose(y.astype(np.float64), expected, rtol=4 * np.finfo(dtype).eps, atol=1e-6)
@@ -192,7 +179,7 @@ def test_equal_channels_share_equally(kind, dtype):
 def test_large_values_do_not_overflow(kind, dtype):
     largest = float(np.finfo(dtype).max)
     x = np.array([[largest, 0, -largest], [largest, largest, 0], [-largest] * 3, [largest] * 3], dtype)
-    _, y, _ = run(kind.forward(), x.reshape(1, 1, 4, 3))
+    _, y, _ = encode(kind.forward(), x.reshape(1, 1, 4, 3))
     rows = y.reshape(4, 3).astype(np.float64)
     if kind.name == "soft_max":
         expected = [[1, 0, 0], [0.5, 0.5, 0], [1 / 3] * 3, [1 / 3] * 3]
@@ -221,12 +208,12 @@ def test_infinite_channels_have_no_share_and_what_is_no_number_spoils_its_row_al
 @each_kind
 def test_a_shift_of_all_channels_changes_nothing_that_is_exact(kind):
     x = np.random.default_rng(4).integers(-3, 4, (2, 3, 3, 70)).astype(np.float32)
-    np.testing.assert_array_equal(run(kind.forward(), x)[1], run(kind.forward(), x + 1024)[1])
+    np.testing.assert_array_equal(encode(kind.forward(), x)[1], encode(kind.forward(), x + 1024)[1])
 
 
 def test_the_logarithm_of_softmax_is_log_softmax():
     x = np.random.default_rng(5).standard_normal((2, 3, 3, 45)).astype(np.float32)
-    y, logs = run(mg.SoftMax(), x)[1], run(mg.LogSoftMax(), x)[1]
+    y, logs = encode(mg.SoftMax(), x)[1], encode(mg.LogSoftMax(), x)[1]
     np.testing.assert_allclose(np.log(y.astype(np.float64)), logs, atol=60 * 2.0**-23)
 
 
@@ -234,9 +221,9 @@ def test_the_logarithm_of_softmax_is_log_softmax():
 def test_the_order_of_channels_of_a_pixel_does_not_mix_pixels(kind):
     """Pixels are independent: the result of an image is that of its pixels alone."""
     x = np.random.default_rng(6).standard_normal((2, 3, 4, 37)).astype(np.float32)
-    _, y, _ = run(kind.forward(), x)
+    _, y, _ = encode(kind.forward(), x)
     for n, row, column in np.ndindex(2, 3, 4):
-        alone = run(kind.forward(), x[n : n + 1, row : row + 1, column : column + 1].copy())[1]
+        alone = encode(kind.forward(), x[n : n + 1, row : row + 1, column : column + 1].copy())[1]
         np.testing.assert_array_equal(alone[0, 0, 0], y[n, row, column])
 
 
@@ -317,11 +304,11 @@ def test_offset_clip_rectangle_edge_and_channel_ranges(kind, data):
 def test_every_run_gives_the_same_bits(kind, dtype):
     generator = np.random.default_rng(8)
     x, g = (generator.standard_normal((3, 7, 5, 130)).astype(dtype) for _ in range(2))
-    source, y, state = run(kind.forward(), x)
-    dx = run_gradient(kind.gradient(), g, y, state)
+    source, y, state = encode(kind.forward(), x)
+    dx = encode_gradient_of(kind.gradient(), g, y, state)
     for _ in range(20):
-        np.testing.assert_array_equal(run(kind.forward(), x)[1], y)
-        np.testing.assert_array_equal(run_gradient(kind.gradient(), g, y, state), dx)
+        np.testing.assert_array_equal(encode(kind.forward(), x)[1], y)
+        np.testing.assert_array_equal(encode_gradient_of(kind.gradient(), g, y, state), dx)
 
 
 @each_kind
@@ -329,8 +316,8 @@ def test_every_run_gives_the_same_bits(kind, dtype):
 def test_batches_and_encode_forms_give_the_same_bits(kind, channels):
     generator = np.random.default_rng(9)
     x, g = (generator.standard_normal((4, 3, 5, channels)).astype(np.float32) for _ in range(2))
-    _, y, state = run(kind.forward(), x)
-    dx = run_gradient(kind.gradient(), g, y, state)
+    _, y, state = encode(kind.forward(), x)
+    dx = encode_gradient_of(kind.gradient(), g, y, state)
     with mg.CommandBuffer() as commands:
         automatic, made = kind.forward().encode(commands, mg.Image.from_array(x), return_state=True)
         automatic_dx = kind.gradient().encode(commands, mg.Image.from_array(g), automatic, made)
@@ -352,7 +339,7 @@ def test_views_of_channels_are_read_and_written(kind):
             commands, mg.Image.from_array(x).sub_image(4, 36), destination_image=parent.sub_image(40, 36)
         )
     expected = before.copy()
-    expected[..., 40:76] = run(kind.forward(), x[..., 4:].copy())[1]
+    expected[..., 40:76] = encode(kind.forward(), x[..., 4:].copy())[1]
     np.testing.assert_array_equal(np.asarray(parent), expected)
 
 
@@ -364,9 +351,10 @@ def test_a_kernel_from_an_archive_gives_the_same_bits(kind):
     restored = archive.from_bytes(archive.to_bytes(kernel))
     restored_gradient = archive.from_bytes(archive.to_bytes(gradient))
     assert (restored.label, restored_gradient.label) == ("y", "dx")
-    _, y, state = run(kernel, x)
-    np.testing.assert_array_equal(run(restored, x)[1], y)
-    np.testing.assert_array_equal(run_gradient(restored_gradient, x, y, state), run_gradient(gradient, x, y, state))
+    _, y, state = encode(kernel, x)
+    np.testing.assert_array_equal(encode(restored, x)[1], y)
+    dx = encode_gradient_of(gradient, x, y, state)
+    np.testing.assert_array_equal(encode_gradient_of(restored_gradient, x, y, state), dx)
 
 
 # states and bad input
@@ -429,7 +417,7 @@ def test_a_destination_of_other_extents_takes_what_there_is():
     with mg.CommandBuffer() as commands:
         mg.SoftMax().encode(commands, source, destination_image=fenced.image)
     y = fenced.check()
-    np.testing.assert_array_equal(y[:, :2, :2], run(mg.SoftMax(), x)[1])
+    np.testing.assert_array_equal(y[:, :2, :2], encode(mg.SoftMax(), x)[1])
     np.testing.assert_allclose(y[:, 2:], 0.2, rtol=1e-6)
     np.testing.assert_allclose(y[:, :, 2:], 0.2, rtol=1e-6)
 
@@ -453,10 +441,10 @@ class TestTheShadersOfGPUs:
 
     def _check(self, kind, dtype, channels):
         x, g = (np.random.default_rng(seed).standard_normal((2, 1, 3, channels)).astype(dtype) for seed in (1, 2))
-        _, y, state = run(kind.forward(), x)
+        _, y, state = encode(kind.forward(), x)
         expected = kind.reference(x)
         assert_within(y, expected, kind.bound(x, expected, dtype))
-        dx = run_gradient(kind.gradient(), g, y, state)
+        dx = encode_gradient_of(kind.gradient(), g, y, state)
         expected = kind.reference_gradient(g, y)
         assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
@@ -467,10 +455,10 @@ class TestTheShadersOfGPUs:
     def test_few_channels(self, kind, dtype, channels, pixels):
         shape = (1, 1, pixels, channels)
         x, g = (np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in (1, 2))
-        _, y, state = run(kind.forward(), x)
+        _, y, state = encode(kind.forward(), x)
         expected = kind.reference(x)
         assert_within(y, expected, kind.bound(x, expected, dtype))
-        dx = run_gradient(kind.gradient(), g, y, state)
+        dx = encode_gradient_of(kind.gradient(), g, y, state)
         expected = kind.reference_gradient(g, y)
         assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
