@@ -254,8 +254,9 @@ class GradientKernel(BinaryKernel):
                 f"{' or '.join(self.forward_kernels)}"
             )
         if state.device is not self.device:
-            raise StateError(f"{owner}: gradient_state is on {state.device.identifier} but the kernel on "
-                             f"{self.device.identifier}")
+            raise StateError(
+                f"{owner}: gradient_state is on {state.device.identifier} but the kernel on {self.device.identifier}"
+            )
         forward = self._expected_source(state)
         if forward.shape[1:] != source_image.shape[1:]:
             raise GeometryError(
@@ -330,6 +331,34 @@ class GradientKernel(BinaryKernel):
             text += f" and dilation {dilation_x}x{dilation_y}"
         return text + " "
 
+    def _gradient_regions(
+        self, source_gradient: Image, source_image: Image, destination: Image, state: Any
+    ) -> Regions | None:
+        """What the encode reads and writes, or None if that is nothing; raises ``GeometryError`` if it does not fit."""
+        owner = type(self).__name__
+        channels, wanted, written = self._channel_counts(source_image, state)
+        gradient_channel = self.primary_source_feature_channel_offset
+        source_channel = self.secondary_source_feature_channel_offset
+        have = self._channels_of(source_gradient, "primary")
+        if have < wanted:
+            raise GeometryError(
+                f"{owner}: source_gradient has {have} feature channels from channel {gradient_channel} on but the "
+                f"source needs {wanted}"
+            )
+        gradients = self._images_from(source_gradient, "primary_offset", "source_gradient")
+        sources = self._images_from(source_image, "secondary_offset", "source_image")
+        if gradients != sources and self.clip_rect.size.depth == MAXIMUM:
+            raise GeometryError(
+                f"{owner}: source_image has {sources} images from its first one on but source_gradient {gradients}; "
+                "clip_rect.size.depth says how many to process"
+            )
+        layout, width, height, images = self._destination_region(destination, written, min(gradients, sources))
+        if not (width and height and images):
+            return None
+        gradient_layout = source_layout(source_gradient, gradient_channel, wanted, self.primary_offset.z, images)
+        source = source_layout(source_image, source_channel, channels, self.secondary_offset.z, images)
+        return Regions((gradient_layout, source), layout, width, height, images)
+
     def _run(
         self,
         command_buffer: CommandBuffer,
@@ -338,7 +367,6 @@ class GradientKernel(BinaryKernel):
         state: Any,
         destination: Image,
     ) -> Regions | None:
-        owner = type(self).__name__
         self._require_usable(command_buffer, "gradient_state", state)
         self._require_images(
             command_buffer,
@@ -353,38 +381,8 @@ class GradientKernel(BinaryKernel):
         self._validate(source_gradient, source_image, state)
         self._require_edge_mode("secondary_edge_mode")
         self._require_edge_mode_of_forward_kernel(state)
-        channels, wanted, written = self._channel_counts(source_image, state)
-        have = self._channels_of(source_gradient, "primary")
-        if have < wanted:
-            raise GeometryError(
-                f"{owner}: source_gradient has {have} feature channels from channel "
-                f"{self.primary_source_feature_channel_offset} on but the source needs {wanted}"
-            )
-        first_gradient, first_source = self.primary_offset.z, self.secondary_offset.z
-        gradients = self._images_from(source_gradient, "primary_offset", "source_gradient")
-        sources = self._images_from(source_image, "secondary_offset", "source_image")
-        if gradients != sources and self.clip_rect.size.depth == MAXIMUM:
-            raise GeometryError(
-                f"{owner}: source_image has {sources} images from its first one on but source_gradient {gradients}; "
-                "clip_rect.size.depth says how many to process"
-            )
-        layout, width, height, images = self._destination_region(destination, written, min(gradients, sources))
-        regions = None
-        if width and height and images:
-            regions = Regions(
-                (
-                    source_layout(
-                        source_gradient, self.primary_source_feature_channel_offset, wanted, first_gradient, images
-                    ),
-                    source_layout(
-                        source_image, self.secondary_source_feature_channel_offset, channels, first_source, images
-                    ),
-                ),
-                layout,
-                width,
-                height,
-                images,
-            )
+        regions = self._gradient_regions(source_gradient, source_image, destination, state)
+        if regions is not None:
             self._begin_encode(command_buffer, state)
             self._dispatch(command_buffer, source_gradient, source_image, destination, regions, state)
             self._note_encode(command_buffer, state, regions)

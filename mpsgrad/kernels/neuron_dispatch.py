@@ -9,18 +9,12 @@ import numpy as np
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.image import Image
-from mpsgrad.kernel import (
-    IMAGE_LAYOUT,
-)
-from mpsgrad.kernels.neuron_descriptor import (
-    NEURON,
-    NEURON_TYPE_NAMES,
-    NeuronDescriptor,
-    NeuronType,
-)
+from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronDescriptor, NeuronType
 from mpsgrad.kernels.pointwise import (
     CHUNKED_ROWS,
     THREADS_OF_EIGHTS,
+    Layout,
     Operand,
     elements_per_thread,
     exceeds_caches,
@@ -142,12 +136,31 @@ class NeuronProperties:
         return self._neuron_descriptor.data
 
 
+def _threadgroups_of_run(
+    device: Device, metal_type: str, layouts: Sequence[Layout], operands: int, share: int
+) -> tuple[str, int] | None:
+    """The variant for elements that follow each other in all images, by eights or vectors, and its threadgroups.
+
+    None where that does not take them. ``layouts`` are merged, the destination's first; ``share`` are the elements of a
+    thread of a CPU.
+    """
+    run = layouts[0][6]
+    if device.family == "cpu":
+        if metal_type == "float" and is_run_of_eights(layouts):
+            return "_of_eights", -(-run // (THREADS_OF_EIGHTS * share))
+        return None
+    values = values_of_vector(metal_type)
+    if is_run_of_vectors(layouts, values):
+        return "_of_vectors", -(-run // (values * VECTOR_THREADS * (VECTORS_AT_ONCE // operands)))
+    return None
+
+
 def add_neuron(
     kernel: NeuronProperties,
     command_buffer: CommandBuffer,
     function_name: str,
     destination: Image,
-    layout: tuple[int, ...],
+    layout: Layout,
     operands: Sequence[tuple[Image, Operand]],
 ) -> None:
     """One run of ``function_name`` for each piece of ``layout``; the last operand is the forward source."""
@@ -156,36 +169,31 @@ def add_neuron(
     numbers = tunables(device.tuning)
     elements = numbers.neuron_elements_per_simdgroup
     channels = layout[6]
-    is_constant = len(operands) == 2 and descriptor.neuron_type in CONSTANT_DERIVATIVES
-    read = 1 if is_constant else len(operands)
-    long_types = LONG_DERIVATIVES if len(operands) == 2 else LONG_FUNCTIONS
-    is_long = numbers.has_many_registers and descriptor.neuron_type in long_types
+    is_gradient = len(operands) == 2
+    read = 1 if is_gradient and descriptor.neuron_type in CONSTANT_DERIVATIVES else len(operands)
+    long_types = LONG_DERIVATIVES if is_gradient else LONG_FUNCTIONS
+    is_long = device.family == "cpu" and numbers.has_many_registers and descriptor.neuron_type in long_types
     slopes: tuple[Buffer, ...] = ()
     if descriptor.neuron_type is NeuronType.PRELU:
         slopes = (descriptor.slope_table(device, channels),)
     for piece in pieces(layout, tuple(operand for _, operand in operands)):
-        zeros: tuple[int, ...] = (0, 0, 0, 0, *piece.destination[4:])
+        zeros: Layout = (0, 0, 0, 0, *piece.destination[4:])
         target, *parts = merge_channels([piece.destination, *(part or zeros for part in piece.operands)])
         images = [
             image.buffer if part is not None else device.constant_buffer(bytes(4 * channels))
             for (image, _), part in zip(operands, piece.operands, strict=True)
         ]
         _, _, _, _, width, height, run, count = target
+        share = elements_per_thread(run, device.compute_units, numbers)
+        exceeds = exceeds_caches(target, 1 + read, numbers)
         chunks = -(-run // elements)
         pixels_per_simdgroup = max(1, elements // run)
         simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)
         variant, threadgroups = "", -(-simdgroups // (THREADS // 32))
-        share = elements_per_thread(run, device.compute_units, numbers)
-        exceeds = exceeds_caches(target, 1 + read, numbers)
-        by_lanes = is_long and not (exceeds and len(operands) == 2)
-        if None not in piece.operands:
-            values = values_of_vector(metal_type)
-            is_cpu_of_floats = (device.family, metal_type) == ("cpu", "float")
-            if is_cpu_of_floats and not by_lanes and is_run_of_eights((target, *parts)):
-                variant, threadgroups = "_of_eights", -(-run // (THREADS_OF_EIGHTS * share))
-            elif device.family != "cpu" and is_run_of_vectors((target, *parts), values):
-                elements_of_threadgroup = values * VECTOR_THREADS * (VECTORS_AT_ONCE // len(operands))
-                variant, threadgroups = "_of_vectors", -(-run // elements_of_threadgroup)
+        by_lanes = is_long and not (exceeds and is_gradient)
+        if None not in piece.operands and not by_lanes:
+            of_run = _threadgroups_of_run(device, metal_type, (target, *parts), len(operands), share)
+            variant, threadgroups = of_run or (variant, threadgroups)
         parameters = PARAMETERS.pack(
             gradient=parts[0],
             source=parts[-1],
