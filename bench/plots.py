@@ -9,7 +9,7 @@ from typing import Any
 from bench.families import FAMILIES, OTHERS, family_of
 from bench.summary import Row, summaries
 
-FASTER, SLOWER, THEIRS = "#2a7f3f", "#c62828", "#7a7a7a"
+FASTER, SLOWER = "#2a7f3f", "#c62828"
 COLORS = (
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#7f7f7f", "#d62728"),
     *("#aec7e8", "#ffbb78", "#98df8a", "#c5b0d5", "#c49c94", "#f7b6d2"),

@@ -52,7 +52,6 @@ class _WeightedKernel(BaseKernel):
     _packed: PackedWeights
     _has_biases: bool
     _loaded_from_state: bool
-    _is_quantized: bool
     _rounds: bool
 
     # objc: -initWithDevice:weights:
@@ -74,7 +73,6 @@ class _WeightedKernel(BaseKernel):
         self._descriptor = loaded.descriptor
         self._set_parameters(loaded.weights, loaded.biases, loaded.state)
         self._loaded_from_state = False
-        self._is_quantized = loaded.is_quantized
         self._rounds = loaded.rounds
 
     def _set_parameters(
