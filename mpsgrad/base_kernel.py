@@ -345,7 +345,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
         if (
             not self.remembers_encodes
             or not isinstance(command_buffer, CommandBuffer)
-            or command_buffer.device is not device
+            or command_buffer._device is not device
             or not command_buffer._is_open
         ):
             return None
@@ -356,9 +356,9 @@ class BaseKernel(KnownAttributes, DeviceBound):
         is_borrowed = False
         images = sources if destination is None else (*sources, destination)
         for image in images:
-            if not isinstance(image, Image) or image.device is not device:
+            if not isinstance(image, Image) or image._device is not device:
                 return None
-            if image.command_buffer is not None and not _is_usable(image, command_buffer):
+            if image._command_buffer is not None and not _is_usable(image, command_buffer):
                 return None
             if image._is_borrowed:
                 is_borrowed = True
@@ -374,7 +374,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
                 shared = tuple(map(buffers.index, buffers))
         of_state = None
         if state is not None:
-            if not isinstance(state, (GradientState, BinaryGradientState)) or state.device is not device:
+            if not isinstance(state, (GradientState, BinaryGradientState)) or state._device is not device:
                 return None
             if not _is_usable(state, command_buffer):
                 return None
@@ -456,7 +456,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
         """
         assert remembered.regions is not None
         for source in sources:
-            writer = source._writer if source.parent is None else source._root._writer
+            writer = source._writer if source._parent is None else source._root._writer
             if writer is not None and source is not written:
                 command_buffer._reads(type(self).__name__, "a source image", writer)
         if destination is None:
@@ -464,7 +464,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
         self._begin_encode(command_buffer, state)
         remembered.work.add_to(command_buffer, (*sources, destination), self, state)
         self._note_encode(command_buffer, state, remembered.regions)
-        command_buffer._writes(destination if destination.parent is None else destination._root)
+        command_buffer._writes(destination if destination._parent is None else destination._root)
         if command_buffer._repeated is not None:
             self._tell_of(remembered, command_buffer, (*sources, destination), state, written)
         return destination

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum, IntFlag
+from operator import attrgetter
 from typing import Any
 
 from mpsgrad.errors import FormatError
@@ -38,6 +39,11 @@ def text_or_none(owner: str, argument: str, value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise FormatError(f"{owner}: {argument} is {value!r}; it has to be a text or None")
+
+
+def fixed(name: str, description: str) -> Any:
+    """A property that gives what the object keeps as ``name``, and cannot be set."""
+    return property(attrgetter(name), doc=description)
 
 
 class EnumAttribute(CheckedAttribute):

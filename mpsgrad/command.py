@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
-from mpsgrad.checked_attribute import text_or_none
+from mpsgrad.checked_attribute import fixed, text_or_none
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, Dispatch, Function, RecordedWork, Submission, require_device
 from mpsgrad.errors import DeviceError, FormatError, MPSGradError, StateError
@@ -35,6 +35,7 @@ class CommandBuffer:
     # Refuses attributes that it has not, as ``KnownAttributes`` does, which would take longer than all else in a call.
     __slots__ = (
         "__weakref__",
+        "_device",
         "_discarded",
         "_dispatches",
         "_error",
@@ -49,12 +50,13 @@ class CommandBuffer:
         "_taken",
         "_undo",
         "_written",
-        "device",
         "label",
     )
 
+    device: Device = fixed("_device", "Where the work runs.")
+
     def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
-        self.device = require_device("CommandBuffer", device)
+        self._device = require_device("CommandBuffer", device)
         self.label = text_or_none("CommandBuffer", "label", label)
         self._dispatches: list[Dispatch] = []
         self._written: list[Any] = []
@@ -94,7 +96,7 @@ class CommandBuffer:
 
     def scratch(self, nbytes: int) -> Buffer:
         """A new buffer for dispatches of one encode, of which nothing outlives the command buffer."""
-        buffer = self.device.allocate(nbytes)
+        buffer = self._device.allocate(nbytes)
         self._lent.scratch.append(buffer)
         return buffer
 
@@ -102,7 +104,7 @@ class CommandBuffer:
         """A buffer of ``nbytes`` or more for dispatches of one encode: those of another encode may have it, too."""
         workspaces = self._lent.workspaces
         if not workspaces or workspaces[-1].nbytes < nbytes:
-            workspaces.append(self.device.allocate(nbytes))
+            workspaces.append(self._device.allocate(nbytes))
         return workspaces[-1]
 
     def varying(self, evaluate: Callable[[], bytes], shared_by: Any = None) -> Buffer:
@@ -117,7 +119,7 @@ class CommandBuffer:
             found = lent.shared_varying.get(key)
             if found is not None:
                 return found
-        made = VaryingBuffer(self.device, evaluate)
+        made = VaryingBuffer(self._device, evaluate)
         lent.varying.append(made)
         if key is not None:
             lent.shared_varying[key] = made.buffer
@@ -187,7 +189,7 @@ class CommandBuffer:
             self._require_sources_written()
         self._dispatches = []
         try:
-            self._submission = self.device.submit(dispatches, self.label)
+            self._submission = self._device.submit(dispatches, self.label)
         except MPSGradError as error:
             self._error = error
             self._is_open = False
@@ -205,7 +207,7 @@ class CommandBuffer:
         self._require_open("record")
         dispatches = with_neighbours_joined(self._dispatches)
         self._forget_what_is_not_read(dispatches)
-        work = self.device.record(dispatches, self.label)
+        work = self._device.record(dispatches, self.label)
         self._dispatches = []
         self._is_open = False
         self._recorded = True
@@ -443,7 +445,7 @@ class CommandBuffer:
 
     def __repr__(self) -> str:
         name = f" {self.label!r}" if self.label else ""
-        return f"<CommandBuffer{name} on {self.device.identifier}: {len(self._dispatches)} dispatches>"
+        return f"<CommandBuffer{name} on {self._device.identifier}: {len(self._dispatches)} dispatches>"
 
 
 class _LentBuffers:

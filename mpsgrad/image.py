@@ -9,6 +9,7 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
+from mpsgrad.checked_attribute import fixed
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError, StateError
@@ -26,7 +27,8 @@ class Image(ImageMemory):
     share the storage of their ``parent``. Source: ``MPSImage``.
     """
 
-    parent: Image | None
+    _parent: Image | None
+    parent: Image | None = fixed("_parent", "The image that this one is a view of, or None.")
     _layout: tuple[int, ...] | None = None
 
     def __init__(self, descriptor: ImageDescriptor, device: Device | None = None, *, label: str | None = None) -> None:
@@ -104,7 +106,7 @@ class Image(ImageMemory):
     @property
     def layout(self) -> tuple[int, ...]:
         """The fields of the shaders' ``ImageLayout``: first element, three strides, and the four extents."""
-        if self.parent is None:
+        if self._parent is None:
             return self._descriptor.dense_layout
         if self._layout is None:
             self._layout = (self._first_element, *self._strides, *self._descriptor.dense_layout[4:])
@@ -165,7 +167,7 @@ class Image(ImageMemory):
 
     def _view(self, descriptor: ImageDescriptor, first_element: int) -> Image:
         view = self._new_view(descriptor)
-        view.parent = self
+        view._parent = self
         view._first_element = first_element
         view._strides = self._strides
         view._is_borrowed = self._is_borrowed
@@ -229,13 +231,13 @@ class TemporaryImage(Image):
     Source: ``MPSTemporaryImage``.
     """
 
-    command_buffer: CommandBuffer
+    _command_buffer: CommandBuffer
 
     def __init__(self, command_buffer: CommandBuffer, descriptor: ImageDescriptor, *, label: str | None = None) -> None:
         if not isinstance(command_buffer, CommandBuffer):
             raise FormatError(f"TemporaryImage: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
         super().__init__(descriptor, command_buffer.device, label=label)
-        self.command_buffer = command_buffer
+        self._command_buffer = command_buffer
         self._read_count = 1
 
     @classmethod
@@ -255,13 +257,13 @@ class TemporaryImage(Image):
     def read_count(self, count: int) -> None:
         if self._read_count == 0:
             raise StateError("TemporaryImage: read_count is 0, so the memory is gone and the count cannot be changed")
-        self.command_buffer._if_taken_back(partial(setattr, self, "_read_count", self._read_count))
+        self._command_buffer._if_taken_back(partial(setattr, self, "_read_count", self._read_count))
         self._read_count = integer("TemporaryImage", "read_count", count, 0)
         if self._read_count == 0:
-            if self.parent is not None:
-                self.parent._read_once()
+            if self._parent is not None:
+                self._parent._read_once()
             elif self._buffer is not None:
-                self.command_buffer._give_back(self._buffer)
+                self._command_buffer._give_back(self._buffer)
 
     def _read_once(self) -> None:
         self.read_count = self._read_count - 1
@@ -274,15 +276,15 @@ class TemporaryImage(Image):
             )
 
     def _allocate(self) -> Buffer:
-        if self.parent is not None:
-            return self.parent.buffer
-        reused = self.command_buffer._reuse_buffer(self.resource_size)
-        self.command_buffer._if_taken_back(partial(setattr, self, "_buffer", None))
+        if self._parent is not None:
+            return self._parent.buffer
+        reused = self._command_buffer._reuse_buffer(self.resource_size)
+        self._command_buffer._if_taken_back(partial(setattr, self, "_buffer", None))
         return reused if reused is not None else self.device.allocate(self.resource_size)
 
     def _new_view(self, descriptor: ImageDescriptor) -> Image:
         self.read_count += 1
-        return type(self)(self.command_buffer, descriptor, label=self.label)
+        return type(self)(self._command_buffer, descriptor, label=self.label)
 
     def _require_submitted(self, what: str) -> None:
         self._wait_for_writer(what, needs_result=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsgrad.checked_attribute import Label
+from mpsgrad.checked_attribute import Label, fixed
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device
@@ -19,11 +19,10 @@ from mpsgrad.image_descriptor import ImageDescriptor
 class ImageMemory(DeviceBound):
     """The elements that ``descriptor`` speaks of, in a buffer of their own or, with ``parent``, in that one's."""
 
-    device: Device
+    device: Device = fixed("_device", "Where the memory is.")
     label = Label()
-    parent: ImageMemory | None
-    command_buffer: CommandBuffer | None
-    """The command buffer that a temporary image lives on."""
+    parent: ImageMemory | None = fixed("_parent", "The image that this one is a view of.")
+    command_buffer: CommandBuffer | None = fixed("_command_buffer", "What a temporary image lives on, or None.")
     _descriptor: ImageDescriptor
     _is_borrowed: bool
     """Whether the memory is that of another library's array, which further images may be over too."""
@@ -38,11 +37,11 @@ class ImageMemory(DeviceBound):
     def _set_up(self, descriptor: ImageDescriptor, device: Device, label: str | None) -> None:
         # Not defaults of the class: Python would look for each of them in the object first.
         self._descriptor = descriptor
-        self.device = device
+        self._device = device
         if label is not None:
             self.label = label
-        self.parent = None
-        self.command_buffer = None
+        self._parent: ImageMemory | None = None
+        self._command_buffer: CommandBuffer | None = None
         self._is_borrowed = False
         self._buffer = None
         self._first_element = 0
@@ -68,19 +67,19 @@ class ImageMemory(DeviceBound):
         return self._buffer
 
     def _allocate(self) -> Buffer:
-        if self.parent is not None:
-            return self.parent.buffer
+        if self._parent is not None:
+            return self._parent.buffer
         return self.device.allocate(self._descriptor.nbytes)
 
     @property
     def _root(self) -> ImageMemory:
         image = self
-        while image.parent is not None:
-            image = image.parent
+        while image._parent is not None:
+            image = image._parent
         return image
 
     def _written_by(self, command_buffer: CommandBuffer) -> None:
-        command_buffer._writes(self if self.parent is None else self._root)
+        command_buffer._writes(self if self._parent is None else self._root)
 
     def _wait_for_writer(self, what: str, *, needs_result: bool) -> None:
         writer = self._root._writer
@@ -92,7 +91,7 @@ class ImageMemory(DeviceBound):
     @property
     def _span(self) -> int:
         """How many elements there are from the first to the last, with all that lie between them."""
-        if self.parent is None:
+        if self._parent is None:
             return self._descriptor.element_count
         return 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self._element_strides, strict=True))
 
@@ -114,7 +113,7 @@ class ImageMemory(DeviceBound):
         return memory[self._first_element * itemsize :][: span * itemsize].view(self.dtype)
 
     def _array_of(self, storage: np.ndarray) -> np.ndarray:
-        if self.parent is None:
+        if self._parent is None:
             return storage.reshape(self.shape)
         strides = tuple(stride * storage.itemsize for stride in self._element_strides)
         return np.lib.stride_tricks.as_strided(storage, self.shape, strides)
@@ -213,7 +212,7 @@ class ImageMemory(DeviceBound):
             raise FormatError(f"Image.write: the array is {values.dtype!r} but the image {self.dtype!r}")
         self._wait_for_writer("written", needs_result=False)
         self.device.wait_until_unused(self.buffer)
-        if self.buffer.memory is None and self.parent is None:
+        if self.buffer.memory is None and self._parent is None:
             self.buffer.write(np.ascontiguousarray(values))
             return
         storage = self._storage()

@@ -7,20 +7,46 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from mpsgrad.errors import FormatError
 
-class _Complete(type):
-    """Notes when an object has been made: its constructors may give it any attributes."""
+
+class CheckedCalls(type):
+    """Has calls of a class that its constructor does not take raise an error which names the class, and what it takes.
+
+    Python's own error names the class that the constructor is inherited from.
+    """
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
-        made = super().__call__(*arguments, **named)
-        made.__dict__["_is_complete"] = True
-        return made
+        try:
+            return super().__call__(*arguments, **named)
+        except TypeError:
+            signature = inspect.signature(cls)
+            try:
+                signature.bind(*arguments, **named)
+            except TypeError as error:
+                unknown = [name for name in named if name not in signature.parameters]
+                reason = f"{', '.join(unknown)} is no argument" if unknown else error
+                raise FormatError(f"{cls.__name__}: {reason}; {cls._constructors()}") from None
+            raise
+
+    def _constructors(cls) -> str:
+        """What there is instead, for the error."""
+        return f"there is {cls.__name__}({', '.join(inspect.signature(cls).parameters)})"
 
     @property
     def __signature__(cls) -> inspect.Signature:
         """The constructor's, not that of ``__call__``."""
         _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
         return inspect.Signature(parameters)
+
+
+class _Complete(CheckedCalls):
+    """Notes when an object has been made: its constructors may give it any attributes."""
+
+    def __call__(cls, *arguments: Any, **named: Any) -> Any:
+        made = super().__call__(*arguments, **named)
+        made.__dict__["_is_complete"] = True
+        return made
 
 
 class KnownAttributes(metaclass=_Complete):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from mpsgrad.checked_attribute import text_or_none
+from mpsgrad.checked_attribute import fixed, text_or_none
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import EdgeMode, Offset, integer
 from mpsgrad.image import Image, ImageDescriptor
@@ -79,9 +79,11 @@ class DefaultPadding:
     bottom right none (``left = 0``).
     """
 
+    label: str | None = fixed("_label", "What messages call the policy, or None.")
+
     def __init__(self, method: PaddingMethod | int, *, label: str | None = None) -> None:
         self._method = PaddingMethod(integer(type(self).__name__, "method", method, 0))
-        self.label = text_or_none(type(self).__name__, "label", label)
+        self._label = text_or_none(type(self).__name__, "label", label)
         for name, mask, known in (
             ("alignment", PaddingMethod.ALIGN_MASK, _ALIGNMENTS),
             ("size", PaddingMethod.SIZE_MASK, _STYLES),
@@ -128,11 +130,11 @@ class DefaultPadding:
             PaddingMethod.SIZE_FULL: PaddingMethod.SIZE_VALID_ONLY,
         }[PaddingMethod(size)]
         kept = self._method & ~(PaddingMethod.SIZE_MASK | PaddingMethod.CUSTOM)
-        return DefaultPadding(kept | opposite, label=self.label)
+        return DefaultPadding(kept | opposite, label=self._label)
 
     def archive_fields(self) -> dict[str, Any]:
         """What the policy is rebuilt from."""
-        return {"method": int(self._method), "label": self.label}
+        return {"method": int(self._method), "label": self._label}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DefaultPadding) and other._key == self._key

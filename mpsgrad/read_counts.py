@@ -10,7 +10,7 @@ def read_once(items: Iterable[Any]) -> None:
     """Counts one read of each different temporary object among ``items``, images and states."""
     temporary = None
     for item in items:
-        if item.command_buffer is not None:
+        if item._command_buffer is not None:
             if temporary is None:
                 temporary = {}
             temporary[id(item)] = item

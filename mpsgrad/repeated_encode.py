@@ -154,7 +154,7 @@ class RememberedWork:
         """The buffers that are lent for an encode to ``command_buffer``, in their order."""
         buffers = [kernel._encode_buffer(name, command_buffer) for name in self.of_kernel]
         buffers += [state._encode_buffer(name, command_buffer) for name in self.of_state]
-        buffers += [command_buffer.device.allocate(size) for size in self.scratch_sizes]
+        buffers += [command_buffer._device.allocate(size) for size in self.scratch_sizes]
         buffers += [command_buffer.workspace(size) for size in self.workspace_sizes]
         return buffers
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from mpsgrad.checked_attribute import Label
+from mpsgrad.checked_attribute import Label, fixed
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
@@ -30,6 +30,8 @@ class State(DeviceBound):
     """
 
     label = Label()
+    device: Device = fixed("_device", "Where the buffers are.")
+    command_buffer: CommandBuffer | None = fixed("_command_buffer", "What a temporary state lives on, or None.")
 
     def __init__(
         self,
@@ -39,11 +41,11 @@ class State(DeviceBound):
         command_buffer: CommandBuffer | None = None,
         label: str | None = None,
     ) -> None:
-        self.command_buffer = command_buffer
+        self._command_buffer = command_buffer
         owner = type(self).__name__
         if command_buffer is not None and not isinstance(command_buffer, CommandBuffer):
             raise FormatError(f"{owner}: command_buffer is {command_buffer!r}; it has to be a CommandBuffer")
-        self.device = command_buffer.device if command_buffer is not None else require_device(owner, device)
+        self._device = command_buffer.device if command_buffer is not None else require_device(owner, device)
         if label is not None:
             self.label = label
         self._sizes = tuple([integer(owner, "buffer size", size, 1) for size in buffer_sizes])
@@ -73,9 +75,9 @@ class State(DeviceBound):
         buffer = self._buffers[index]
         if buffer is None:
             size, reused = self._sizes[index], None
-            if self.command_buffer is not None:
-                reused = self.command_buffer._reuse_buffer(size)
-                self.command_buffer._if_taken_back(partial(self._buffers.__setitem__, index, None))
+            if self._command_buffer is not None:
+                reused = self._command_buffer._reuse_buffer(size)
+                self._command_buffer._if_taken_back(partial(self._buffers.__setitem__, index, None))
             buffer = self._buffers[index] = reused if reused is not None else self.device.allocate(size)
         return buffer
 
@@ -100,7 +102,7 @@ class State(DeviceBound):
     @property
     def is_temporary(self) -> bool:
         """Whether the state lives on one command buffer."""
-        return self.command_buffer is not None
+        return self._command_buffer is not None
 
     @property
     def read_count(self) -> int:
@@ -113,28 +115,28 @@ class State(DeviceBound):
     @read_count.setter
     def read_count(self, count: int) -> None:
         name = type(self).__name__
-        if self.command_buffer is None:
+        if self._command_buffer is None:
             raise StateError(f"{name}: read_count is {count}, but only temporary states count their reads")
         if self._read_count == 0:
             raise StateError(f"{name}: read_count is 0, so the memory is gone and the count cannot be changed")
-        self.command_buffer._if_taken_back(partial(setattr, self, "_read_count", self._read_count))
+        self._command_buffer._if_taken_back(partial(setattr, self, "_read_count", self._read_count))
         self._read_count = integer(name, "read_count", count, 0)
         if self._read_count == 0:
             self._release()
 
     def _release(self) -> None:
         """Gives the memory of a temporary state back."""
-        assert self.command_buffer is not None
+        assert self._command_buffer is not None
         for buffer in self._buffers:
             if buffer is not None:
-                self.command_buffer._give_back(buffer)
+                self._command_buffer._give_back(buffer)
 
     def _read_once(self) -> None:
-        if self.command_buffer is not None:
+        if self._command_buffer is not None:
             self.read_count = self._read_count - 1
 
     def _require_readable(self, owner: str, argument: str) -> None:
-        if self.command_buffer is not None and self._read_count == 0:
+        if self._command_buffer is not None and self._read_count == 0:
             raise StateError(f"{owner}: {argument} is temporary with read_count 0, so its contents are gone")
 
     def _written_by(self, command_buffer: CommandBuffer) -> None:
@@ -228,7 +230,8 @@ class ForwardSnapshot:
 class ForwardState(State):
     """A state of one encode of a forward kernel over N images, which has a part for each image."""
 
-    parent: ForwardState | None = None
+    _parent: ForwardState | None = None
+    parent: ForwardState | None = fixed("_parent", "The state of several images that this one is a part of, or None.")
     _index = 0
 
     @property
@@ -249,7 +252,7 @@ class ForwardState(State):
             return self
         part = type(self).__new__(type(self))
         part.__dict__.update(self.__dict__)
-        part.parent, part._index = self, index
+        part._parent, part._index = self, index
         part._keep_one_image()
         part._part_of_buffers(index)
         if self.is_temporary:
@@ -264,8 +267,8 @@ class ForwardState(State):
         """Called on a new part: makes its buffers views of image ``index``."""
 
     def _release(self) -> None:
-        if self.parent is not None:
-            self.parent._read_once()
+        if self._parent is not None:
+            self._parent._read_once()
         else:
             super()._release()
 

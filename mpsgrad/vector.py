@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from mpsgrad.checked_attribute import fixed
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
@@ -20,12 +21,16 @@ class Vector(DeviceBound):
     Raises ``GeometryError`` if ``length`` is below 1 or above 2**31 - 1, the most values that kernels count.
     """
 
+    length: int = fixed("_length", "How many values there are.")
+    device: Device = fixed("_device", "Where the memory is.")
+    buffer: Buffer = fixed("_buffer", "The memory.")
+
     def __init__(self, length: int, device: Device | None = None) -> None:
-        self.length = integer("Vector", "length", length, 1)
+        self._length = integer("Vector", "length", length, 1)
         if self.length > LARGEST_ELEMENT_COUNT:
             raise GeometryError(f"Vector: length is {self.length}; the largest vector has {LARGEST_ELEMENT_COUNT}")
-        self.device = require_device("Vector", device)
-        self.buffer: Buffer = self.device.allocate(4 * self.length)
+        self._device = require_device("Vector", device)
+        self._buffer = self.device.allocate(4 * self.length)
         self.buffer.write(np.zeros(self.length, np.float32))
         self._writer: CommandBuffer | None = None
 
@@ -43,7 +48,7 @@ class Vector(DeviceBound):
     def of_buffer(cls, buffer: Buffer, length: int) -> Self:
         """The first ``length`` values of ``buffer``, which is shared."""
         vector = cls.__new__(cls)
-        vector.length, vector.device, vector.buffer, vector._writer = length, buffer.device, buffer, None
+        vector._length, vector._device, vector._buffer, vector._writer = length, buffer.device, buffer, None
         return vector
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

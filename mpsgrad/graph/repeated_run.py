@@ -87,7 +87,7 @@ def key_of(settings: Settings, plan: Plan, given: Sequence[Image], source_states
     """What decides the outcome of an encode of the images ``given``; None if it is to be looked at from scratch."""
     buffers: list[Buffer] = []
     for image in given:
-        if image.command_buffer is not None:
+        if image._command_buffer is not None:
             return None
         buffers.append(image._buffer or image.buffer)
     key = settings.key()
@@ -168,7 +168,7 @@ class KeptRuns:
         if not self.settings.are_known:
             return WayToEncode()
         for labels in source_states:
-            if type(labels) is not LossLabels or labels.device is not self._device:
+            if type(labels) is not LossLabels or labels._device is not self._device:
                 return WayToEncode()
         if self._replaced != self._memory.replaced:
             # They have the memory that was given back.

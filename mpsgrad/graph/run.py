@@ -51,7 +51,7 @@ class Run:
         self._converted: dict[ImageNode, Image] = {}
         self._read_counts: dict[int, tuple[Any, int]] = {}
         for source in source_images:
-            if source.command_buffer is not None:
+            if source._command_buffer is not None:
                 self._keep_readable(source, source.read_count - 1)
 
     def encode(self, way: WayToEncode) -> None:

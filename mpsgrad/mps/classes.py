@@ -20,25 +20,38 @@ from mpsgrad.graph.setting import Setting
 from mpsgrad.kernel_property import PaddingProperty
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, require_neuron_descriptor
 from mpsgrad.kernels.optimizer import Optimizer
-from mpsgrad.known_attributes import no_such_attribute
+from mpsgrad.known_attributes import CheckedCalls, no_such_attribute
 from mpsgrad.mps import metal
 from mpsgrad.mps.conversion import APPLE_CLASSES, MutableDescriptor, to_apple, to_ours
 from mpsgrad.mps.deprecated import DeprecatedConvolution, DeprecatedDescriptor
 from mpsgrad.mps.image_bytes import ImageBytes
 from mpsgrad.mps.manifest import Declaration, Member, declarations
 from mpsgrad.mps.protocols import MPSImageAllocator, MPSNNPadding, data_source_protocol
-from mpsgrad.mps.selectors import apple_property, kept_property, method
+from mpsgrad.mps.selectors import apple_property, kept_property, method, usable_calls
 from mpsgrad.padding import DefaultPadding
 from mpsgrad.state import State
 
 _NOT_PUBLIC: dict[str, type] = {"BaseKernel": BaseKernel, "Optimizer": Optimizer}
 
 
-class AppleObject:
-    """What every class here adds to the one of ``mpsgrad`` that it derives from: an error that says what there is."""
+class AppleObject(metaclass=CheckedCalls):
+    """What every class here adds to the one of ``mpsgrad`` that it derives from: errors that say what there is."""
 
     def __getattr__(self, name: str) -> Any:
         raise no_such_attribute(self, name)
+
+    @classmethod
+    def _constructors(cls) -> str:
+        """Apple's methods that make an object, and the constructor by Python's names."""
+        known = next(declarations()[each.__name__] for each in cls.__mro__ if each.__name__ in declarations())
+        made = [
+            f"{cls.__name__}.{call}"
+            for name, members in members_of(known).items()
+            if members[0].is_constructor and members[0].parameters and name != "initWithCoder"
+            for call in usable_calls(members, cls)
+        ]
+        by_python = f"{cls.__name__}({', '.join(inspect.signature(cls).parameters)}) by Python's names"
+        return f"there is {', '.join([*made, by_python])}"
 
 
 class _KnownProperties:
@@ -100,7 +113,7 @@ class _RowsOfImages:
         return None if rows is None else rows.reshape(-1)
 
 
-class _CountedReads:
+class _StateOfApple(_KnownProperties):
     """How data sources count down the reads of a state: those of graphs are temporary in MPS, and regular here."""
 
     @property
@@ -116,6 +129,10 @@ class _CountedReads:
             self.read_count = count
 
 
+class _ImageOfApple(_KnownProperties, ImageBytes):
+    """How the CPU reads and writes images in MPS."""
+
+
 class _ApplePadding(PaddingProperty):
     """The padding policy of a kernel, which is given back by Apple's names."""
 
@@ -128,11 +145,11 @@ class _ApplePadding(PaddingProperty):
 
 
 _ADDITIONS: dict[type, type] = {
-    State: _CountedReads,
+    State: _StateOfApple,
     BaseKernel: _Archived,
     mpsgrad.Convolution: DeprecatedConvolution,
     mpsgrad.ConvolutionDescriptor: DeprecatedDescriptor,
-    mpsgrad.Image: ImageBytes,
+    mpsgrad.Image: _ImageOfApple,
     mpsgrad.InstanceNormalizationGradientState: _RowsOfImages,
     mpsgrad.GroupNormalizationGradientState: _RowsOfImages,
     mpsgrad.Neuron: _OfNeuronDescriptor,
@@ -238,6 +255,8 @@ def _class(declaration: Declaration, parent: type, ours: type | None) -> type:
                 namespace[name] = _ApplePadding(kept.default, str(kept.__doc__))
             elif isinstance(kept, property) and member.is_readonly and re.fullmatch(r"MPSCNN\w+\*", member.kind):
                 namespace[name] = _by_apple_names(kept)
+            elif isinstance(kept, property) and not member.is_property:
+                namespace[name] = _as_method(kept)
             continue
         elif not member.is_property:
             namespace[name] = method(members, ours)
@@ -254,6 +273,16 @@ def _read_only(name: str) -> property:
 def _by_apple_names(kept: property) -> property:
     """The property ``kept`` of this package's class, whose value gets Apple's names."""
     return property(lambda thing: to_apple(kept.__get__(thing)), doc=kept.__doc__)
+
+
+def _as_method(kept: property) -> Any:
+    """The property ``kept`` of this package's class as the method that it is in MPS."""
+
+    def read(thing: Any) -> Any:
+        return kept.__get__(thing)
+
+    read.__doc__ = kept.__doc__
+    return read
 
 
 def _documentation(declaration: Declaration, ours: type | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from mpsgrad.base_kernel import BaseKernel
 from mpsgrad.graph.nodes import FilterNode
 from mpsgrad.image import Image, ImageBatch
+from mpsgrad.known_attributes import no_such_attribute
 from mpsgrad.padding import DefaultPadding
 from mpsgrad.state import State, StateBatch
 
@@ -26,6 +27,8 @@ class MutableDescriptor:
     def __setattr__(self, name: str, value: Any) -> None:
         fields = {each.name for each in dataclasses.fields(self)}  # type: ignore[arg-type]
         if name not in fields:
+            if name[0] != "_" and not hasattr(type(self), name):
+                raise no_such_attribute(self, name)
             object.__setattr__(self, name, value)
             return
         changed = dataclasses.replace(self, **{name: to_ours(value)})  # type: ignore[type-var]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+from mpsgrad.checked_attribute import fixed
 from mpsgrad.command import CommandBuffer, CommandBufferStatus
 from mpsgrad.data_type import DataType
 from mpsgrad.devices import Buffer, Device, default_device, require_device
@@ -272,8 +273,10 @@ class MPSCommandBuffer(MTLCommandBuffer):
 class MTLCommandQueue:
     """``MTLCommandQueue``: makes command buffers, whose work runs in the order in which they are committed."""
 
+    device: Device = fixed("_device", "The device whose command buffers it makes.")
+
     def __init__(self, device: Device | None = None) -> None:
-        self.device = require_device("MTLCommandQueue", device)
+        self._device = require_device("MTLCommandQueue", device)
 
     def commandBuffer(self) -> MTLCommandBuffer:
         """A new command buffer."""

@@ -123,8 +123,8 @@ def _asking(member: Member, name: str) -> Any:
             inherited = getattr(super(type(self), self), name)
             return inherited(*arguments) if member.parameters else inherited
         asked = getattr(self.apple_object, member.name)
-        if member.is_property:
-            return to_ours(asked)
+        if not member.parameters:  # Objective-C has methods for both
+            return to_ours(asked() if callable(asked) else asked)
         given = [to_apple(argument) for argument in arguments]
         return to_ours(asked(*given[:1], **dict(zip(labels, given[1:], strict=True))))
 

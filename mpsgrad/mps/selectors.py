@@ -131,8 +131,14 @@ def _of_no_use(scope: type, member: Member, known: Iterable[Member]) -> str:
     text = f"{scope.__name__}: {member.selector} is inherited in MPS, but of no use to this class"
     if member.reason:
         text += f": {member.reason}"
-    usable = [each for each in known if each.status.is_callable and _fits(_parsed(each.call(scope)), scope)]
-    return f"{text}; there is {' and '.join(each.python_call() for each in usable)}" if usable else text
+    usable = usable_calls(known, scope)
+    return f"{text}; there is {' and '.join(usable)}" if usable else text
+
+
+def usable_calls(members: Iterable[Member], scope: type) -> list[str]:
+    """The calls in Python of those of ``members`` that ``scope`` can answer."""
+    usable = [each for each in members if each.status.is_callable and _fits(_parsed(each.call(scope)), scope)]
+    return [each.python_call() for each in usable]
 
 
 def _fits(expression: ast.expr, scope: type) -> bool:

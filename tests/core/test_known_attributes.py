@@ -86,3 +86,40 @@ def test_names_that_modules_do_not_have_are_answered_with_others(module: Any, na
     with pytest.raises(AttributeError, match=words):
         getattr(module, name)
     assert not hasattr(module, name)
+
+
+@pytest.mark.parametrize(
+    ("thing", "names"),
+    [
+        (lambda: mg.Image(mg.ImageDescriptor()), ("device", "parent", "command_buffer", "descriptor", "width")),
+        (lambda: mg.TemporaryImage(mg.CommandBuffer(), mg.ImageDescriptor()), ("device", "parent", "command_buffer")),
+        (lambda: mg.State((4,)), ("device", "command_buffer", "resource_count")),
+        (lambda: mg.Vector(4), ("device", "length", "buffer")),
+        (mg.CommandBuffer, ("device",)),
+    ],
+)
+def test_what_memory_belongs_to_cannot_be_set(thing: Any, names: tuple[str, ...]) -> None:
+    made = thing()
+    for name in names:
+        kept = getattr(made, name)
+        with pytest.raises(AttributeError, match=f"'{name}' of '{type(made).__name__}' object has no setter"):
+            setattr(made, name, kept)
+        assert getattr(made, name) is kept or getattr(made, name) == kept
+
+
+def test_calls_that_a_constructor_does_not_take_name_the_class_and_what_it_takes() -> None:
+    pooling: Any = mg.PoolingMax
+    for call, words in (
+        (lambda: pooling(kernelWidth=3), r"^PoolingMax: kernelWidth is no argument; there is PoolingMax\(kernel_wi"),
+        (lambda: pooling(kernel_width=3), r"^PoolingMax: missing a required argument: 'kernel_height'; there is "),
+        (lambda: pooling(3, 3, 1, 1, 1, 1, 1, 1), "^PoolingMax: too many positional arguments; there is "),
+    ):
+        with pytest.raises(mg.FormatError, match=words):
+            call()
+
+    class Broken(mg.NeuronReLU):
+        def __init__(self) -> None:
+            len(5)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="has no len"):
+        Broken()

@@ -67,8 +67,6 @@ def swift(declaration: Declaration, member: Member) -> str:
 def ours_by_apple_names(declaration: Declaration, member: Member) -> str:
     """``kernel.encodeToCommandBuffer(cb, sourceImage=x)``."""
     receiver = declaration.name if member.is_constructor else _variable(declaration)
-    if not _is_method_here(declaration, member):
-        return f"{receiver}.{member.name}"
     inputs = [_python_value(each) for each in member.inputs]
     labels = [each.name for each in member.inputs]
     given = inputs[:1] + [f"{label}={value}" for label, value in zip(labels[1:], inputs[1:], strict=True)]
@@ -95,11 +93,6 @@ class _Spelled(ast.NodeTransformer):
         if node.id in self.values:
             return ast.parse(self.values[node.id], mode="eval").body
         return ast.Name(self.cls if node.id == "cls" else f"{self.receiver}.{node.id}")
-
-
-def _is_method_here(declaration: Declaration, member: Member) -> bool:
-    call = member.call(ours_of(declaration))
-    return call != member.name
 
 
 def _variable(declaration: Declaration) -> str:

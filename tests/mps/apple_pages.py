@@ -57,8 +57,10 @@ Each is a subclass of the class with Python's names, the last column, and both m
 * Buffers that the CPU reads (`gradientForWeights`) are float32 arrays, which wait for the command buffer.
 * Results are regular images, not temporary ones: set `destinationImageAllocator` to
   `MPSTemporaryImage.defaultAllocator()` for those.
+* What MPS declares as a method is one, and has parentheses: `state.gamma()` of batch normalization, of which Python's
+  names have a property.
 * Data sources, padding policies and allocators of your own derive from the protocol of that name and define the
-  methods that MPS asks for; arrays stand where MPS takes pointers.
+  methods that MPS asks for; arrays stand where MPS takes pointers. What has no arguments may be a method or a value.
 * `copied`, methods for bytes of images like `read_bytes`, those of `MPSCommandBuffer`, and what stands for deprecated
   methods of convolutions are in the last column, but only classes by Apple's names have them. Without these
   `archive.from_bytes(archive.to_bytes(kernel))` copies a kernel, `np.asarray(image)` reads an image and

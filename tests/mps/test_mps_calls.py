@@ -257,7 +257,10 @@ def test_batch_normalization_is_trained_in_its_two_phases() -> None:
     )
     assert np.array_equal(np.asarray(y), expected)
     assert isinstance(state, mps.MPSCNNBatchNormalizationState) and state.batchNormalization is forward
-    assert state.gradientForGamma().shape == state.gradientForBeta().shape == state.gamma.shape == (CHANNELS,)
+    assert state.gradientForGamma().shape == state.gradientForBeta().shape == state.beta().shape == (CHANNELS,)
+    assert np.array_equal(state.gamma(), source.scales)
+    np.testing.assert_allclose(state.mean(), np.asarray(x).mean((0, 1, 2)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(state.variance(), np.asarray(x).var((0, 1, 2)), rtol=1e-5, atol=1e-6)
     assert dx[0].shape == (1, 6, 8, CHANNELS) and forward.dataSource is source
     with pytest.raises(NotImplementedError, match="-encodeToCommandBuffer:sourceImage: is unavailable in MPS"):
         statistics.encodeToCommandBuffer(None, sourceImage=x)
@@ -1174,3 +1177,63 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
 def test_what_cannot_be_used_says_what_can(use: Callable[[], Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         use()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: mps.MPSCNNPoolingMax(device=None, kernelWidth=3, kernelHeight=3),
+            r"^MPSCNNPoolingMax: kernelWidth, kernelHeight is no argument; there is MPSCNNPoolingMax\.initWithDevice\("
+            r"device, kernelWidth=…, kernelHeight=…\), .*, MPSCNNPoolingMax\(kernel_width, .*\) by Python's names$",
+        ),
+        (
+            lambda: mps.MPSImage(device=None, imageDescriptor=None),
+            r"^MPSImage: imageDescriptor is no argument; there is MPSImage\.initWithDevice\(device, imageDescr",
+        ),
+        (
+            lambda: mps.MPSCNNLossDescriptor(type=1, reductionType=1),
+            r"no argument; there is MPSCNNLossDescriptor\.cnnLossDescriptorWithType\(type, reductionType=…\), ",
+        ),
+    ],
+)
+def test_constructors_called_as_in_swift_say_what_there_is(call: Any, words: str) -> None:
+    with pytest.raises(mg.FormatError, match=words):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("thing", "misspelt"),
+    [
+        (lambda: image(), "readCount"),
+        (lambda: mps.MPSState.initWithDevice(None, bufferSize=4), "readCounts"),
+        (lambda: mps.MPSCNNLossDescriptor.cnnLossDescriptorWithType(0, reductionType=0), "numberOfClases"),
+        (lambda: mps.MPSImageDescriptor(), "lable"),
+    ],
+)
+def test_misspelt_properties_of_images_states_and_descriptors_are_refused(thing: Any, misspelt: str) -> None:
+    made = thing()
+    with pytest.raises(AttributeError, match=rf"^{type(made).__name__} has no {misspelt}"):
+        setattr(made, misspelt, 2)
+
+
+@pytest.mark.parametrize("as_methods", [False, True])
+def test_members_of_data_sources_are_properties_or_methods(as_methods: bool) -> None:
+    # Objective-C implements a property by a method of its name.
+    def member(value: Any) -> Any:
+        return (lambda self: value) if as_methods else value
+
+    groups = type(
+        "Groups", (mps.MPSCNNGroupNormalizationDataSource,),
+        {
+            "numberOfFeatureChannels": member(CHANNELS), "numberOfGroups": member(2),
+            "gamma": member(np.ones(CHANNELS, np.float32)), "beta": member(np.zeros(CHANNELS, np.float32)),
+            "epsilon": member(1e-3), "label": member("groups"),
+        },
+    )()  # fmt: skip
+    kernel = mps.MPSCNNGroupNormalization.initWithDevice(None, dataSource=groups)
+    x = image()
+    y = run(lambda commands: kernel.encodeToCommandBuffer(commands, sourceImage=x))
+    ones, zeros = np.ones(CHANNELS, np.float32), np.zeros(CHANNELS, np.float32)
+    expected = mg.functional.group_normalization(np.asarray(x), 2, ones, zeros, epsilon=1e-3)
+    assert np.array_equal(np.asarray(y), expected)
