@@ -77,14 +77,17 @@ class _Archived(_KnownProperties):
     def copied(self, device: Device | None = None) -> Any:
         """A copy of the kernel on ``device``, None being the one it is on; its data source is copied too.
 
-        By its ``copyWithZone`` if it has one, else through an archive.
+        One of a program, by its ``copyWithZone``; without that the copy has the same one, as in MPS.
         """
         assert isinstance(self, BaseKernel)
         device = device or self.device
         source = getattr(getattr(self, "data_source", None), "apple_object", None)
-        copy_source = getattr(source, "copyWithZone", None)
-        if copy_source is not None:
-            return archive.copied(self, device, data_source=to_ours(copy_source(None, device=device)))
+        if source is not None:
+            copy_source = getattr(source, "copyWithZone", None)
+            if copy_source is not None:
+                takes_device = "device" in inspect.signature(copy_source).parameters
+                source = copy_source(None, **({"device": device} if takes_device else {}))
+            return archive.copied(self, device, data_source=to_ours(source))
         return to_apple(archive.from_bytes(archive.to_bytes(self), device))
 
 

@@ -36,6 +36,10 @@ class MutableDescriptor:
         vars(self).clear()
         vars(self).update(vars(changed), **kept)
 
+    def copyWithZone(self, zone: Any) -> Any:
+        """A copy; the zone is ignored. Source: ``NSCopying``."""
+        return copy.copy(self)
+
     def to_ours(self) -> Any:
         """A copy that does not change."""
         ours = _class_of_ours(type(self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +38,11 @@ class FusedNeuron:
 
 
 class DeprecatedDescriptor(FusedNeuron):
-    """What descriptors of convolutions had before ``fusedNeuronDescriptor``."""
+    """What descriptors of convolutions had before ``fusedNeuronDescriptor``, and their copies."""
+
+    def copyWithZone(self, zone: Any) -> Self:
+        """A copy; the zone is ignored. Source: ``NSCopying``."""
+        return copy.copy(self)
 
     @classmethod
     def with_neuron_filter(cls, width: int, height: int, inputs: int, outputs: int, neuron: Any) -> Self:

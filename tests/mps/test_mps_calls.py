@@ -966,12 +966,31 @@ def test_data_sources_of_a_program_are_copied_and_archived_with_their_kernel() -
     gradient = mps.MPSCNNConvolutionGradient.initWithDevice(None, weights=Archived())
     gradient.dataSource.numbers *= 3
     gradient.reloadWeightsAndBiasesFromDataSource()
-    for other in (gradient.copyWithZone(None, device=None), mps.MPSKernel.initWithCoder(mg.archive.to_bytes(gradient))):
+    restored = mps.MPSKernel.initWithCoder(mg.archive.to_bytes(gradient))
+    for other in (gradient.copyWithZone(None, device=None), restored):
         assert type(other) is mps.MPSCNNConvolutionGradient and isinstance(other.dataSource, Archived)
-        assert other.dataSource is not gradient.dataSource
         assert np.array_equal(other.weights_and_biases[0], gradient.weights_and_biases[0])
-    with pytest.raises(mg.ArchiveError, match="is a Weights, which cannot be saved; mark its class"):
-        mps.MPSCNNConvolution.initWithDevice(None, weights=Weights()).copyWithZone(None, device=None)
+    assert restored.dataSource is not gradient.dataSource
+
+
+def test_copies_of_kernels_share_data_sources_that_cannot_be_copied() -> None:
+    source = Weights()
+    copied = mps.MPSCNNConvolution.initWithDevice(None, weights=source).copyWithZone(None, device=None)
+    assert copied.dataSource is source
+
+    class WithoutDevice(Weights):
+        def copyWithZone(self, zone: Any) -> Any:
+            return source
+
+    kernel = mps.MPSCNNConvolution.initWithDevice(None, weights=WithoutDevice())
+    assert kernel.copyWithZone(None, device=None).dataSource is source
+
+
+def test_descriptors_are_copied() -> None:
+    for descriptor, name in ((loss_descriptor(), "weight"), (Weights().descriptor(), "groups")):
+        copied = descriptor.copyWithZone(None)
+        setattr(copied, name, 2)
+        assert type(copied) is type(descriptor) and (getattr(copied, name), getattr(descriptor, name)) == (2, 1)
 
 
 def test_a_batch_is_iterated_by_its_different_images() -> None:
