@@ -372,18 +372,19 @@ def _read_members(program: Program, start: int, end: int) -> None:
         is_constructor = tokens[index - 1].text in classes and tokens[index - 2].text != "~"
         if is_constructor and _text(tokens, position) == ":":
             position = end_of_head = end_of_initialisers(tokens, position, end)
+        first = index - 1
+        while first > start and tokens[first - 1].text not in (";", "{", "}", ":"):
+            first -= 1
         if position < end and tokens[position].text == "{":
             body = (position, matching(tokens, position, end))
             end_of_body = max(end_of_body, body[1])
             program.functions.setdefault(tokens[index - 1].text, []).append(body)
-            first = index - 1
-            while first > start and tokens[first - 1].text not in (";", "{", "}", ":"):
-                first -= 1
             program.member_heads.append((start, first, index, body[1] + 1))
             if is_constructor:
                 program.constructors.add(index)
         elif _text(tokens, position) == ";" and index > end_of_body:
-            program.has_prototypes = True
+            is_value = any(token.text == "=" for token in tokens[first:index])
+            program.has_prototypes |= is_operator or not is_value
 
 
 def end_of_initialisers(tokens: Sequence[Token], colon: int, end: int) -> int:

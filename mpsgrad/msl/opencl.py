@@ -128,6 +128,7 @@ class OpenCLBackend(Backend):
     has_case_ranges = True
     has_bit_fields = False
     regroups_sums = True
+    unrolls_too_much = True
     class_scalars = frozenset({"bfloat"})
     is_compiled_in_parts = True
 

@@ -101,18 +101,24 @@ def translate(
             needs.append(BITS)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
+        rolled_loops: list[Token] = []
         if launch != "whole":
-            # The package's own shaders are checked by its tests.
+            # The package's own shaders are checked by its tests, and tuned.
+            from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
+            from mpsgrad.msl.analysis.source import Source
             from mpsgrad.msl.lint import refuse_what_targets_accept
 
-            refuse_what_targets_accept(program, version, source, filename)
+            analysed = Source(program.tokens, program, version, False, source, filename)
+            refuse_what_targets_accept(analysed)
+            if backend.unrolls_too_much and checked is None:
+                rolled_loops = loops_to_keep_rolled(analysed)
         instrumentation = None
         if checked is not None:
             instrumentation = instrument(program, checked, source, filename, strings)
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
         translator = _Translator(
-            program, backend, filename, constants, launch, version, fast_math, checked, strings, needs
+            program, backend, filename, constants, launch, version, fast_math, checked, strings, needs, rolled_loops
         )
         translation = translator.translation(instrumentation.members if instrumentation else ())
         return replace(translation, instrumentation=instrumentation) if instrumentation else translation
@@ -137,6 +143,7 @@ class _Translator:
         checked: str | None,
         strings: Mapping[str, str],
         needs: Sequence[str],
+        rolled_loops: Sequence[Token],
     ) -> None:
         self._program = program
         self._backend = backend
@@ -168,6 +175,8 @@ class _Translator:
         if backend.regroups_sums and not fast_math and launch != "whole":
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
+        for loop in rolled_loops:
+            forms.put_before(loop, '_Pragma("clang loop unroll(disable)") ')
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None

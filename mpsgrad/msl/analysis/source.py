@@ -193,7 +193,7 @@ class Source:
     @cached_property
     def types(self) -> frozenset[str]:
         """Names of types: the language's, and those that the program declares."""
-        names = {"void", "auto"} | self.aliases.keys()
+        names = {"void", "auto"} | self.aliases.keys() | self.struct_bodies.keys()
         for index in self.places("struct", "class", "union", "enum", "typename"):
             name = skip_attributes(self.tokens, index + 1, len(self.tokens))
             if self.kind(name) == IDENTIFIER:
@@ -287,6 +287,8 @@ class Source:
                     end += 1
                 if self.text(end) == "{" and self.close(end) > 0:
                     name = self.text(self.close(end) + 1)
+                    if name in self.struct_bodies:
+                        continue
                 elif self.text(end) == ";" and tokens[end - 1].kind == IDENTIFIER:
                     name = self.text(end - 1)
                     read = read_type(tokens, index + 1, end - 1, found, {})
@@ -505,6 +507,11 @@ class Source:
                 return variables[position]
         return None
 
+    @cached_property
+    def template_values(self) -> frozenset[str]:
+        """The names of the parameters of templates that are values."""
+        return frozenset(variable.name for variable in self._template_values())
+
     def _template_values(self) -> Iterator[Variable]:
         """The parameters of templates that are values of a scalar type."""
         for index in self.places("template"):
@@ -569,7 +576,7 @@ class Source:
             if begins and kind(index) == IDENTIFIER and text not in _STATEMENT_WORDS:
                 last = scopes[-1][1]
                 if before == "(":
-                    last = self._statement_end(self.close(index - 1) + 1, last)
+                    last = self.statement_end(self.close(index - 1) + 1, last)
                 stop = self._find_end(index, min(last, end))
                 yield from self._declaration(index, stop, last)
             index += 1
@@ -599,16 +606,27 @@ class Source:
             index = close + 1 if close > 0 else index + 1
         return index
 
-    def _statement_end(self, index: int, limit: int) -> int:
-        """The index behind the statement at ``index``."""
-        for _ in range(64):
-            if self.text(index) == "{":
-                return max(self.close(index), index) + 1
-            if self.text(index) in ("for", "if", "while", "switch") and self.text(index + 1) == "(":
-                index = max(self.close(index + 1), index) + 1
+    def statement_end(self, index: int, limit: int) -> int:
+        """The index behind the statement at ``index``, with its ``else``."""
+        open_conditions = 0
+        while index < limit:
+            text = self.text(index)
+            if self.kind(index) == "pragma":
+                index += 1
                 continue
-            break
-        return self._find_end(index, limit) + 1
+            if text in _CONDITIONS and self.close(index + 1) > 0:
+                open_conditions += text == "if"
+                index = self.close(index + 1) + 1
+                continue
+            if text == "{" and self.close(index) > 0:
+                index = self.close(index) + 1
+            else:
+                index = self._find_end(index, limit) + 1
+            if self.text(index) != "else" or not open_conditions:
+                return index
+            open_conditions -= 1
+            index += 1
+        return index
 
     def _declaration(self, start: int, stop: int, last: int) -> Iterator[Variable]:
         """The variables that the statement from ``start`` to ``stop`` declares; nothing if it is no declaration."""

@@ -31,7 +31,6 @@ from mpsgrad.msl.lint import (
 )
 from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
 from mpsgrad.msl.preprocessor import Preprocessor
-from mpsgrad.msl.program import Program
 from mpsgrad.msl.tokens import Token, error
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 
@@ -113,9 +112,8 @@ def lint(
     return sorted(findings, key=lambda finding: (finding.line, finding.column or 0, finding.rule))
 
 
-def refuse_what_targets_accept(program: Program, version: tuple[int, int], written: str, filename: str) -> None:
+def refuse_what_targets_accept(source: Source) -> None:
     """Raises ``ShaderError`` at the first thing that Apple's compiler refuses and those of other targets do not."""
-    source = Source(program.tokens, program, version, False, written, filename)
     found = [(token, message) for check in _ACCEPTED_BY_TARGETS for token, message, *_ in check(source)]
     for token, message in sorted(found, key=lambda each: (each[0].line, each[0].column))[:1]:
         raise error(message, token)

@@ -131,7 +131,7 @@ def enclosing_conditions(source: Source, kernel: Kernel, index: int) -> list[tup
         if close < 0 or close > index:
             continue
         body = close + 1
-        if body <= index < _statement_end(source, position, kernel.body_close):
+        if body <= index < source.statement_end(position, kernel.body_close):
             found.append((position + 2, close))
     return found
 
@@ -169,29 +169,6 @@ def _operand_start(source: Source, end: int) -> int:
             break
         position -= 1
     return position + 1
-
-
-def _statement_end(source: Source, start: int, end: int) -> int:
-    """The index behind the statement at ``start``, with its ``else``."""
-    open_conditions = 0
-    index = start
-    while index < end:
-        text = source.text(index)
-        if text in ("if", "for", "while", "switch") and source.close(index + 1) > 0:
-            open_conditions += text == "if"
-            index = source.close(index + 1) + 1
-            continue
-        if text == "{" and source.close(index) > 0:
-            index = source.close(index) + 1
-        else:
-            while index < end and source.text(index) != ";":
-                index = source.close(index) + 1 if source.close(index) > index else index + 1
-            index += 1
-        if source.text(index) != "else" or not open_conditions:
-            return index
-        open_conditions -= 1
-        index += 1
-    return index
 
 
 def depends(source: Source, condition: tuple[int, int], differs: frozenset[int]) -> bool:

@@ -1,0 +1,100 @@
+"""Which loops of users' kernels are kept from being unrolled on CPUs, where that takes long."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import mpsgrad as mg
+from mpsgrad.msl import translate
+
+HEAD = """#include <metal_stdlib>
+using namespace metal;
+inline float long_one(float x) { return sin(x) * cos(x) + exp(-x * x) * log(1 + x * x) + sqrt(x * x + 1) + tan(x); }
+inline float nth(thread const float* values, int n) { return values[n]; }
+typedef struct { half scale; packed_char4 values[8]; } Block;
+"""
+WORK = "s += long_one(s); s -= long_one(s + 1); s *= long_one(s + 2); s += long_one(s + 3);"
+
+
+def kernel(body: str) -> str:
+    return (
+        f"{HEAD}kernel void f(device float* o, device const Block* blocks, constant int& n,\n"
+        f"  uint i [[thread_position_in_grid]], ushort lane [[thread_index_in_simdgroup]]) {{\n"
+        f"  float s = o[i]; float a[8] = {{s}}; float4 v = s; threadgroup float t[64]; simdgroup_float8x8 m[8];\n"
+        f"  {body}\n o[i] = s + a[0] + v.x; }}"
+    )
+
+
+def rolled(source: str) -> list[bool]:
+    """Whether each loop of a translation is kept from being unrolled."""
+    text = translate(source, "opencl", launch="row").source
+    text = text[text.index("__kernel void") :]
+    return [bool(before) for before in re.findall(r'(_Pragma\("clang loop unroll\(disable\)"\)\s+)?\bfor \(', text)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"for (int k = 0; k < 8; k++) {{ {WORK} }}",
+        f"for (int k = 0; k < n; k++) {{ {WORK} }}",
+        f"for (int k = 0; k < 8; k++) {{ o[k] = s; t[k] = o[k] + t[2 * k]; {WORK} }}",
+        f"for (int k = 0; k < 8; k++) {{ device const Block& b = blocks[k]; s += b.values[k].x; {WORK} }}",
+        f"for (int k = 8; k > 0; k >>= 1) {{ a[3] += v[1]; {WORK} }}",
+        f"const int last = 4; for (ushort k = 1; k <= last * 2; k += 2) {{ {WORK} }}",
+    ],
+)
+def test_long_loops_over_no_registers_are_not_unrolled(body: str) -> None:
+    assert rolled(kernel(body)) == [True]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for (int k = 0; k < 4; k++) s += o[k];",
+        f"for (int k = 0; k < 8; k++) {{ a[k] += s; {WORK} }}",
+        f"for (int k = 0; k < 4; k++) {{ v[k] += s; {WORK} }}",
+        f"for (int k = 0; k < 8; k++) {{ m[k] = make_filled_simdgroup_matrix<float, 8, 8>(0); {WORK} }}",
+        f"for (int k = 0; k < 8; k++) {{ const int j = 7 - k; s += a[j]; {WORK} }}",
+        f"for (int k = 0; k < 8; k++) {{ s += nth(a, k); {WORK} }}",
+        f"for (ushort d = 16; d > 0; d /= 2) {{ s += simd_shuffle_xor(s, d); {WORK} }}",
+        f"thread float* p = a; for (int k = 0; k < 8; k++) {{ s += *p++; {WORK} }}",
+        f"\n#pragma unroll\nfor (int k = 0; k < 8; k++) {{ {WORK} }}",
+        f"\n#pragma clang loop unroll_count(2)\nfor (int k = 0; k < 8; k++) {{ {WORK} }}",
+    ],
+)
+def test_loops_over_registers_short_ones_and_marked_ones_are_left_alone(body: str) -> None:
+    assert rolled(kernel(body)) == [False]
+
+
+def test_a_register_beside_a_long_inner_loop_may_be_memory() -> None:
+    body = f"for (int k = 0; k < 4; k++) {{ for (int j = 0; j < 8; j++) {{ s += o[j]; {WORK} }} a[k] += s; }}"
+    assert rolled(kernel(body)) == [True, True]
+    hot = "for (int q = 0; q < n; q++) for (int j = 0; j < 8; j++) a[j] += o[q];"
+    assert rolled(kernel(f"{body} {hot}"))[:2] == [False, True]
+
+
+def test_shaders_of_the_package_are_left_as_they_are() -> None:
+    assert "unroll" not in translate(kernel(f"for (int k = 0; k < 8; k++) {{ {WORK} }}"), "opencl").source
+    assert "unroll" not in translate(kernel(f"for (int k = 0; k < 8; k++) {{ {WORK} }}"), "cuda", launch="box").source
+
+
+def test_deep_loops_and_long_chains_of_calls_are_looked_at_soon() -> None:
+    loops = "".join(f"for (int k{d} = 0; k{d} < 2; k{d}++) {{" for d in range(60)) + WORK + "}" * 60
+    chain = "".join(f"inline float g{d}(float x) {{ return g{d + 1}(x) + 1; }}\n" for d in range(400))
+    early = "".join(f"inline float g{d}(float x);\n" for d in range(401)) + chain
+    early += "inline float g400(float x) { return x; }\n"
+    source = kernel(f"for (int k = 0; k < n; k++) {{ s += g0(s); {WORK} }} {loops}")
+    assert rolled(source.replace("kernel void", early + "kernel void"))[0]
+
+
+def test_rolled_loops_give_the_same_numbers() -> None:
+    work = "s = max(s, 0 * long_one(s)); " * 4
+    source = kernel(f"for (int k = 0; k < 8; k++) {{ s += 0.5f * k; {work} }}")
+    assert rolled(source) == [True]
+    out = np.arange(40, dtype=np.float32)
+    mg.compile(source).function("f")(40, out, np.zeros(34, np.uint8), np.int32(2))
+    x = np.arange(40)
+    np.testing.assert_array_equal(out, x + 14 + x + x)
