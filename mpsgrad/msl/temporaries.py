@@ -21,7 +21,7 @@ _SPACES = frozenset(ADDRESS_SPACES)
 def open_to_temporaries(program: Program) -> frozenset[int]:
     """Takes the ``&`` from references that become values; the identities of the ``thread`` that are to be dropped."""
     tokens = program.tokens
-    unnamed = set(_spaces_of_auto(tokens))
+    unnamed = set(_spaces_of_auto(tokens)) | set(_spaces_of_defaulted(tokens))
     heads = [(None, *head) for head in program.function_heads] + list(program.member_heads)
     overloaded = _overloaded(tokens, (opening for _, _, opening, _ in heads))
     # Among conversions the one that is not opened would be the better match for any type.
@@ -98,6 +98,20 @@ def _spaces_of_auto(tokens: Sequence[Token]) -> Iterator[int]:
                 index -= 1
                 if tokens[index].text == "thread":
                     yield id(tokens[index])
+
+
+def _spaces_of_defaulted(tokens: Sequence[Token]) -> Iterator[int]:
+    """The identities of the ``thread`` in ``T(const thread T& other) thread = default``: they are not the same to
+    OpenCL as what the compiler would declare, which it takes objects in any address space for."""
+    for index, token in enumerate(tokens):
+        if token.text != "default" or tokens[index - 1].text != "=":
+            continue
+        start = index - 1
+        while start and tokens[start - 1].text not in (";", "{", "}", ":"):
+            start -= 1
+        head = tokens[start:index]
+        if not any(each.text == "operator" for each in head):
+            yield from (id(each) for each in head if each.text == "thread")
 
 
 def behind_unqualified_members(program: Program) -> Iterator[int]:

@@ -325,3 +325,27 @@ def test_swizzles_are_vectors_to_templates() -> None:
     any_all = (x[:, :2] > 0).any(1) + 2 * ((x[:, 1] > 0) & (z > 0)) + 4 * ((z > 1) | (w > 1))
     np.testing.assert_array_equal(o[:, 2], any_all)
     np.testing.assert_array_equal(o[:, 3], x[:, 1].max())
+
+
+def test_copy_constructors_for_each_address_space() -> None:
+    source = LIBRARY + """
+template <typename T> struct complex {
+    T x;
+    constexpr complex(T r = 0) thread : x(r) {}
+    constexpr complex(T r = 0) constant : x(r) {}
+    complex(const device complex& o) thread : x(o.x + 1) {}
+    complex(const threadgroup complex& o) thread : x(o.x + 10) {}
+    complex(const thread complex& o) thread = default;
+};
+template <typename T> complex<T> operator*(complex<T> a, complex<T> b) { return {a.x * b.x}; }
+kernel void f(device complex<float>* out, uint i [[thread_position_in_grid]]) {
+    threadgroup float shared[32];
+    threadgroup complex<float>* others = (threadgroup complex<float>*)shared;
+    others[i].x = 5;
+    complex<float> v = out[i], w = v, s = others[i];
+    out[i].x = (v * w * complex<float>(2) * s).x;
+}
+"""
+    out = np.arange(8, dtype=np.float32)
+    mg.compile(source).function("f")(8, out)
+    np.testing.assert_array_equal(out, (np.arange(8) + 1) ** 2 * 2 * 15)
