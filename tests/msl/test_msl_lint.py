@@ -203,6 +203,31 @@ CASES = [
      "struct S { int n; int m() const { return n; } };\nint g(S s) { int inner = 1; { int n = s.m(); return n + inner; } }"),
     (54, "template <typename T> T g(T x, int n) { return n ? x : y; }", "use of undeclared identifier 'y'",
      "constant int y[] = {1, 2};\ntemplate <typename T, int... I> T g(T x, int n) { return n ? x : T(y[n] + sizeof...(I)); }"),
+    (55, "float g(float x) { float y = x; float y = 2; return y; }", "redefinition of 'y'",
+     "float g(float x) { float y = x; { float y = 2; x += y; } for (int k = 0; k < 2; k++) x++; for (int k = 0; k < 2; k++) x++; return x + y; }"),
+    (55, "float g(float x) { int x = 2; return x; }", "redefinition of 'x'",
+     "float g(float x) { { int x = 2; return x; } }\nfloat h(float x) { if (int y = x) return y; else if (int y = x + 1) return y; return 0; }"),
+    (55, "float g(float x, int x) { return x; }", "redefinition of 'x'", "float g(float x, int);\nfloat h(float x, int y) { return x + y; }"),
+    (55, "struct S { float a; int a; };", "duplicate member 'a'", "struct S { float a; float b() { return a; } float b(int) { return a; } union { float c; int d; }; struct { int e; } f; };"),
+    (56, "void g(int x) { if (x > 2) break; }", "'break' statement not in loop or switch statement", "void g(int x) { for (;;) if (x++ > 2) break; do { switch (x) { case 1: break; } } while (x); }"),
+    (56, "void g(int x) { switch (x) { case 1: continue; } }", "'continue' statement not in loop statement", "void g(int x) { while (x--) switch (x) { case 1: continue; } }"),
+    (56, "void g(int x) { switch (x) { case 2: x = 1; break; case 1 + 1: x = 2; } }", "duplicate case value '2'",
+     "void g(int x) { switch (x) { case 1: switch (x + 1) { case 2: x = 1; } break; case 2: x = 2; } switch (x) { case 2: x = 3; } }"),
+    (56, "float g(float x) { if (x > 1) return; return x; }", "non-void function 'g' should return a value", "void g(thread float& x) { if (x > 1) return; x = 1; }"),
+    (56, f"{HEAD}) {{ return 1; }}", "void function 'f' should not return a value", f"void g(device float* x) {{ x[0] = 1; }}\n{HEAD}) {{ return g(x); }}"),
+    (57, "struct S { float a; };\nfloat g(device S* s) { return s.a; }", "member reference type 'device S *' is a pointer; did you mean to use '->'?",
+     "struct S { float a; };\nfloat g(device S* s, device S& t) { return s->a + (*s).a + s[1].a + t.a; }"),
+    (57, "struct S { float a; };\nfloat g(device S& s) { return s->a; }", "is not a pointer; did you mean to use '.'?",
+     "struct T { float b; };\nstruct S { float a; T t; thread T* operator->() { return &t; } };\nfloat g(S s) { return s->b + s.a; }"),
+    (57, "float g(float x) { return x.y; }", "member reference base type 'float' is not a structure or union", "float g(float2 x) { return x.y + x.xy.y; }"),
+    (57, "float g(device float* x, float n) { return x[n]; }", "array subscript is not an integer: it is 'float'",
+     "struct S { float v; float operator[](float i) const { return v * i; } };\nfloat g(device float* x, float n, S s) { return x[int(n)] + s[n]; }"),
+    (57, "float g(float x) { return x[0]; }", "subscripted value is not an array, pointer, or vector: it is 'float'", "float g(float3 x, float2x2 m) { return x[0] + m[1][0] + m[0].y; }"),
+    (57, "void g(device float* x) { device int* y = x; y[0] = 1; }", "cannot initialize a variable of type 'device int *' with an expression of type 'device float *'",
+     "void g(device float* x, device const void* v) { device int* y = (device int*)x; device const float* z = x + 2, *w = nullptr; y[0] = z[0]; }"),
+    (57, "void g(device const float* x) { device float* y = x; y[0] = 1; }", "cannot initialize a variable of type 'device float *'", "void g(device float* x) { device const float* y = x; device float* z = &x[1]; z[0] = y[0]; }"),
+    (57, "void g(device float* x) { ulong n = x; x[0] = n; }", "cannot initialize a variable of type 'ulong'", "void g(device float* x) { ulong n = (ulong)x; bool is = x; x[0] = n + is; }"),
+    (57, "float g(float h) { return h(2); }", "called object type 'float' is not a function", "float h(float x) { return x; }\nfloat g(float x) { float y(x), z = h(y); return z + h(2); }"),
 ]  # fmt: skip
 
 # The same for what compiles and bites.
@@ -377,7 +402,7 @@ def test_an_unknown_version_is_refused() -> None:
 
 def test_every_rule_has_a_case() -> None:
     tested = {case[0] for case in (*CASES, *WARNINGS, *VERSIONS)} | {46}
-    assert tested == set(RULES) == set(range(1, 55))
+    assert tested == set(RULES) == set(range(1, 58))
 
 
 def test_every_rule_says_why_in_one_sentence() -> None:

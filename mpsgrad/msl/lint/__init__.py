@@ -19,6 +19,7 @@ from mpsgrad.msl.lint import (
     atomics_and_simd,
     attributes,
     behaviour,
+    jumps,
     kernels,
     language,
     library,
@@ -26,6 +27,8 @@ from mpsgrad.msl.lint import (
     metalcompute,
     names,
     narrowing,
+    operands,
+    redeclarations,
     returns,
     values,
 )
@@ -38,8 +41,8 @@ __all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint", "refuse_what
 
 # Importing a module enters its rules into the table.
 _SUBJECTS = (
-    address_spaces, atomics_and_simd, attributes, behaviour, kernels, language, library, member_functions, metalcompute,
-    names, narrowing, returns, values,
+    address_spaces, atomics_and_simd, attributes, behaviour, jumps, kernels, language, library, member_functions,
+    metalcompute, names, narrowing, operands, redeclarations, returns, values,
 )  # fmt: skip
 
 RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))

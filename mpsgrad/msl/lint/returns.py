@@ -22,12 +22,13 @@ def functions_return_their_values(source: Source) -> Iterator[Found]:
     """Takes every switch and every if constexpr to return, and every loop whose condition is not written as true to
     end."""
     for function in source.functions:
-        if _returns_a_value(source, function) and not _leaves(source, function.body_open, function.body_close):
+        if returns_a_value(source, function) and not _leaves(source, function.body_open, function.body_close):
             message = "non-void function does not return a value in all control paths"
             yield source.tokens[function.body_close], message
 
 
-def _returns_a_value(source: Source, function: Function) -> bool:
+def returns_a_value(source: Source, function: Function) -> bool:
+    """Whether the head of ``function``, which is no kernel, says that it gives a value."""
     name = function.opening - 1
     head = source.texts[function.start : name]
     if function.kernel is not None or source.kind(name) != IDENTIFIER or source.text(function.body_open) != "{":
