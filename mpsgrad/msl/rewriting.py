@@ -116,6 +116,8 @@ class _Pass:
             token = tokens[index]
             if id(token) in before:
                 self._output.append(token.replaced(before[id(token)], PUNCTUATION))
+            if index in self._prefixed:
+                self._output.append(token.replaced(self._prefixed[index], PUNCTUATION))
             if token.kind == PUNCTUATION:
                 index = self._punctuation(token, index)
             elif token.kind == IDENTIFIER:
@@ -162,8 +164,6 @@ class _Pass:
             close = matching(self._tokens, index)
             if self._text(close - 1) == "]":
                 return close + 1
-        if index in self._prefixed:
-            self._output.append(token.replaced(self._prefixed[index]))
         return self._as(token, token.text + self._appended.get(index, ""), index)
 
     def _cast(self, token: Token, index: int) -> int | None:
@@ -186,7 +186,7 @@ class _Pass:
         self._output += self._rewriter.rewrite(tokens[index + 1 : close])
         self._output.append(tokens[close].replaced(">(" if encloses else ">()->*"))
         if encloses:
-            self._forms.put_before(tokens[end], ")")
+            self._close_before(end)
         return close + 1
 
     def _wrapping_shift(self, index: int) -> str:
@@ -207,7 +207,7 @@ class _Pass:
             if tokens[end].text == "<" and tokens[end - 1].kind == IDENTIFIER:
                 end = matching_angle(tokens, end) or end
             end = matching(tokens, end) + 1 if tokens[end].text in OPENING else end + 1
-        self._forms.put_before(tokens[end], ")")
+        self._close_before(end)
         return f"{text} {COUNT}("
 
     # Names.
@@ -360,6 +360,9 @@ class _Pass:
     def _append(self, index: int, text: str) -> None:
         self._appended[index] = self._appended.get(index, "") + text
 
+    def _close_before(self, index: int) -> None:
+        self._prefixed[index] = ")" + self._prefixed.get(index, "")
+
     def _unpack(self, arguments: Sequence[Sequence[Token]], opening: int) -> None:
         """Wraps a vector constructor's arguments where they may be packed vectors: the compiler takes only its own."""
         if not self._names.has_packed_vectors:
@@ -368,7 +371,7 @@ class _Pass:
         for argument in arguments:
             self._appended[position] = f" {UNPACK}("
             position += len(argument) + 1
-            self._prefixed[position] = ")" + self._prefixed.get(position, "")
+            self._close_before(position)
 
     def _note_declarators(self, index: int, opening: str, closing: str) -> bool:
         """Notes the variables ``v(a, b, ...)`` of a declaration whose type ends before ``index``: they are to be

@@ -7,6 +7,7 @@ import pytest
 from metal_runner import LIBRARY, evaluate
 from nvrtc import compile_for_cuda
 
+import mpsgrad as mg
 from mpsgrad.msl import translate
 
 # Of constants, so that the compiler itself tells what they are.
@@ -81,3 +82,23 @@ def test_operators_of_the_users_own() -> None:
     compile_for_cuda(translate(source, "cuda", filename="own.metal").source, "own.metal")
     a = np.array([1, 4], np.int32)
     np.testing.assert_array_equal(evaluate(body, a, output=np.int32, before=OWN), 10 * a + 2 + 200 + 8)
+
+
+def test_a_template_is_written_the_same_for_each_instance() -> None:
+    source = LIBRARY + """
+template <typename T> kernel void f(device T* x, device float4* y, uint i [[thread_position_in_grid]]) {
+    x[i] <<= 2 * (i % 4);
+    y[i] = -(float4)x[i] + 1;
+}
+template [[host_name("f_int")]] kernel void f<int>(device int*, device float4*, uint);
+template [[host_name("f_uint")]] kernel void f<uint>(device uint*, device float4*, uint);
+template [[host_name("f_short")]] kernel void f<short>(device short*, device float4*, uint);
+"""
+    compile_for_cuda(translate(source, "cuda").source, "shifts.metal")
+    library = mg.compile(source)
+    for name, dtype in (("f_int", np.int32), ("f_uint", np.uint32), ("f_short", np.int16)):
+        x, y = np.arange(1, 9, dtype=dtype), np.zeros((8, 4), np.float32)
+        library.function(name)(8, x, y)
+        shifted = np.arange(1, 9) << 2 * (np.arange(8) % 4)
+        np.testing.assert_array_equal(x, shifted)
+        np.testing.assert_array_equal(y, 1.0 - np.stack([shifted] * 4, axis=1))
