@@ -56,8 +56,14 @@ TESTS = {
     "channel_padding": ("tests/kernels/test_convolution_tiles.py",),
     "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),
     "convolution_depthwise": ("tests/kernels/test_convolution_depthwise.py",),
-    "convolution_depthwise_of_eights": ("tests/kernels/test_convolution_variants.py",),
-    "convolution_depthwise_rows": ("tests/kernels/test_convolution_depthwise_rows.py",),
+    "convolution_depthwise_of_eights": (
+        "tests/kernels/test_convolution_variants.py",
+        "tests/kernels/test_convolution_past_caches.py",
+    ),
+    "convolution_depthwise_rows": (
+        "tests/kernels/test_convolution_depthwise_rows.py",
+        "tests/kernels/test_convolution_past_caches.py",
+    ),
     "convolution_depthwise_runs": ("tests/kernels/test_convolution_depthwise_runs.py",),
     "convolution_group_rows": ("tests/kernels/test_convolution_group_rows.py",),
     "convolution_matrices": ("tests/kernels/test_convolution_tiles.py",),
@@ -69,7 +75,11 @@ TESTS = {
         "tests/kernels/test_convolution_parameters.py",
         "tests/kernels/test_convolution_variants.py",
     ),
-    "convolution_patches": ("tests/kernels/test_convolution_patches.py", "tests/kernels/test_convolution_variants.py"),
+    "convolution_patches": (
+        "tests/kernels/test_convolution_patches.py",
+        "tests/kernels/test_convolution_variants.py",
+        "tests/kernels/test_convolution_past_caches.py",
+    ),
     "convolution_planes": ("tests/kernels/test_convolution_planes.py", "tests/kernels/test_convolution_variants.py"),
     "convolution_small_groups": (
         "tests/kernels/test_convolution_small_groups.py",

@@ -31,6 +31,7 @@ PARAMETERS = ParameterStruct(
     rows_per_thread="int",
     highest_row="int",
     biases="int",
+    streams="int",
 )
 FAMILY = ShaderFamily(
     "convolution_depthwise_of_eights",
@@ -76,6 +77,7 @@ def plan_gather(
         rows_per_thread=rows_per_thread,
         highest_row=_highest(y),
         biases=gathered.biases,
+        streams=int(gathered.exceeds_caches(numbers)),
     )
     threads = block_parts * ceiling_divide(rows, rows_per_thread)
     return Plan(FAMILY, FAMILY.name, threads, parameters, gathered.packing)

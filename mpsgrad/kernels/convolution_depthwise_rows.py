@@ -45,6 +45,7 @@ PARAMETERS = ParameterStruct(
     span_x="int",
     span_y="int",
     biases="int",
+    streams="int",
 )
 FAMILY = ShaderFamily(
     "convolution_depthwise_rows",
@@ -113,6 +114,7 @@ def plan_gather(
         span_x=span_x,
         span_y=span_y,
         biases=gathered.biases,
+        streams=int(gathered.exceeds_caches(numbers)),
     )
     return Plan(FAMILY, FAMILY.name, image_parts * parts_y, parameters, gathered.packing)
 

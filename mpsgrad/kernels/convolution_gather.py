@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +13,9 @@ from mpsgrad.kernels.convolution_axis import Axis, best_folds, folded_axes, plai
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, PLAIN, Packing, require_packable
 from mpsgrad.kernels.pointwise import Layout
+from mpsgrad.kernels.strides import ELEMENTS_OF_LINE
 from mpsgrad.shader import ShaderFamily
+from mpsgrad.tunables import Tunables
 
 DEPTHWISE_BLOCKS = 2
 """So many of a depthwise gather are computed at a time."""
@@ -20,6 +23,11 @@ ROW_OUTPUTS = 4
 """So many channels of the result are computed at a time from weights that are not packed."""
 UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
+
+
+STREAMED_SHARE = 0.375
+"""Where both images have more than this share of the caches' bytes, results that are written past the caches take less
+time, also with that in which the next layer reads them. Measured."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,16 @@ class Gather:
     def phase_pixels(self) -> int:
         """Destination pixels of a phase, or what several of them are folded into, in all images."""
         return self.destination[7] * self.y.size * self.x.size
+
+    def exceeds_caches(self, numbers: Tunables) -> bool:
+        """Whether pixels, which are whole lines, are written past the caches: these would not keep both images."""
+        offset, *strides = self.destination[:4]
+        lines = (offset, *strides, self.destination[6], self.destination[6] // self.groups)
+        return (
+            not any(number % ELEMENTS_OF_LINE for number in lines)
+            and 4 * sum(math.prod(layout[4:]) for layout in (self.source, self.destination))
+            > STREAMED_SHARE * numbers.cached_bytes
+        )
 
     @property
     def joins_columns(self) -> bool:

@@ -83,6 +83,7 @@ PARAMETERS = ParameterStruct(
     **PARTS,
     row_step="int",
     biases="int",
+    streams="int",
     replicates="int",
 )
 
@@ -225,6 +226,7 @@ def plan_gather(
         **tiles._asdict(),
         row_step=row_step,
         biases=gathered.biases,
+        streams=int(gathered.exceeds_caches(numbers)),
         replicates=int(geometry.replicates),
     )
     kernel = f"convolution_patches_by_{eights}" + ("_in_phases" if _has_phases(gathered) else "")
