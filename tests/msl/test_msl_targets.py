@@ -13,14 +13,33 @@ from metal_runner import LIBRARY
 import mpsgrad as mg
 from mpsgrad.commands.report import report
 from mpsgrad.devices.cuda_compiler import OWN_MATH, compile_cubin
+from mpsgrad.kernels.batch_normalization_families import FAMILIES
+from mpsgrad.kernels.neuron_descriptor import NeuronType
 from mpsgrad.msl import translate
 from mpsgrad.msl.lint import lint
-from mpsgrad.shader import families
+from mpsgrad.shader import ShaderFamily, families
 
 MOST_SPILLED_BYTES = 32
 """What a thread of our own kernels may store of its registers to memory: a few values that are needed late."""
+FUSED_NEURONS = NeuronType.NONE, NeuronType.RELU, NeuronType.PRELU, NeuronType.GELU
+REPEATED = {family for kind, family in FAMILIES.items() if kind not in FUSED_NEURONS}
+"""Shaders that differ from these by an expression that a neuron's own shader has, too."""
 SHADERS = [(family, dtype) for family in families().values() for dtype in family.dtypes]
 FOR_CUDA = [(family, dtype) for family, dtype in SHADERS if "nvidia" in family.device_families]
+
+
+def each_of(shaders: list[tuple[ShaderFamily, str]]) -> pytest.MarkDecorator:
+    """Runs a test for each of ``shaders``, those that are repeated nightly only."""
+    return pytest.mark.parametrize(
+        ("family", "dtype"),
+        [
+            pytest.param(
+                family, dtype, id=f"{family.name}-{dtype}", marks=[pytest.mark.nightly] if family in REPEATED else []
+            )
+            for family, dtype in shaders
+        ],
+    )
+
 
 EVERY_CONSTRUCT = (
     LIBRARY
@@ -55,7 +74,7 @@ kernel void f(device const float4* x [[buffer(0)]], device float* out [[buffer(1
 )
 
 
-@pytest.mark.parametrize(("family", "dtype"), SHADERS, ids=lambda v: v if isinstance(v, str) else v.name)
+@each_of(SHADERS)
 def test_own_shaders_keep_the_rules(family, dtype) -> None:
     """Those of metalcompute and of simdgroups too, but where threads of a CPU work alone: it never sees these."""
     tunings = (*((device, None) for device in family.device_families), ("cpu", "cpu-avx2"))
@@ -71,7 +90,7 @@ def test_own_shaders_keep_the_rules(family, dtype) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("family", "dtype"), FOR_CUDA, ids=lambda v: v if isinstance(v, str) else v.name)
+@each_of(FOR_CUDA)
 def test_own_shaders_compile_for_cuda(family, dtype) -> None:
     """As fast as the compiler can, which leaves most of what it does for speed to the nightly run."""
     source = family.render(dtype, "nvidia").with_line_directives()
