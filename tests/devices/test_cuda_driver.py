@@ -318,6 +318,19 @@ def test_an_encode_allocates_nothing_in_steady_state(stand_in: Any) -> None:
     assert stand_in.contexts == []
 
 
+@needs_compiler
+@pytest.mark.parametrize(("stream", "waiting"), [(None, [1]), (0, [1]), (1, [1]), (2, [2]), (-1, [])])
+def test_another_librarys_stream_waits_for_an_image(stand_in: Any, stream: int | None, waiting: list[int]) -> None:
+    device = mg.find_device("cuda")
+    source = mg.Image.from_array(np.ones((1, 2, 2, 4), np.float32), device)
+    commands = mg.CommandBuffer(device)
+    result = mg.NeuronReLU(device=device).encode(commands, source)
+    commands.commit()
+    result.__dlpack__(stream=stream)
+    assert [each.handle for each in stand_in.streams if each.handle in (1, 2) and each.queue] == waiting
+    commands.wait_until_completed()
+
+
 # Memory that the host sees.
 
 

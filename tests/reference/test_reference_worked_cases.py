@@ -5,6 +5,8 @@ One-dimensional cases are images of height 1, and are run a second time standing
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 from worked_cases import PADDING, POOLING
@@ -219,3 +221,19 @@ def test_optimizer(name, slots, options, gradients, expected):
         time = {"time_step": step} if name == "adam" else {}
         values, *state = getattr(reference, name)([gradient], values, *state, learning_rate=0.1, **options, **time)
         np.testing.assert_allclose(values, [value], rtol=0, atol=5e-9)
+
+
+NEUTRAL = {
+    "stride": [(1, 1)], "dilation": [(1, 1), 1], "offset": [(0, 0)], "zero_pad": [(0, 0)], "mask_stride": [(1, 1, 1)],
+    "groups": [1], "primary_scale": [1], "secondary_scale": [1], "alpha": [1], "weight": [1], "label_smoothing": [0],
+    "minimum": [-np.inf], "maximum": [np.inf], "momentum_scale": [0], "drawn_images": [0], "fill": [0],
+    "edge": ["zero"],
+}  # fmt: skip
+
+
+def test_what_is_left_out_changes_nothing():
+    for name in reference.__all__:
+        function = getattr(reference, name)
+        for parameter in inspect.signature(function).parameters.values() if inspect.isfunction(function) else ():
+            if parameter.default is not inspect.Parameter.empty and parameter.name in NEUTRAL:
+                assert parameter.default in NEUTRAL[parameter.name], f"{name}: {parameter}"
