@@ -502,7 +502,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
 
     def _dispatch(self, command_buffer: CommandBuffer, *arguments: Any) -> None:
         """Adds the dispatches of one encode: of the sources, the destination, their ``Regions`` and the state."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: encodes nothing by itself; classes that derive from it do")
 
     def _note_encode(self, command_buffer: CommandBuffer, state: Any, regions: Regions) -> None:
         """Called after the dispatches of each encode: notes in the state what it has become, besides its buffers."""

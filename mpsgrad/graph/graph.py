@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpsgrad.checked_attribute import CheckedAttribute, Label
+from mpsgrad.base_kernel import KernelOptions
+from mpsgrad.checked_attribute import CheckedAttribute, EnumAttribute, Label
 from mpsgrad.command import CommandBuffer
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Device, require_device
@@ -82,6 +83,7 @@ class Graph(KnownAttributes, DeviceBound):
     _fixed_attributes = ("device",)
 
     label = Label()
+    options = EnumAttribute(KernelOptions.NONE, "Accepted for ported code; validation is never skipped.")
     destination_image_allocator = CheckedAttribute(
         RegularImageAllocator(), require_allocator, "Makes the images of needed results."
     )

@@ -217,7 +217,8 @@ class Loss(LossProperties, LossKernel):
         kullback_leibler_divergence  t (ln(t) - y), y being log-probabilities            -t
 
     A label of 0 makes its product with a logarithm 0, so that a prediction of minus infinity rules out a class.
-    ``w`` is the weights image of the labels if there is one, else the descriptor's weight. The mean of softmax
+    ``w`` is the weights image of the labels if there is one, else the descriptor's weight; the cosine distance of an
+    image is ``1 - sum(w y t)``, whose 1 has none. The mean of softmax
     cross-entropy is that over the pixels. SUM_BY_NON_ZERO_WEIGHTS divides the sum by the number of elements whose
     weight is not 0, of softmax cross-entropy too: MPS makes no exception for it. The gradient of softmax cross-entropy
     is that of the loss where the labels of a pixel add up to 1 and its weights are equal; ``LossGradient`` is exact for

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.errors import FormatError, GeometryError
+from mpsgrad.geometry import integer
 from mpsgrad.mps.conversion import block_to_ours, to_apple, to_ours
 from mpsgrad.mps.manifest import Member, Status, snake_case
 
@@ -36,6 +37,8 @@ def method(members: Iterable[Member], ours: type | None) -> Any:
         values = {label: to_ours(value) for label, value in labels.items()}
         if arguments:
             values[member.parameters[0].name] = to_ours(arguments[0])
+        for name in member.integers:
+            values[name] = integer(scope.__name__, name, values[name])
         for name in member.blocks:
             values[name] = block_to_ours(values[name])
         expression = expressions.get((key, scope))
@@ -170,6 +173,12 @@ def _evaluate(node: ast.expr, receiver: Any, arguments: dict[str, Any]) -> Any:
         return arguments[node.id] if node.id in arguments else getattr(receiver, node.id)
     if isinstance(node, ast.Attribute):
         return getattr(_evaluate(node.value, receiver, arguments), node.attr)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.slice.upper is not None:
+        values, count = _evaluate(node.value, receiver, arguments), _evaluate(node.slice.upper, receiver, arguments)
+        if count > len(values):
+            what, number = ast.unparse(node.value), ast.unparse(node.slice.upper)
+            raise GeometryError(f"{receiver.__name__}: {number} is {count} but there are {len(values)} {what}")
+        return values[:count]
     if isinstance(node, ast.Subscript):
         return _evaluate(node.value, receiver, arguments)[_evaluate(node.slice, receiver, arguments)]
     if isinstance(node, ast.Tuple):

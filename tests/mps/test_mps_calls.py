@@ -1256,3 +1256,31 @@ def test_members_of_data_sources_are_properties_or_methods(as_methods: bool) -> 
     ones, zeros = np.ones(CHANNELS, np.float32), np.zeros(CHANNELS, np.float32)
     expected = mg.functional.group_normalization(np.asarray(x), 2, ones, zeros, epsilon=1e-3)
     assert np.array_equal(np.asarray(y), expected)
+
+
+def test_arguments_that_are_integers_in_mps_have_to_be_some() -> None:
+    upsampling = mps.MPSCNNUpsamplingNearest
+    with pytest.raises(mg.FormatError, match="^MPSCNNUpsamplingNearest: integerScaleFactorX is 1.5; .* an integer$"):
+        upsampling.initWithDevice(None, integerScaleFactorX=1.5, integerScaleFactorY=1)
+    assert upsampling.initWithDevice(None, integerScaleFactorX=np.int64(2), integerScaleFactorY=1).scaleFactorX == 2
+
+
+def test_as_many_regions_are_cropped_as_the_count_says() -> None:
+    regions = [mps.MPSRegion(mps.MPSOrigin(0, 0, 0), mps.MPSSize(size, 1, 1)) for size in (1, 0.5)]
+    crop = mps.MPSNNCropAndResizeBilinear
+    arguments: Any = {"resizeWidth": 2, "resizeHeight": 2, "regions": regions}
+    assert crop.initWithDevice(None, numberOfRegions=1, **arguments).regions == ((0, 0, 1, 1),)
+    with pytest.raises(mg.GeometryError, match="numberOfRegions is 3 but there are 2 regions"):
+        crop.initWithDevice(None, numberOfRegions=3, **arguments)
+
+
+def test_kernels_without_work_say_so() -> None:
+    with pytest.raises(NotImplementedError, match="^MPSCNNKernel: encodes nothing by itself"):
+        run(lambda commands: mps.MPSCNNKernel.initWithDevice(None).encodeToCommandBuffer(commands, sourceImage=image()))
+
+
+def test_graphs_take_the_options_of_kernels() -> None:
+    node = mps.MPSCNNNeuronReLUNode.nodeWithSource(mps.MPSNNImageNode.nodeWithHandle(None), a=0.0)
+    graph = mps.MPSNNGraph.graphWithDevice(None, resultImage=node.resultImage)
+    graph.options = mps.MPSKernelOptionsVerbose
+    assert graph.options is mps.MPSKernelOptionsVerbose

@@ -163,6 +163,11 @@ class Member:
         return tuple(each.name for each in self.parameters if each.is_block)
 
     @cached_property
+    def integers(self) -> tuple[str, ...]:
+        """The names of the arguments that are integers."""
+        return tuple(each.name for each in self.parameters if each.type in ("NSUInteger", "NSInteger"))
+
+    @cached_property
     def filled(self) -> tuple[str, ...]:
         """The names of the arguments that are lists to which the method appends."""
         return tuple(each.name for each in self.parameters if each.type.startswith("NSMutableArray"))
