@@ -105,7 +105,8 @@ class ConvolutionWeightsAndBiasesState(State):
         """
         for name, buffer in (("weights", weights), ("biases", biases)):
             if not isinstance(buffer, Buffer) and (buffer is not None or name == "weights"):
-                raise FormatError(f"{cls.__name__}: {name} is {type(buffer).__name__}; it has to be a Buffer")
+                kind = type(buffer).__name__
+                raise FormatError(f"{cls.__name__}: {name} is {kind}; it has to be a Buffer (from_arrays takes arrays)")
         if descriptor is not None:
             require_descriptor(cls.__name__, descriptor)
             shapes: tuple[Any, Any] = (descriptor.weights_shape, (descriptor.output_feature_channels,))
