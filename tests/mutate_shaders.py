@@ -68,7 +68,10 @@ TESTS = {
     "convolution_group_rows": ("tests/kernels/test_convolution_group_rows.py",),
     "convolution_matrices": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_matrices_in_place": ("tests/kernels/test_convolution_tiles.py",),
-    "convolution_of_eights": ("tests/kernels/test_convolution_variants.py",),
+    "convolution_of_eights": (
+        "tests/kernels/test_convolution_variants.py",
+        "tests/kernels/test_convolution_past_caches.py",
+    ),
     "convolution_parameters": (
         "tests/kernels/test_convolution_tiles.py",
         "tests/kernels/test_convolution.py",

@@ -180,11 +180,22 @@ def _tile_of_eights(gathered: Gather, width: int, numbers: Tunables) -> _Tile:
         return _Tile(EIGHTS_FAMILY, f"{kernel}_of_eights", ROW_IMAGES, gathered.blocks_per_group)
     if kernel == "convolution_point_unpacked" and gathered.destination[4] <= FEW_IMAGES:
         return _Tile(EIGHTS_FAMILY, f"{kernel}_of_few", 1, ceiling_divide(lanes, 8 * LONE_EIGHTS))
-    # Where writing takes most of the time, it takes longer from larger registers. Measured.
-    is_mostly_written = kernel == "convolution_point" and gathered.channels < LANES and lanes > width
+    streams = _writes_past_caches(gathered, numbers)
+    # Where writing, not past the caches, takes most of the time, it takes longer from larger registers. Measured.
+    is_mostly_written = kernel == "convolution_point" and gathered.channels < LANES and lanes > width and not streams
     uses_eights = gathered.packing is None or (width == EIGHTS_CHANNELS and is_mostly_written)
     family, pixels, _ = (_WIDTHS if uses_eights else _widths(numbers))[width]
-    return _Tile(family, f"{kernel}_of_eights", pixels, ceiling_divide(lanes, width))
+    name = f"{kernel}_of_eights{'_past_caches' if streams else ''}"
+    return _Tile(family, name, pixels, ceiling_divide(lanes, width))
+
+
+def _writes_past_caches(gathered: Gather, numbers: Tunables) -> bool:
+    """Whether threads are to compute windows of one pixel, because simdgroups write through the caches.
+
+    Few channels of the source take less time to read again than their results to leave the caches. Measured.
+    """
+    has_few = gathered.channels < EIGHTS_CHANNELS
+    return gathered.kernel == "convolution_point" and not has_few and gathered.exceeds_caches(numbers)
 
 
 def _goes_across_images(gathered: Gather, pixels: int) -> bool:
@@ -248,7 +259,7 @@ def plan(
         eights_width, of_eights, products = gather_by_eights(geometry, is_gradient, numbers, packs_all=packs_all)
         if of_eights.kernel == "convolution_fold":
             products *= FOLD_COST if geometry.groups == 1 else GROUP_FOLD_COST
-        if is_by_eights(numbers, products, gathered):
+        if _writes_past_caches(of_eights, numbers) or is_by_eights(numbers, products, gathered):
             width, gathered = eights_width, of_eights
     is_of_few = gathered.kernel == "convolution_point" and gathered.channels <= FEW_CHANNELS <= gathered.lanes
     if is_of_few and computes_by_eights and geometry.groups == 1:
