@@ -54,6 +54,14 @@ def test_fused_neurons(name, shape):
     check(case, run(case))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(1, 1, 5, 65), (1, 7, 1, 129), (1, 1, 7, 5), (1, 11, 1, 3)])
+def test_few_pixels_of_which_some_are_left_over(shape, dtype):
+    """CPUs take four of 65 channels as a row, and to add up six of 5: there are too few for rows of whole eights."""
+    case = Case.draw(shape, dtype, seed=11)
+    check(case, run(case))
+
+
 @pytest.mark.parametrize("neuron", [None, mg.NeuronDescriptor("relu", 0.25)], ids=["plain", "relu"])
 @pytest.mark.parametrize("shape", [(2, 40, 41, 3), (3, 31, 33, 64), (2, 45, 47, 37)])
 def test_halves_of_images_of_many_pixels(shape, neuron):
