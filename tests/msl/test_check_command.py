@@ -198,7 +198,7 @@ def test_compile_reports_what_only_a_compiler_sees(tmp_path: Path, capsys: pytes
     file.write_text(LIBRARY + '#include "scale.h"\n#include "scale.h"\n' + kernel.format("x[1]"))
     assert check("--compile", "-D", "FACTOR=2", file) == 0
     file.write_text(
-        LIBRARY + '#include "scale.h"\n\n' + kernel.format("x[0], x[1]") + kernel.format("").replace("f(", "g(")
+        LIBRARY + '#include "scale.h"\n\n' + kernel.format("x") + kernel.format("&x[1]").replace("f(", "g(")
     )
     assert check("-D", "FACTOR=2", file) == 0
     assert check("--compile", "-D", "FACTOR=2", file) == 1

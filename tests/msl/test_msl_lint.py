@@ -227,6 +227,10 @@ CASES = [
      "void g(device float* x, device const void* v) { device int* y = (device int*)x; device const float* z = x + 2, *w = nullptr; y[0] = z[0]; }"),
     (57, "void g(device const float* x) { device float* y = x; y[0] = 1; }", "cannot initialize a variable of type 'device float *'", "void g(device float* x) { device const float* y = x; device float* z = &x[1]; z[0] = y[0]; }"),
     (57, "void g(device float* x) { ulong n = x; x[0] = n; }", "cannot initialize a variable of type 'ulong'", "void g(device float* x) { ulong n = (ulong)x; bool is = x; x[0] = n + is; }"),
+    (57, "float h(float x) { return x; }\nfloat g(float x) { return h(x, 2); }", "no matching function for call to 'h': it takes 1 argument, not 2",
+     "float h(float x, float y = 1) { return x + y; }\nfloat k(float x) { return x; }\nfloat k(float x, float y) { return x + y; }\nfloat g(float x) { return h(x) + k(x, 2) + k(x); }"),
+    (57, "float h(float x, float y) { return x; }\nfloat g(float x) { return h(x); }", "no matching function for call to 'h': it takes 2 arguments, not 1",
+     "float h(float x, float y = 2);\nfloat h(float x, float y) { return x + y; }\nfloat n() { return 1; }\nfloat g(float x) { return h(x) + h(max(x, 2.0f), float2(x, 1).y) + n(); }"),
     (57, "float g(float h) { return h(2); }", "called object type 'float' is not a function", "float h(float x) { return x; }\nfloat g(float x) { float y(x), z = h(y); return z + h(2); }"),
 ]  # fmt: skip
 

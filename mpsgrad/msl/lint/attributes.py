@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,6 +9,7 @@ from itertools import pairwise
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.analysis.source import Source, position_attribute
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES, position_dimensions
+from mpsgrad.msl.lint.near_names import did_you_mean, nearest
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.program import Kernel, Parameter
 from mpsgrad.msl.tokens import spell
@@ -164,8 +164,7 @@ def attributes_are_known_at_this_version(source: Source) -> Iterator[Found]:
 
 
 def _unknown(name: str, what: str, known: frozenset[str] = _KNOWN) -> str:
-    close = difflib.get_close_matches(name, sorted(known), 1, 0.8)
-    return f"unknown attribute '{name}'{what}" + (f"; did you mean '{close[0]}'?" if close else "")
+    return f"unknown attribute '{name}'{what}{did_you_mean(nearest(name, known))}"
 
 
 def _last_word(source: Source, parameter: Parameter) -> int:

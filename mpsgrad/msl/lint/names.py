@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 from mpsgrad.msl.analysis.expressions import expressions_of
@@ -12,6 +12,7 @@ from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import SIZES, built_in
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS, NOT_IN_METAL
+from mpsgrad.msl.lint.near_names import did_you_mean, nearest
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import object_before
 from mpsgrad.msl.tokens import IDENTIFIER, skip_attributes
@@ -75,12 +76,8 @@ def names_are_declared(source: Source) -> Iterator[Found]:
                 continue
             seen.add((text, start))
             message = f"unknown type name '{text}'" if is_type else f"use of undeclared identifier '{text}'"
-            yield source.tokens[index], message + _question(meant)
+            yield source.tokens[index], message + did_you_mean(meant)
     yield from _members(source)
-
-
-def _question(meant: Sequence[str]) -> str:
-    return f"; did you mean '{meant[0]}'?" if len(meant) == 1 else ""
 
 
 def _members(source: Source) -> Iterator[Found]:
@@ -96,7 +93,7 @@ def _members(source: Source) -> Iterator[Found]:
         start, end, _ = source.struct_bodies[kind.base][0]
         if name not in source.texts[start:end]:
             message = f"no member named '{name}' in '{kind.base}'"
-            yield source.tokens[index + 1], message + _question(nearest(name, source.members[kind.base]))
+            yield source.tokens[index + 1], message + did_you_mean(nearest(name, source.members[kind.base]))
 
 
 class _Names:
@@ -245,30 +242,6 @@ class _Names:
         else:
             candidates |= source.constants.keys() | {name for name in _library_names() if name.isupper()}
         return nearest(source.text(index), candidates - {source.text(index)})
-
-
-def nearest(name: str, candidates: Iterable[str]) -> list[str]:
-    """Those of ``candidates`` with the least distance from ``name``: two at most, and a third of its length."""
-    most = min(len(name) // 3, 2)
-    best: list[str] = []
-    for candidate in candidates:
-        if abs(len(candidate) - len(name)) <= most and (distance := _distance(name, candidate)) <= most:
-            best = [candidate] if distance < most else [*best, candidate]
-            most = distance
-    return best
-
-
-def _distance(one: str, other: str) -> int:
-    """How many letters are put in, left out, changed or swapped with their neighbour to make one name the other."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one):
-        earlier, before, row = before, row, [i + 1]
-        for j, target in enumerate(other):
-            row.append(min(before[j + 1] + 1, row[j] + 1, before[j] + (letter != target)))
-            if i and j and letter == other[j - 1] and one[i - 1] == target:
-                row[-1] = min(row[-1], earlier[j - 1] + 1)
-    return row[-1]
 
 
 def _openings(source: Source) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import FLOATS, SIZES, Type
+from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import chain_start, object_before
 from mpsgrad.msl.tokens import IDENTIFIER
@@ -19,16 +20,18 @@ _BEFORE_OPERANDS = frozenset("= ( , + - / return ? << >> += -= *= /= && ||".spli
     57,
     "operand",
     words="member reference type 'device S *' is a pointer; did you mean to use '->'?",
-    why="Pointers convert to no other pointers, have no members, and indices are integers.",
+    why="Pointers convert to no other pointers, have no members, indices are integers, and calls fit their functions.",
 )
 def operands_fit(source: Source) -> Iterator[Found]:
-    """Sees initialisations, members, subscripts and calls of variables whose types are written out or follow from such;
-    templates and classes with operators are left to the compiler."""
+    """Sees initialisations, members, subscripts and calls of variables whose types are written out or follow from such,
+    and how many arguments functions get that are neither overloaded nor have defaults; templates and classes with
+    operators are left to the compiler."""
     expressions = expressions_of(source)
     yield from _pointers(source, expressions)
     yield from _members(source, expressions)
     yield from _subscripts(source, expressions)
     yield from _called(source, expressions)
+    yield from _counted(source)
 
 
 def _pointers(source: Source, expressions: Expressions) -> Iterator[Found]:
@@ -112,3 +115,25 @@ def _called(source: Source, expressions: Expressions) -> Iterator[Found]:
         kind = expressions.variable_type(variable)
         if kind is not None and (kind.is_scalar or kind.is_vector) and kind.base in SIZES:
             yield source.tokens[name], f"called object type '{kind}' is not a function or function pointer"
+
+
+def _counted(source: Source) -> Iterator[Found]:
+    """Calls of functions that are not overloaded with more or fewer arguments than they take."""
+    for index in source.calls(source.functions_by_name):
+        functions = source.functions_by_name[source.text(index)]
+        function = functions[0]
+        if len(functions) != 1 or function.owner is not None or function.is_template or not source.in_body(index):
+            continue
+        is_other = source.text(index - 1) == "::" or source.variable(function.name, index) is not None
+        declared = [place for place in source.places(function.name) if not source.in_body(place)]
+        if is_other or function.name in LIBRARY_FUNCTIONS or declared != [function.opening - 1]:
+            continue
+        head = source.texts[function.opening : function.closing]
+        parameters = source.arguments(function.opening)
+        if "..." in head or "=" in head or source.texts[function.opening + 1 : function.closing] == ["void"]:
+            continue
+        given = len(source.arguments(index + 1))
+        if given != len(parameters):
+            takes = f"{len(parameters)} argument{'s' * (len(parameters) != 1)}"
+            message = f"no matching function for call to '{function.name}': it takes {takes}, not {given}"
+            yield source.tokens[index], message
