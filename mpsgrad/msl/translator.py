@@ -42,9 +42,11 @@ from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.temporaries import closed_to_temporaries
-from mpsgrad.msl.tokens import IDENTIFIER, OPENING, Token, error, matching
+from mpsgrad.msl.tokens import IDENTIFIER, OPENING, STRING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
+
+_ROLLED = "clang loop unroll(disable)"
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
@@ -103,15 +105,8 @@ def translate(
         refuse_newer(program.tokens, version)
         rolled_loops: list[Token] = []
         if launch != "whole":
-            # The package's own shaders are checked by its tests, and tuned.
-            from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
-            from mpsgrad.msl.analysis.source import Source
-            from mpsgrad.msl.lint import refuse_what_targets_accept
-
-            analysed = Source(program.tokens, program, version, False, source, filename)
-            refuse_what_targets_accept(analysed)
-            if backend.unrolls_too_much and checked is None:
-                rolled_loops = loops_to_keep_rolled(analysed)
+            unrolls = backend.unrolls_too_much and checked is None
+            rolled_loops = _loops_of_users(program, version, source, filename, unrolls)
         instrumentation = None
         if checked is not None:
             instrumentation = instrument(program, checked, source, filename, strings)
@@ -126,6 +121,22 @@ def translate(
         if found.source_line is None:
             raise shader_error(found, source, filename) from None
         raise
+
+
+def _loops_of_users(
+    program: Program, version: tuple[int, int], source: str, filename: str, unrolls: bool
+) -> list[Token]:
+    """What begins the loops that are not to be unrolled; raises for what Apple's compiler refuses and targets do not.
+
+    The package's own shaders are checked by its tests, and tuned.
+    """
+    from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
+    from mpsgrad.msl.analysis.source import Source
+    from mpsgrad.msl.lint import refuse_what_targets_accept
+
+    analysed = Source(program.tokens, program, version, False, source, filename)
+    refuse_what_targets_accept(analysed)
+    return loops_to_keep_rolled(analysed) if unrolls else []
 
 
 class _Translator:
@@ -176,7 +187,12 @@ class _Translator:
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
         for loop in rolled_loops:
-            forms.put_before(loop, '_Pragma("clang loop unroll(disable)") ')
+            if loop.kind == "pragma":
+                loop.text = f"#pragma {_ROLLED}"
+            elif loop.kind == STRING:
+                loop.text = f'"{_ROLLED}"'
+            else:
+                forms.put_before(loop, f'_Pragma("{_ROLLED}") ')
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None

@@ -69,6 +69,25 @@ def test_loops_over_registers_short_ones_and_marked_ones_are_left_alone(body: st
     assert rolled(kernel(body)) == [False]
 
 
+@pytest.mark.parametrize("mark", ["\n#pragma unroll\n", "\n#pragma clang loop unroll(full)\n", '_Pragma("unroll") '])
+def test_huge_loops_are_not_unrolled_though_they_are_marked(mark: str) -> None:
+    for turns, is_rolled in ((2, False), (64, True)):
+        body = f"{mark}for (int k = 0; k < {turns}; k++) {{ {WORK} }}"
+        text = translate(kernel(body), "opencl", launch="row").source
+        assert text.count("unroll") == 1
+        assert ("unroll(disable)" in text) == is_rolled
+    body = f"{mark}for (int k = 0; k < 64; k++) {{ a[k & 7] += 1; {WORK} }}"
+    assert "unroll(disable)" not in translate(kernel(body), "opencl", launch="row").source
+
+
+def test_function_constants_are_numbers() -> None:
+    for index, is_rolled in (("k + 3", False), ("3", True)):
+        source = kernel(f"for (int k = -RADIUS; k <= RADIUS; k++) {{ a[{index}] += o[i + k]; {WORK} }}")
+        source = source.replace("kernel void", "constant int RADIUS [[function_constant(0)]];\nkernel void")
+        text = translate(source, "opencl", launch="row", function_constants={"RADIUS": 3}).source
+        assert ("unroll(disable)" in text) == is_rolled
+
+
 def test_a_register_beside_a_long_inner_loop_may_be_memory() -> None:
     body = f"for (int k = 0; k < 4; k++) {{ for (int j = 0; j < 8; j++) {{ s += o[j]; {WORK} }} a[k] += s; }}"
     assert rolled(kernel(body)) == [True, True]

@@ -7,6 +7,7 @@ index into it is a number. Any other loop that is unrolled is only longer to com
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from functools import cached_property
 
@@ -19,11 +20,14 @@ _MEMORY = frozenset({"device", "constant", "threadgroup"})
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^="})
 _CONSTANT = frozenset({"const", "constexpr", "constant"})
 _CONDITIONS = frozenset({"for", "if", "while", "switch"})
-_OF_LANES = ("simd_", "quad_", "simdgroup_")
+_FULLY = re.compile(r'(?:#pragma|")(?:clangloop)?unroll(?:\((?:full|enable)\))?"?')
+_OF_LANES = re.compile(r"(?:simd|quad)_\w+")
 
 LARGE = 160
 """Tokens that a loop comes to, with those of the functions that it calls, each turn counted, from which on it is long
 to compile."""
+HUGE = 600
+"""The same for a loop that is marked to be unrolled, as GPUs have it."""
 LARGE_TURN = 40
 """The same for a loop that turns as often as data say."""
 _UNKNOWN_TURNS = 8
@@ -41,11 +45,11 @@ _STEPS: dict[str, Callable[[int, int], int]] = {
 
 
 def loops_to_keep_rolled(source: Source) -> list[Token]:
-    """The words that begin such loops of ``source``."""
+    """The words that begin such loops of ``source``, or the pragmas that would have them unrolled."""
     loops = _Loops(source)
     # Inner loops before those around them, and functions before those that call them: neither is a deep recursion.
     rolled = [index for index in reversed(source.places("for")) if source.in_body(index) and loops.is_rolled(index)]
-    return [source.tokens[index] for index in reversed(rolled)]
+    return [loops.mark(index) or source.tokens[index] for index in reversed(rolled)]
 
 
 class _Loops:
@@ -66,27 +70,32 @@ class _Loops:
         return self._rolled[index]
 
     def _decide(self, index: int) -> bool:
-        if self._source.close(index + 1) < 0 or self._is_marked(index):
+        if self._source.close(index + 1) < 0:
             return False
-        turns = self._turns(index)
+        mark, turns = self.mark(index), self._turns(index)
+        if mark is not None and (turns is None or not _FULLY.fullmatch(mark.text.replace(" ", ""))):
+            return False
         size = self._size(*self._body(index))
         if turns is None:
             return size >= LARGE_TURN
-        return turns * size >= LARGE and not self._needs_numbers(index, self._body(index)[1])
+        least = LARGE if mark is None else HUGE
+        return turns * size >= least and not self._needs_numbers(index, self._body(index)[1])
 
     def _body(self, index: int) -> tuple[int, int]:
         """Where the body of the loop at ``index`` stands."""
         start = self._source.close(index + 1) + 1
         return start, self._source.statement_end(start, len(self._source.tokens))
 
-    def _is_marked(self, index: int) -> bool:
-        """Whether something before the loop says how it is to be compiled."""
+    def mark(self, index: int) -> Token | None:
+        """What stands before the loop at ``index`` and says how it is to be compiled, if something does."""
         source = self._source
         before = index - 1
         if source.kind(before) == "pragma" or source.text(before) == "]":
-            return True
+            return source.tokens[before]
         opening = source.close(before) if source.text(before) == ")" else -1
-        return opening > 0 and source.text(opening - 1) in ("_Pragma", "__attribute__")
+        if opening > 0 and source.text(opening - 1) in ("_Pragma", "__attribute__"):
+            return source.tokens[opening + 1]
+        return None
 
     def _turns(self, index: int) -> int | None:
         """How often the loop at ``index`` turns if that is known when it is compiled, or None."""
@@ -111,6 +120,7 @@ class _Loops:
         """The names of integers that are known when each instance of a template is compiled."""
         source = self._source
         found = set(source.constants) | source.template_values
+        found.update(source.text(index - 3) for index in source.places("function_constant"))
         for index in source.places("="):
             start = index - 1
             while start > 0 and source.text(start - 1) not in (";", "{", "}", "(", "<"):
@@ -215,7 +225,7 @@ class _Loops:
     def _chooses(self, name: str, index: int) -> bool:
         """Whether the function ``name`` may choose among registers or lanes by its arguments."""
         source = self._source
-        if name.startswith(_OF_LANES):
+        if _OF_LANES.fullmatch(name):
             return True
         if source.text(index - 1) in (".", "->") or source.variable(name, index) is not None:
             return True
@@ -229,7 +239,7 @@ class _Loops:
             return self._registers.get(start, True)
         self._registers[start] = False
         self._deep += 1
-        found = any(text.startswith(_OF_LANES) for text in source.texts[start:end]) or any(
+        found = any(map(_OF_LANES.fullmatch, source.texts[start:end])) or any(
             any(map(self._is_variable, range(opening + 1, source.close(opening)))) and not self._is_memory(opening)
             for opening in source.places("[", start=start, end=end)
         )
