@@ -8,6 +8,7 @@ follow each other in all operands are joined first, so that the innermost, the r
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,8 @@ ROWS_AT_ONCE = 4
 """Of a threadgroup of a GPU that adds up rows: what a lane has on the way at a time."""
 FEWEST_ELEMENTS_OF_FLAT = 1 << 18
 """Of a GPU: of fewer a thread takes one at a time, so that more of them are on their way."""
+ELEMENTS_OF_BLOCK = 1024
+"""On CPUs: so many a thread spreads of each source that has fewer elements, in its nearest cache."""
 THREADS_OF_EIGHTS_PER_UNIT = 4
 """Of a CPU that makes element by element: every core is to have work."""
 STRIDES = ParameterStruct("Strides", offset="int", step="int", x="int", y="int", z="int", inner="int", outer="int")
@@ -91,9 +94,10 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
             "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "rows_at_once": ROWS_AT_ONCE,
             "most_eights_of_pixels": MEDIUM_RUN,
+            "elements_of_block": ELEMENTS_OF_BLOCK,
             **constants,
         },
-        {"cpu": {"walks": ("eights", "pixels"), "by_vectors": False, "by_eights": True}},
+        {"cpu": {"walks": ("eights", "pixels", "blocks"), "by_vectors": False, "by_eights": True}},
         ahead_of_time=False,
     )
 
@@ -207,8 +211,10 @@ def elementwise(
     ]
     has_whole_lines = rows == 1 or not any(number % ELEMENTS_OF_LINE for number in (run.extent, *starts))
     exceeds_caches = has_whole_lines and (element_count(axes, len(views)) + elements_beside) * 4 > numbers.cached_bytes
-    if device_family == "cpu" and _is_short(run, x) and not exceeds_caches:
+    is_spread = _is_spread(run, x, results)
+    if device_family == "cpu" and (is_spread or _is_short(run, x)) and not exceeds_caches:
         walk, parts, threads = pixels_of_threads(axes, compute_units, numbers)
+        walk = "blocks" if is_spread else walk
     elif device_family == "cpu":
         share = _share(run.extent * rows, compute_units, numbers)
         run_of_thread, rows_of_thread = min(share, run.extent), max(1, share // run.extent)
@@ -231,6 +237,16 @@ def _share(count: int, compute_units: int, numbers: Tunables) -> int:
     """How many of ``count`` elements a thread of a CPU has, in whole lines of its caches."""
     share = min(-(-count // (THREADS_OF_EIGHTS_PER_UNIT * max(1, compute_units))), numbers.stream_elements)
     return -(-share // WHOLE_LINES) * WHOLE_LINES
+
+
+def _is_spread(run: Axis, x: Axis, results: int) -> bool:
+    """Whether one of two sources, or both, has a pixel for all of a row, or a value for each, and all else follows."""
+    pairs = list(zip(run.strides, x.strides, strict=True))
+    follow = [pair == (1, run.extent) for pair in pairs]
+    has_fewer = [step == 0 or (step, far) == (1, 0) for step, far in pairs]
+    if len(pairs) != results + 2 or not all(follow[2:]) or all(follow[:2]):
+        return False
+    return all(map(operator.or_, follow, has_fewer)) and run.extent <= ELEMENTS_OF_BLOCK and x.extent >= 8
 
 
 def _is_short(run: Axis, x: Axis) -> bool:

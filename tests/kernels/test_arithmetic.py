@@ -119,15 +119,18 @@ def test_forward_and_gradients_match_the_reference(name, data):
     check_gradients(found, exact, magnitude, int(np.prod(shape[1:])))
 
 
-@pytest.mark.parametrize("channels", [64, 127, 128, 129])
+@pytest.mark.parametrize("channels", [2, 3, 8, 37, 64, 127, 129, 1025])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_medium_runs_that_are_spread_over_pixels(channels, dtype):
+def test_pixels_and_channels_that_are_spread(channels, dtype):
+    """CPUs spread them over as many pixels as they make at a time; what is left has no whole eights."""
     rng = np.random.default_rng(channels)
-    x, y = (rng.standard_normal(shape).astype(dtype) for shape in ((2, 3, 19, channels), (2, 1, 1, channels)))
-    _, _, result, _ = encode(kernel_for(mg.Add, (x.shape, y.shape), **SCALES), x, y)
-    expected = reference.arithmetic("add", x, y, **SCALES)
-    sizes = reference.arithmetic("add", np.abs(x), np.abs(y), primary_scale=1.5, secondary_scale=0.75, bias=0.25)
-    assert_within(result, expected, error_bound(np.dtype(dtype), 4, sizes, expected), name="result")
+    whole, pixel, channel = (2, 3, 19, channels), (2, 1, 1, channels), (2, 3, 19, 1)
+    for shapes in ((whole, pixel), (pixel, whole), (whole, channel), (channel, whole), (channel, pixel)):
+        x, y = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+        _, _, result, _ = encode(kernel_for(mg.Add, shapes, **SCALES), x, y)
+        expected = reference.arithmetic("add", x, y, **SCALES)
+        sizes = reference.arithmetic("add", np.abs(x), np.abs(y), primary_scale=1.5, secondary_scale=0.75, bias=0.25)
+        assert_within(result, expected, error_bound(np.dtype(dtype), 4, sizes, expected), name="result")
 
 
 @each_kind
