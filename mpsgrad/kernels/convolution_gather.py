@@ -25,9 +25,9 @@ UNPACKED_CHANNELS = 512
 """From so many values of a source on, a fully connected layer reads its weights as they are."""
 
 
-STREAMED_SHARE = 0.375
-"""Where both images have more than this share of the caches' bytes, results that are written past the caches take less
-time, also with that in which the next layer reads them. Measured."""
+STREAMED_BYTES = 12 << 20
+"""Where both images have more, also in larger caches, results that are written past them take less time, with that in
+which the next layer reads them. Measured."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Gather:
         return (
             not any(number % ELEMENTS_OF_LINE for number in lines)
             and 4 * sum(math.prod(layout[4:]) for layout in (self.source, self.destination))
-            > STREAMED_SHARE * numbers.cached_bytes
+            > min(STREAMED_BYTES, numbers.cached_bytes)
         )
 
     @property

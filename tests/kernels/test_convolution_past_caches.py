@@ -46,7 +46,7 @@ def test_results_that_exceed_the_caches(arguments, options, kernel_name, start):
     """They are written past the caches where a destination begins at a vector, and as others where it does not."""
     tuning = mg.default_device().tuning
     before = tunables(tuning)
-    layer = make(*arguments, **options, padding=tuple(size // 2 for size in arguments[3]), images=3)
+    layer = make(*arguments, **options, padding=tuple(size // 2 for size in arguments[3]), images=9)
     kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
     gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_DATA
     set_tunables(tuning, before.with_number("cached_bytes", 1 << 20))
