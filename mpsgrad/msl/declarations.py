@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
@@ -256,59 +257,9 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
             index = close + 1
     explicit = template is None and tokens[index].text == "template"
     head = index
-    parameters: tuple[int, int] | None = None
-    body: tuple[int, int] | None = None
-    is_class = False
-    initialised = False
-    stop: int | None = None
-    while index < end:
-        token = tokens[index]
-        text = token.text
-        if text == ";":
-            stop = index + 1
-            break
-        if text == "(":
-            close = matching(tokens, index, end)
-            if parameters is None and tokens[index - 1].kind == IDENTIFIER and not initialised:
-                if tokens[index - 1].text not in ("decltype", "__attribute__", "alignas", "noexcept", "constexpr"):
-                    parameters = (index, close)
-            elif parameters is None and not initialised and "operator" in (
-                tokens[index - 1].text, _text(tokens, index - 2), _text(tokens, index - 3)
-            ):  # fmt: skip
-                parameters = (index, close)
-            elif parameters is None and tokens[index - 1].text == ">" and not initialised:
-                parameters = (index, close)
-            index = close + 1
-            continue
-        if text == "[":
-            index = matching(tokens, index, end) + 1
-            continue
-        if text == "<" and parameters is None and not initialised and tokens[index - 1].kind == IDENTIFIER:
-            angle = matching_angle(tokens, index, end)
-            index = index + 1 if angle is None or tokens[index - 1].text == "operator" else angle + 1
-            continue
-        if text in ("struct", "class", "union", "enum") and parameters is None:
-            is_class = True
-        elif text == "=" and not (index > head and tokens[index - 1].text == "operator"):
-            initialised = True
-        elif text == "{":
-            close = matching(tokens, index, end)
-            if parameters is not None and not initialised:
-                body = (index, close)
-                stop = close + 1
-                break
-            if not is_class and not initialised and parameters is None and index + 1 < len(tokens):
-                is_kernel = any(t.text == "kernel" for t in tokens[head:index])
-                if is_kernel:
-                    raise error("expected the kernel function's parameters before '{'", token)
-            index = close + 1
-            continue
-        elif text in ("}", ")", "]"):
-            raise error(f"unexpected '{text}'", token)
-        index += 1
-    if stop is None:
-        raise error("expected ';' after this declaration", tokens[end - 1])
-    if not is_class and not explicit and body is None and (parameters is None or initialised):
+    parts = _scan(tokens, head, end)
+    parameters, body, stop = parts.parameters, parts.body, parts.stop
+    if not parts.is_class and not explicit and body is None and (parameters is None or parts.initialised):
         if tokens[head].text not in ("using", "typedef", "static_assert", "friend", "public", "private", "_Pragma"):
             program.variables.append((head, stop))
     kernel = _kernel_keyword(tokens, head, parameters[0] if parameters else stop)
@@ -329,11 +280,71 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
         name = tokens[parameters[0] - 1].text
         program.functions.setdefault(name, []).append(body)
         program.function_heads.append((start, parameters[0], body[1] + 1))
-    elif parameters is not None and not (explicit or initialised or is_class):
+    elif parameters is not None and not (explicit or parts.initialised or parts.is_class):
         program.has_prototypes |= tokens[head].text not in ("using", "typedef", "static_assert")
-    elif is_class:
+    elif parts.is_class:
         _read_members(program, head, stop)
     return stop
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The parts of one declaration: the brackets of its parameters and of its body, and the index behind it."""
+
+    parameters: tuple[int, int] | None = None
+    body: tuple[int, int] | None = None
+    is_class: bool = False
+    initialised: bool = False
+    stop: int = 0
+
+
+def _scan(tokens: Sequence[Token], head: int, end: int) -> _Parts:
+    """Finds the parts of the declaration that begins at ``head``, behind the parameters of templates."""
+    parts = _Parts()
+    index = head
+    while index < end:
+        token = tokens[index]
+        text = token.text
+        is_open = parts.parameters is None and not parts.initialised
+        if text == ";":
+            parts.stop = index + 1
+            return parts
+        if text == "(":
+            close = matching(tokens, index, end)
+            if is_open and _opens_parameters(tokens, index):
+                parts.parameters = (index, close)
+            index = close
+        elif text == "[":
+            index = matching(tokens, index, end)
+        elif text == "<" and is_open and tokens[index - 1].kind == IDENTIFIER:
+            angle = matching_angle(tokens, index, end)
+            if angle is not None and tokens[index - 1].text != "operator":
+                index = angle
+        elif text in ("struct", "class", "union", "enum") and parts.parameters is None:
+            parts.is_class = True
+        elif text == "=" and not (index > head and tokens[index - 1].text == "operator"):
+            parts.initialised = True
+        elif text == "{":
+            close = matching(tokens, index, end)
+            if parts.parameters is not None and not parts.initialised:
+                parts.body = (index, close)
+                parts.stop = close + 1
+                return parts
+            if is_open and not parts.is_class and any(each.text == "kernel" for each in tokens[head:index]):
+                raise error("expected the kernel function's parameters before '{'", token)
+            index = close
+        elif text in ("}", ")", "]"):
+            raise error(f"unexpected '{text}'", token)
+        index += 1
+    raise error("expected ';' after this declaration", tokens[end - 1])
+
+
+def _opens_parameters(tokens: Sequence[Token], index: int) -> bool:
+    """Whether the bracket at ``index`` stands behind the name of a function or an operator."""
+    before = tokens[index - 1]
+    if before.kind == IDENTIFIER:
+        return before.text not in ("decltype", "__attribute__", "alignas", "noexcept", "constexpr")
+    return before.text in ("operator", ">") or "operator" in (_text(tokens, index - 2), _text(tokens, index - 3))
 
 
 def _is_stage(tokens: Sequence[Token], index: int) -> bool:
