@@ -49,11 +49,7 @@ class Settings:
         self._with_factors = [node for node in self._with_callbacks if type(node)._own_factor is not own]
         self._graph = graph
         # What others have written may do anything.
-        self.are_known = not any(
-            not type(node).__module__.startswith("mpsgrad.graph.")
-            or any(not type(kernel).__module__.startswith("mpsgrad.kernels.") for kernel in graph._kernels[node])
-            for node in nodes
-        )
+        self.are_known = all(_is_of_this_package(each) for each in [*nodes, *self.kernels])
 
     def key(self) -> Hashable | None:
         """What stands for them; None if there is something that has to be asked in each encode."""
@@ -73,6 +69,11 @@ class Settings:
             *[node._flags for node in self._normalizations],
             *[node._own_factor for node in self._with_factors],
         )
+
+
+def _is_of_this_package(thing: object) -> bool:
+    """Whether the class of ``thing`` is one of this package's, by whichever name."""
+    return type(thing).__module__.startswith("mpsgrad.")
 
 
 def images_given(source_images: Sequence[Image], source_states: Sequence[Any]) -> list[Image]:
@@ -168,7 +169,8 @@ class KeptRuns:
         if not self.settings.are_known:
             return WayToEncode()
         for labels in source_states:
-            if type(labels) is not LossLabels or labels._device is not self._device:
+            is_known = isinstance(labels, LossLabels) and _is_of_this_package(labels)
+            if not is_known or labels._device is not self._device:
                 return WayToEncode()
         if self._replaced != self._memory.replaced:
             # They have the memory that was given back.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad import mps
 from mpsgrad.graph.repeated_run import RepeatedRun
 from mpsgrad.training.optimizers import OPTIMIZERS
 from mpsgrad.training.parameters import TrainedNormalization, TrainedWeights
@@ -514,8 +515,9 @@ def test_callbacks_are_asked_in_each_encode(taken_over: list[int]) -> None:
     assert callback.asked == STEPS + 1
 
 
-def test_nodes_of_users_are_encoded_each_time() -> None:
-    class Mine(mg.NeuronReLUNode):
+@pytest.mark.parametrize("base", [mg.NeuronReLUNode, mps.MPSCNNNeuronReLUNode])
+def test_nodes_of_users_are_encoded_each_time(base: Any) -> None:
+    class Mine(base):
         encodes = 0
 
         def encode(self, *arguments: Any) -> Any:
@@ -527,6 +529,18 @@ def test_nodes_of_users_are_encoded_each_time() -> None:
         with mg.CommandBuffer() as commands:
             graph.encode(commands, [mg.Image.from_array(np.ones((1, 2, 2, 4), np.float32))])
     assert Mine.encodes == STEPS + 1
+
+
+def test_labels_of_users_are_asked_each_time(taken_over: list[int]) -> None:
+    class Mine(mg.LossLabels):
+        pass
+
+    network = Trained(asks_kernels=False)
+    for number in range(STEPS):
+        image, labels = batch(number)
+        labels.__class__ = Mine
+        network.step(image, labels)
+    assert not taken_over
 
 
 def test_nothing_that_was_given_is_kept() -> None:

@@ -23,6 +23,7 @@ from small_calls import (
 
 import mpsgrad as mg
 from mpsgrad import mps
+from mpsgrad.graph.repeated_run import RepeatedRun
 from mpsgrad.mps.manifest import Declaration, Member, declarations
 from mpsgrad.testing import channel_formats
 
@@ -446,6 +447,39 @@ def test_nodes_with_one_data_source_share_what_it_updates() -> None:
     weights = [kernel.weights_and_biases[0] for kernel in kernels]
     assert len(weights) == 4 and all(np.array_equal(weights[0], each) for each in weights)
     assert not np.array_equal(weights[0], source.numbers)
+
+
+def test_graphs_take_over_earlier_encodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nodes, labels and data sources by Apple's names as of ours; the weights are those of kernels asked anew."""
+    taken_over: list[Any] = []
+    encode_steps = RepeatedRun.encode_steps
+    monkeypatch.setattr(
+        RepeatedRun, "encode_steps", lambda *arguments: (taken_over.append(1), encode_steps(*arguments))
+    )
+    sources, weights = [Trained(), Trained()], []
+    for source, asks_kernels in zip(sources, (False, True), strict=True):
+        x = mps.MPSNNImageNode.nodeWithHandle("x")
+        convolved = mps.MPSCNNConvolutionNode.nodeWithSource(x, weights=source)
+        rectified = mps.MPSCNNNeuronReLUNode.nodeWithSource(convolved.resultImage, a=0.1)
+        loss = mps.MPSCNNLossNode.nodeWithSource(rectified.resultImage, lossDescriptor=loss_descriptor())
+        (last,) = loss.trainingGraphWithSourceGradient(None, nodeHandler=None)
+        graph = mps.MPSNNGraph.graphWithDevice(None, resultImage=last.resultImage, resultImageIsNeeded=True)
+        if asks_kernels:
+            graph._kept_runs.settings.are_known = False
+        for seed in range(6):
+            given = [image((1, 2, 3, CHANNELS), seed=seed)], [labels_of(loss_image_size=(1, 1, 1))]
+            result = run(
+                lambda commands, graph=graph, given=given: graph.encodeToCommandBuffer(
+                    commands, sourceImages=given[0], sourceStates=given[1], intermediateImages=None,
+                    destinationStates=None,
+                )
+            )  # fmt: skip
+            assert isinstance(result, mps.MPSImage)
+        kernels = [kernel for made in graph._kernels.values() for kernel in made]
+        weights += [kernel.weights_and_biases[0] for kernel in kernels if isinstance(kernel, mg.Convolution)]
+    assert len(taken_over) >= 2
+    np.testing.assert_array_equal(*weights)
+    assert not np.array_equal(weights[0], sources[0].numbers)
 
 
 def test_properties_of_data_sources_may_be_set_in_each_object() -> None:
