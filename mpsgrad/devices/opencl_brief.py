@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ class TimedWork:
 
     is_at_once = False
     """Which way is the faster one, for ``runs_left`` more runs."""
-    runs_left = 0
+    runs_left: float = 0
 
     def __init__(self, is_of_one_thread: bool = False) -> None:
         """``is_of_one_thread`` says that no other would share it."""
@@ -110,6 +111,10 @@ class TimedWork:
         return True
 
 
+_SURELY_BRIEF = TimedWork()
+_SURELY_BRIEF.is_at_once, _SURELY_BRIEF.runs_left = True, math.inf
+
+
 class ImmediateQueue:
     """A queue whose work the thread does that puts it there, before that returns.
 
@@ -121,6 +126,8 @@ class ImmediateQueue:
         self._queue = queue
         self._pointer = ctypes.c_void_p(queue.int_ptr)
         self._work: dict[tuple[Any, ...], TimedWork] = {}
+        self._work_of_patterns: dict[object, TimedWork] = {}
+        """That of a single dispatch, by its pattern: what follows from that need not be looked up again."""
         self._on_trial: TimedWork | None = None
         """What is to be put on the other queue next."""
 
@@ -129,6 +136,28 @@ class ImmediateQueue:
 
         What kernels of users do is not known, which is why they are left to others.
         """
+        pattern = dispatches[0].pattern if len(dispatches) == 1 else None
+        known = self._work_of_patterns.get(pattern)
+        if known is None:
+            known = self._work_of(dispatches)
+            if known is None:
+                return None
+            if pattern is not None:
+                if len(self._work_of_patterns) >= WORK_REMEMBERED:
+                    self._work_of_patterns.clear()
+                self._work_of_patterns[pattern] = known
+        if known.runs_left > 0 or known.decide():
+            known.runs_left -= 1
+            return FinishedWork(self._run(dispatches)) if known.is_at_once else None
+        if known.is_tried_at_once:
+            seconds = self._run(dispatches)
+            known.add_at_once(seconds)
+            return FinishedWork(seconds)
+        self._on_trial = known
+        return None
+
+    def _work_of(self, dispatches: Sequence[Dispatch]) -> TimedWork | None:
+        """What is known of the work of ``dispatches``; None if it is a user's or on much memory."""
         nbytes, may_be_long = 0, False
         work: list[Any] = []
         for dispatch in dispatches:
@@ -143,22 +172,14 @@ class ImmediateQueue:
                 may_be_long = True
             work += function, threadgroups, nbytes - before
         if nbytes <= (SURELY_BRIEF_BYTES if may_be_long else SURELY_BRIEF_BYTES_OF_A_THREADGROUP):
-            return FinishedWork(self._run(dispatches))
+            return _SURELY_BRIEF
         key = tuple(work)
         known = self._work.get(key)
         if known is None:
             if len(self._work) >= WORK_REMEMBERED:
                 self._work.clear()
             known = self._work[key] = TimedWork(is_of_one_thread=not may_be_long)
-        if known.runs_left > 0 or known.decide():
-            known.runs_left -= 1
-            return FinishedWork(self._run(dispatches)) if known.is_at_once else None
-        if known.is_tried_at_once:
-            seconds = self._run(dispatches)
-            known.add_at_once(seconds)
-            return FinishedWork(seconds)
-        self._on_trial = known
-        return None
+        return known
 
     def watch(self, submission: OpenCLSubmission) -> None:
         """Called with what ``run_if_brief`` left to the other queue."""

@@ -265,6 +265,26 @@ def test_work_is_done_at_once_where_that_was_faster_in_trials(
     assert at_once == expected
 
 
+def test_work_is_looked_up_once_and_forgotten(opencl_device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    immediate = opencl_device.immediate_queue
+    monkeypatch.setattr(immediate, "_work", {})
+    monkeypatch.setattr(immediate, "_work_of_patterns", {})
+    monkeypatch.setattr(opencl_brief, "WORK_REMEMBERED", 2)
+    looked_up: list[int] = []
+    work_of = immediate._work_of
+    monkeypatch.setattr(immediate, "_work_of", lambda given: looked_up.append(len(given)) or work_of(given))
+    images = [mg.Image.from_array(np.ones((1, size, size, 4), np.float32), opencl_device) for size in (2, 20, 30, 40)]
+    double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
+    for image in images:
+        for _ in range(5):
+            with mg.CommandBuffer(opencl_device) as commands:
+                result = double.encode(commands, image)
+            assert (np.asarray(result) == 2).all()
+            assert len(immediate._work_of_patterns) <= 2 and len(immediate._work) <= 2
+    # Of each image the encodes that find the dispatch, which are two for a new kernel, and the one after them.
+    assert len(looked_up) <= 3 * len(images)
+
+
 def test_cold_caches_and_threads_that_woke_up_late_do_not_decide() -> None:
     work = opencl_brief.TimedWork()
     cold = 2 * opencl_brief.LONGEST_SECONDS
