@@ -143,7 +143,7 @@ def test_groups_that_vectors_do_not_fit_are_joined(inputs, outputs, groups, dtyp
     """Only the products of channels of one group are stored."""
     monkeypatch.setattr(convolution_tiles, "tiling", lambda name: _with_slow_single_values(tiling(name)))
     forget_plans()
-    layer = make((9, 11), inputs, outputs, (3, 3), padding=(1, 1), images=3, groups=groups, dtype=dtype)
+    layer = make((9, 11), inputs, outputs, (3, 2), padding=(1, 1), images=3, groups=groups, dtype=dtype)
     assert widths(layer)[2] == ("4_4" if dtype == np.float32 else "8_8")
     check_against_the_references(layer, runs=2)
     check_additions_to_a_state(layer)
