@@ -114,7 +114,7 @@ TESTS = {
     "loss_scale": ("tests/kernels/test_loss_scale.py",),
     "loss_soft_max_gradient": ("tests/kernels/test_loss.py", "tests/kernels/test_forward_loss.py"),
     "neuron": ("tests/kernels/test_neuron.py",),
-    "optimizer": ("tests/kernels/test_optimizer.py",),
+    "optimizer": ("tests/kernels/test_optimizer.py", "tests/kernels/test_optimizer_adaptive.py"),
     "pad": ("tests/kernels/test_pad.py",),
     "pooling_average": ("tests/kernels/test_pooling.py",),
     "pooling_l2_norm": ("tests/kernels/test_pooling.py",),
