@@ -16,7 +16,7 @@ from mpsgrad.kernels import gram_matrix_few_channels as few
 from mpsgrad.kernels import gram_matrix_tiles as in_place
 from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
 from mpsgrad.kernels.convolution_packing import HALVES_AT_ONCE, LANES
-from mpsgrad.kernels.pointwise import THREADS_OF_EIGHTS
+from mpsgrad.kernels.pointwise import ASSUMED_COMPUTE_UNITS, THREADS_OF_EIGHTS
 from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import EXTENTS, REDUCED, STRIDES, View, add_elementwise, strided_family
 from mpsgrad.shader import ParameterStruct
@@ -29,9 +29,8 @@ FEWEST_PRODUCTS_IN_PLACE = 1 << 18
 """The same of tiles that are multiplied where they lie. Measured on an H200."""
 TERMS_THREADS = 256
 SQUARES = (32, 1), (16, 4), (8, 16), (4, 64)
-"""The sides of the squares in which partial sums are added up, and how many threads add up the same ones."""
-MANY_SPLITS = 4, 32, 256
-"""From so many partial sums on the second and those behind it are faster. Measured on an H200."""
+"""The sides of the squares in which partial sums are added up, and how many threads add up the same ones: the largest
+of which each compute unit has one, or two where no vector fits the rows. Measured on an H200."""
 
 PARAMETERS = ParameterStruct(
     "GramMatrixParameters",
@@ -187,7 +186,9 @@ def _add_sums_of_squares(
     """``sums`` are a buffer with partial sums, how many there are of each image, their stride, and that of rows."""
     device, (parts, splits, split_stride, row_stride) = command_buffer.device, sums
     first, column, _, step, _, _, channels, images = destination.layout
-    side, _ = SQUARES[sum(splits >= many for many in MANY_SPLITS)]
+    fewest = (1 if channels % 4 == 0 else 2) * (device.compute_units or ASSUMED_COMPUTE_UNITS)
+    squares = {side: math.comb(ceiling_divide(channels, side) + 1, 2) * images for side, _ in SQUARES}
+    side = next((side for side, count in squares.items() if count >= fewest), SQUARES[-1][0])
     parameters = SQUARES_PARAMETERS.pack(
         matrix=first,
         column_stride=column,
@@ -200,7 +201,7 @@ def _add_sums_of_squares(
     )
     command_buffer.add_dispatch(
         FAMILY.function(device, f"sum_of_squares_of_{side}", metal_type),
-        math.comb(ceiling_divide(channels, side) + 1, 2) * images,
+        squares[side],
         parts,
         destination.buffer,
         device.constant_buffer(parameters),

@@ -97,7 +97,9 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("side", range(4))
     def test_partial_sums_in_squares_of_each_size(self, side, channels, dtype, monkeypatch):
         use_tiles(monkeypatch)
-        monkeypatch.setattr(gram_matrix_dispatch, "MANY_SPLITS", [1] * side)
+        monkeypatch.setattr(gram_matrix_dispatch, "SQUARES", gram_matrix_dispatch.SQUARES[side:])
+        monkeypatch.setattr(gram_matrix_dispatch, "ASSUMED_COMPUTE_UNITS", 1)
+        monkeypatch.setattr(mg.default_device(), "compute_units", 0)
         rng = np.random.default_rng(5)
         x, g = (rng.standard_normal((2, *each, channels)).astype(dtype) for each in ((23, 25), (1, channels)))
         check(x, g)
