@@ -26,6 +26,11 @@ TAPS = (3, 5)
 PLANES = POINTS**2
 PART_MULTIPLE = 4
 THREADS = 128
+FEW_WINDOWS = 64
+"""Of weights, for each compute unit: a thread for each would leave half of them idle, so threadgroups share them."""
+WINDOWS, PLANES_OF_THREAD, SPLITS_AT_ONCE = 32, 2, 8
+"""Then a threadgroup owns so many, a thread so many of their planes, and so many splits of these are on their way at
+once."""
 SUM_OUTPUTS = 128
 """So many channels of a gradient a threadgroup adds up for the biases."""
 
@@ -82,7 +87,15 @@ FAMILIES = {
     taps: ShaderFamily(
         f"convolution_winograd_{taps}x{taps}",
         (IMAGE_LAYOUT, IMAGE_PARAMETERS, WEIGHTS_PARAMETERS, WEIGHTS_GRADIENT_PARAMETERS),
-        {"threads": THREADS, "unroll": "#pragma unroll", "taps": taps},
+        {
+            "threads": THREADS,
+            "windows": WINDOWS,
+            "window_threads": PLANES // PLANES_OF_THREAD * WINDOWS,
+            "planes_of_thread": PLANES_OF_THREAD,
+            "splits_at_once": SPLITS_AT_ONCE,
+            "unroll": "#pragma unroll",
+            "taps": taps,
+        },
         _UNROLLING,
         dtypes=("float",),
         template="convolution_winograd",
@@ -347,7 +360,9 @@ def plan_weights(
     parameters = WEIGHTS_GRADIENT_PARAMETERS.pack(
         outputs=outputs, channels=inputs, splits=splits, accumulates=int(accumulates), planes=result
     )
-    threadgroups = ceiling_divide(outputs * inputs + outputs, THREADS)
+    kernel, windows = "winograd_weights_gradient", outputs * inputs + outputs
+    are_few = windows <= FEW_WINDOWS * units
+    threadgroups = ceiling_divide(windows, WINDOWS if are_few else THREADS)
     operands: tuple[Operand, ...] = ("workspace", "weights", "biases")
-    steps.append(Step(FAMILIES[taps], "winograd_weights_gradient", threadgroups, operands, parameters))
+    steps.append(Step(FAMILIES[taps], f"{kernel}_of_few" if are_few else kernel, threadgroups, operands, parameters))
     return Plan(tuple(steps), 4 * (result + splits * split_stride), None)

@@ -178,7 +178,9 @@ def test_a_large_batch_is_computed_in_parts_that_fit_the_workspace(wherever_poss
         pytest.param((28, 28), 16, 53_100, id="empty_split"),
     ],
 )
-def test_weight_gradients_are_split_where_there_are_many_tiles(size, images, part, wherever_possible):
+@pytest.mark.parametrize("are_few", [False, True], ids=["many_windows", "few_windows"])
+def test_weight_gradients_are_split_where_there_are_many_tiles(size, images, part, are_few, wherever_possible):
+    wherever_possible.setattr(convolution_winograd, "FEW_WINDOWS", UNITS if are_few else 0)
     wherever_possible.setattr(convolution_winograd, "LARGEST_WORKSPACE", part)
     wherever_possible.setattr(mg.default_device(), "compute_units", UNITS)
     # With as many splits as there can be, on any device.
@@ -190,6 +192,8 @@ def test_weight_gradients_are_split_where_there_are_many_tiles(size, images, par
     mg.ConvolutionGradient(layer.data_source()).encode(commands, gradient, source, state)
     threadgroups = {d.threadgroups for d in commands._dispatches if d.function.name.endswith("by_products")}
     assert all(count >= 2 * 37 and count % 37 == 0 for count in threadgroups) and threadgroups
+    names = {d.function.name for d in commands._dispatches if "weights_gradient" in d.function.name}
+    assert names == {"winograd_weights_gradient" + "_of_few" * are_few}
     check_against_the_references(layer, runs=2)
 
 
@@ -207,7 +211,9 @@ def test_each_tile_of_any_device(tile, wherever_possible):
     check_against_the_references(layer, runs=2)
 
 
-def test_gradients_for_weights_add_up_in_a_state(wherever_possible):
+@pytest.mark.parametrize("few_windows", [0, 64])
+def test_gradients_for_weights_add_up_in_a_state(few_windows, wherever_possible):
+    wherever_possible.setattr(convolution_winograd, "FEW_WINDOWS", few_windows)
     layer = make((9, 7), 8, 12, (3, 3), padding=(1, 1))
     kernel, gradient_kernel = layer.convolution(), mg.ConvolutionGradient(layer.data_source())
     gradient_kernel.gradient_option = mg.ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS
