@@ -14,8 +14,11 @@ from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import NEVER, Tunables
 
 PIXELS = 4
-TILES = (PIXELS, 2), (PIXELS, 1), (1, 4), (1, 1)
-"""Of so many pixels and eights of channels; CPUs with more registers than 16 have a larger one."""
+TILES = (PIXELS, 8, 2), (PIXELS, 8, 1), (1, 8, 4), (1, 8, 1)
+TILES_OF_MANY_REGISTERS = (PIXELS, 16, 2), (PIXELS, 16, 1), (PIXELS, 8, 1), (1, 16, 2), (1, 8, 1)
+"""Of so many pixels, channels in a vector and vectors."""
+UNROLLED = (3, 1), (3, 2), (5, 2)
+"""Taps in a row and strides of the windows for which tiles of sixteens read each pixel once."""
 ROWS_PER_THREAD = 8
 THREADS_WANTED = 64
 """So many keep every core busy; only above that one goes on to a second row."""
@@ -36,9 +39,9 @@ PARAMETERS = ParameterStruct(
 FAMILY = ShaderFamily(
     "convolution_depthwise_of_eights",
     (IMAGE_LAYOUT, AXIS, PARAMETERS),
-    {"pixels": PIXELS},
+    {"pixels": PIXELS, "unrolled": UNROLLED},
     measured=lambda numbers: {
-        "tiles": ((PIXELS, 4), *TILES) if numbers.has_many_registers else TILES,
+        "tiles": TILES_OF_MANY_REGISTERS if numbers.has_many_registers else TILES,
     },
     dtypes=("float",),
     ahead_of_time=False,

@@ -159,6 +159,8 @@ VARIANTS = [
         {"groups": 33, "stride": (2, 3), "dilation": (1, 2), "padding": (1, 1)},
         *["depthwise"] * 3,
     ),
+    ("depthwise_stride", ((7, 19), 55, 55, (3, 3)), {"groups": 55, "stride": (2, 2)}, *["depthwise"] * 3),
+    ("depthwise_5x5_stride", ((8, 21), 48, 48, (5, 5)), {"groups": 48, "stride": (2, 2)}, *["depthwise"] * 3),
     ("depthwise_below", ((3, 3), 5, 5, (3, 3)), {"groups": 5, "padding": (1, 1)}, *["depthwise"] * 3),
     ("fully_connected", ((2, 3), 20, 37, (2, 3)), {"images": 9}, "point", "point", "dense"),
     ("fully_connected_long", ((7, 6), 26, 261, (7, 6)), {"images": 10}, "rows", "point_unpacked", "dense"),
