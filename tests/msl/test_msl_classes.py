@@ -327,7 +327,7 @@ def test_swizzles_are_vectors_to_templates() -> None:
     np.testing.assert_array_equal(o[:, 3], x[:, 1].max())
 
 
-def test_copy_constructors_for_each_address_space() -> None:
+def test_copy_constructors_for_each_address_space(opencl_device: mg.Device) -> None:
     source = LIBRARY + """
 template <typename T> struct complex {
     T x;
@@ -347,5 +347,5 @@ kernel void f(device complex<float>* out, uint i [[thread_position_in_grid]]) {
 }
 """
     out = np.arange(8, dtype=np.float32)
-    mg.compile(source).function("f")(8, out)
+    mg.compile(source, device=opencl_device).function("f")(8, out)
     np.testing.assert_array_equal(out, (np.arange(8) + 1) ** 2 * 2 * 15)
