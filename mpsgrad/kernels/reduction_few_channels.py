@@ -66,13 +66,14 @@ PARAMETERS = ParameterStruct(
     "FewChannels",
     gradient="int",
     source="int",
+    weights="int",
     destination="int",
     channels="int",
     pixels="int",
     pixels_of_thread="int",
     scale="float",
 )
-"""``gradient``, ``source`` and ``destination`` are first elements."""
+"""``gradient``, ``source``, ``weights`` and ``destination`` are first elements."""
 
 FAMILY = ShaderFamily(
     "reduction_of_few_channels",
@@ -90,7 +91,7 @@ def add_over_few_channels(
     images: Mapping[str, tuple[Buffer, Layout]],
     scale: float,
 ) -> bool:
-    """Adds the ``operation`` of ``images``: some of ``gradient``, ``source`` and, the last one, ``destination``.
+    """Adds the ``operation`` of ``images``: some of ``gradient``, ``source``, ``weights``, and last ``destination``.
 
     False if there is no such kernel, or the pixels of an image do not follow each other.
     """
@@ -112,7 +113,7 @@ def add_over_few_channels(
         return False
     pixels_of_thread = rows_per_thread(pixels, channels, device.compute_units, numbers)
     pixels_of_thread = -(-pixels_of_thread // PIXELS_AT_ONCE) * PIXELS_AT_ONCE
-    starts = dict.fromkeys(("gradient", "source", "destination"), 0)
+    starts = dict.fromkeys(("gradient", "source", "weights", "destination"), 0)
     starts |= dict(zip(images, (start for start, *_ in merged), strict=True))
     parameters = PARAMETERS.pack(
         **starts, channels=channels, pixels=pixels, pixels_of_thread=pixels_of_thread, scale=scale

@@ -194,16 +194,23 @@ class ReduceBinary(BinaryKernel):
         extents = _extents(first)
         if not self._counts_weights:
             scale = self._scale(first[6])
+            images = {
+                "source": (primary.buffer, first),
+                "weights": (secondary.buffer, second),
+                "destination": (destination.buffer, regions.destination),
+            }
+            if add_over_few_channels(command_buffer, "product", metal_type, images, scale):
+                return
             _add_sums(command_buffer, "product", metal_type, {**operands, "destination": target}, extents, scale)
             return
-        _, width, height, images = extents
-        sums = _dense(command_buffer, width, height, images)
+        _, width, height, count = extents
+        sums = _dense(command_buffer, width, height, count)
         name = "product" if metal_type == "float" else "exact_product"
         _add_sums(command_buffer, name, metal_type, {**operands, "destination": sums}, extents)
         counts = _counts(command_buffer, operands["weights"], metal_type, extents)
         used = {"parts": sums, "counts": counts, "destination": target}
         add_elementwise(
-            command_buffer, FAMILY, PARAMETERS, "quotient", metal_type, used, (1, width, height, images), scale=1.0
+            command_buffer, FAMILY, PARAMETERS, "quotient", metal_type, used, (1, width, height, count), scale=1.0
         )
 
 
