@@ -439,7 +439,7 @@ OF_CHANNELS = [
 
 
 @pytest.mark.parametrize("kind", OF_CHANNELS, ids=lambda kind: kind[2])
-@pytest.mark.parametrize("channels", [8, 19, 64, 301])
+@pytest.mark.parametrize("channels", [8, 19, 32, 64, 301])
 def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels):
     """CPUs take eight pixels of a row together, or a long one alone; whole numbers are added up without rounding."""
     width = 3 * 16 * mg.default_device().compute_units + 5
