@@ -39,6 +39,8 @@ MOST_INSIDE = 0.97
 
 EIGHTS_CHANNELS, EIGHTS_PIXELS = 16, 6
 """Of a tile of a thread that works on eights of channels."""
+MOST_STREAMED_CHANNELS = 512
+"""Of more channels of the source threads write no results past the caches."""
 SINGLE_EIGHT, SINGLE_EIGHTS_PIXELS = 8, 8
 """Of a tile where 16 channels would leave many lanes without one."""
 SINGLE_EIGHTS_COST = 1.15
@@ -192,10 +194,11 @@ def _tile_of_eights(gathered: Gather, width: int, numbers: Tunables) -> _Tile:
 def _writes_past_caches(gathered: Gather, numbers: Tunables) -> bool:
     """Whether threads are to compute windows of one pixel, because simdgroups write through the caches.
 
-    Few channels of the source take less time to read again than their results to leave the caches. Measured.
+    Few channels of the source take less time to read again than their results to leave the caches, and many take so
+    long to add up that writing hardly counts. Measured.
     """
-    has_few = gathered.channels < EIGHTS_CHANNELS
-    return gathered.kernel == "convolution_point" and not has_few and gathered.exceeds_caches(numbers)
+    has_suitable_channels = EIGHTS_CHANNELS <= gathered.channels <= MOST_STREAMED_CHANNELS
+    return gathered.kernel == "convolution_point" and has_suitable_channels and gathered.exceeds_caches(numbers)
 
 
 def _goes_across_images(gathered: Gather, pixels: int) -> bool:
