@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.image import Image
@@ -41,9 +43,10 @@ def add_copy(
     ``elements_beside`` is how many are read and written by what makes the rest of the same images.
     """
     if metal_type == "half" and command_buffer.device.family == "cpu":
-        metal_type, source, destination, extents, elements_beside = _joined_halves(
-            source, destination, extents, elements_beside
-        )
+        size, views, extents = _joined_halves((source[1], destination[1]), extents)
+        metal_type = "half" if size == 1 else "float"
+        source, destination = (source[0], views[0]), (destination[0], views[1])
+        elements_beside //= size
     operands = {"source": source, "destination": destination}
     work = elementwise_on(command_buffer.device, metal_type, operands, extents, elements_beside=elements_beside)
     if _takes_pixels(command_buffer.device, work, source[1], destination[1], extents):
@@ -54,31 +57,27 @@ def add_copy(
     add_work(command_buffer, FAMILY, PARAMETERS, f"copy_by_{work.walk}", metal_type, buffers, work, {})
 
 
+@lru_cache(maxsize=512)
 def _joined_halves(
-    source: tuple[Buffer, View],
-    destination: tuple[Buffer, View],
-    extents: tuple[int, int, int, int],
-    elements_beside: int,
-) -> tuple[str, tuple[Buffer, View], tuple[Buffer, View], tuple[int, int, int, int], int]:
-    """The same copy of halves in runs that are as long as possible, and its type: CPUs move as many floats at a time as
-    halves, so that pairs of these are copied as floats where there are no others."""
-    given = [source[1], destination[1]]
-    axes = filled(joined_axes(axes_of(extents, given), 1), 4, 2)
-    run, *others = axes
+    given: tuple[View, View], extents: tuple[int, int, int, int]
+) -> tuple[int, tuple[View, View], tuple[int, int, int, int]]:
+    """How many halves are one element of the same copy in runs that are as long as possible, and its views and extents.
+
+    CPUs move as many floats at a time as halves, so that pairs of these are copied as floats where there are no others.
+    """
+    run, *others = filled(joined_axes(axes_of(extents, given), 1), 4, 2)
     if run.strides != (1, 1):
-        return "half", source, destination, extents, elements_beside
+        return 1, given, extents
     starts = [view.offset for view in given]
     for axis in others:
         starts += axis.strides if axis.extent > 1 else ()
     size = 1 if any(number % 2 for number in (run.extent, *starts)) else 2
     x, y, z = others
-    views = [
+    source, destination = (
         View(view.offset // size, (1, x.strides[k] // size, y.strides[k] // size, z.strides[k] // size))
         for k, view in enumerate(given)
-    ]
-    joined = run.extent // size, x.extent, y.extent, z.extent
-    metal_type = "half" if size == 1 else "float"
-    return metal_type, (source[0], views[0]), (destination[0], views[1]), joined, elements_beside // size
+    )
+    return size, (source, destination), (run.extent // size, x.extent, y.extent, z.extent)
 
 
 def _takes_pixels(
