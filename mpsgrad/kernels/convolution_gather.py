@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,8 +11,7 @@ from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_axis import Axis, best_folds, folded_axes, plain_axes
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES, PACK_PARAMETERS, PACK_ROWS, PLAIN, Packing, require_packable
-from mpsgrad.kernels.pointwise import Layout
-from mpsgrad.kernels.strides import ELEMENTS_OF_LINE
+from mpsgrad.kernels.pointwise import Layout, are_lines, bytes_of_floats
 from mpsgrad.shader import ShaderFamily
 from mpsgrad.tunables import Tunables
 
@@ -67,13 +65,9 @@ class Gather:
 
     def exceeds_caches(self, numbers: Tunables) -> bool:
         """Whether pixels, which are whole lines, are written past the caches: these would not keep both images."""
-        offset, *strides = self.destination[:4]
-        lines = (offset, *strides, self.destination[6], self.destination[6] // self.groups)
-        return (
-            not any(number % ELEMENTS_OF_LINE for number in lines)
-            and 4 * sum(math.prod(layout[4:]) for layout in (self.source, self.destination))
-            > min(STREAMED_BYTES, numbers.cached_bytes)
-        )
+        layout, channels = self.destination, self.destination[6]
+        has_lines = are_lines(*layout[:4], channels, channels // self.groups)
+        return has_lines and bytes_of_floats(self.source, layout) > min(STREAMED_BYTES, numbers.cached_bytes)
 
     @property
     def joins_columns(self) -> bool:

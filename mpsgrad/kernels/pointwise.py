@@ -159,9 +159,19 @@ def rows_per_thread(rows: int, channels: int, compute_units: int, numbers: Tunab
     return max(1, min(max(share, FEWEST_ELEMENTS_OF_THREAD // channels), most))
 
 
+def are_lines(*elements: int) -> bool:
+    """Whether so many elements are whole cache lines, each number of them."""
+    return not any(number % ELEMENTS_OF_LINE for number in elements)
+
+
+def bytes_of_floats(*layouts: Layout) -> int:
+    """What images with these layouts take together."""
+    return 4 * sum(math.prod(layout[4:]) for layout in layouts)
+
+
 def exceeds_caches(layout: Layout, images: int, numbers: Tunables) -> bool:
     """Whether so many ``images`` of floats with the extents of ``layout`` are more than caches keep."""
-    return 4 * images * math.prod(layout[4:]) > numbers.cached_bytes
+    return images * bytes_of_floats(layout) > numbers.cached_bytes
 
 
 CHUNKED_ROWS: dict[str, str | ParameterStruct] = {

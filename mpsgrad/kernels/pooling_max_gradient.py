@@ -11,6 +11,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.image import Image
 from mpsgrad.kernel import Regions
+from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, are_lines, bytes_of_floats
 from mpsgrad.kernels.pooling_dispatch import (
     CHANNELS_OF_TILE,
     COLUMNS_OF_TAPS,
@@ -32,7 +33,6 @@ from mpsgrad.kernels.pooling_dispatch import (
     shares_of_rows,
 )
 from mpsgrad.kernels.pooling_gradient import PoolingGradient, covers_source
-from mpsgrad.kernels.strides import ELEMENTS_OF_LINE
 from mpsgrad.kernels.walk import works_by_rows
 from mpsgrad.tunables import tunables
 
@@ -124,12 +124,10 @@ class PoolingMaxGradient(PoolingGradient):
         ``searched`` is what a pass before this one read.
         """
         images = [parameters[name] for name in ("destination", "gradient", *searched)]
-        offset, *strides = images[0][:4]
         return (
             works_by_rows(self.device)
-            and not any(number % ELEMENTS_OF_LINE for number in (offset, *strides, images[0][6]))
-            and 4 * sum(math.prod(layout[4:]) for layout in images)
-            > SHARE_OF_CACHES * tunables(self.device.tuning).cached_bytes
+            and are_lines(*images[0][:4], images[0][6])
+            and bytes_of_floats(*images) > SHARE_OF_CACHES * tunables(self.device.tuning).cached_bytes
         )
 
     def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:

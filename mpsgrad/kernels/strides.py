@@ -17,7 +17,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.kernels.divisor import DIVISOR, divisor
-from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, WHOLE_LINES, values_of_vector
+from mpsgrad.kernels.pointwise import WHOLE_LINES, are_lines, values_of_vector
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables, tunables
 
@@ -209,7 +209,7 @@ def elementwise(
         for operand, view in enumerate(views[-results:], len(views) - results)
         for start in (view.offset, *(axis.strides[operand] for axis in (x, y, z) if axis.extent > 1))
     ]
-    has_whole_lines = rows == 1 or not any(number % ELEMENTS_OF_LINE for number in (run.extent, *starts))
+    has_whole_lines = rows == 1 or are_lines(run.extent, *starts)
     exceeds_caches = has_whole_lines and (element_count(axes, len(views)) + elements_beside) * 4 > numbers.cached_bytes
     is_spread = _is_spread(run, x, results)
     if device_family == "cpu" and (is_spread or _is_short(run, x)) and not exceeds_caches:
