@@ -126,7 +126,7 @@ class _Loops:
             while start > 0 and source.text(start - 1) not in (";", "{", "}", "(", "<"):
                 start -= 1
             if not _CONSTANT.isdisjoint(source.texts[start:index]):
-                value = source.tokens[index + 1 : self._expression_end(index + 1, len(source.tokens))]
+                value = source.tokens[index + 1 : source.expression_end(index + 1)]
                 if all(token.text in found for token in value if token.kind == IDENTIFIER):
                     found.add(source.text(index - 1))
         return found
@@ -263,7 +263,7 @@ class _Loops:
                 if self._is_from_before(named, close):
                     moving.add(source.text(named))
             elif text in _ASSIGNMENTS and source.kind(index - 1) == IDENTIFIER and self._counts(index - 1):
-                stop = self._expression_end(index + 1, end)
+                stop = source.expression_end(index + 1, end)
                 is_step = index < close or all(source.kind(place) == NUMBER for place in range(index + 1, stop))
                 if text != "=" and is_step and self._is_from_before(index - 1, close):
                     moving.add(source.text(index - 1))
@@ -276,12 +276,6 @@ class _Loops:
         """Whether the name at ``index`` means a variable that was there before the loop's ``body``."""
         variable = self._source.variable(self._source.text(index), index)
         return variable is None or variable.place < body
-
-    def _expression_end(self, index: int, limit: int) -> int:
-        source = self._source
-        while index < limit and source.text(index) not in (";", ",", ")", "]", "}"):
-            index = max(source.close(index), index) + 1
-        return index
 
     def _counts(self, index: int) -> bool:
         """Whether the name at ``index`` may be that of an integer or a pointer."""

@@ -38,6 +38,7 @@ _STATEMENT_WORDS = frozenset(
 _BEFORE_STATEMENTS = frozenset({";", "{", "}", "else", "do"})
 _CONDITIONS = frozenset({"for", "if", "while", "switch"})
 _ENDS = frozenset({";", ")", "}"})
+_EXPRESSION_ENDS = _ENDS | {",", "]"}
 _CONSTANTS = frozenset({"const", "constexpr", "constant", "enum", "{", ","})
 
 Made = TypeVar("Made")
@@ -604,6 +605,13 @@ class Source:
         while index < limit and texts[index] not in _ENDS:
             close = partners[index] if texts[index] in OPENING else -1
             index = close + 1 if close > 0 else index + 1
+        return index
+
+    def expression_end(self, index: int, limit: int | None = None) -> int:
+        """Where the statement, the bracket or the declarator that holds ``index`` ends."""
+        limit = len(self.tokens) if limit is None else limit
+        while index < limit and self.text(index) not in _EXPRESSION_ENDS:
+            index = max(self.close(index), index) + 1
         return index
 
     def statement_end(self, index: int, limit: int) -> int:

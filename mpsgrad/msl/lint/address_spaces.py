@@ -11,7 +11,7 @@ from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.lint.statements import operand_start, statement_end
+from mpsgrad.msl.lint.statements import operand_start
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle, split_commas
 
@@ -180,7 +180,7 @@ def _initialised_pointers(source: Source) -> Iterator[Found]:
 def _assigned_pointers(source: Source) -> Iterator[Found]:
     expressions = expressions_of(source)
     for index in source.places("="):
-        left, end = operand_start(source, index), statement_end(source, index + 1)
+        left, end = operand_start(source, index), source.expression_end(index + 1)
         assigned = expressions.type_of(left, index) if left is not None and source.in_body(index) else None
         if assigned is None or assigned.pointers != 1 or assigned.space is None:
             continue
@@ -197,7 +197,7 @@ def _returned_pointers(source: Source) -> Iterator[Found]:
         if result is None or result.pointers != 1 or result.space is None:
             continue
         for index in source.places("return", start=function.body_open, end=function.body_close):
-            operand = _pointer_type(source, expressions, index + 1, statement_end(source, index + 1))
+            operand = _pointer_type(source, expressions, index + 1, source.expression_end(index + 1))
             if operand is not None and operand.pointers == 1 and operand.space not in (None, result.space):
                 words = f"returning '{operand}' from a function with result type '{result}' changes address space"
                 yield source.tokens[index], f"{words} of pointer"
@@ -453,7 +453,7 @@ def threadgroup_variables_stand_in_kernels(source: Source) -> Iterator[Found]:
                 yield source.tokens[index], "automatic variable qualified with an address space"
     for start, end, _ in chain.from_iterable(source.struct_bodies.values()):
         for index in source.places("threadgroup", "device", "constant", start=start, end=end):
-            stop = statement_end(source, index)
+            stop = source.expression_end(index)
             words = source.texts[index:stop]
             is_first = source.text(index - 1) in (";", "{", "}") and not source.in_body(index)
             if is_first and source.text(stop) == ";" and words[0] != "constant" and not {"*", "&", "("} & set(words):

@@ -9,7 +9,6 @@ from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import SIZES
 from mpsgrad.msl.lint.returns import returns_a_value
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.lint.statements import statement_end
 from mpsgrad.msl.tokens import IDENTIFIER
 
 Range = tuple[int, int]
@@ -76,6 +75,6 @@ def _returns(source: Source, function: Function) -> Iterator[Found]:
             if returns_a_value(source, function):
                 yield source.tokens[index], f"non-void function '{function.name}' should return a value"
         elif is_void:
-            kind = expressions.type_of(index + 1, statement_end(source, index + 1))
+            kind = expressions.type_of(index + 1, source.expression_end(index + 1))
             if kind is not None and (kind.pointers or kind.base in SIZES):
                 yield source.tokens[index], f"void function '{function.name}' should not return a value"

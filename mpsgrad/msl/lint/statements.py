@@ -31,13 +31,6 @@ def operand_start(source: Source, index: int) -> int | None:
     return start if start < index else None
 
 
-def statement_end(source: Source, index: int) -> int:
-    """Where the statement, the bracket or the declarator that holds ``index`` ends."""
-    while index < len(source.tokens) and source.text(index) not in (";", ")", "}", ","):
-        index = source.close(index) + 1 if source.close(index) > index else index + 1
-    return index
-
-
 def object_before(source: Source, expressions: Expressions, dot: int) -> Type | None:
     """The type of the variable, subscript or member chain that ends before the ``.`` at ``dot``."""
     position = chain_start(source, dot)

@@ -10,7 +10,7 @@ from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions, expressions_
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import FLOATS, SIZES, Type, built_in, read_type
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.lint.statements import object_before, operand_start, statement_end
+from mpsgrad.msl.lint.statements import object_before, operand_start
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, spell
 
 _PLAIN_VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]$")
@@ -86,7 +86,7 @@ def _assigned_or_returned(source: Source, expressions: Expressions) -> Iterator[
             if not source.in_body(index):
                 continue
             start = operand_start(source, index)
-            end = statement_end(source, index + 1)
+            end = source.expression_end(index + 1)
             if start is None:
                 continue
             target = expressions.type_of(start, index)
@@ -96,7 +96,7 @@ def _assigned_or_returned(source: Source, expressions: Expressions) -> Iterator[
             if not _converts(target, value):
                 yield token, f"assigning to '{target}' from incompatible type '{value}'"
         elif source.text(index + 1) != ";":
-            value = expressions.type_of(index + 1, statement_end(source, index + 1))
+            value = expressions.type_of(index + 1, source.expression_end(index + 1))
             if value is None:
                 continue
             function = next((f for f in source.functions if f.body_open < index < f.body_close), None)
