@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 from mpsgrad.base_kernel import BaseKernel
 from mpsgrad.graph.nodes import FilterNode
@@ -18,7 +18,15 @@ APPLE_CLASSES: dict[type, type] = {}
 """For each class of this package that has Apple's names in a subclass, that subclass."""
 
 
-class MutableDescriptor:
+class CopiedDescriptor:
+    """A descriptor that ``copyWithZone`` copies. Source: ``NSCopying``."""
+
+    def copyWithZone(self, zone: Any) -> Self:
+        """A copy; the zone is ignored."""
+        return copy.copy(self)
+
+
+class MutableDescriptor(CopiedDescriptor):
     """A descriptor whose properties may be set, as in MPS; what is made with it gets a copy of its own.
 
     The classes of this package that it is put before are frozen dataclasses, which check their fields when made.
@@ -35,10 +43,6 @@ class MutableDescriptor:
         kept = {key: held for key, held in vars(self).items() if isinstance(getattr(type(self), key, None), property)}
         vars(self).clear()
         vars(self).update(vars(changed), **kept)
-
-    def copyWithZone(self, zone: Any) -> Any:
-        """A copy; the zone is ignored. Source: ``NSCopying``."""
-        return copy.copy(self)
 
     def to_ours(self) -> Any:
         """A copy that does not change."""

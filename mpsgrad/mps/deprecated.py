@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.kernels.convolution_data_source import ArrayConvolutionDataSource
 from mpsgrad.kernels.convolution_descriptor import require_descriptor
 from mpsgrad.kernels.neuron_descriptor import NeuronDescriptor, NeuronType
+from mpsgrad.mps.conversion import CopiedDescriptor
 
 
 class FusedNeuron:
@@ -37,12 +37,8 @@ class FusedNeuron:
         self.fused_neuron_descriptor = _descriptor_of(type(self).__name__, neuron)
 
 
-class DeprecatedDescriptor(FusedNeuron):
+class DeprecatedDescriptor(CopiedDescriptor, FusedNeuron):
     """What descriptors of convolutions had before ``fusedNeuronDescriptor``, and their copies."""
-
-    def copyWithZone(self, zone: Any) -> Self:
-        """A copy; the zone is ignored. Source: ``NSCopying``."""
-        return copy.copy(self)
 
     @classmethod
     def with_neuron_filter(cls, width: int, height: int, inputs: int, outputs: int, neuron: Any) -> Self:
