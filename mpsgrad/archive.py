@@ -85,11 +85,17 @@ for _cls in (
 def to_bytes(kernel: BaseKernel) -> bytes:
     """``kernel`` with its configuration, parameters and data source as the bytes of an archive.
 
-    Raises ``ArchiveError`` if it holds an object of a class that is not ``archivable``.
+    Raises ``ArchiveError`` if it is no kernel, as a graph is none, or holds an object of a class that is not
+    ``archivable``.
     """
     import safetensors.numpy
 
     cls = type(kernel)
+    if not hasattr(cls, "kernel_name"):
+        raise ArchiveError(
+            f"{cls.__name__} cannot be saved, as it is no kernel; graphs are made of their nodes again, whose data "
+            "sources keep the parameters"
+        )
     if not issubclass(cls, BaseKernel.classes[cls.kernel_name]):
         raise ArchiveError(f"{cls.__name__}: another kernel class has the same name")
     arrays: dict[str, np.ndarray] = {}

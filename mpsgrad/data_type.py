@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsgrad.errors import GeometryError
+from mpsgrad.errors import FormatError, GeometryError
 
 
 class DataType(enum.IntEnum):
@@ -19,9 +19,22 @@ class DataType(enum.IntEnum):
     FLOAT32 = 0x10000020
 
 
+def require_unmasked(owner: str, array: Any) -> None:
+    """Raises ``FormatError`` for an array of ``numpy.ma`` with masked elements: kernels would take what is below."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise FormatError(
+            f"{owner}: {np.ma.count_masked(array)} of the array's {array.size} elements are masked, which kernels do "
+            "not know; its filled(value) gives them a value"
+        )
+
+
 def float_values(owner: str, data: Any) -> np.ndarray:
-    """``data`` as an array; bytes, which Apple's ``NSData`` is here, hold float32 values. Raises ``GeometryError``."""
+    """``data`` as an array; bytes, which Apple's ``NSData`` is here, hold float32 values.
+
+    Raises ``GeometryError`` for bytes that are no whole numbers and ``FormatError`` for masked elements.
+    """
     if not isinstance(data, (bytes, bytearray)):
+        require_unmasked(owner, data)
         return np.asarray(data)
     if len(data) % 4:
         raise GeometryError(f"{owner}: data has {len(data)} bytes, which is no multiple of 4")

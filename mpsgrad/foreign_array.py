@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mpsgrad.data_type import require_unmasked
 from mpsgrad.devices import Device, available_devices, default_device, require_device
 from mpsgrad.dlpack import BorrowedTensor, dense_strides
 from mpsgrad.errors import FormatError, GeometryError
@@ -16,7 +17,8 @@ _LEAST_ALIGNMENT = 16
 
 
 def as_array(owner: str, array: Any) -> np.ndarray:
-    """``array`` as NumPy sees it; raises ``FormatError`` for what is no array of numbers."""
+    """``array`` as NumPy sees it; raises ``FormatError`` for what is no array of numbers and for masked ones."""
+    require_unmasked(owner, array)
     if isinstance(array, (list, tuple, int, float)):
         raise FormatError(f"{owner}: {type(array).__name__} is not an array; make it one with numpy.asarray")
     try:

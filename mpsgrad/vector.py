@@ -8,6 +8,7 @@ import numpy as np
 
 from mpsgrad.checked_attribute import fixed
 from mpsgrad.command import CommandBuffer
+from mpsgrad.data_type import require_unmasked
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device, require_device
 from mpsgrad.errors import FormatError, GeometryError
@@ -37,6 +38,7 @@ class Vector(DeviceBound):
     @classmethod
     def from_array(cls, array: Any, device: Device | None = None) -> Vector:
         """A vector with a copy of ``array`` in row-major order. Raises ``FormatError`` unless it is float32."""
+        require_unmasked("Vector.from_array", array)
         values = np.asarray(array)
         if values.dtype != np.float32 or not values.dtype.isnative:
             raise FormatError(f"Vector.from_array: the array is {values.dtype!r}; it has to be native float32")

@@ -364,3 +364,27 @@ def test_properties_of_one_call_do_not_outlast_it():
         np.testing.assert_array_equal(functional.add(x, y, maximum_value=2), np.full((1, 1, 4), 2))
         with pytest.raises(mg.FormatError, match="'spread' is not a property"):
             functional.add(x, y, spread=1)
+
+
+MASKED = np.ma.masked_greater(np.arange(8, dtype=np.float32).reshape(1, 2, 4), 5)
+COPY = "kernel void copy(device const float* x, device float* y, uint i [[thread_position_in_grid]]) { y[i] = x[i]; }"
+
+
+@pytest.mark.parametrize("call", [
+    lambda: functional.soft_max(MASKED),
+    lambda: mg.ConvolutionDataSource.from_arrays(MASKED.reshape(2, 1, 1, 4)),
+    lambda: functional.batch_normalization(MASKED, MASKED.reshape(-1)[4:], np.zeros(4, np.float32)),
+    lambda: mg.BatchNormalizationDataSource.from_arrays(MASKED.reshape(-1)),
+    lambda: mg.NormalizationGammaAndBetaState.from_arrays(*MASKED.reshape(2, 4)),
+    lambda: mg.Vector.from_array(MASKED),
+    lambda: mg.NeuronDescriptor("prelu", data=MASKED.reshape(-1)),
+    lambda: mg.compile(COPY).function("copy")(8, MASKED, np.zeros(8, np.float32)),
+])
+def test_masked_elements_are_refused(call):
+    with pytest.raises(mg.FormatError, match="masked"):
+        call()
+
+
+def test_arrays_that_could_have_masks_are_taken():
+    x = np.ma.array(MASKED.data)
+    np.testing.assert_array_equal(functional.neuron(x, "linear", a=2), 2 * MASKED.data)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.data_type import require_unmasked
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
@@ -56,6 +57,7 @@ def edge_mode_of(value: str | EdgeMode) -> EdgeMode:
 
 def array_of(name: str, value: Any) -> np.ndarray:
     """``value``, the argument ``name``, as a C-contiguous array."""
+    require_unmasked(name, value)
     try:
         values = np.asarray(value, order="C")
     except (TypeError, ValueError, RuntimeError, BufferError) as error:

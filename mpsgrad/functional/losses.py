@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
-from mpsgrad.functional.arrays import array_like, image_of
+from mpsgrad.functional.arrays import array_like, channels_of, image_of
 from mpsgrad.kernels.loss import Loss, LossKernel
 from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, LossType
 from mpsgrad.kernels.loss_gradient import LossGradient
@@ -30,15 +30,21 @@ def loss(
     is ``"none"`` (a loss of each element), ``"sum"``, ``"mean"`` or ``"sum_by_non_zero_weights"``, over each image by
     itself. ``labels`` (and ``weights``) are float32 of the source's shape: of classes one-hot. ``descriptor`` are
     ``weight``, ``label_smoothing``, ``number_of_classes``, ``epsilon``, ``delta`` and ``reduce_across_batch`` of
-    ``LossDescriptor``. Source: ``Loss``, and ``LossGradient`` for softmax cross-entropy.
+    ``LossDescriptor``; unless they are given the classes are as many as the channels, and not 1 as there. Source:
+    ``Loss``, and ``LossGradient`` for softmax cross-entropy.
     """
-    kernel = Loss(LossDescriptor(loss_type, reduction, **descriptor), gradient_follows_reduction=True)
+    kernel = Loss(_descriptor(source, loss_type, reduction, descriptor), gradient_follows_reduction=True)
     value, gradient = _loss(kernel, source, labels, weights)
     if kernel.loss_type is LossType.SOFTMAX_CROSS_ENTROPY:
         # That of ``Loss`` is exact only where a pixel's labels add up to 1 and its weights are equal.
         ones = np.ones_like(value)
         gradient = loss_gradient(ones, source, labels, loss_type, weights, reduction=reduction, **descriptor)
     return value, gradient
+
+
+def _descriptor(source: Any, loss_type: Any, reduction: str, given: dict[str, Any]) -> LossDescriptor:
+    """The descriptor with the fields ``given``, whose classes are the channels of ``source`` otherwise."""
+    return LossDescriptor(loss_type, reduction, **{"number_of_classes": channels_of("source", source), **given})
 
 
 def _loss(kernel: LossKernel, source: Any, labels: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +89,8 @@ def loss_gradient(
     ``source_gradient`` is float32 and has the shape of the loss that ``loss`` returns; the other arguments are those of
     ``loss``. Source: ``LossGradient``.
     """
-    kernel = LossGradient(LossDescriptor(loss_type, reduction, **descriptor), compute_label_gradients=for_labels)
+    made = _descriptor(source, loss_type, reduction, descriptor)
+    kernel = LossGradient(made, compute_label_gradients=for_labels)
     weights_image = None if weights is None else image_of("weights", weights)
     with CommandBuffer() as commands:
         gradient, image = image_of("source_gradient", source_gradient), image_of("source", source)

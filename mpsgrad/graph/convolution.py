@@ -112,6 +112,8 @@ class ConvolutionTransposeNode(ConvolutionNode):
     """``ConvolutionTranspose``. Source: ``MPSCNNConvolutionTransposeNode``.
 
     With the ``convolution_gradient_state`` of a ``ConvolutionNode`` the result has the size of that one's source.
+    Without, the padding policy sizes it as that of ``ConvolutionTranspose``: at stride 2 SIZE_SAME, the default, makes
+    15 pixels of 8, SIZE_FULL with a window of two 16.
     """
 
     kernel_class = ConvolutionTranspose

@@ -145,6 +145,7 @@ class FilterNode(KnownAttributes):
         label: str | None = None,
         **settings: Any,
     ) -> None:
+        self._require_filter()
         self.label = label
         self.source_images: tuple[ImageNode, ...] = tuple(source_images)
         """What the filter reads, in the kernel's order. May be set anew to wire the filter otherwise."""
@@ -169,6 +170,17 @@ class FilterNode(KnownAttributes):
         if self.state_class is not None:
             self.result_state = self.state_class()
             self.result_state.producer = self
+
+    def _require_filter(self) -> None:
+        """Raises ``NotImplementedError`` if the class is the base of others and says itself nothing to compute."""
+        made = type(self)
+        if hasattr(made, "kernel_class") or made.make_kernels is not FilterNode.make_kernels:
+            return
+        known = ", ".join(each.__name__ for each in made.__subclasses__() if hasattr(each, "kernel_class"))
+        raise NotImplementedError(
+            f"{made.__name__}: is the base of other nodes and computes nothing itself"
+            + (f"; make one of {known}" if known else "")
+        )
 
     @property
     def result_states(self) -> tuple[StateNode, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mpsgrad.archive import archivable
 from mpsgrad.checked_attribute import text_or_none
+from mpsgrad.data_type import require_unmasked
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer, real
 from mpsgrad.kernels.data_source_members import require_members
@@ -294,6 +295,7 @@ def _checked(owner: str, name: str, array: Any, count: int) -> np.ndarray | None
         return None
     if not isinstance(array, np.ndarray):
         raise FormatError(f"{owner}: {name} is {type(array).__name__}; it has to be a NumPy array")
+    require_unmasked(f"{owner}: {name}", array)
     if array.dtype != np.float32 or not array.dtype.isnative:
         raise FormatError(f"{owner}: {name} is {array.dtype!r}; it has to be float32 in native byte order")
     if array.shape != (count,):

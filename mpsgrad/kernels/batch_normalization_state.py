@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from mpsgrad.command import CommandBuffer
+from mpsgrad.data_type import require_unmasked
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integer
@@ -52,6 +53,7 @@ class _ChannelPairState(State):
     def _from_pair(cls: type[PairState], first: Any, second: Any, device: Device | None) -> PairState:
         arrays = []
         for name, values in zip(cls.names, (first, second), strict=True):
+            require_unmasked(f"{cls.__name__}: {name}", values)
             array = np.asarray(values)
             if array.dtype != np.float32 or not array.dtype.isnative:
                 raise FormatError(f"{cls.__name__}: {name} is {array.dtype!r}; it has to be native float32")

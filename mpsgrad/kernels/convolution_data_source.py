@@ -10,7 +10,7 @@ import numpy as np
 
 from mpsgrad.archive import archivable
 from mpsgrad.checked_attribute import text_or_none
-from mpsgrad.data_type import DataType
+from mpsgrad.data_type import DataType, require_unmasked
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import integers
 from mpsgrad.kernels.convolution_descriptor import (
@@ -271,6 +271,7 @@ def _check_biases(owner: str, descriptor: ConvolutionDescriptor, biases: Any) ->
 def _check_array(owner: str, name: str, array: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
     if not isinstance(array, np.ndarray):
         raise FormatError(f"{owner}: {name} is {type(array).__name__}; it has to be a NumPy array")
+    require_unmasked(f"{owner}: {name}", array)
     if array.dtype != dtype or not array.dtype.isnative:
         raise FormatError(f"{owner}: {name} is {array.dtype!r}; it has to be {dtype.name} in native byte order")
     if array.shape != shape:

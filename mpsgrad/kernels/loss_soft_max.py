@@ -8,7 +8,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.loss_descriptor import LossReductionType, LossType
+from mpsgrad.kernels.loss_descriptor import LossReductionType
 from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
 from mpsgrad.kernels.pointwise import rows_per_thread
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -168,7 +168,6 @@ def add_reduction(
     if terms.across_batch:
         threadgroups = 1 if device.family == "cpu" else min(-(-images // (IMAGES_OF_THREAD * threads)), MOST_REDUCING)
     layout = loss_image.layout if loss_image is not None else NOWHERE
-    is_cosine = terms.descriptor.loss_type is LossType.COSINE_DISTANCE
     parameters = REDUCTION_PARAMETERS.pack(
         partials=partials,
         images=images,
@@ -177,7 +176,7 @@ def add_reduction(
         scales_gradient=int(scales_gradient),
         writes_values=int(loss_image is not None),
         count=terms.count,
-        first_term=float(is_cosine * (images if terms.across_batch else 1)),
+        first_term=terms.summand * (images if terms.across_batch else 1),
         first_value=layout[0],
         value_stride=layout[3],
         images_at_once=threadgroups * threads if terms.across_batch else images,

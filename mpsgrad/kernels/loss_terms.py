@@ -76,6 +76,13 @@ class LossTerms:
         return 1.0 / self.count if self._by_weights or self.descriptor.reduction_type is LossReductionType.MEAN else 1.0
 
     @property
+    def summand(self) -> float:
+        """What an image's sum has besides its elements: the weighted 1 of the cosine distance."""
+        if self.descriptor.loss_type is not LossType.COSINE_DISTANCE:
+            return 0.0
+        return self.descriptor.weight if self.weights is None else 1.0
+
+    @property
     def smoothing(self) -> tuple[float, float]:
         """The factor and the summand that smooth a label."""
         amount = self.descriptor.label_smoothing

@@ -81,7 +81,7 @@ def loss_elements(
         categorical_cross_entropy   -t ln y                                0 where t is 0
         hinge                       max(1 - (2 t - 1) y, 0)
         huber                       d^2 / 2 for |d| <= delta, else delta^2 / 2 + delta (|d| - delta); d = y - t
-        cosine_distance             -y t                                   `loss` adds 1 per image
+        cosine_distance             -y t                                   `loss` adds a weighted 1 per image
         log                         -t ln(y + epsilon) - (1 - t) ln(1 - y + epsilon)
         kullback_leibler_divergence t (ln t - y), y = log-probabilities    0 where t is 0
     """
@@ -153,8 +153,8 @@ def loss(
 
     "mean" divides an image's sum by H * W * C, for softmax_cross_entropy by H * W; "sum_by_non_zero_weights" by the
     number of elements whose weight is not zero. `reduce_across_batch` counts and sums over all images, puts the result
-    into the first and 0 into the others; it does nothing to "none". cosine_distance is 1 - sum(weight * y * t) per
-    image (MPSCNNLoss's lossImage, MPSNNForwardLoss).
+    into the first and 0 into the others; it does nothing to "none". cosine_distance is weight * (1 - sum(y * t)) per
+    image, with `weights` 1 - sum(weights * y * t) (MPSCNNLoss's lossImage, MPSNNForwardLoss).
     """
     elements = loss_elements(
         prediction,
@@ -170,7 +170,9 @@ def loss(
     weighted = _times(w, elements)
     if reduction == "none":
         return weighted
-    sums = weighted.sum(axis=(1, 2, 3), keepdims=True) + (1.0 if type == "cosine_distance" else 0.0)
+    sums = weighted.sum(axis=(1, 2, 3), keepdims=True)
+    if type == "cosine_distance":
+        sums += weight if weights is None else 1.0
     if reduce_across_batch:
         total = np.zeros_like(sums)
         total[:1] = sums.sum(axis=0) * scale

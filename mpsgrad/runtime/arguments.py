@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mpsgrad.data_type import require_unmasked
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.image import Image, TemporaryImage
@@ -38,6 +39,7 @@ class BoundArguments:
         Raises ``FormatError`` naming the argument, its declaration and what was given.
         """
         where = f"{self.owner}: argument {len(self.buffers)} ({declared(argument)})"
+        require_unmasked(where, value)
         if isinstance(value, (Buffer, Vector, Image)):
             self.buffers.append(self._device_memory(where, argument, size, value))
         elif isinstance(value, np.ndarray) and not _is_value(argument, value):

@@ -501,6 +501,9 @@ def test_classes_of_ones_own_are_kept():
 
 
 def test_what_is_not_archivable_is_refused_by_name():
+    graph: Any = mg.Graph(mg.NeuronReLUNode(mg.ImageNode()).result_image)
+    with pytest.raises(mg.ArchiveError, match="Graph cannot be saved, as it is no kernel; graphs are made"):
+        archive.to_bytes(graph)
     with pytest.raises(mg.ArchiveError, match="Blend.recipe is a object, .* mark its class with .*archivable"):
         archive.to_bytes(Blend(object()))
 

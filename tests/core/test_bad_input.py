@@ -197,6 +197,9 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an array of another library that gives none": (
         lambda: mg.Image.from_array(Unreadable()), Format,
         "Image.from_array: Unreadable cannot be read as a NumPy array: needs detach"),
+    "masked elements": (
+        lambda: mg.Image.from_array(np.ma.masked_equal(np.arange(6, dtype=np.float32).reshape(1, 2, 3), 4)),
+        Format, "Image.from_array: 1 of the array's 6 elements are masked"),
     "objects": (lambda: mg.Image.from_array(np.array([[[None]]])), Format, "ndarray is not an array of numbers"),
     "write another shape": (
         lambda: image(1, 2, 3, 4).write(np.zeros((1, 3, 2, 4), np.float32)), Geometry,

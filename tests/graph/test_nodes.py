@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad import mps
 
 SHAPE = (2, 6, 6, 4)
 RANDOM = np.random.default_rng(1)
@@ -492,6 +493,13 @@ def test_nodes_without_a_gradient_say_so(name: str) -> None:
     for method in (node.gradient_filter, node.gradient_filters):
         with pytest.raises(NotImplementedError, match=type(node).__name__):
             method(mg.ImageNode())
+
+
+def test_bases_of_nodes_name_what_derives_from_them() -> None:
+    with pytest.raises(NotImplementedError, match="UnaryNode: is the base of other nodes .*; make one of .*PadNode"):
+        mg.graph.UnaryNode(mg.ImageNode())
+    with pytest.raises(NotImplementedError, match="MPSNNScaleNode: .*; make one of MPSNNBilinearScaleNode"):
+        mps.MPSNNScaleNode.nodeWithSource(mps.MPSNNImageNode.nodeWithHandle(None), outputSize=(3, 3, 1))
 
 
 def test_wrong_arguments_of_nodes_are_named() -> None:

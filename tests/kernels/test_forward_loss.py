@@ -91,7 +91,7 @@ def check(case: Any, seed: int) -> None:
         chained = chained.max(-1, keepdims=True)
     if reduction != "none":
         scale = _scale(kind, reduction, across, shape, options)
-        of_loss = (of_loss.sum((0, 1, 2, 3) if across else (1, 2, 3), keepdims=True) + 1) * scale
+        of_loss = (of_loss.sum((0, 1, 2, 3) if across else (1, 2, 3), keepdims=True) + 2) * scale
         chained = (chained[:1] if across else chained) * scale
     assert_within(loss.check(), expected, bound(np.float32, terms, of_loss, expected), name="loss")
     for fenced, function, size, one in zip(

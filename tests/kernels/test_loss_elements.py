@@ -79,7 +79,8 @@ def test_losses_and_gradients_match_the_reference(case, follows, seed):
     expected = reference.loss(y, t, kind, reduction=reduction, reduce_across_batch=across, **options)
     scale = scales(shape, reduction, across, options)
     if reduction != "none":
-        of_loss = (of_loss.sum((1, 2, 3), keepdims=True) + (kind == "cosine_distance")) * scale
+        of_one = (kind == "cosine_distance") * max(1, abs(options["weight"]))
+        of_loss = (of_loss.sum((1, 2, 3), keepdims=True) + of_one) * scale
         if across:
             of_loss = np.concatenate([of_loss.sum(0, keepdims=True), np.zeros_like(of_loss[1:])])
     terms = 1 if reduction == "none" else int(np.prod(shape))

@@ -120,6 +120,9 @@ def test_cosine_distance_counts_one_per_image():
     y, t = np.ones((2, 1, 1, 3)) / 3, np.ones((2, 1, 1, 3)) / 2
     np.testing.assert_allclose(reference.loss(y, t, "cosine_distance").ravel(), [0.5, 0.5])
     np.testing.assert_allclose(reference.loss(y, t, "cosine_distance", reduce_across_batch=True).ravel(), [1.0, 0.0])
+    np.testing.assert_allclose(reference.loss(y, t, "cosine_distance", weight=3.0).ravel(), [1.5, 1.5])
+    weights = np.full(y.shape, 3.0)
+    np.testing.assert_allclose(reference.loss(y, t, "cosine_distance", weights=weights).ravel(), [-0.5, -0.5])
     with pytest.raises(ValueError, match="cosine_distance can only be reduced by 'sum', not 'mean'"):
         reference.loss(y, t, "cosine_distance", reduction="mean")
 
