@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpsgrad.commands import checked_run
+from mpsgrad.commands import checked_run, compiled_check
 from mpsgrad.devices.contract import CompileOptions
-from mpsgrad.errors import FormatError, GeometryError, ShaderError
+from mpsgrad.errors import DeviceNotFoundError, FormatError, GeometryError, ShaderError
+from mpsgrad.msl.diagnostics import diagnostic
 from mpsgrad.msl.lint import LANGUAGE_VERSIONS, RULES, Finding, lint
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding
 
@@ -47,8 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
     )
     parser.add_argument(
         "--compile",
-        action="store_true",
-        help="also compile for this machine's OpenCL CPU device and report that compiler's errors",
+        action=argparse.BooleanOptionalAction,
+        help="compile what the rules find no error in for this machine's OpenCL CPU device, and report that compiler's "
+        "errors; by default where there is such a device",
     )
     parser.add_argument(
         "--run", dest="run_kernel", action="store_true", help="takes FILE and KERNEL, and runs the kernel with checks"
@@ -102,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.run_kernel:
             checked_run.require_usage(arguments)
         definitions = _definitions(arguments.macros)
+        compiler = _compiler(arguments)
         for name in arguments.files[:1] if arguments.run_kernel else arguments.files:
             try:
                 file = _MetalFile.read(name, arguments, definitions)
@@ -112,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
                 unreadable = True
                 continue
             texts = {file.name: file.source.splitlines()}
-            findings += [(finding, _line(texts, finding)) for finding in _findings(arguments, file)]
+            findings += [(finding, _line(texts, finding)) for finding in _findings(arguments, file, compiler)]
     except checked_run.UsageError as error:
         print(f"mpsgrad check: {error}", file=sys.stderr)
         return 2
@@ -138,7 +141,23 @@ def _definitions(macros: Sequence[str]) -> dict[str, str]:
     return definitions
 
 
-def _findings(arguments: argparse.Namespace, file: _MetalFile) -> list[Finding | KernelFinding]:
+def _compiler(arguments: argparse.Namespace) -> compiled_check.FrontEnd | None:
+    """The compiler to ask beside the rules, if it is wanted and there; raises ``UsageError`` if it has to be."""
+    # A run compiles the kernel anyway.
+    if arguments.compile is False or arguments.run_kernel and not arguments.compile:
+        return None
+    try:
+        return compiled_check.FrontEnd()
+    except DeviceNotFoundError as error:
+        if arguments.compile:
+            raise checked_run.UsageError(f"--compile: {error}") from None
+        print(f"mpsgrad check: only the rules are checked, nothing is compiled: {error}", file=sys.stderr)
+        return None
+
+
+def _findings(
+    arguments: argparse.Namespace, file: _MetalFile, compiler: compiled_check.FrontEnd | None
+) -> list[Finding | KernelFinding]:
     """What the lint finds, and without errors what the compiler says and then what a run shows, as far as wanted."""
     found: list[Finding | KernelFinding] = []
     found += lint(
@@ -149,8 +168,8 @@ def _findings(arguments: argparse.Namespace, file: _MetalFile) -> list[Finding |
         resolve=file.options.resolve,
         definitions=file.definitions,
     )
-    if arguments.compile and not any(finding.severity == "error" for finding in found):
-        found += _compile(file)
+    if compiler is not None and not any(finding.severity == "error" for finding in found):
+        found += compiler.errors(file.complete(), file.name, file.options)
     if arguments.run_kernel and not any(finding.severity == "error" for finding in found):
         found += _run(arguments, file)
     return found
@@ -240,39 +259,11 @@ def _explain(name: str) -> int:
     return 0
 
 
-def _compile(file: _MetalFile) -> list[Finding]:
-    """The errors of the OpenCL compiler, at the places of the Metal source; raises ``UsageError`` without one."""
-    from mpsgrad.devices import opencl, translations
-    from mpsgrad.msl import parse_compiler_log
-
-    devices = opencl.devices()
-    if not devices:
-        reason = opencl.unavailable_reason() or "no OpenCL device was found"
-        raise checked_run.UsageError(f"--compile: {reason}")
-    complete = file.complete()
-    try:
-        devices[0].compile(complete, name=file.name, options=file.options)
-    except ShaderError as error:
-        entries = []
-        if error.__cause__ is not None:
-            resolve = file.options.resolve
-            translation = translations.translated(complete, "opencl", file.name, file.options, "row", resolve)
-            entries = parse_compiler_log(str(error.__cause__), "opencl", translation)
-        errors = [Finding(e.file, e.line, e.column, "error", e.message) for e in entries if e.severity == "error"]
-        return list(dict.fromkeys(errors)) or [_refused(error)]
-    return []
-
-
-def _refused(error: ShaderError) -> Finding:
-    severity = "warning" if "not supported" in error.message else "error"
-    return Finding(error.file, error.line or 1, error.column, severity, error.message)  # type: ignore[arg-type]
-
-
 def _run(arguments: argparse.Namespace, file: _MetalFile) -> Sequence[Finding | KernelFinding]:
     """What the kernel does wrong, or why the source does not compile."""
     try:
         return checked_run.run_kernel(arguments, file.complete(), file.options)
     except ShaderError as error:
-        return [_refused(error)]
+        return compiled_check.findings([diagnostic(error)])
     except (FormatError, GeometryError) as error:
         raise checked_run.UsageError(str(error)) from None

@@ -31,7 +31,7 @@ from mpsgrad.devices.contract import (
     unknown_kernel,
 )
 from mpsgrad.devices.opencl_brief import ImmediateQueue
-from mpsgrad.devices.opencl_compiler import LONG_SOURCE, UNROLLING, OpenCLCompiler
+from mpsgrad.devices.opencl_compiler import LONG_SOURCE, UNROLLING, CompilerFault, CompilerRefusal, OpenCLCompiler
 from mpsgrad.devices.opencl_errors import error_of_source, errors_of_source
 from mpsgrad.devices.opencl_launch import (
     OpenCLLibrary,
@@ -47,8 +47,8 @@ from mpsgrad.devices.opencl_runtime import unavailable_reason as unavailable_rea
 from mpsgrad.devices.opencl_runtime import usable
 from mpsgrad.devices.opencl_threads import RuntimeThreads, threads_of_process
 from mpsgrad.devices.pool import pooled_size
-from mpsgrad.errors import DeviceError
-from mpsgrad.msl import SIZES_SUFFIX, KernelSignature, Launch, Translation
+from mpsgrad.errors import DeviceError, ShaderError
+from mpsgrad.msl import SIZES_SUFFIX, Diagnostic, KernelSignature, Launch, Translation, parse_compiler_log
 from mpsgrad.msl.signature import PART_MACRO
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ _LOCAL_EXECUTION = 1 << 31
 """The property of queues of ``cl_intel_exec_by_local_thread``."""
 
 
-def devices() -> list[Device]:
+def devices() -> list[OpenCLDevice]:
     """The devices that can run translated Metal kernels; empty if there are none."""
     return [OpenCLDevice(handle, index) for index, handle in enumerate(usable())]
 
@@ -293,6 +293,28 @@ class OpenCLDevice(Device):
         if kept is None:
             translations.store(kept_name, translations.KeptTranslation(stored, {}), includes)
         return program, translation
+
+    def start_compiler(self) -> None:
+        """Starts the process that ``find_errors`` asks, and does not wait for it."""
+        self._compiler.start()
+
+    def find_errors(self, source: str, *, name: str, options: CompileOptions) -> list[Diagnostic]:
+        """The errors of all of ``source`` that the compiler's front end finds; makes no code.
+
+        Raises ``ShaderError`` for what the translation refuses, and if the compiler ends.
+        """
+        translation = translations.translated(source, "opencl", name, options, "row", options.resolve)
+        try:
+            self._compiler.find_errors(translation.source, _build_options(options))
+        except CompilerRefusal as refusal:
+            entries = parse_compiler_log(str(refusal), "opencl", translation, source)
+            errors = list(dict.fromkeys(entry for entry in entries if entry.severity == "error"))
+            if not errors:
+                raise error_of_source(str(refusal), translation, source, name) from refusal
+            return errors
+        except (CompilerFault, OSError) as fault:
+            raise ShaderError(f"the OpenCL compiler cannot be asked: {fault}", file=name) from fault
+        return []
 
     @cached_property
     def _compiler(self) -> OpenCLCompiler:

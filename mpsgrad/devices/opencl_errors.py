@@ -24,7 +24,7 @@ def errors_of_source(translation: Translation, source: str, name: str) -> Iterat
 
 def error_of_source(log: str, translation: Translation, source: str, name: str) -> ShaderError:
     """The compiler's first error, pointing at the line of Metal source that it came from."""
-    errors = [entry for entry in parse_compiler_log(log, "opencl", translation) if entry.severity == "error"]
+    errors = [entry for entry in parse_compiler_log(log, "opencl", translation, source) if entry.severity == "error"]
     if errors:
         return shader_error(errors[0], source, name)
     recursive = re.search(r"Unsupported recursive call in function:\s*((?:\S+\s+)*?)(?=\w+:|\Z)", log)

@@ -483,6 +483,9 @@ def _read_kernel(
     before, attributes = _take_attributes(tokens[head:opening])
     after, more = _take_attributes(tokens[closing + 1 : body[0]])
     words = [token.text for token in before[:-1] if token.text not in ("kernel", "static", "inline", "extern")]
+    if words and "}" in words[:-1] and words[0] in ("struct", "class", "union", "enum"):
+        end = next(index for index in range(opening, head, -1) if tokens[index].text == "}")
+        raise error(f"expected ';' after {words[0]}", tokens[end])
     if words != ["void"] and not (len(words) == 1 and _is_void(tokens[:start], words[0])):
         found = " ".join(words) or "nothing"
         raise error(f"invalid return type '{found}' for kernel function; a kernel returns void", name)

@@ -41,6 +41,8 @@ _CLANG_WORDS = tuple(
         (r"^expected '(expression|identifier|declaration|statement)'$", r"expected \1"),
     )
 )
+_NO_FUNCTION = "no matching function for call to"
+_CALLED = re.compile(r"^in instantiation of function template specialization '(?:metal::)?(\w+)")
 # NVRTC indents what it quotes by two spaces.
 _MARK = re.compile(r"  (\s*)\^\s*$")
 
@@ -60,13 +62,15 @@ class Diagnostic:
         return f"{place}: {self.severity}: {self.message}"
 
 
-def parse_compiler_log(log: str, target: Target, translation: Translation | None = None) -> list[Diagnostic]:
+def parse_compiler_log(
+    log: str, target: Target, translation: Translation | None = None, source: str = ""
+) -> list[Diagnostic]:
     """The messages in a compiler's log, in order.
 
     Reads clang's format (``file:line:column: error: ...``) and NVRTC's (``file(line): error: ...``, with a mark below
     the line that it quotes), whose most frequent messages are put in clang's words. Names that the translator renamed
     to keep them apart from the target's own appear as the user wrote them, and with ``translation`` columns are those
-    of the Metal source.
+    of the Metal source. ``source`` tells which of the types that are one for the target the program has.
     """
     patterns = (_CLANG, _WITHOUT_COLUMN) if target == "opencl" else (_NVRTC, _CLANG, _WITHOUT_COLUMN)
     found = []
@@ -86,7 +90,7 @@ def parse_compiler_log(log: str, target: Target, translation: Translation | None
         column = int(number) if number else _marked_column(lines[position + 1 :]) if target == "cuda" else None
         if column is not None and translation is not None:
             column = translation.column(file, line, column)
-        words = user_words(match["text"])
+        words = user_words(_with_spaces(match["text"], source))
         found.append(Diagnostic(file, line, column, severity, _clang_words(words) if target == "cuda" else words))
     return _at_users_lines(found)
 
@@ -102,9 +106,25 @@ def _at_users_lines(entries: Sequence[Diagnostic]) -> list[Diagnostic]:
             if note is None:
                 unplaced.append(entry)
                 continue
-            entry = replace(entry, file=note.file, line=note.line, column=note.column)
+            called = _CALLED.search(note.message)
+            message = entry.message
+            if called is not None and message.startswith(_NO_FUNCTION):
+                message = f"{_NO_FUNCTION} '{called[1]}'"
+            entry = replace(entry, file=note.file, line=note.line, column=note.column, message=message)
         placed.append(entry)
     return placed + unplaced
+
+
+def _with_spaces(text: str, source: str) -> str:
+    """What the translation calls ``const __global`` as ``source`` does: ``constant`` or ``const device``."""
+
+    def spelled(match: re.Match[str]) -> str:
+        of_type = rf"\s+(?:const\s+|metal::)*{re.escape(match[1])}\b"
+        is_device = re.search(rf"\b(?:const\s+device|device\s+const){of_type}", source)
+        is_constant = not is_device or re.search(rf"\bconstant{of_type}", source)
+        return f"{'constant' if is_constant else 'const device'} {match[1]}"
+
+    return re.sub(r"\bconst __global (\w+)", spelled, text)
 
 
 def _marked_column(lines: Sequence[str]) -> int | None:
@@ -125,14 +145,25 @@ def _clang_words(text: str) -> str:
 
 def user_words(text: str) -> str:
     """A compiler's message in the words of the Metal source."""
+    text = text.replace("must reside in global or constant address space", "must reside in constant address space")
     text = re.sub(rf"static assertion failed due to requirement '[^']*{RENAMED_SUFFIX}[^']*': ", "", text)
     text = re.sub(r"(\S+) (?:__private )?lift" + RENAMED_SUFFIX + r"\(\) \1", r"\1", text)
     text = re.sub(r"(\w+) __attribute__\(\(ext_vector_type\((\d)\)\)\)", r"\1\2", text)
-    text = re.sub(r"\b(\w+?)(?:_own)?" + RENAMED_SUFFIX + r"\b", r"\1", text)
+    text = re.sub(r"\b(\w+?)(?:_own|_inner\d+)?" + RENAMED_SUFFIX + r"\b", r"\1", text)
     text = re.sub(r"'(\w+)'; did you mean '\1'\?", r"'\1'", text)
     text = re.sub(r"\bconst __global\b", "constant", text)
     text = re.sub(r"__(?:private|generic)\b ?", "", text)
+    text = re.sub(
+        r"^binding reference of type '([^']+)' to value of type '\1' changes address space$",
+        r"non-const lvalue reference to type '\1' cannot bind to a temporary of type '\1'",
+        text,
+    )
     return text.replace("__global", "device").replace("__local", "threadgroup")
+
+
+def diagnostic(error: ShaderError) -> Diagnostic:
+    """``error`` as data."""
+    return Diagnostic(error.file, error.line or 1, error.column, "error", error.message)
 
 
 def shader_error(found: ShaderError | Diagnostic, source: str, filename: str) -> ShaderError:

@@ -283,8 +283,6 @@ class EntryPoints:
         for token in rewritten:
             if token.text in ("*", "&") and token is last:
                 token = token.replaced(self._backend.pointer(argument))
-            elif token.text == "restrict":
-                token = token.replaced("__restrict")
             output.append(token)
         name = self._names.spelling(parameter.name)
         if argument.is_reference:

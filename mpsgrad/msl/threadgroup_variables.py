@@ -33,7 +33,7 @@ def with_outer_threadgroup_variables(body: Sequence[Token]) -> list[Token]:
         needed = _needed(body, index, end, set())
         names = [variable.text for variable in variables]
         names += [name for begin, stop in needed for name in _defined(body, begin, stop)]
-        renamed = {name: f"{name}_{number}{RENAMED_SUFFIX}" for name in names}
+        renamed = {name: f"{name}_inner{number}{RENAMED_SUFFIX}" for name in names}
         moved = [t for begin, stop in [*needed, (index, end)] for t in body[begin : stop + 1]]
         inserted.setdefault(start, []).extend(token.replaced(renamed.get(token.text, token.text)) for token in moved)
         references = []

@@ -92,6 +92,9 @@ def translate(
         backend = _BACKENDS[target]
         tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         refuse_unsupported(tokens)
+        for token in tokens:
+            if token.kind == IDENTIFIER and token.text == "restrict":
+                token.text = "__restrict"
         strings = {} if backend.has_native_constructors else move_strings(tokens)
         if not backend.has_case_ranges:
             tokens = expand_case_ranges(tokens)

@@ -39,6 +39,7 @@ def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
+@pytest.mark.skipif(not opencl.devices(), reason="without a device there is a note")
 def test_a_good_file_gives_nothing_and_0(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(good) == 0
     output = capsys.readouterr()
@@ -187,40 +188,93 @@ def test_explain_an_unknown_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--explain 99: there is no such rule, only 1 to 57, and out-of-bounds, " in capsys.readouterr().err
 
 
-# --compile
+# What the compiler finds
+
+needs_compiler = pytest.mark.skipif(not opencl.devices(), reason="asks the OpenCL compiler")
 
 
-@pytest.mark.skipif(not opencl.devices(), reason="--compile asks the OpenCL compiler")
-def test_compile_reports_what_only_a_compiler_sees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@needs_compiler
+def test_what_only_a_compiler_sees_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "scale.h").write_text("#pragma once\nfloat scaled(float x) { return FACTOR * x; }\n")
     file = tmp_path / "k.metal"
     kernel = "kernel void f(device float* x) {{ x[0] = scaled({}); }}\n"
     file.write_text(LIBRARY + '#include "scale.h"\n#include "scale.h"\n' + kernel.format("x[1]"))
-    assert check("--compile", "-D", "FACTOR=2", file) == 0
+    assert check("-D", "FACTOR=2", file) == 0
     file.write_text(
         LIBRARY + '#include "scale.h"\n\n' + kernel.format("x") + kernel.format("&x[1]").replace("f(", "g(")
     )
-    assert check("-D", "FACTOR=2", file) == 0
-    assert check("--compile", "-D", "FACTOR=2", file) == 1
+    assert check("--no-compile", "-D", "FACTOR=2", file) == 0
+    assert check("-D", "FACTOR=2", file) == 1
     output = capsys.readouterr().out
     assert f"{file}:5:41: error: no matching function for call to 'scaled'" in output
     assert re.search(r":6:\d+: error: no matching function for call to 'scaled'\n", output)
     file.write_text(LIBRARY + '#include "scale.h"\n' + kernel.format("x[1]"))
-    assert check("--compile", "-D", "FACTOR=huge", file) == 1
+    assert check("-D", "FACTOR=huge", file) == 1
     assert f"{tmp_path / 'scale.h'}:2:32: error: use of undeclared identifier 'huge'" in capsys.readouterr().out
     kernel = "kernel void f(device bfloat* x) { x[0] = bfloat(scaled(2)); }\n"
     file.write_text('/*\n#include "scale.h"\n*/\n#include <scale.h>\n' + kernel)
     later = ("--language-version", "3.1", "-D", "FACTOR=2", file)
-    assert check("--compile", *later) == 1
+    assert check(*later) == 1
     assert f"{file}:4:10: error: 'scale.h' file not found" in capsys.readouterr().out
-    assert check("--compile", "-I", tmp_path, *later) == 0
+    assert check("-I", tmp_path, *later) == 0
 
 
-def test_compile_without_a_device(
-    good: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@needs_compiler
+@pytest.mark.parametrize(
+    ("declared", "body", "line", "message"),
+    [
+        ("", "float a = x[i]\nx[i] = a;", 4, "expected ';' at end of declaration"),
+        ("", "float a[2], b[2];\na = b;", 5, "array type 'float[2]' is not assignable"),
+        ("", "x[i] = 1;\nelse x[i] = 2;", 5, "expected expression"),
+        ("", "x[i] = *y[i];", 4, "indirection requires pointer operand ('float' invalid)"),
+        ("", "float3 v = y;", 4, "an lvalue of type 'const device float *'"),
+        ("", "thread float& r = 3.0f;", 4, "cannot bind to a temporary of type 'float'"),
+        ("", "threadgroup_barrier(1);", 4, "('int' and 'mem_flags')"),
+        ("struct S { int a; };\n", "S s;\nsimd_sum(s);", 6, "no matching function for call to 'simd_sum'"),
+        ("struct S { int a; }\n", "x[i] = 1;", 3, "expected ';' after struct"),
+        ("struct S { int a; };\nstruct S { int a; };\n", "x[i] = 1;", 4, "redefinition of 'S'"),
+        ("", "for (;;) {\nthreadgroup float s[2], t[-2];\ns[0] = 1; }", 5, "'t' declared as an array with a negative"),
+    ],
+)  # fmt: skip
+def test_errors_stand_at_their_line_in_clangs_words(
+    declared: str, body: str, line: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "k.metal"
+    head = "kernel void f(device float* x, device const float* y, uint i [[thread_position_in_grid]]) {\n"
+    file.write_text(f"{LIBRARY}{declared}{head}{body}\n}}\n")
+    assert check("--json", file) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found[0]["line"], found[0]["severity"], found[0]["rule"]) == (line, "error", None)
+    assert message in found[0]["message"]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "source",
+    [
+        "kernel void f(device float* x) {}\ntypedef decltype(f) f_t;\n",
+        "kernel void f(texture2d<float> t [[texture(0)]]) {}\n",
+        "struct A {}; struct B { A a; int n : 3; };\n",
+    ],
+)
+def test_a_limit_of_this_package_is_a_warning(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "k.metal"
+    file.write_text(LIBRARY + source + "constant int later = nowhere;\n")
+    assert check(file) == 0
+    assert capsys.readouterr().out.count("warning: not checked from here on, a limit of mpsgrad: ") == 1
+
+
+def test_without_a_device_a_note_says_so(
+    good: Path, bad: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(opencl, "devices", list)
     monkeypatch.setattr(opencl, "unavailable_reason", lambda: "pyopencl is not installed")
+    assert check(good) == 0
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == "mpsgrad check: only the rules are checked, nothing is compiled: pyopencl is not installed\n"
+    assert check("--no-compile", good) == 0
+    assert capsys.readouterr().err == ""
     assert check("--compile", good) == 2
     assert "mpsgrad check: --compile: pyopencl is not installed" in capsys.readouterr().err
 

@@ -9,6 +9,9 @@ import random
 import pytest
 from test_msl_diagnostics import edited
 
+from mpsgrad.commands.compiled_check import FrontEnd
+from mpsgrad.devices import opencl
+from mpsgrad.devices.contract import CompileOptions
 from mpsgrad.msl.lint import lint
 
 SAXPY = """#include <metal_stdlib>
@@ -388,6 +391,15 @@ FOREIGN = {
 def test_no_error_in_a_foreign_kernel(name: str, version: str) -> None:
     found = lint(FOREIGN[name], filename=f"{name}.metal", language_version=version)
     assert [str(finding) for finding in found if finding.severity == "error"] == []
+
+
+@pytest.mark.skipif(not opencl.devices(), reason="asks the OpenCL compiler")
+def test_the_compiler_finds_no_error_in_foreign_kernels() -> None:
+    front_end = FrontEnd()
+    for name, source in FOREIGN.items():
+        options = CompileOptions(language_version="3.2" if "bfloat" in source else "2.3")
+        found = front_end.errors(source, f"{name}.metal", options)
+        assert [str(finding) for finding in found if finding.severity == "error"] == []
 
 
 # size_t as an argument.

@@ -231,6 +231,15 @@ def test_an_error_inside_the_library_is_placed_where_the_program_asked_for_it() 
     assert (caught.value.file, caught.value.line) == ("<metal>", 6)
 
 
+def test_parameters_of_functions_may_be_restrict() -> None:
+    body = "void twice(device float* restrict y, const device float *__restrict x) { y[0] = 2 * x[0]; }\n"
+    source = LIBRARY + body + "kernel void f(device float* restrict y, const device float* x) { twice(y, x); }"
+    out = np.zeros(1, np.float32)
+    compile(source).function("f")(1, out, np.float32([3]))
+    assert out[0] == 6
+    compile_for_cuda(translate(source, "cuda").source, "restrict.metal")
+
+
 def test_opening_precise_functions_makes_calls_without_a_qualifier_precise() -> None:
     body = "kernel void f(device float* x) {{ {}; x[0] = max(x[0], 1.0f); }}"
     for opened in ("using metal::precise::max", "using namespace metal::precise"):

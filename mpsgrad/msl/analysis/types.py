@@ -66,7 +66,8 @@ class Type:
         if self.columns:
             name = f"{self.base}{self.columns}x{self.width}"
         if self.pointers:
-            return f"{self.space + ' ' if self.space else ''}{name} {'*' * self.pointers}"
+            const = "const " if self.const and self.space != "constant" else ""
+            return f"{const}{self.space + ' ' if self.space else ''}{name} {'*' * self.pointers}"
         return name
 
 

@@ -5,7 +5,7 @@ inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_fla
 
 //@ threadgroup_barrier : mem_flags
 // A macro, because the fence's flags must be constants.
-#define threadgroup_barrier(flags) barrier((((uint)(flags) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
+#define threadgroup_barrier(flags) barrier((((uint)(true ? (flags) : mem_flags::mem_none) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
 
 //@ simdgroup_barrier : mem_flags
 #define simdgroup_barrier(flags) sub_group_barrier((((uint)(flags) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
