@@ -218,8 +218,10 @@ def one_tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """The only one that there is for its kind and Metal type."""
     kind, metal_type, tile = request.param
 
+    before = convolution_tiles.tiling
+
     def of_one(family: str) -> Tiling:
-        return replace(tiling(family), tiles={**tiling(family).tiles, (kind, metal_type): (tile,)})
+        return replace(before(family), tiles={**before(family).tiles, (kind, metal_type): (tile,)})
 
     monkeypatch.setattr(convolution_tiles, "tiling", of_one)
     monkeypatch.setattr(convolution_winograd, "pays", lambda *arguments: False)
@@ -318,6 +320,26 @@ def test_products_split_among_threadgroups(arguments, options, dtype):
     commands = mg.CommandBuffer()
     kernel.encode(commands, source, destination_image=mg.Image.from_array(layer.gradient))
     assert [d.function.name for d in commands._dispatches][-1] == "sum_of_tiles"
+    check_against_the_references(layer, runs=2)
+
+
+IN_PLACE = [
+    pytest.param(key, id=key[2].name, marks=() if gpu_forms.HALVES else pytest.mark.nightly)
+    for key in convolution_tiles.FAMILIES
+    if key[:2] == ("gather", "half") and key[2].in_place and not key[2].weight_stages
+]
+
+
+@pytest.mark.usefixtures("splits_wherever_possible")
+@pytest.mark.parametrize("one_tile", IN_PLACE, indirect=True)
+def test_products_in_place_split_among_threadgroups(one_tile):
+    *_, tile = one_tile
+    layer = make((7, 9), 128, 72, (3, 3), padding=(1, 1), dtype=np.float16)
+    kernel, source = layer.convolution(), mg.Image.from_array(layer.source)
+    commands = mg.CommandBuffer()
+    kernel.encode(commands, source, destination_image=mg.Image.from_array(layer.gradient))
+    found = [dispatch.function.name for dispatch in commands._dispatches]
+    assert found[-1] == "sum_of_tiles" and found[-2].endswith(f"{tile.name}_by_8"), found
     check_against_the_references(layer, runs=2)
 
 
