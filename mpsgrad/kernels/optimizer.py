@@ -365,13 +365,13 @@ class Optimizer(BaseKernel):
             if given_gradients is not None:
                 self._encode_states_again(command_buffer, known, given_gradients, source_state)
                 return
-        for name, state, attribute in (
-            ("gradient state", gradient_state, "gradient_vectors"),
-            ("source state", source_state, "parameter_vectors"),
-            ("result_state", result_state, "parameter_vectors"),
+        for name, state, held in (
+            ("gradient state", gradient_state, "gradient"),
+            ("source state", source_state, "parameter"),
+            ("result_state", result_state, "parameter"),
         ):
-            if not isinstance(state, State) or not hasattr(type(state), attribute):
-                raise FormatError(f"{owner}: the {name} is {type(state).__name__}; it has to be a state of parameters")
+            if not isinstance(state, State) or not hasattr(type(state), f"{held}_vectors"):
+                raise FormatError(f"{owner}: the {name} is {type(state).__name__}; it has to be a state of {held}s")
             self._require_usable(command_buffer, f"the {name}", state)
         given = self._given_slots(slots)
         gradient_state._require_gradients(owner, command_buffer)

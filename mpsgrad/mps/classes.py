@@ -27,11 +27,12 @@ from mpsgrad.mps.deprecated import DeprecatedConvolution, DeprecatedDescriptor
 from mpsgrad.mps.image_bytes import ImageBytes
 from mpsgrad.mps.manifest import Declaration, Member, declarations
 from mpsgrad.mps.protocols import MPSImageAllocator, MPSNNPadding, data_source_protocol
+from mpsgrad.mps.resource_list import ResourceList
 from mpsgrad.mps.selectors import apple_property, kept_property, method, usable_calls
 from mpsgrad.padding import DefaultPadding
 from mpsgrad.state import State
 
-_NOT_PUBLIC: dict[str, type] = {"BaseKernel": BaseKernel, "Optimizer": Optimizer}
+_NOT_PUBLIC: dict[str, type] = {"BaseKernel": BaseKernel, "Optimizer": Optimizer, "ResourceList": ResourceList}
 
 
 class AppleObject(metaclass=CheckedCalls):
@@ -136,6 +137,14 @@ class _ImageOfApple(_KnownProperties, ImageBytes):
     """How the CPU reads and writes images in MPS."""
 
 
+class _TemporaryImageOfApple:
+    """A hint of MPS."""
+
+    @classmethod
+    def prefetch_storage(cls, command_buffer: Any, image_descriptors: Any) -> None:
+        """Nothing to do: devices keep the memory of earlier images in a pool."""
+
+
 class _ApplePadding(PaddingProperty):
     """The padding policy of a kernel, which is given back by Apple's names."""
 
@@ -153,6 +162,7 @@ _ADDITIONS: dict[type, type] = {
     mpsgrad.Convolution: DeprecatedConvolution,
     mpsgrad.ConvolutionDescriptor: DeprecatedDescriptor,
     mpsgrad.Image: _ImageOfApple,
+    mpsgrad.TemporaryImage: _TemporaryImageOfApple,
     mpsgrad.InstanceNormalizationGradientState: _RowsOfImages,
     mpsgrad.GroupNormalizationGradientState: _RowsOfImages,
     mpsgrad.Neuron: _OfNeuronDescriptor,

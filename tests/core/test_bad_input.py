@@ -506,7 +506,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: mg.OptimizerStochasticGradientDescent(0.1, device=DEVICE), Format, "optimizer_descriptor is 0.1"),
     "an optimizer of states that are none": (
         lambda: optimizer().encode_convolution(commands(), image(), image(), result_state=image()), Format,
-        "the gradient state is Image; it has to be a state of parameters"),
+        "the gradient state is Image; it has to be a state of gradients"),
     # losses and labels
     "an unknown loss": (lambda: mg.LossDescriptor("softmax"), Format, "loss_type is 'softmax'; .* one of .*huber"),
     "an unknown reduction": (lambda: loss("average"), Format, "reduction_type is 'average'; .* one of none, sum, mean"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+import mpsgrad
 from mpsgrad.mps.classes import ours_of
 from mpsgrad.mps.manifest import Declaration, Member, Parameter
 
@@ -78,8 +79,9 @@ def ours(declaration: Declaration, member: Member) -> str:
     cls = ours_of(declaration)
     assert cls is not None
     values = {each.name: _python_value(each) for each in member.inputs}
-    receiver = f"mg.{cls.__name__}" if member.is_constructor else _variable(declaration)
-    text = ast.unparse(_Spelled(values, receiver, f"mg.{cls.__name__}").visit(ast.parse(member.call(cls), mode="eval")))
+    name = f"{'mg' if hasattr(mpsgrad, cls.__name__) else cls.__module__}.{cls.__name__}"
+    receiver = name if member.is_constructor else _variable(declaration)
+    text = ast.unparse(_Spelled(values, receiver, name).visit(ast.parse(member.call(cls), mode="eval")))
     return f"{_results(member)}{text}"
 
 
@@ -103,7 +105,7 @@ def _variable(declaration: Declaration) -> str:
         return "cb"
     ends = {
         "State": "state", "Descriptor": "descriptor", "Image": "image", "Labels": "labels", "Padding": "padding",
-        "Gradient": "gradient",
+        "Gradient": "gradient", "List": "list",
     }  # fmt: skip
     return next((word for end, word in ends.items() if name.endswith(end)), "kernel")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from apple_calls import objective_c, ours, ours_by_apple_names, swift
 from apple_stubs import stubs
 
+import mpsgrad
 from mpsgrad.mps.classes import ours_of
 from mpsgrad.mps.manifest import SECTIONS, Declaration, Member, Status, declarations, own_names
 
@@ -61,10 +62,11 @@ Each is a subclass of the class with Python's names, the last column, and both m
   names have a property.
 * Data sources, padding policies and allocators of your own derive from the protocol of that name and define the
   methods that MPS asks for; arrays stand where MPS takes pointers. What has no arguments may be a method or a value.
-* `copied`, methods for bytes of images like `read_bytes`, those of `MPSCommandBuffer`, and what stands for deprecated
-  methods of convolutions are in the last column, but only classes by Apple's names have them. Without these
-  `archive.from_bytes(archive.to_bytes(kernel))` copies a kernel, `np.asarray(image)` reads an image and
+* `copied`, `prefetch_storage`, methods for bytes of images like `read_bytes`, those of `MPSCommandBuffer`, and what
+  stands for deprecated methods of convolutions are in the last column, but only classes by Apple's names have them.
+  Without these `archive.from_bytes(archive.to_bytes(kernel))` copies a kernel, `np.asarray(image)` reads an image and
   `image.write(array)` writes one.
+* How to make nodes that share a base, as those of pooling do, is said for one of them.
 * `NSKeyedArchiver` is `archive.to_bytes(kernel)`, whose bytes `initWithCoder` takes, or `archive.save` and
   `archive.load`.
 * Where numbers differ, as those of weights, which MPS rounds to float16, [the README](../README.md#what-there-is)
@@ -145,11 +147,20 @@ def porting() -> str:
         rows = []
         for declaration in _declarations(section):
             if declaration.status.is_callable and not declaration.is_protocol and not declaration.is_enumeration:
-                rows += [_calls(declaration, member) for member in _own_members(declaration) if _is_ported(member)]
+                of_class = [member for member in _own_members(declaration) if _is_ported(member)]
+                rows += [_calls(_shown(declaration, member), member) for member in of_class]
         if rows:
             lines += [f"## {title}\n", "| Objective-C | Swift | `mpsgrad.mps` | `mpsgrad` |", "|---|---|---|---|"]
             lines += [*dict.fromkeys(rows), ""]
     return "\n".join(lines)
+
+
+def _shown(declaration: Declaration, member: Member) -> Declaration:
+    """The class of a row: the first that derives from it, where that only says how to make nodes."""
+    cls = ours_of(declaration) or object
+    if not member.is_constructor or not issubclass(cls, mpsgrad.FilterNode) or hasattr(cls, "kernel_class"):
+        return declaration
+    return next(each for each in declarations().values() if each.extends == declaration.name)
 
 
 def _is_ported(member: Member) -> bool:

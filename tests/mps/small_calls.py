@@ -114,7 +114,8 @@ def _buffer(count: int) -> Any:
 _BY_NAME: dict[str, Any] = {
     "a": 0.5, "b": 1.5, "c": 2.0, "alignCorners": False, "alpha": 0.5, "applyGradientClipping": True, "beta1": 0.8,
     "beta": lambda: np.zeros(CHANNELS, np.float32), "beta2": 0.9, "biases": lambda: _buffer(CHANNELS),
-    "biasesOffset": 0, "bufferSize": 64, "channelFormat": mps.MPSImageFeatureChannelFormatFloat32,
+    "biasesOffset": 0, "bufferSize": 64, "bufferSizes": 64, "channelFormat": mps.MPSImageFeatureChannelFormatFloat32,
+    "resourceList": lambda: mps.MPSStateResourceList.resourceListWithBufferSizes(64),
     "biasTerms": lambda: np.ones(CHANNELS, np.float32), "convolutionDescriptor": convolution_descriptor,
     "flags": mps.MPSCNNConvolutionFlagsNone, "kernelWeights": lambda: np.ones(9 * CHANNELS**2, np.float32),
     "neuronFilter": lambda: mps.MPSCNNNeuronReLU.initWithDevice(None, a=0.5),

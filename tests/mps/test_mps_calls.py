@@ -1130,6 +1130,23 @@ def test_properties_of_nodes_that_mps_sets_can_be_set() -> None:
                     setattr(node, member.name, getattr(node, member.name))
 
 
+def test_states_are_made_of_lists_of_resources_and_images_take_hints() -> None:
+    sizes = mps.MPSStateResourceList.resourceListWithBufferSizes(16)
+    sizes.appendBuffer(8)
+    commands = mps.MTLCommandQueue().commandBuffer()
+    kept = mps.MPSState.initWithDevice(None, resourceList=sizes)
+    temporary = mps.MPSState.temporaryStateWithCommandBuffer(commands, resourceList=sizes)
+    for state in (kept, temporary):
+        assert (state.resourceCount, state.bufferSizeAtIndex(1), state.resourceSize()) == (2, 8, 24)
+    assert temporary.isTemporary and not kept.isTemporary
+    assert mps.MPSState.initWithDevice(None, resourceList=mps.MPSStateResourceList.resourceList()).resourceCount == 0
+    with pytest.raises(mg.GeometryError, match="MPSStateResourceList: size is 0"):
+        sizes.appendBuffer(0)
+    with pytest.raises(NotImplementedError, match="appendTexture: is not planned: states hold buffers"):
+        sizes.appendTexture(None)
+    mps.MPSTemporaryImage.prefetchStorageWithCommandBuffer(commands, imageDescriptorList=[mps.MPSImageDescriptor()])
+
+
 def test_regions_are_structures_of_mps() -> None:
     regions = [
         mps.MPSRegion(mps.MPSOrigin(0, 0.5, 0), mps.MPSSize(1, 0.5, 1)),
