@@ -119,6 +119,7 @@ TESTS = {
     "pooling_average": ("tests/kernels/test_pooling.py",),
     "pooling_l2_norm": ("tests/kernels/test_pooling.py",),
     "pooling_max": ("tests/kernels/test_pooling.py",),
+    "pooling_max_at_once": ("tests/kernels/test_pooling.py",),
     "pooling_max_disjoint": ("tests/kernels/test_pooling.py",),
     "pooling_max_rows": ("tests/kernels/test_pooling.py",),
     "pooling_max_search": ("tests/kernels/test_pooling.py",),

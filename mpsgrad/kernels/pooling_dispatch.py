@@ -81,6 +81,11 @@ SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
 """It keeps more kinds of numbers, of which the nearest cache holds fewer."""
+BLOCKS_AT_ONCE = ((3, 2), (2, 1))
+"""The same for eight channels and more. Over each pixel there are nine windows of 3 x 3 taps at stride 1, which two
+passes read as fast."""
+CHANNELS_AT_ONCE, MOST_WINNERS_AT_ONCE = 256, 8192
+"""Up to so many channels have tiles there, with so many winners in a row of windows."""
 MOST_ROWS_OF_WINDOW, MOST_IN_TILE_OF_ROWS = 64, 4096
 """Windows that span no more rows of pixels may be searched row by row, so many numbers of all these rows at a time."""
 FEWEST_THREADS_TO_PAIR = 1 << 16
@@ -130,6 +135,21 @@ SEARCH_FAMILY = ShaderFamily(
     {**_CONSTANTS, "most_in_tile": MOST_IN_SEARCHED_TILE, "searched_blocks": SEARCHED_BLOCKS},
     {"cpu": _CPU_CONSTANTS},
     dtypes=("float",),
+    ahead_of_time=False,
+    device_families=("cpu",),
+)
+AT_ONCE_FAMILY = ShaderFamily(
+    "pooling_max_at_once",
+    _STRUCTS,
+    {
+        **_CONSTANTS,
+        "most_in_tile": MOST_WINNERS_AT_ONCE,
+        "channels_of_tile": CHANNELS_AT_ONCE,
+        "blocks": BLOCKS_AT_ONCE,
+        "sizes": tuple(size for size, _ in BLOCKS_AT_ONCE),
+        "vectors": (("Eight", 8), ("Sixteen", 16)),
+    },
+    {"cpu": _CPU_CONSTANTS},
     ahead_of_time=False,
     device_families=("cpu",),
 )

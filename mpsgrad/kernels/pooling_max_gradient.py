@@ -13,6 +13,8 @@ from mpsgrad.image import Image
 from mpsgrad.kernel import Regions
 from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, are_lines, bytes_of_floats
 from mpsgrad.kernels.pooling_dispatch import (
+    AT_ONCE_FAMILY,
+    BLOCKS_AT_ONCE,
     CHANNELS_OF_TILE,
     COLUMNS_OF_TAPS,
     DISJOINT_FAMILY,
@@ -41,6 +43,8 @@ LEAST_CHANNELS_BY_BLOCKS = 8
 LEAST_CHANNELS_BY_WINDOWS = 16
 """Where they do, a thread has so many at least: a cache line."""
 THREADS_BY_WINDOWS_PER_UNIT = 4
+LEAST_CHANNELS_AT_ONCE = 64
+"""A thread that searches windows and adds them up at once has so many, if there are more."""
 COST_OF_TAP, COST_OF_ROW, SHARE_BY_ROWS = 4, 5, 0.7
 """Of searches row by row: what a tap of a row of pixels takes, and a row of a window, which is read again. They pay if
 they take no more than this share of what all taps of windows take."""
@@ -82,12 +86,7 @@ class PoolingMaxGradient(PoolingGradient):
             first += z * image + y * row + x * pixel + self.primary_source_feature_channel_offset
             parameters["windows"] = (first, pixel, row, image, *parameters["windows"][4:])
             parameters["exceeds_caches"] = self._exceeds_caches(parameters)
-        elif metal_type == "float" and self._can_search_few_channels(parameters):
-            self._add_dispatch_with_search(
-                command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), parameters
-            )
-            return
-        elif self._add_dispatch_of_disjoint_windows(
+        elif self._add_dispatch_with_search(
             command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), metal_type, parameters
         ):
             return
@@ -136,18 +135,42 @@ class PoolingMaxGradient(PoolingGradient):
 
     def _can_search_few_channels(self, parameters: dict[str, Any]) -> bool:
         """Whether the kernel suits that searches for the winners of a few channels and takes them at once."""
-        width, height, stride_x, stride_y, *dilation = self._window
         images = [parameters[name] for name in ("destination", "gradient", "source")]
-        *_, windows_x, windows_y, channels, _ = parameters["gradient"]
+        channels = parameters["destination"][6]
         return (
             channels < 8
-            and self._can_visit_windows(parameters)
-            and (width, stride_x) in SEARCHED_BLOCKS
+            and self._can_search_blocks(parameters, SEARCHED_BLOCKS)
+            and all(pixel == channels for _, pixel, *_ in images)
+        )
+
+    def _can_search_blocks(self, parameters: dict[str, Any], blocks: Sequence[tuple[int, int]]) -> bool:
+        """Whether each window may be visited once, and its size and stride are some of ``blocks``."""
+        width, height, stride_x, stride_y, *dilation = self._window
+        *_, windows_x, windows_y, _, _ = parameters["gradient"]
+        return (
+            self._can_visit_windows(parameters)
+            and (width, stride_x) in blocks
             and (width, stride_x) == (height, stride_y)
             and dilation == [1, 1]
             and windows_x * windows_y > 0
-            and all(pixel == channels for _, pixel, *_ in images)
         )
+
+    def _add_dispatch_of_blocks(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
+    ) -> bool:
+        """Adds the kernel that searches windows row by row and adds them up at once; False if it does not suit."""
+        size, stride = self.kernel_width, self.stride_in_pixels_x
+        *_, height, channels, images = parameters["destination"]
+        if channels < LEAST_CHANNELS_BY_BLOCKS or not self._can_search_blocks(parameters, BLOCKS_AT_ONCE):
+            return False
+        parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
+        function = AT_ONCE_FAMILY.function(
+            self.device, f"pooling_max_gradient_{size}x{size}_stride_{stride}_at_once", metal_type
+        )
+        # The windows at the edge of a share of the rows are searched for both shares.
+        shares = shares_of_images(self.device, images, height // (4 * size), channels, LEAST_CHANNELS_AT_ONCE)
+        add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, *shares)
+        return True
 
     def _add_search_by_rows(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
@@ -174,6 +197,16 @@ class PoolingMaxGradient(PoolingGradient):
         return True
 
     def _add_dispatch_with_search(
+        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
+    ) -> bool:
+        """Adds a kernel that searches for the winners and takes them at once; False if none suits."""
+        if metal_type == "float" and self._can_search_few_channels(parameters):
+            self._add_dispatch_of_few_channels(command_buffer, buffers, parameters)
+            return True
+        arguments = command_buffer, buffers, metal_type, parameters
+        return self._add_dispatch_of_disjoint_windows(*arguments) or self._add_dispatch_of_blocks(*arguments)
+
+    def _add_dispatch_of_few_channels(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], parameters: dict[str, Any]
     ) -> None:
         *_, height, _, images = parameters["destination"]

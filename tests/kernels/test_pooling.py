@@ -18,7 +18,7 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import pooling_dispatch
 from mpsgrad.kernels.pooling import PoolingGradientState
-from mpsgrad.kernels.pooling_dispatch import BLOCKS, SEARCHED_BLOCKS
+from mpsgrad.kernels.pooling_dispatch import BLOCKS, BLOCKS_AT_ONCE, SEARCHED_BLOCKS
 from mpsgrad.testing import (
     WindowGeometry,
     assert_within,
@@ -300,6 +300,23 @@ def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channe
     np.testing.assert_array_equal(*found)
     expected = reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, edge))
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(("width", "channels"), [(25, 8), (19, 13), (12, 16), (90, 300)])
+@pytest.mark.parametrize(("size", "stride"), BLOCKS_AT_ONCE, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS_AT_ONCE])
+def test_blocks_are_searched_and_added_up_at_once(size, stride, width, channels, edge, dtype):
+    """Over tiles of columns and of channels and shares of rows, with equal maxima and windows outside."""
+    offset = size // 2 + stride if edge == "zero" else 1
+    columns, rows = width // stride + 1, 33 // stride
+    geometry = WindowGeometry(width, 33, size, size, stride, stride, 1, 1, 2 - offset, 1, columns, rows)
+    generator = np.random.default_rng(24)
+    x = generator.integers(-3, 2, (2, 33, width, channels)).astype(dtype)
+    g = generator.integers(-9, 10, (2, rows, columns, channels)).astype(dtype)
+    source, _, state = encode(MAX.kernel(geometry, edge), x, g.shape[1:3])
+    dx = encode_gradient(mg.PoolingMaxGradient(**MAX.window(geometry)), g, source, state)
+    np.testing.assert_array_equal(dx, reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, edge)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
