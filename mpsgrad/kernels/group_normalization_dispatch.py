@@ -84,7 +84,7 @@ depend on how many there are."""
 COLUMNS_AT_ONCE, COLUMNS_PER_SUM = 32, 16
 """On CPUs: so many are read at once whose sums fit 16 registers of eight floats; where there are more, so many for each
 sum that a lane of a simdgroup has. What is read in the order of memory comes in time."""
-FEWEST_ROWS_PER_COLUMN = 2
+FEWEST_ROWS_PER_COLUMN, MOST_CHANNELS_OF_LONGER_ROWS = 2, 12
 """On CPUs: pixels of few channels are longer rows if there are so many of these: each column has a price of its own."""
 EIGHTS_OF_TABLE = 5
 """On CPUs: what a thread that makes all passes keeps of eight columns."""
@@ -353,7 +353,7 @@ class _WholePasses(_SimdgroupPasses):
 
     def _pixels_of_row(self, layouts: Sequence[Layout]) -> int:
         """How many pixels of few channels make a row of whole eights, or of as many as are read at once; 1 if none."""
-        if self.channels >= 8:
+        if self.channels > MOST_CHANNELS_OF_LONGER_ROWS:
             return 1
         merged = merge_pixels(single(layouts))
         *_, width, height, channels, _ = merged[0]
@@ -361,8 +361,9 @@ class _WholePasses(_SimdgroupPasses):
             return 1
         for columns in (COLUMNS_AT_ONCE, 8):
             count = columns // math.gcd(columns, channels)
-            fewest_rows = FEWEST_ROWS_PER_COLUMN * count * channels if columns > 8 else 1
-            if fewest_rows * count <= width:
+            # Other rows of fewer than eight channels are of single numbers.
+            rows_per_column = FEWEST_ROWS_PER_COLUMN if columns > 8 else int(channels >= 8)
+            if max(1, rows_per_column * count * channels) * count <= width:
                 return count
         return 1
 

@@ -177,7 +177,9 @@ def test_large_images_are_cut_into_chunks(groups):
 
 
 @each_dtype
-@pytest.mark.parametrize("shape", [(2, 33, 37, 2), (1, 49, 43, 1), (1, 80, 81, 3)])
+@pytest.mark.parametrize(
+    "shape", [(2, 33, 37, 2), (1, 49, 43, 1), (1, 80, 81, 3), (2, 19, 15, 10), (1, 23, 13, 8), (1, 79, 61, 12)]
+)
 def test_many_pixels_of_few_channels_are_taken_by_longer_rows(shape, dtype):
     check(Case.draw(shape, dtype=dtype))
     check(Case.draw(shape, 1, dtype))
