@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 SURELY_BRIEF_BYTES = 4 << 10
 SURELY_BRIEF_BYTES_OF_A_THREADGROUP = 128 << 10
 """A threadgroup has one thread anyway, which need not be another one."""
-MOST_BYTES = 2 << 20
+MOST_BYTES, MOST_BYTES_OF_A_THREADGROUP = 2 << 20, 8 << 20
 """More would put out of a core's cache what the caller has there. What two dispatches use counts twice."""
 SURELY_SHORT_SECONDS = 12e-6
 """Others are no sooner: to hand them the work takes nearly as long, even while they are awake."""
-LONGEST_SECONDS, SURELY_LONG_SECONDS = 60e-6, 1e-3
+LONGEST_SECONDS, LONGEST_SECONDS_OF_A_THREADGROUP, SURELY_LONG_SECONDS = 60e-6, 120e-6, 1e-3
 """The thread that submits could go on while others do what takes longer, even if they are no sooner. On cold caches a
 few runs may take so long; of what takes longer by far there are two."""
 SECONDS_OF_THE_QUEUE = 5e-6
@@ -93,7 +93,8 @@ class TimedWork:
             with contextlib.suppress(engine_error()):
                 self._queued.append((last.profile.end - first.profile.queued) * 1e-9 + SECONDS_OF_THE_QUEUE)
         runs = len(self._at_once)
-        is_too_long = runs > 1 and min(self._at_once) > (LONGEST_SECONDS if runs == TRIALS else SURELY_LONG_SECONDS)
+        longest = LONGEST_SECONDS_OF_A_THREADGROUP if self._is_of_one_thread else LONGEST_SECONDS
+        is_too_long = runs > 1 and min(self._at_once) > (longest if runs == TRIALS else SURELY_LONG_SECONDS)
         if not is_too_long and runs < TRIALS:
             return False
         is_at_once = not is_too_long
@@ -166,11 +167,13 @@ class ImmediateQueue:
                 nbytes += buffer.nbytes
             if dispatch.held:
                 nbytes += sum(map(_nbytes, dispatch.held))
-            if nbytes > MOST_BYTES or function.box is not None:  # type: ignore[attr-defined]
+            if nbytes > MOST_BYTES_OF_A_THREADGROUP or function.box is not None:  # type: ignore[attr-defined]
                 return None
             if threadgroups != 1:
                 may_be_long = True
             work += function, threadgroups, nbytes - before
+        if may_be_long and nbytes > MOST_BYTES:
+            return None
         if nbytes <= (SURELY_BRIEF_BYTES if may_be_long else SURELY_BRIEF_BYTES_OF_A_THREADGROUP):
             return _SURELY_BRIEF
         key = tuple(work)

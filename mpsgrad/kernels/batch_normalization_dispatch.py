@@ -21,6 +21,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     GRADIENT_ROWS,
     JOINED_PIXELS,
     MANY_THREADS,
+    MOST_ELEMENTS_IN_ONE,
     MOST_SUMMED_COLUMNS,
     PARAMETERS,
     ROWS_AT_ONCE,
@@ -47,6 +48,7 @@ from mpsgrad.kernels.normalization_tiles import (
 )
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
+    FEWEST_CHUNKS,
     ChunkedRows,
     Layout,
     chunked_rows,
@@ -131,13 +133,15 @@ class _SimdgroupEncoder(Encoder):
     def _work(self, names: tuple[str, ...], layouts: tuple[Layout, ...], adds_up: bool = True) -> ChunkedRows:
         numbers = tunables(self.device.tuning)
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
-        work = chunked_rows(names, layouts, pixels_per_row, numbers, adds_up)
-        if not _has_whole_eights(work):
-            joined = pixels_of_whole_eights(self.channels, SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS)
-            if not (adds_up and joined * self.channels > MOST_SUMMED_COLUMNS):
-                by_eights = chunked_rows(names, layouts, joined, numbers, adds_up)
-                return by_eights if _has_whole_eights(by_eights) else work
-        return work
+        joined = pixels_of_whole_eights(self.channels, SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS)
+        # One thread adds up a small image, for which each chunk has a price.
+        is_small = adds_up and math.prod(layouts[0][4:]) <= MOST_ELEMENTS_IN_ONE
+        for count in (pixels_per_row, joined):
+            if count == pixels_per_row or not adds_up or count * self.channels <= MOST_SUMMED_COLUMNS:
+                work = chunked_rows(names, layouts, count, numbers, adds_up, 1 if is_small else FEWEST_CHUNKS)
+                if _has_whole_eights(work):
+                    return work
+        return chunked_rows(names, layouts, pixels_per_row, numbers, adds_up)
 
     def _parameters(
         self,

@@ -120,6 +120,10 @@ FAMILIES_IN_ONE = {kind: _family_in_one(NEURON_TYPE_NAMES[kind]) for kind in (Ne
 """For small images on CPUs, where one kernel does all. Those with other neurons are too rare to be joined."""
 
 
+MOST_ELEMENTS_IN_ONE = 1 << 18
+"""Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken."""
+
+
 AT_ONCE, VECTORS = "_at_once_by_", "_of_vectors"
 """How names of kernels go on that own all pixels of their channels, before the number of their threads, and end that
 take vectors of channels."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 
 from mpsgrad.devices import Buffer, Device, Dispatch, Function
-from mpsgrad.kernels.batch_normalization_families import FAMILIES, FAMILIES_IN_ONE, PARAMETERS
+from mpsgrad.kernels.batch_normalization_families import (
+    FAMILIES,
+    FAMILIES_IN_ONE,
+    MOST_ELEMENTS_IN_ONE,
+    PARAMETERS,
+)
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 from mpsgrad.neighbouring_dispatches import join_when_adjacent
 
-MOST_ELEMENTS_IN_ONE = 1 << 17
-"""Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken."""
 MOST_THREADGROUPS_IN_ONE = 16
 """Into which such an image is divided. It is seen at once, where reading the parameters takes longer than a launch."""
 FUNCTIONS_REMEMBERED = 256

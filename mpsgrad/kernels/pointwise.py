@@ -217,11 +217,12 @@ def chunked_rows(
     pixels_per_row: int,
     numbers: Tunables,
     adds_up: bool = True,
+    fewest_chunks: int = FEWEST_CHUNKS,
 ) -> ChunkedRows:
     """``layouts``, called ``names`` in the parameters, as rows of up to ``pixels_per_row`` pixels each.
 
     Rows have one pixel unless pixels follow each other in all images. Each chunk leaves a partial sum if the kernel
-    ``adds_up``, and there are not too many of them.
+    ``adds_up``, and there are not too many of them; and not fewer than ``fewest_chunks``, as far as there are rows.
     """
     elements = numbers.chunk_elements if adds_up else numbers.stream_elements
     merged = merge_pixels(layouts)
@@ -231,7 +232,7 @@ def chunked_rows(
         fold = min(pixels_per_row, width)
     length, columns = width // fold, channels * fold
     rows = length * height * images
-    rows_per_chunk = max(1, min(elements // columns, -(-rows // FEWEST_CHUNKS)))
+    rows_per_chunk = max(1, min(elements // columns, -(-rows // fewest_chunks)))
     if adds_up:
         rows_per_chunk = max(rows_per_chunk, -(-rows // numbers.most_chunks))
     chunks = -(-rows // rows_per_chunk)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import opencl_brief, opencl_launch, opencl_memory, opencl_threads
+from mpsgrad.devices import Dispatch, opencl_brief, opencl_launch, opencl_memory, opencl_threads
 from mpsgrad.devices.opencl_threads import RuntimeThreads
 from mpsgrad.errors import ShaderError
 
@@ -215,7 +215,7 @@ def test_work_of_one_threadgroup_on_yet_more_memory_is_not_tried_on_the_queue(
     opencl_device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opencl_device.immediate_queue, "_work", {})
-    monkeypatch.setattr(opencl_brief, "LONGEST_SECONDS", 1.0)
+    monkeypatch.setattr(opencl_brief, "LONGEST_SECONDS_OF_A_THREADGROUP", 1.0)
     source = mg.Image.from_array(np.ones((1, 50, 50, 64), np.float32), opencl_device)
     for _ in range(opencl_brief.TRIALS + 3):
         commands = mg.CommandBuffer(opencl_device)
@@ -224,6 +224,21 @@ def test_work_of_one_threadgroup_on_yet_more_memory_is_not_tried_on_the_queue(
         commands.commit()
         assert isinstance(commands._submission, opencl_brief.FinishedWork)
         np.testing.assert_allclose(np.asarray(result), 1, rtol=1e-6)
+
+
+def test_work_of_one_threadgroup_may_take_longer_and_more_memory_at_once(opencl_device: Any) -> None:
+    for is_of_one_thread in (False, True):
+        work = opencl_brief.TimedWork(is_of_one_thread)
+        for _ in range(opencl_brief.TRIALS):
+            work.add_at_once(1.5 * opencl_brief.LONGEST_SECONDS)
+        assert work.decide() and work.is_at_once == is_of_one_thread
+    image = mg.Image.from_array(np.ones((1, 1, 1, 8), np.float32), opencl_device)
+    with mg.CommandBuffer(opencl_device) as commands:
+        mg.SoftMax(device=opencl_device).encode(commands, image)
+        function = commands._dispatches[0].function
+    for nbytes, threadgroups, is_timed in ((3 << 20, 1, True), (3 << 20, 2, False), (9 << 20, 1, False)):
+        dispatch = Dispatch(function, threadgroups, (opencl_device.allocate(nbytes),))
+        assert (opencl_device.immediate_queue._work_of([dispatch]) is not None) == is_timed
 
 
 @pytest.mark.parametrize(
