@@ -135,7 +135,7 @@ class _SimdgroupEncoder(Encoder):
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
         joined = pixels_of_whole_eights(self.channels, SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS)
         # One thread adds up a small image, for which each chunk has a price.
-        is_small = adds_up and math.prod(layouts[0][4:]) <= MOST_ELEMENTS_IN_ONE
+        is_small = adds_up and len(layouts) * math.prod(layouts[0][4:]) <= MOST_ELEMENTS_IN_ONE
         for count in (pixels_per_row, joined):
             if count == pixels_per_row or not adds_up or count * self.channels <= MOST_SUMMED_COLUMNS:
                 work = chunked_rows(names, layouts, count, numbers, adds_up, 1 if is_small else FEWEST_CHUNKS)

@@ -121,7 +121,8 @@ FAMILIES_IN_ONE = {kind: _family_in_one(NEURON_TYPE_NAMES[kind]) for kind in (Ne
 
 
 MOST_ELEMENTS_IN_ONE = 1 << 18
-"""Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken."""
+"""Of an image that one thread normalizes sooner than three kernels, for all of which others have to be woken; of a
+gradient and its source together."""
 
 
 AT_ONCE, VECTORS = "_at_once_by_", "_of_vectors"

@@ -68,7 +68,7 @@ def _normalized_in_one(statistics: Dispatch, merge: Dispatch, stream: Dispatch) 
     source_of_merge, *rest = merge.buffers
     *partial_of_merge, mean, variance, gamma, beta, table, parameters_of_merge, coefficients = rest
     source_of_stream, table_of_stream, destination, parameters_of_stream = stream.buffers
-    if not _is_small(parameters, coefficients):
+    if not _is_small(parameters, coefficients, images=1):
         return None
     if (
         (source_of_merge, source_of_stream, table_of_stream) != (source, source, table)
@@ -93,7 +93,7 @@ def _gradient_in_one(sums: Dispatch, merge: Dispatch, stream: Dispatch) -> Dispa
     table, parameters_of_merge, coefficients = merge.buffers[8:]
     gradient_of_stream, source_of_stream, table_of_stream, destination, parameters_of_stream = stream.buffers
     numbers = mean, variance, gamma, beta
-    if not _is_small(parameters, coefficients):
+    if not _is_small(parameters, coefficients, images=2):
         return None
     if (
         (gradient_of_stream, source_of_stream, table_of_stream) != (gradient, source, table)
@@ -129,8 +129,8 @@ def _in_one(
 
 
 @lru_cache(maxsize=FUNCTIONS_REMEMBERED)
-def _is_small(sums: Buffer, stream: Buffer) -> bool:
-    """Whether one thread does what has these parameters, for the sums and for what is streamed.
+def _is_small(sums: Buffer, stream: Buffer, images: int) -> bool:
+    """Whether one thread does what has these parameters, for the sums over so many ``images`` and for what is streamed.
 
     They are constants, so that it is remembered: reading them takes as long as all else here.
     """
@@ -139,7 +139,7 @@ def _is_small(sums: Buffer, stream: Buffer) -> bool:
         p["previous"] == 0
         and p["channels"] == q["channels"]
         and p["epsilon"] == q["epsilon"]
-        and max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
+        and images * max(each["rows"] * each["source"]["channels"] for each in (p, q)) <= MOST_ELEMENTS_IN_ONE
     )
 
 
