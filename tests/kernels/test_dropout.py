@@ -185,6 +185,20 @@ def test_offset_clip_rectangle_edge_and_channel_ranges(data):
     np.testing.assert_array_equal(np.asarray(dx), expected_dx)
 
 
+@pytest.mark.parametrize(("right", "down"), [(2, 1), (-1, -2), (0, 3), (6, 0)])
+def test_the_secondary_offset_of_gradients_is_that_of_the_mask(right, down):
+    x = np.random.default_rng(1).standard_normal((2, 5, 6, 4)).astype(np.float32)
+    gradient = mg.DropoutGradient(0.5, seed=9)
+    gradient.secondary_offset = mg.Offset(right, down)
+    source, dx = mg.Image.from_array(x), mg.Image.from_array(np.full_like(x, np.nan))
+    with mg.CommandBuffer() as commands:
+        _, state = mg.Dropout(0.5, seed=9).encode(commands, source, return_state=True)
+        gradient.encode(commands, source, source, state, destination_gradient=dx)
+    mask = np.pad(reference.dropout_mask(x.shape, 0.5, 9), ((0, 0), (6, 6), (6, 6), (0, 0)))
+    kept = mask[:, 6 + down : 11 + down, 6 + right : 12 + right]
+    np.testing.assert_array_equal(np.asarray(dx), 2 * x * kept)
+
+
 def test_pixels_beyond_a_clamped_edge_are_repeated():
     kernel = mg.Dropout(0.75)
     kernel.edge_mode, kernel.offset = mg.EdgeMode.CLAMP, mg.Offset(-1, 0, 0)

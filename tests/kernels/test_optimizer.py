@@ -285,6 +285,25 @@ def test_one_momentum_vector_leaves_the_biases_as_they_are(in_place):
     np.testing.assert_array_equal(result.weights.ravel(), expected)
 
 
+@pytest.mark.parametrize("fresh", [(0,), (1,), (0, 1)])
+def test_later_steps_use_the_momentum_that_they_are_given(fresh):
+    layer, kernel = Layer(), optimizer(0.9, learning_rate=0.1)
+    slots = layer.slots()
+    updated(kernel, layer, slots, layer.source_state)
+    kept = [np.asarray(slot) for slot in slots]
+    given = [mg.Vector.from_array(before + 1) if index in fresh else slots[index] for index, before in enumerate(kept)]
+    values = [layer.source_state.weights.ravel(), layer.source_state.biases]
+    before = [np.asarray(slot) for slot in given]
+    updated(kernel, layer, given, layer.source_state)
+    results = [layer.source_state.weights.ravel(), layer.source_state.biases]
+    for index, (value, got) in enumerate(zip(values, results, strict=True)):
+        expected, momentum = step(kernel, layer.gradients[index].ravel(), value, before[index])
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(np.asarray(given[index]), momentum)
+        if index in fresh:
+            np.testing.assert_array_equal(np.asarray(slots[index]), kept[index])
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_layer_without_biases(count):
     layer, kernel = Layer(biases=False), optimizer(0.9, learning_rate=0.1)

@@ -142,6 +142,26 @@ def test_argument_forms_match_the_reference(kind, data):
     np.testing.assert_array_equal(np.asarray(y), reference.reduction(over, operation, x))
 
 
+@pytest.mark.parametrize(
+    ("kernel", "shape", "corner"),
+    [
+        (mg.ReduceRowMax, (1, 2, 9, 3), (1, 2, 4, 3)),
+        (mg.ReduceRowMax, (1, 9, 4, 3), (1, 5, 4, 3)),
+        (mg.ReduceColumnMax, (1, 9, 2, 3), (1, 4, 2, 3)),
+        (mg.ReduceColumnMax, (1, 4, 9, 3), (1, 4, 5, 3)),
+    ],
+)
+def test_winners_outside_of_what_is_written_keep_their_gradients(kernel, shape, corner):
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    destination = mg.Image.from_array(np.full(corner, np.nan, np.float32))
+    with mg.CommandBuffer() as commands:
+        y, state = kernel().encode(commands, mg.Image.from_array(x), return_state=True)
+        whole = mg.ReduceGradient().encode(commands, y, mg.Image.from_array(x), state)
+        mg.ReduceGradient().encode(commands, y, mg.Image.from_array(x), state, destination_gradient=destination)
+    np.testing.assert_array_equal(np.asarray(destination), np.asarray(whole)[:, : corner[1], : corner[2]])
+    assert np.asarray(whole).max() == x[..., -1].max()
+
+
 @each_kind
 @given(data=st.data())
 def test_clip_rectangles_and_channel_ranges(kind, data):
