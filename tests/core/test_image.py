@@ -11,6 +11,7 @@ from fake_device import FakeDevice
 
 import mpsgrad as mg
 from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
+from mpsgrad.regions import share_memory
 
 RANDOM = np.random.default_rng(11)
 
@@ -39,6 +40,19 @@ def test_the_largest_image_is_described_and_a_larger_one_refused():
     for extents in ({"width": 2**31}, {"width": 2**16, "height": 2**15}, {"number_of_images": 2**62}):
         with pytest.raises(mg.GeometryError, match=f"{np.prod([*map(int, extents.values())])} elements.*{2**31 - 1}"):
             mg.ImageDescriptor(**extents)
+
+
+def test_views_share_memory_where_they_have_an_element_in_common():
+    x = numbered(2, 1, 2, 12)
+    whole = mg.Image.from_array(x)
+    images = [whole, *whole.batch_representation()]
+    views = [image.sub_image(first, count) for image in images for first in (0, 4, 8) for count in (4, 8, 12 - first)
+             if first + count <= 12]  # fmt: skip
+    elements = [set(np.asarray(view).ravel()) for view in views]
+    for one, of_one in zip(views, elements, strict=True):
+        for other, of_other in zip(views, elements, strict=True):
+            assert share_memory(one, other) == bool(of_one & of_other), (one, other)
+    assert not share_memory(whole, mg.Image.from_array(x))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

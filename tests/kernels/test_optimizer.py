@@ -333,6 +333,22 @@ def test_an_encode_is_one_read_of_temporary_states():
     np.testing.assert_array_equal(result.biases, np.full(4, -0.5 * 16, np.float32))
 
 
+def test_each_of_several_steps_is_a_read_of_its_temporary_state():
+    source = mg.ConvolutionDataSource.from_arrays(np.ones((4, 1, 1, 4), np.float32), np.zeros(4, np.float32))
+    convolution, gradient, kernel = mg.Convolution(source), mg.ConvolutionGradient(source), optimizer(learning_rate=0.5)
+    x = mg.Image.from_array(np.ones((1, 2, 2, 4), np.float32))
+    values = mg.ConvolutionWeightsAndBiasesState.from_arrays(np.zeros((4, 1, 1, 4)), np.zeros(4))
+    for is_temporary in (False, True, True):
+        with mg.CommandBuffer() as commands:
+            y, state = convolution.encode(commands, x, return_state=True, state_is_temporary=is_temporary)
+            if is_temporary:
+                state.read_count = 3
+            gradient.encode(commands, y, x, state)
+            kernel.encode_convolution(commands, state, values, result_state=values)
+            assert state.read_count == is_temporary
+    np.testing.assert_array_equal(values.biases, np.full(4, 3 * -0.5 * 16, np.float32))
+
+
 def test_what_the_optimizer_writes_is_read_after_its_command_buffer():
     layer, commands = Layer(), mg.CommandBuffer()
     result = layer.result_state()
