@@ -1,4 +1,4 @@
-"""The gradient kernels of Metal Performance Shaders, hand-written in Metal, on Apple GPUs and on any CPU.
+"""The gradient kernels of Metal Performance Shaders, hand-written in Metal, on Apple GPUs, NVIDIA GPUs and any CPU.
 
 ``__init__.pyi`` says what there is. A name's module is imported when the name is first used: an import of the package
 with kernels that are compiled already takes a fraction of the time that all modules would.

@@ -20,7 +20,8 @@ COMMANDS = (check, devices, render, report, run, train)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status: 0, 1 after an error, 2 for wrong usage, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(
-        prog="mpsgrad", description="The gradient kernels of Metal Performance Shaders, on Apple GPUs and on any CPU."
+        prog="mpsgrad",
+        description="The gradient kernels of Metal Performance Shaders, on Apple GPUs, NVIDIA GPUs and any CPU.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")

@@ -199,6 +199,19 @@ def test_the_secondary_offset_of_gradients_is_that_of_the_mask(right, down):
     np.testing.assert_array_equal(np.asarray(dx), 2 * x * kept)
 
 
+def test_masks_are_zero_beside_the_clip_rectangle_whatever_their_memory_held():
+    kernel = mg.Dropout(0.5, seed=9)
+    kernel.clip_rect = mg.Region(mg.Origin(1, 1, 0), mg.Size(2, 2, 1))
+    source, result = (mg.Image.from_array(np.ones((1, 4, 4, 8), np.float32)) for _ in range(2))
+    mg.State((128,)).resource(0).write(np.full(128, 7, np.uint8))  # Its memory is the next state's.
+    with mg.CommandBuffer() as commands:
+        state = kernel.result_state(source, destination_image=result)
+        kernel.encode(commands, source, destination_image=result, destination_state=state)
+    mask = np.zeros((1, 4, 4, 8), np.uint8)
+    mask[:, 1:3, 1:3] = reference.dropout_mask((1, 2, 2, 8), 0.5, 9)
+    np.testing.assert_array_equal(state.mask_data, mask)
+
+
 def test_pixels_beyond_a_clamped_edge_are_repeated():
     kernel = mg.Dropout(0.75)
     kernel.edge_mode, kernel.offset = mg.EdgeMode.CLAMP, mg.Offset(-1, 0, 0)

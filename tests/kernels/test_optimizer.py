@@ -304,6 +304,25 @@ def test_later_steps_use_the_momentum_that_they_are_given(fresh):
             np.testing.assert_array_equal(np.asarray(slots[index]), kept[index])
 
 
+def test_later_steps_come_after_what_else_writes_their_momentum():
+    layer, other, kernel = Layer(), Layer(), optimizer(0.9, learning_rate=0.1)
+    slots = layer.slots()
+    updated(kernel, layer, slots, layer.source_state)
+    first, later = mg.CommandBuffer(), mg.CommandBuffer()
+    for commands, of_layer, by in ((first, other, optimizer(0.9)), (later, layer, kernel)):
+        by.encode_convolution(
+            commands,
+            of_layer.gradient_state,
+            of_layer.source_state,
+            input_momentum_vectors=slots,
+            result_state=of_layer.source_state,
+        )
+    with pytest.raises(mg.StateError, match="momentum.* is written by .* not committed"):
+        later.commit()
+    first.commit()
+    later.commit()
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_layer_without_biases(count):
     layer, kernel = Layer(biases=False), optimizer(0.9, learning_rate=0.1)
