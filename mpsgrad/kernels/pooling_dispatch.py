@@ -81,9 +81,9 @@ SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
 """It keeps more kinds of numbers, of which the nearest cache holds fewer."""
-BLOCKS_AT_ONCE = ((3, 2), (2, 1))
+BLOCKS_AT_ONCE = ((2, 1), (3, 2), (4, 2), (4, 3), (5, 2), (5, 3))
 """The same for eight channels and more. Over each pixel there are nine windows of 3 x 3 taps at stride 1, which two
-passes read as fast."""
+passes read as fast, and larger windows are searched faster row by row."""
 CHANNELS_AT_ONCE, MOST_WINNERS_AT_ONCE = 256, 8192
 """Up to so many channels have tiles there, with so many winners in a row of windows."""
 MOST_ROWS_OF_WINDOW, MOST_IN_TILE_OF_ROWS = 64, 4096
@@ -138,21 +138,27 @@ SEARCH_FAMILY = ShaderFamily(
     ahead_of_time=False,
     device_families=("cpu",),
 )
-AT_ONCE_FAMILY = ShaderFamily(
-    "pooling_max_at_once",
-    _STRUCTS,
-    {
-        **_CONSTANTS,
-        "most_in_tile": MOST_WINNERS_AT_ONCE,
-        "channels_of_tile": CHANNELS_AT_ONCE,
-        "blocks": BLOCKS_AT_ONCE,
-        "sizes": tuple(size for size, _ in BLOCKS_AT_ONCE),
-        "vectors": (("Eight", 8), ("Sixteen", 16)),
-    },
-    {"cpu": _CPU_CONSTANTS},
-    ahead_of_time=False,
-    device_families=("cpu",),
-)
+AT_ONCE_FAMILIES = {
+    size: ShaderFamily(
+        f"pooling_max_at_once_{size}x{size}",
+        _STRUCTS,
+        {
+            **_CONSTANTS,
+            "most_in_tile": MOST_WINNERS_AT_ONCE,
+            "channels_of_tile": CHANNELS_AT_ONCE,
+            "size": size,
+            "strides": tuple(stride for taps, stride in BLOCKS_AT_ONCE if taps == size),
+            "vectors": (("Eight", 8), ("Sixteen", 16)),
+        },
+        {"cpu": _CPU_CONSTANTS},
+        template="pooling_max_at_once",
+        dtypes=("float", "half") if size < 5 else ("float",),
+        ahead_of_time=False,
+        device_families=("cpu",),
+    )
+    for size in sorted({size for size, _ in BLOCKS_AT_ONCE})
+}
+"""By the size of windows. Halves are converted for each tap, which 5 x 5 are too many for."""
 ROWS_FAMILY = ShaderFamily(
     "pooling_max_rows",
     _STRUCTS,

@@ -13,7 +13,7 @@ from mpsgrad.image import Image
 from mpsgrad.kernel import Regions
 from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, are_lines, bytes_of_floats
 from mpsgrad.kernels.pooling_dispatch import (
-    AT_ONCE_FAMILY,
+    AT_ONCE_FAMILIES,
     BLOCKS_AT_ONCE,
     CHANNELS_OF_TILE,
     COLUMNS_OF_TAPS,
@@ -161,10 +161,16 @@ class PoolingMaxGradient(PoolingGradient):
         """Adds the kernel that searches windows row by row and adds them up at once; False if it does not suit."""
         size, stride = self.kernel_width, self.stride_in_pixels_x
         *_, height, channels, images = parameters["destination"]
-        if channels < LEAST_CHANNELS_BY_BLOCKS or not self._can_search_blocks(parameters, BLOCKS_AT_ONCE):
+        family = AT_ONCE_FAMILIES.get(size)
+        if (
+            family is None
+            or metal_type not in family.dtypes
+            or channels < LEAST_CHANNELS_BY_BLOCKS
+            or not self._can_search_blocks(parameters, BLOCKS_AT_ONCE)
+        ):
             return False
         parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
-        function = AT_ONCE_FAMILY.function(
+        function = family.function(
             self.device, f"pooling_max_gradient_{size}x{size}_stride_{stride}_at_once", metal_type
         )
         # The windows at the edge of a share of the rows are searched for both shares.

@@ -304,15 +304,15 @@ def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channe
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize(("width", "channels"), [(25, 8), (19, 13), (12, 16), (90, 300)])
+@pytest.mark.parametrize(("width", "height", "channels"), [(25, 33, 8), (19, 33, 13), (12, 33, 16), (170, 9, 300)])
 @pytest.mark.parametrize(("size", "stride"), BLOCKS_AT_ONCE, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS_AT_ONCE])
-def test_blocks_are_searched_and_added_up_at_once(size, stride, width, channels, edge, dtype):
+def test_blocks_are_searched_and_added_up_at_once(size, stride, width, height, channels, edge, dtype):
     """Over tiles of columns and of channels and shares of rows, with equal maxima and windows outside."""
     offset = size // 2 + stride if edge == "zero" else 1
-    columns, rows = width // stride + 1, 33 // stride
-    geometry = WindowGeometry(width, 33, size, size, stride, stride, 1, 1, 2 - offset, 1, columns, rows)
+    columns, rows = width // stride + 1, height // stride
+    geometry = WindowGeometry(width, height, size, size, stride, stride, 1, 1, 2 - offset, 1, columns, rows)
     generator = np.random.default_rng(24)
-    x = generator.integers(-3, 2, (2, 33, width, channels)).astype(dtype)
+    x = generator.integers(-3, 2, (2, height, width, channels)).astype(dtype)
     g = generator.integers(-9, 10, (2, rows, columns, channels)).astype(dtype)
     source, _, state = encode(MAX.kernel(geometry, edge), x, g.shape[1:3])
     dx = encode_gradient(mg.PoolingMaxGradient(**MAX.window(geometry)), g, source, state)
