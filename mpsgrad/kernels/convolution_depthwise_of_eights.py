@@ -17,7 +17,7 @@ PIXELS = 4
 TILES = (PIXELS, 8, 2), (PIXELS, 8, 1), (1, 8, 4), (1, 8, 1)
 TILES_OF_MANY_REGISTERS = (PIXELS, 16, 2), (PIXELS, 16, 1), (PIXELS, 8, 1), (1, 16, 2), (1, 8, 1)
 """Of so many pixels, channels in a vector and vectors."""
-UNROLLED = (3, 1), (3, 2), (5, 2)
+UNROLLED = (2, 1), (3, 1), (3, 2), (5, 2)
 """Taps in a row and strides of the windows for which tiles of sixteens read each pixel once."""
 ROWS_PER_THREAD = 8
 THREADS_WANTED = 64

@@ -57,7 +57,7 @@ FAMILY = ShaderFamily(
         "kept_weights_values": KEPT_WEIGHTS_VALUES,
     },
     # What neighbouring taps read in turn fits beside the sums of a tile where there are more than 16 registers.
-    measured=lambda numbers: {"unrolled_taps": (3, 5, 7) if numbers.has_many_registers else ()},
+    measured=lambda numbers: {"unrolled_taps": (2, 3, 4, 5, 7) if numbers.has_many_registers else ()},
     dtypes=("float",),
     ahead_of_time=False,
     device_families=("cpu",),

@@ -18,6 +18,8 @@ LANES = 16
 MOST_CHANNELS, MOST_CHANNELS_OF_SUMS = 8, 15
 """With more, lanes that have the channels of one pixel leave few empty; the second number is that of gradients for
 weights. Measured."""
+FEW_TAPS, MOST_CHANNELS_OF_FEW_TAPS = 6, 24
+"""With so few taps, and so many channels but for sixteen, what empty lanes copy and store takes longer. Measured."""
 SIXTEENS = 6
 """Of a tile."""
 KEPT_VALUES, WEIGHT_SIXTEENS = 16384, 1024
@@ -50,7 +52,7 @@ FAMILY = ShaderFamily(
         "sixteens": SIXTEENS,
         "kept_values": KEPT_VALUES,
         "weight_sixteens": WEIGHT_SIXTEENS,
-        "most_period": MOST_CHANNELS - 1,
+        "most_period": MOST_CHANNELS_OF_FEW_TAPS - 1,
         "most_taps": MOST_TAPS,
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
@@ -87,7 +89,9 @@ def plan_gather(
     """The dispatch for a convolution or its data gradient, or None where another kernel is to compute it."""
     channels, period = geometry.inputs, _period(geometry.inputs)
     destination = geometry.ends(is_gradient)[1]
-    if not _suits(geometry, metal_type, numbers, MOST_CHANNELS) or destination[1] != channels:
+    has_few_taps = geometry.taps <= FEW_TAPS and channels % LANES > 0
+    most_channels = MOST_CHANNELS_OF_FEW_TAPS if has_few_taps else MOST_CHANNELS
+    if not _suits(geometry, metal_type, numbers, most_channels) or destination[1] != channels:
         return None
     gathered = gather(geometry, is_gradient)
     x, y, images = gathered.x, gathered.y, destination[7]

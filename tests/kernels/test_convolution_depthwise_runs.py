@@ -41,6 +41,9 @@ CASES = [
     ("too_many_weights", ((13, 13), 7, 7, (13, 13)), {}, [False] * 3),
     ("strides", ((9, 9), 3, 3, (5, 5)), {"stride": (2, 1)}, [False] * 3),
     ("many_channels", ((9, 9), 17, 17, (3, 3)), {}, [False] * 3),
+    ("few_taps", ((9, 21), 20, 20, (2, 2)), {}, [True, True, False]),
+    ("few_taps_long_period", ((5, 14), 23, 23, (2, 3)), {"padding": (1, 1)}, [True, True, False]),
+    ("few_taps_of_a_sixteen", ((5, 14), 16, 16, (2, 2)), {}, [False] * 3),
 ]
 IDS = [case[0] for case in CASES]
 
