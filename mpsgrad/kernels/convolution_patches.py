@@ -39,6 +39,8 @@ TILE_COSTS, TILE_COSTS_OF_GROUPS = {2: 1.0, 3: 1.0}, {1: 1.15, 2: 1.0, 3: 1.0}
 VALUES, VALUES_OF_MANY_REGISTERS = 6, 9
 """How many values of windows are multiplied with 16 channels of a gradient at a time, where there are 16 registers and
 where more."""
+RUN_VALUES = (16, 15, 14, 12, 11, 10)
+"""How many neighbouring values of a row of taps instead where there are more than 16 registers."""
 MOST_PHASES = 4
 """Along one axis."""
 PATCH_VALUES = 4096
@@ -47,8 +49,8 @@ SUM_ROWS = 512
 """What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 channels."""
 MOST_VALUES_OF_PARTS, SHARE_OF_PRODUCTS = 288, 0.75
 """Windows of more values only without groups, where that is at most so large a share of the products that simdgroups
-compute, and a thread copies whole rows: of parts, which it copies once for each row of the gradient, other kernels are
-as fast. Measured."""
+compute, and where there are 16 registers if a thread copies whole rows: of parts, which it copies once for each row of
+the gradient, other kernels are as fast there. Measured."""
 RESULT_PIXELS = 256
 """So many of a thread share the rows that windows of several read, if there are enough threads."""
 
@@ -62,10 +64,13 @@ FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
 """With more, or sixteen, and without groups, other kernels compute the gradient for weights; for windows of one pixel,
 or with something between their taps, with more than the second number."""
+SHARE_OF_BLOCKS = 0.85
+"""With more channels also where that is at most so large a share of the products of threads that own whole blocks of
+either image. Measured."""
 NEAR_SHARE = 8
 """Images of no more than the caches' bytes divided by that are read once more for each tap in less time. Measured."""
-THREADS_WANTED = 64
-"""So many keep every core busy."""
+THREADS_WANTED, SUM_THREADS_WANTED = 64, 32
+"""So many keep every core busy; the second number is that of gradients for weights, which leave partial sums each."""
 
 PARAMETERS = ParameterStruct(
     "ConvolutionPatchesParameters",
@@ -107,6 +112,7 @@ FAMILY = ShaderFamily(
     },
     measured=lambda numbers: {
         "eight_values": VALUES_OF_MANY_REGISTERS if numbers.has_many_registers else VALUES,
+        "run_values": RUN_VALUES if numbers.has_many_registers else (),
         "gather_tiles": _gather_tiles(numbers),
     },
     dtypes=("float",),
@@ -249,6 +255,15 @@ def _is_left_to_runs(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
     return numbers.has_many_registers and is_filled and convolution_weights_gradient.reads_runs(geometry)
 
 
+def _leaves_fewer_lanes_empty(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
+    """Whether threads that own whole blocks of channels of either image would compute it, with more products."""
+    if not numbers.has_many_registers or not convolution_weights_gradient.is_by_blocks(geometry):
+        return False
+    of_patches = convolution_weights_gradient.products(geometry, 1, EIGHTS_CHANNELS)
+    of_blocks = convolution_weights_gradient.products(geometry, EIGHTS_CHANNELS, EIGHTS_CHANNELS)
+    return of_patches <= SHARE_OF_BLOCKS * of_blocks
+
+
 def _has_few_products(geometry: ConvolutionGeometry) -> bool:
     of_patches = convolution_weights_gradient.products(geometry, 1, EIGHTS_CHANNELS)
     of_simdgroups = convolution_weights_gradient.products(geometry, LANES, convolution_weights_gradient.ROWS)
@@ -266,7 +281,8 @@ def plan_weights(
         return None
     has_runs = geometry.taps > 1 and (x.dilation == 1 or x.taps == 1)
     most_channels = MOST_CHANNELS if has_runs else MOST_CHANNELS_OF_PIXELS
-    if groups == 1 and (channels > most_channels or channels == EIGHTS_CHANNELS):
+    has_many_channels = channels > most_channels and not (has_runs and _leaves_fewer_lanes_empty(geometry, numbers))
+    if groups == 1 and (has_many_channels or channels == EIGHTS_CHANNELS):
         return None
     if geometry.window_values > SUM_ROWS or geometry.taps == 1 < groups:
         return None
@@ -275,7 +291,8 @@ def plan_weights(
     if _is_left_to_whole_groups(geometry, numbers) or _is_left_to_runs(geometry, numbers):
         return None
     columns = min(most_windows(x.extent, x.stride, PATCH_VALUES // (y.taps * channels)), PART_PIXELS, pixels)
-    suits_many_values = groups == 1 and columns == pixels and _has_few_products(geometry)
+    copies_few_rows = columns == pixels or numbers.has_many_registers
+    suits_many_values = groups == 1 and copies_few_rows and _has_few_products(geometry)
     if columns == 0 or (geometry.window_values > MOST_VALUES_OF_PARTS and not suits_many_values):
         return None
     rows = 1
@@ -293,5 +310,5 @@ def plan_weights(
         lane_tiles=rows,
         weight_tiles=group_blocks,
         tiles=blocks,
-        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, THREADS_WANTED),
+        rows_per_split=convolution_weights_gradient.rows_for_threads(geometry, blocks, SUM_THREADS_WANTED),
     )

@@ -165,7 +165,7 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
             rows_per_split=1,
         )
     by_eights = numbers.convolution_by_eights if metal_type == "float" else NEVER
-    if by_eights == WHERE_FEWER and _is_by_blocks(geometry):
+    if by_eights == WHERE_FEWER and is_by_blocks(geometry):
         return _plan_of_blocks(geometry, accumulates)
     is_cached = metal_type == "float" and is_cached_whole(geometry, numbers)
     of_weights = _tiles(geometry, by_eights, is_cached)
@@ -197,7 +197,7 @@ def _reads_from_afar(geometry: ConvolutionGeometry) -> bool:
     return geometry.taps > 1 and _parts_in_near_caches(geometry) > 1
 
 
-def _is_by_blocks(geometry: ConvolutionGeometry) -> bool:
+def is_by_blocks(geometry: ConvolutionGeometry) -> bool:
     """Whether threads are to own many channels of either image."""
     if geometry.groups > 1 or geometry.replicates or min(geometry.inputs, geometry.outputs) < FEWEST_BLOCK_CHANNELS:
         return False

@@ -96,6 +96,32 @@ def test_tiles_of_four_eights_where_there_are_many_registers(inputs, outputs):
 
 
 @pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
+@pytest.mark.parametrize("inputs", [4, 5, 6, 7, 11, 13])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 3)])
+def test_weights_of_runs_of_values(inputs, stride):
+    layer = make((14, 17), inputs, 25, (3, 5), padding=(1, 2), stride=stride)
+    with many_registers():
+        assert names(layer)[2] == "patches"
+        check_against_the_references(layer)
+
+
+@pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
+@pytest.mark.parametrize(
+    ("size", "channels", "kernel", "expected"),
+    [
+        ((5, 7), (37, 33), (3, 3), "patches"),
+        ((5, 7), (47, 33), (3, 3), "dense"),
+        ((3, 60), (19, 29), (5, 5), "patches"),
+    ],
+)
+def test_weights_of_many_values_where_others_leave_lanes_empty(size, channels, kernel, expected):
+    layer = make(size, *channels, kernel, padding=(1, 2))
+    with many_registers():
+        assert names(layer)[2] == expected
+        check_against_the_references(layer)
+
+
+@pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
 @pytest.mark.parametrize(("outputs", "expected"), [(16, "patches"), (17, "few")])
 def test_weights_of_eight_channels_are_left_to_simdgroups(outputs, expected):
     layer = make((9, 11), 8, outputs, (3, 3), padding=(1, 1))
@@ -117,7 +143,7 @@ def test_only_the_clip_rectangle_is_written(arguments, options, expected):
 
 @pytest.mark.parametrize("threads", [1, 128])
 def test_any_number_of_splits_adds_to_what_a_state_holds(monkeypatch, threads):
-    monkeypatch.setattr(convolution_patches, "THREADS_WANTED", threads)
+    monkeypatch.setattr(convolution_patches, "SUM_THREADS_WANTED", threads)
     convolution_patches.plan_weights.cache_clear()
     names_of_kernels = check_additions_to_a_state(make((13, 15), 3, 20, (3, 3), padding=(1, 1), images=3))
     assert ("sum_of_splits" in names_of_kernels) == (threads > 1)
