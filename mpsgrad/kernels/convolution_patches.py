@@ -59,6 +59,9 @@ MOST_VALUES_OF_GROUP = 300
 """With more values in a window, other kernels are as fast."""
 MOST_VALUES_OF_PIXEL, MOST_VALUES_OF_PIXEL_OF_FEW_REGISTERS = 64, 96
 """The same for windows of one pixel where there are more than 16 registers, and where not. Measured."""
+FEWEST_DISJOINT_CHANNELS = 16
+"""From so many channels on, of windows that do not overlap, copies save nothing where there are more than 16 registers.
+Measured."""
 FEW_VALUES, FEW_VALUES_COST = 32, 0.8
 """With so few in windows that overlap, simdgroups take longer to find out which of them are inside. Measured."""
 MOST_CHANNELS, MOST_CHANNELS_OF_PIXELS = 24, 15
@@ -153,6 +156,13 @@ def fewest_products(geometry: ConvolutionGeometry, is_gradient: bool) -> float |
     return None if best is None else best[0]
 
 
+def _reads_disjoint_windows(geometry: ConvolutionGeometry) -> bool:
+    """Whether windows of several pixels with many channels do not overlap."""
+    x, y = geometry.axes
+    is_disjoint = geometry.taps > 1 and x.stride >= x.extent and y.stride >= y.extent
+    return is_disjoint and geometry.groups == 1 and geometry.inputs >= FEWEST_DISJOINT_CHANNELS
+
+
 def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables) -> tuple[int, Gather] | None:
     """The eights of a tile's channels and the gather, or None where another kernel is to compute it."""
     groups, values = geometry.groups, geometry.taps * geometry.ends(is_gradient)[0][6] // geometry.groups
@@ -160,6 +170,8 @@ def _chosen(geometry: ConvolutionGeometry, is_gradient: bool, numbers: Tunables)
         return None
     most_of_pixel = MOST_VALUES_OF_PIXEL if numbers.has_many_registers else MOST_VALUES_OF_PIXEL_OF_FEW_REGISTERS
     if geometry.taps == 1 and values > most_of_pixel:
+        return None
+    if not is_gradient and numbers.has_many_registers and _reads_disjoint_windows(geometry):
         return None
     costs = TILE_COSTS if groups == 1 else TILE_COSTS_OF_GROUPS
     if groups == 1 and numbers.has_many_registers:

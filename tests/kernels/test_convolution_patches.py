@@ -122,6 +122,15 @@ def test_weights_of_many_values_where_others_leave_lanes_empty(size, channels, k
 
 
 @pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
+@pytest.mark.parametrize(("inputs", "expected"), [(15, "patches"), (16, "dense")])
+def test_disjoint_windows_of_many_channels_are_left_to_simdgroups(inputs, expected):
+    layer = make((8, 10), inputs, 64, (2, 2), stride=(2, 2))
+    with many_registers():
+        assert names(layer)[0].partition("_")[0] == expected
+        check_against_the_references(layer)
+
+
+@pytest.mark.skipif(mg.default_device().tuning != "cpu", reason="for CPUs with many registers")
 @pytest.mark.parametrize(("outputs", "expected"), [(16, "patches"), (17, "few")])
 def test_weights_of_eight_channels_are_left_to_simdgroups(outputs, expected):
     layer = make((9, 11), 8, outputs, (3, 3), padding=(1, 1))
