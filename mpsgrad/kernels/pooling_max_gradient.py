@@ -45,6 +45,8 @@ LEAST_CHANNELS_BY_WINDOWS = 16
 THREADS_BY_WINDOWS_PER_UNIT = 4
 LEAST_CHANNELS_AT_ONCE = 64
 """A thread that searches windows and adds them up at once has so many, if there are more."""
+CHANNELS_BY_SIMDGROUPS, ELEMENTS_BY_SIMDGROUPS = 128, 1 << 18
+"""Of 3 x 3 taps in float32 two passes by simdgroups are faster than one, from so many channels and elements on."""
 COST_OF_TAP, COST_OF_ROW, SHARE_BY_ROWS = 4, 5, 0.7
 """Of searches row by row: what a tap of a row of pixels takes, and a row of a window, which is read again. They pay if
 they take no more than this share of what all taps of windows take."""
@@ -160,12 +162,14 @@ class PoolingMaxGradient(PoolingGradient):
     ) -> bool:
         """Adds the kernel that searches windows row by row and adds them up at once; False if it does not suit."""
         size, stride = self.kernel_width, self.stride_in_pixels_x
-        *_, height, channels, images = parameters["destination"]
+        *_, width, height, channels, images = parameters["destination"]
+        suits_simdgroups = size == 3 and metal_type == "float" and channels >= CHANNELS_BY_SIMDGROUPS
         family = AT_ONCE_FAMILIES.get(size)
         if (
             family is None
             or metal_type not in family.dtypes
             or channels < LEAST_CHANNELS_BY_BLOCKS
+            or (suits_simdgroups and width * height * channels * images >= ELEMENTS_BY_SIMDGROUPS)
             or not self._can_search_blocks(parameters, BLOCKS_AT_ONCE)
         ):
             return False
