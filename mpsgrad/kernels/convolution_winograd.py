@@ -25,6 +25,10 @@ TAPS = (3, 5)
 """Of a window along each axis."""
 PLANES = POINTS**2
 PART_MULTIPLE = 4
+QUAD = 4
+"""So many channels a thread owns; planes have a multiple of them."""
+OF_SINGLES = "_of_singles"
+"""What the kernels for images of any channels, or from any channel on, are called besides."""
 THREADS = 128
 FEW_WINDOWS = 64
 """Of weights, for each compute unit: a thread for each would leave half of them idle, so threadgroups share them."""
@@ -40,9 +44,12 @@ DISPATCH_TIME = 3.0
 """The microseconds from the end of a dispatch to the next one's work."""
 PLAIN_TIME = 1.2
 """The plain sum takes so many times the time of its products, or more where its tiles have lanes without a channel."""
-WEIGHTS_SHARE = 0.68
+SINGLES_DISPATCHES = 0.5
+"""A dispatch for an image that is read or written one channel at a time waits longer: as long as so many more."""
+WEIGHTS_SHARE, SINGLES_WEIGHTS_SHARE, FEWEST_SINGLES = 0.68, 0.85, 24
 """To be faster for sure, a gradient for weights has to take so much of the time of these tiles, which wait less than
-is reckoned with. Measured on an H200."""
+is reckoned with. Of so many channels, those that read one at a time wait longer: it is the second share then. Measured
+on an H200."""
 
 LARGEST_WORKSPACE = 1 << 26
 """So many floats for the planes of images, 256 MiB: those of more tiles are computed one part after another."""
@@ -139,21 +146,40 @@ class Plan:
 
 
 def _is_computable(geometry: ConvolutionGeometry) -> bool:
-    """Whether the kernels can do it: windows, and vectors of four channels that are aligned."""
+    """Whether the kernels can do it."""
     images = geometry.source, geometry.result
     return (
         geometry.window[0] in TAPS
         and geometry.window[:6] == (*geometry.window[:1] * 2, 1, 1, 1, 1)
         and geometry.groups == 1
         and not geometry.replicates
-        and all(n % 4 == 0 for image in images for n in (image[6], *image[:4]))
         and all(0 not in image[4:] for image in images)
-        and PLANES * geometry.inputs * geometry.outputs <= LARGEST_WEIGHTS
+        and PLANES * _in_quads(geometry.inputs) * _in_quads(geometry.outputs) <= LARGEST_WEIGHTS
     )
 
 
+def _in_quads(channels: int) -> int:
+    """The channels of planes, which are whole vectors, where images have ``channels``."""
+    return ceiling_divide(channels, QUAD) * QUAD
+
+
+def _is_aligned(image: Layout) -> bool:
+    """Whether vectors of four channels fit it."""
+    return all(n % QUAD == 0 for n in (image[6], *image[:4]))
+
+
+def _dispatches_of_singles(*images: Layout) -> float:
+    """What the dispatches for those of ``images`` that vectors do not fit count more."""
+    return SINGLES_DISPATCHES * sum(not _is_aligned(image) for image in images)
+
+
+def _variant(kernel: str, is_aligned: bool) -> str:
+    """The name of ``kernel`` for vectors of four channels, or for single ones."""
+    return kernel if is_aligned else kernel + OF_SINGLES
+
+
 def pays(
-    plain: int, product_time: float, moved_floats: int, dispatches: int, rate: float, tiles_time: float
+    plain: int, product_time: float, moved_floats: int, dispatches: float, rate: float, tiles_time: float
 ) -> bool:
     """Whether the method is faster than the plain sum of ``plain`` products, whose tiles take ``tiles_time`` at least.
 
@@ -213,7 +239,8 @@ class _Tiles:
             planes=planes,
             biases=biases,
         )
-        threads = part[1] * image[6] // 4
+        threads = part[1] * ceiling_divide(image[6], QUAD)
+        kernel = _variant(kernel, _is_aligned(image))
         return Step(FAMILIES[self.taps], kernel, ceiling_divide(threads, THREADS), operands, parameters)
 
 
@@ -237,10 +264,10 @@ def _product(
 def _packing(taps: int, inputs: int, outputs: int, is_gradient: bool) -> Packing:
     """The planes of the weights, and behind them the biases."""
     packing = Packing(
-        kernel="winograd_weights",
-        threadgroups=ceiling_divide(inputs * outputs // 4, THREADS),
+        kernel=_variant("winograd_weights", inputs % QUAD == outputs % QUAD == 0),
+        threadgroups=ceiling_divide(_in_quads(inputs) * _in_quads(outputs) // QUAD, THREADS),
         parameters=WEIGHTS_PARAMETERS.pack(products=inputs, columns=outputs, transposed=int(is_gradient)),
-        count=PLANES * inputs * outputs + outputs,
+        count=(PLANES * _in_quads(inputs) + 1) * _in_quads(outputs),
         family=FAMILIES[taps],
     )
     require_packable(packing.count)
@@ -259,7 +286,7 @@ def plan_gather(
     if metal_type != "float" or not _is_computable(geometry):
         return None
     source, destination = geometry.ends(is_gradient)
-    taps, inputs, outputs = geometry.window[0], source[6], destination[6]
+    taps, inputs, outputs = geometry.window[0], _in_quads(source[6]), _in_quads(destination[6])
     tiles = _Tiles.of(destination, taps)
     parts = list(tiles.parts(PLANES * (inputs + outputs)))
     of_device = tiling(tiling_name)
@@ -277,7 +304,8 @@ def plan_gather(
     rate = units * of_device.products[metal_type]
     plain, products = pixels * geometry.weights_count, time(tile) * tiles.count / parts[0][1]
     by_tiles = convolution_tiles.plan_gather(geometry, is_gradient, metal_type, tiling_name, compute_units)
-    if not pays(plain, products, moved, 3 * len(parts) - 1, rate, by_tiles.time if by_tiles else 0.0):
+    dispatches = (3 + _dispatches_of_singles(source, destination)) * len(parts) - 1
+    if not pays(plain, products, moved, dispatches, rate, by_tiles.time if by_tiles else 0.0):
         return None
     origin_x, origin_y = geometry.window[6:]
     origin = (1 - taps - origin_x, 1 - taps - origin_y) if is_gradient else (origin_x, origin_y)
@@ -299,7 +327,29 @@ def plan_gather(
             ),
         ]
     workspace = 4 * PLANES * parts[0][1] * (inputs + outputs)
-    return Plan(tuple(steps), workspace, _packing(taps, inputs, outputs, is_gradient))
+    return Plan(tuple(steps), workspace, _packing(taps, source[6], destination[6], is_gradient))
+
+
+def _step_of_windows(
+    geometry: ConvolutionGeometry, splits: int, planes: int, units: int, accumulates: bool
+) -> Step:
+    """The sums over splits, from float ``planes`` of the workspace on, and their transform to gradients for weights."""
+    parameters = WEIGHTS_GRADIENT_PARAMETERS.pack(
+        outputs=geometry.outputs,
+        channels=geometry.inputs,
+        splits=splits,
+        accumulates=int(accumulates),
+        planes=planes,
+    )
+    windows = geometry.outputs * (geometry.inputs + 1)
+    are_few = windows <= FEW_WINDOWS * units
+    return Step(
+        FAMILIES[geometry.window[0]],
+        "winograd_weights_gradient" + "_of_few" * are_few,
+        ceiling_divide(windows, WINDOWS if are_few else THREADS),
+        ("workspace", "weights", "biases"),
+        parameters,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -315,7 +365,7 @@ def plan_weights(
         return None
     source, gradient, (taps, *_, origin_x, origin_y) = geometry.source, geometry.result, geometry.window
     of_device, tiles = tiling(tiling_name), _Tiles.of(gradient, taps)
-    inputs, outputs = geometry.inputs, geometry.outputs
+    inputs, outputs = _in_quads(geometry.inputs), _in_quads(geometry.outputs)
     parts = list(tiles.parts(PLANES * (inputs + outputs) + outputs))
     units = compute_units or of_device.units_unless_known
     split_stride = PLANES * inputs * outputs + outputs
@@ -330,8 +380,11 @@ def plan_weights(
     moved = (geometry.pixels + 2 * PLANES * tiles.count) * (inputs + outputs) + 2 * splits * split_stride * len(parts)
     rate = units * of_device.products[metal_type]
     by_tiles = convolution_tiles.plan_weights(geometry, accumulates, metal_type, tiling_name, compute_units)
-    tiles_time = WEIGHTS_SHARE * by_tiles.time if by_tiles else 0.0
-    if not pays(geometry.pixels * geometry.weights_count, time, moved, 3 * len(parts), rate, tiles_time):
+    of_singles = _dispatches_of_singles(source, gradient)
+    are_few = min(geometry.inputs, geometry.outputs) < FEWEST_SINGLES
+    share = SINGLES_WEIGHTS_SHARE if of_singles and not are_few else WEIGHTS_SHARE
+    tiles_time, dispatches = share * by_tiles.time if by_tiles else 0.0, (3 + of_singles) * len(parts)
+    if not pays(geometry.pixels * geometry.weights_count, time, moved, dispatches, rate, tiles_time):
         return None
     products_per_split = ceiling_divide(ceiling_divide(parts[0][1], splits), tile.depth) * tile.depth
     splits = ceiling_divide(parts[0][1], products_per_split)
@@ -357,12 +410,5 @@ def plan_weights(
                 result=result,
             ),
         ]
-    parameters = WEIGHTS_GRADIENT_PARAMETERS.pack(
-        outputs=outputs, channels=inputs, splits=splits, accumulates=int(accumulates), planes=result
-    )
-    kernel, windows = "winograd_weights_gradient", outputs * inputs + outputs
-    are_few = windows <= FEW_WINDOWS * units
-    threadgroups = ceiling_divide(windows, WINDOWS if are_few else THREADS)
-    operands: tuple[Operand, ...] = ("workspace", "weights", "biases")
-    steps.append(Step(FAMILIES[taps], f"{kernel}_of_few" if are_few else kernel, threadgroups, operands, parameters))
+    steps.append(_step_of_windows(geometry, splits, result, units, accumulates))
     return Plan(tuple(steps), 4 * (result + splits * split_stride), None)

@@ -114,6 +114,9 @@ GEOMETRIES = [
     (5, (9, 11), 40, 36, (2, 2), 3),
     (5, (5, 6), 4, 12, (0, 0), 2),
     (5, (1, 3), 8, 4, (2, 3), 4),
+    (3, (9, 11), 37, 66, (1, 1), 2),
+    (3, (5, 6), 3, 1, (0, 0), 2),
+    (5, (9, 8), 35, 8, (2, 2), 2),
 ]
 
 
@@ -126,12 +129,13 @@ def test_geometries_against_the_references(taps, size, inputs, outputs, padding,
 
 @st.composite
 def winograd_layers(draw: Any) -> Layer:
-    """Images and results of any sizes, windows that begin anywhere, and channels in fours."""
+    """Images and results of any sizes, windows that begin anywhere, and channels in fours and others."""
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     source = draw(st.tuples(st.integers(1, 11), st.integers(1, 11)))
     size = draw(st.tuples(st.integers(1, 11), st.integers(1, 11)))
     offset = draw(st.tuples(st.integers(-4, 4), st.integers(-4, 4)))
-    inputs, outputs = 4 * draw(st.integers(1, 9)), 4 * draw(st.integers(1, 9))
+    channels = st.integers(1, 9).map(lambda quads: 4 * quads) | st.integers(1, 36)
+    inputs, outputs = draw(channels), draw(channels)
     images, taps = draw(st.integers(1, 5)), draw(st.sampled_from(convolution_winograd.TAPS))
     return TiledLayer(
         random.standard_normal((images, *source, inputs)).astype(np.float32),
@@ -211,6 +215,15 @@ def test_each_tile_of_any_device(tile, wherever_possible):
     check_against_the_references(layer, runs=2)
 
 
+def test_weights_behind_the_last_channel_are_not_read(wherever_possible):
+    layer = make((8, 8), 5, 3, (3, 3), padding=(1, 1))
+    layer.weights[1] = np.inf
+    with mg.CommandBuffer() as commands:
+        result = layer.convolution().encode(commands, mg.Image.from_array(layer.source))
+    y = np.asarray(result)
+    assert np.isfinite(y[..., [0, 2]]).all() and not np.isfinite(y[..., 1]).any()
+
+
 @pytest.mark.parametrize("few_windows", [0, 64])
 def test_gradients_for_weights_add_up_in_a_state(few_windows, wherever_possible):
     wherever_possible.setattr(convolution_winograd, "FEW_WINDOWS", few_windows)
@@ -252,7 +265,8 @@ def test_channels_of_wider_images(offset, extra, is_aligned, wherever_possible):
     kernel.clip_rect = mg.Region(mg.Origin(0, 0, 0), mg.Size(width, height, 2))
     commands = mg.CommandBuffer()
     kernel.encode(commands, mg.Image.from_array(wide), destination_image=result)
-    assert any(d.function.name == "winograd_source" for d in commands._dispatches) == is_aligned
+    names = [d.function.name for d in commands._dispatches]
+    assert [name.endswith(convolution_winograd.OF_SINGLES) for name in names] == [not is_aligned, False, not is_aligned]
     commands.commit()
     after = np.array(result)
     part = (..., slice(offset, offset + 24))
@@ -269,7 +283,6 @@ def test_channels_of_wider_images(offset, extra, is_aligned, wherever_possible):
         (((9, 8), 8, 8, (3, 3)), {"stride": (1, 2)}),
         (((9, 8), 8, 8, (3, 3)), {"dilation": (2, 1)}),
         (((9, 8), 8, 8, (3, 3)), {"groups": 2}),
-        (((9, 8), 6, 8, (3, 3)), {}),
         (((9, 8), 8, 8, (3, 3)), {"padding": (1, 1), "edge": "clamp"}),
     ],
 )
@@ -313,7 +326,16 @@ def layout(images: int, size: int, channels: int) -> tuple[int, ...]:
 
 @pytest.mark.parametrize(
     ("images", "size", "channels", "expected"),
-    [(64, 28, 128, True), (32, 7, 512, True), (32, 8, 1024, True), (1, 14, 256, False), (64, 28, 8, False)],
+    [
+        (64, 28, 128, True),
+        (32, 7, 512, True),
+        (32, 8, 1024, True),
+        (1, 14, 256, False),
+        (64, 28, 8, False),
+        (16, 28, 99, True),
+        (16, 30, 50, True),
+        (4, 64, 18, False),
+    ],
 )
 def test_a_gpu_uses_the_method_where_it_saves_enough(images, size, channels, expected):
     image = layout(images, size, channels)
