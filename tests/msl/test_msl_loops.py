@@ -88,6 +88,27 @@ def test_function_constants_are_numbers() -> None:
         assert ("unroll(disable)" in text) == is_rolled
 
 
+def test_members_and_second_constants_of_templates_are_known() -> None:
+    """What a loop over registers counts to, and that a pointer of a template's class is to memory."""
+    source = f"""{HEAD}
+template <typename T> struct Loader {{
+    threadgroup T* to;
+    const device T* from;
+    void load() const {{ for (int k = 0; k < 8; k++) {{ to[k] = from[k]; float s = to[k]; {WORK} }} }}
+}};
+template <typename T, int M> kernel void f(device T* o, uint i [[thread_position_in_grid]]) {{
+    constexpr int TM = M / (2 * 2), TN = M / (4 * 2);
+    float a[TN] = {{}}; float s = TM;
+    for (int k = 0; k < TN; k++) {{ a[k] += s; {WORK} }}
+    threadgroup T t[8]; Loader<T> loader{{t, o}}; loader.load(); o[i] = a[0] + t[0];
+}}
+template [[host_name("f8")]] kernel void f<float, 8>(device float*, uint);"""
+    text = translate(source, "opencl", launch="row").source
+    text = text[text.index("struct Loader") :]
+    marked = re.findall(r'(_Pragma\("clang loop unroll\(disable\)"\)\s+)?for \(int k', text)
+    assert [bool(each) for each in marked] == [True, False]
+
+
 def test_a_register_beside_a_long_inner_loop_may_be_memory() -> None:
     body = f"for (int k = 0; k < 4; k++) {{ for (int j = 0; j < 8; j++) {{ s += o[j]; {WORK} }} a[k] += s; }}"
     assert rolled(kernel(body)) == [True, True]

@@ -124,7 +124,7 @@ class _Loops:
         for index in source.places("="):
             start = index - 1
             while start > 0 and source.text(start - 1) not in (";", "{", "}", "(", "<"):
-                start -= 1
+                start = source.close(start - 1) if source.text(start - 1) == ")" else start - 1
             if not _CONSTANT.isdisjoint(source.texts[start:index]):
                 value = source.tokens[index + 1 : source.expression_end(index + 1)]
                 if all(token.text in found for token in value if token.kind == IDENTIFIER):
@@ -301,7 +301,17 @@ class _Loops:
         """Whether what the bracket at ``opening`` is behind is certain to be no thread's own."""
         first = self._operand(opening)
         kind = self._expressions.type_of(first, opening) if first >= 0 else None
+        if kind is None and first == opening - 1:
+            return self._is_declared_in_memory(first)
         return kind is not None and kind.space in _MEMORY
+
+    def _is_declared_in_memory(self, index: int) -> bool:
+        """Whether the variable at ``index``, of an unknown type, is declared with an address space of memory."""
+        variable = self._source.variable(self._source.text(index), index)
+        start = variable.place if variable is not None else 0
+        while start > 0 and self._source.text(start - 1) not in (";", "{", "}", "(", ","):
+            start -= 1
+        return variable is not None and not _MEMORY.isdisjoint(self._source.texts[start : variable.place])
 
     def _operand(self, opening: int) -> int:
         """Where what the bracket at ``opening`` is behind begins, or -1."""
