@@ -49,3 +49,36 @@ def test_one_thread_stores(expression: str, expected: int, condition: str) -> No
         f"  int r = {expression}; if ({condition}) out[0] = r; }}\n"
     )
     assert run(source, "f", np.zeros(1, np.int32), np.uint32(1), threads=32)[0][0] == expected
+
+
+LANES = np.arange(32)
+
+
+@pytest.mark.parametrize(
+    ("condition", "call", "source_lane"),
+    [
+        ("lane & 1", "simd_shuffle(v, ushort(lane ^ 2))", LANES ^ 2),
+        ("lane > 9", "simd_shuffle_xor(v, 1)", LANES ^ 1),
+        ("lane % 5 == 2", "simd_shuffle_up(v, 5)", np.where(LANES >= 5, LANES - 5, LANES)),
+        ("lane >= 4", "quad_shuffle_xor(v, 3)", LANES ^ 3),
+        ("i / 32 == 1", "simd_shuffle_rotate_down(v, 3)", (LANES + 3) % 32),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32])
+def test_shuffles_among_some_lanes(condition: str, call: str, source_lane: np.ndarray, dtype: type) -> None:
+    """Those that take part read each other, also where the first lane is none of them."""
+    name = {np.uint8: "uchar", np.float16: "half", np.float32: "float"}[dtype]
+    source = LIBRARY + (
+        f"kernel void f(device const {name}* x, device {name}* out, uint i [[thread_position_in_grid]],\n"
+        f"  uint lane [[thread_index_in_simdgroup]]) {{\n"
+        f"  {name} v = x[i], r = 0; if ({condition}) r = {call}; out[i] = r; }}\n"
+    )
+    x = np.random.default_rng(0).integers(1, 100, 64).astype(dtype)
+    i = np.arange(64)
+    mask = eval(condition.replace("/ 32", "// 32"), {"lane": i % 32, "i": i})
+    lanes = np.broadcast_to(x.reshape(2, 32)[:, source_lane], (2, 32)).reshape(-1)
+    out = run(source, "f", x, np.zeros(64, dtype), threads=64)[1]
+    taking_part = np.broadcast_to(mask, 64).astype(bool)
+    shared = taking_part & taking_part.reshape(2, 32)[:, source_lane].reshape(-1)
+    np.testing.assert_array_equal(out[shared], lanes[shared])
+    assert not out[~taking_part].any()

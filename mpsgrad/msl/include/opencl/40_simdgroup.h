@@ -11,6 +11,18 @@ inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_fla
 #define simdgroup_barrier(flags) sub_group_barrier((((uint)(flags) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
 
 //@ lanes_mtl
+// Lanes exchange values through an array of lane 0: optimized code runs them abreast, and Intel's own shuffle takes 25
+// times as long. The package's shaders are also run without optimization.
+#ifdef TOGETHER_MTL
+template <typename T> inline T from_lane_mtl(T x, uint lane) {
+  T values[32];
+  __private T *shared = (__private T *)sub_group_broadcast((ulong)(__private T *)values, 0u);
+  shared[get_sub_group_local_id()] = x;
+  return shared[lane & 31];
+}
+#else
+template <typename T> inline T from_lane_mtl(T x, uint lane) { return sub_group_shuffle(x, lane); }
+#endif
 #define LANEWISE_MTL(name, expression) \
   template <typename T> inline T name(T x) { return expression; } \
   template <typename E, int N> inline vec_mtl<E, N> name(vec_mtl<E, N> v) { \
@@ -62,18 +74,18 @@ LANEWISE_WITH_MTL(simd_broadcast, sub_group_broadcast(x, (uint)n))
 //@ simd_broadcast_first : lanes_mtl
 LANEWISE_MTL(simd_broadcast_first, sub_group_broadcast_first(x))
 //@ simd_shuffle : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle, sub_group_shuffle(x, (uint)n))
+LANEWISE_WITH_MTL(simd_shuffle, from_lane_mtl(x, (uint)n))
 //@ simd_shuffle_xor : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle_xor, sub_group_shuffle_xor(x, (uint)n))
+LANEWISE_WITH_MTL(simd_shuffle_xor, from_lane_mtl(x, get_sub_group_local_id() ^ (uint)n))
 //@ simd_shuffle_down : lanes_mtl
 // A lane whose partner lies outside keeps its own value.
-LANEWISE_WITH_MTL(simd_shuffle_down, sub_group_shuffle(x, get_sub_group_local_id() + n < 32 ? get_sub_group_local_id() + n : get_sub_group_local_id()))
+LANEWISE_WITH_MTL(simd_shuffle_down, from_lane_mtl(x, get_sub_group_local_id() + n < 32 ? get_sub_group_local_id() + n : get_sub_group_local_id()))
 //@ simd_shuffle_up : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle_up, sub_group_shuffle(x, get_sub_group_local_id() >= n ? get_sub_group_local_id() - n : get_sub_group_local_id()))
+LANEWISE_WITH_MTL(simd_shuffle_up, from_lane_mtl(x, get_sub_group_local_id() >= n ? get_sub_group_local_id() - n : get_sub_group_local_id()))
 //@ simd_shuffle_rotate_down : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle_rotate_down, sub_group_shuffle(x, (get_sub_group_local_id() + n) & 31))
+LANEWISE_WITH_MTL(simd_shuffle_rotate_down, from_lane_mtl(x, (get_sub_group_local_id() + n) & 31))
 //@ simd_shuffle_rotate_up : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle_rotate_up, sub_group_shuffle(x, (get_sub_group_local_id() - n) & 31))
+LANEWISE_WITH_MTL(simd_shuffle_rotate_up, from_lane_mtl(x, (get_sub_group_local_id() - n) & 31))
 
 //@ quad_sum : lanes_mtl
 LANEWISE_MTL(quad_sum, sub_group_clustered_reduce_add(x, 4))
@@ -90,21 +102,21 @@ LANEWISE_MTL(quad_or, sub_group_clustered_reduce_or(x, 4))
 //@ quad_xor : lanes_mtl
 LANEWISE_MTL(quad_xor, sub_group_clustered_reduce_xor(x, 4))
 //@ quad_broadcast quad_shuffle : lanes_mtl
-LANEWISE_WITH_MTL(quad_broadcast, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | (n & 3u)))
-LANEWISE_WITH_MTL(quad_shuffle, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | (n & 3u)))
+LANEWISE_WITH_MTL(quad_broadcast, from_lane_mtl(x, (get_sub_group_local_id() & ~3u) | (n & 3u)))
+LANEWISE_WITH_MTL(quad_shuffle, from_lane_mtl(x, (get_sub_group_local_id() & ~3u) | (n & 3u)))
 //@ quad_shuffle_xor : lanes_mtl
-LANEWISE_WITH_MTL(quad_shuffle_xor, sub_group_shuffle_xor(x, n & 3u))
+LANEWISE_WITH_MTL(quad_shuffle_xor, from_lane_mtl(x, get_sub_group_local_id() ^ (n & 3u)))
 //@ quad_shuffle_down : lanes_mtl
-LANEWISE_WITH_MTL(quad_shuffle_down, sub_group_shuffle(x, (get_sub_group_local_id() & 3) + n < 4 ? get_sub_group_local_id() + n : get_sub_group_local_id()))
+LANEWISE_WITH_MTL(quad_shuffle_down, from_lane_mtl(x, (get_sub_group_local_id() & 3) + n < 4 ? get_sub_group_local_id() + n : get_sub_group_local_id()))
 //@ quad_shuffle_up : lanes_mtl
-LANEWISE_WITH_MTL(quad_shuffle_up, sub_group_shuffle(x, (get_sub_group_local_id() & 3) >= n ? get_sub_group_local_id() - n : get_sub_group_local_id()))
+LANEWISE_WITH_MTL(quad_shuffle_up, from_lane_mtl(x, (get_sub_group_local_id() & 3) >= n ? get_sub_group_local_id() - n : get_sub_group_local_id()))
 //@ quad_shuffle_rotate_down : lanes_mtl
-LANEWISE_WITH_MTL(quad_shuffle_rotate_down, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | ((get_sub_group_local_id() + n) & 3)))
+LANEWISE_WITH_MTL(quad_shuffle_rotate_down, from_lane_mtl(x, (get_sub_group_local_id() & ~3u) | ((get_sub_group_local_id() + n) & 3)))
 //@ quad_shuffle_rotate_up : lanes_mtl
-LANEWISE_WITH_MTL(quad_shuffle_rotate_up, sub_group_shuffle(x, (get_sub_group_local_id() & ~3u) | ((get_sub_group_local_id() - n) & 3)))
+LANEWISE_WITH_MTL(quad_shuffle_rotate_up, from_lane_mtl(x, (get_sub_group_local_id() & ~3u) | ((get_sub_group_local_id() - n) & 3)))
 
 //@ quad_lanes_mtl
-template <typename T> inline T quad_up_mtl(T x, uint n) { uint lane = get_sub_group_local_id(); return sub_group_shuffle(x, (lane & 3) >= n ? lane - n : lane); }
+template <typename T> inline T quad_up_mtl(T x, uint n) { uint lane = get_sub_group_local_id(); return from_lane_mtl(x, (lane & 3) >= n ? lane - n : lane); }
 template <typename T> inline T quad_scan_sum_mtl(T x) {
   uint lane = get_sub_group_local_id() & 3;
   T y = quad_up_mtl(x, 1);
@@ -168,4 +180,4 @@ inline uint quad_first_mtl() { return ctz(quad_active_threads_mask().bits_mtl); 
 //@ quad_is_first : quad_first_mtl
 inline bool quad_is_first() { return (get_sub_group_local_id() & 3) == quad_first_mtl(); }
 //@ quad_broadcast_first : lanes_mtl quad_first_mtl
-LANEWISE_MTL(quad_broadcast_first, sub_group_shuffle(x, (get_sub_group_local_id() & 28) + quad_first_mtl()))
+LANEWISE_MTL(quad_broadcast_first, from_lane_mtl(x, (get_sub_group_local_id() & 28) + quad_first_mtl()))
