@@ -23,6 +23,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     MANY_THREADS,
     MOST_ELEMENTS_IN_ONE,
     MOST_SUMMED_COLUMNS,
+    MOST_SUMMED_COLUMNS_OF_GRADIENT,
     PARAMETERS,
     ROWS_AT_ONCE,
     STATISTICS_ROWS,
@@ -134,10 +135,11 @@ class _SimdgroupEncoder(Encoder):
         numbers = tunables(self.device.tuning)
         pixels_per_row = (summing_pixels_per_row if adds_up else streaming_pixels_per_row)(self.channels)
         joined = pixels_of_whole_eights(self.channels, SUMMED_COLUMNS if adds_up else STREAMED_COLUMNS)
+        most_summed = MOST_SUMMED_COLUMNS if len(layouts) == 1 else MOST_SUMMED_COLUMNS_OF_GRADIENT
         # One thread adds up a small image, for which each chunk has a price.
         is_small = adds_up and len(layouts) * math.prod(layouts[0][4:]) <= MOST_ELEMENTS_IN_ONE
         for count in (pixels_per_row, joined):
-            if count == pixels_per_row or not adds_up or count * self.channels <= MOST_SUMMED_COLUMNS:
+            if count == pixels_per_row or not adds_up or count * self.channels <= most_summed:
                 work = chunked_rows(names, layouts, count, numbers, adds_up, 1 if is_small else FEWEST_CHUNKS)
                 if _has_whole_eights(work):
                     return work

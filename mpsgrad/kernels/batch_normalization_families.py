@@ -48,8 +48,9 @@ ROWS_OF_EIGHTS = 4
 """How many rows a thread of a CPU adds up at a time."""
 ROWS_OF_STATISTICS, COLUMNS_OF_STATISTICS = 32, 8192
 """On CPUs: statistics of so many rows are merged at a time, or of fewer longer ones."""
-MOST_SUMMED_COLUMNS = 1024
-"""On CPUs: sums of rows of more columns would not stay in the nearest cache."""
+MOST_SUMMED_COLUMNS, MOST_SUMMED_COLUMNS_OF_GRADIENT = 1024, 8192
+"""On CPUs: statistics of rows of more columns would not stay in the nearest cache. Sums of gradients neither, but
+simdgroups that add up shorter rows take two to five times as long."""
 CHANNELS_OF_MERGE = 64
 """On CPUs: so many a thread has that merges chunks by eights."""
 STATISTICS_ROWS, STREAM_ROWS, SUMS_ROWS, GRADIENT_ROWS = 8, 4, 4, 4
@@ -71,6 +72,7 @@ def _family(name: str) -> ShaderFamily:
             "rows_of_statistics": ROWS_OF_STATISTICS,
             "columns_of_statistics": COLUMNS_OF_STATISTICS,
             "most_summed_columns": MOST_SUMMED_COLUMNS,
+            "most_summed_columns_of_gradient": MOST_SUMMED_COLUMNS_OF_GRADIENT,
             "channels_of_merge": CHANNELS_OF_MERGE,
             "threads": THREADS,
             "merging_threads": MERGING_THREADS,
@@ -104,6 +106,7 @@ def _family_in_one(name: str) -> ShaderFamily:
             "rows_of_statistics": ROWS_OF_STATISTICS,
             "columns_of_statistics": COLUMNS_OF_STATISTICS,
             "most_summed_columns": MOST_SUMMED_COLUMNS,
+            "most_summed_columns_of_gradient": MOST_SUMMED_COLUMNS_OF_GRADIENT,
             "calls_functions": False,
             "neuron": name,
             "neuron_types": (name,),

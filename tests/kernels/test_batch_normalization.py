@@ -62,6 +62,14 @@ def test_few_pixels_of_which_some_are_left_over(shape, dtype):
     check(case, run(case))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(2, 9, 11, 131), (3, 7, 9, 357), (1, 5, 5, 1018), (2, 4, 5, 1025)])
+def test_gradients_of_odd_numbers_of_many_channels(shape, dtype):
+    """CPUs add up those of eight or four pixels as a row, up to 8192 columns, and statistics of fewer."""
+    case = Case.draw(shape, dtype, seed=17)
+    check(case, run(case))
+
+
 @pytest.mark.parametrize("neuron", [None, mg.NeuronDescriptor("relu", 0.25)], ids=["plain", "relu"])
 @pytest.mark.parametrize("shape", [(2, 40, 41, 3), (3, 31, 33, 64), (2, 45, 47, 37)])
 def test_halves_of_images_of_many_pixels(shape, neuron):
