@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, Literal, overload
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.forward_kernel import ForwardKernel
 from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset
-from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import forward_size_and_offset
 from mpsgrad.regions import Regions, require_reach, source_layout
-from mpsgrad.state import BinaryGradientState, ForwardSnapshot, State, StateBatch
+from mpsgrad.state import BinaryGradientState, ForwardSnapshot, State, StateBatch, StateType
 
 
-class BinaryKernel(ForwardKernel):
+class BinaryKernel(ForwardKernel, Generic[StateType]):
     """A kernel with two source images, the primary and the secondary. Source: ``MPSCNNBinaryKernel``.
 
     For each source pixel ``i`` of the clip rectangle reads, with that source's offset and stride, what it does for a
@@ -174,7 +174,7 @@ class BinaryKernel(ForwardKernel):
         *,
         source_states: Sequence[State] | None = None,
         destination_image: Image,
-    ) -> Any:
+    ) -> StateType:
         """The state that an encode of the two sources to ``destination_image`` fills, or None if there is none.
 
         It holds a copy of the properties as they are now.
@@ -205,7 +205,7 @@ class BinaryKernel(ForwardKernel):
         *,
         source_states: Sequence[State] | None = None,
         destination_image: Image,
-    ) -> Any:
+    ) -> StateType:
         """As ``result_state``, but a temporary state of ``command_buffer``."""
         self._require_instances(
             primary_image=primary_image, secondary_image=secondary_image, destination_image=destination_image
@@ -260,6 +260,49 @@ class BinaryKernel(ForwardKernel):
     # objc: -encodeToCommandBuffer:primaryImage:secondaryImage:destinationImage:
     # objc: -encodeToCommandBuffer:primaryImage:secondaryImage:destinationState:destinationImage:
     # objc: -encodeToCommandBuffer:primaryImage:secondaryImage:destinationState:destinationStateIsTemporary:
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        primary_image: Image,
+        secondary_image: Image,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        primary_image: Image,
+        secondary_image: Image,
+        *,
+        return_state: Literal[True],
+        state_is_temporary: bool = False,
+    ) -> tuple[Image, StateType]: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        primary_image: Image,
+        secondary_image: Image,
+        *,
+        destination_image: Image,
+        destination_state: State | None = None,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        primary_image: Image,
+        secondary_image: Image,
+        *,
+        destination_image: Image | None = None,
+        destination_state: State | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
     def encode(
         self,
         command_buffer: CommandBuffer,
@@ -293,6 +336,49 @@ class BinaryKernel(ForwardKernel):
     # objc: -encodeBatchToCommandBuffer:primaryImages:secondaryImages:destinationImages:
     # objc: -encodeBatchToCommandBuffer:primaryImages:secondaryImages:destinationStates:destinationImages:
     # objc: -encodeBatchToCommandBuffer:primaryImages:secondaryImages:destinationStates:destinationStateIsTemporary:
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        primary_images: Sequence[Image],
+        secondary_images: Sequence[Image],
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        primary_images: Sequence[Image],
+        secondary_images: Sequence[Image],
+        *,
+        return_state: Literal[True],
+        state_is_temporary: bool = False,
+    ) -> tuple[ImageBatch, StateBatch | None]: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        primary_images: Sequence[Image],
+        secondary_images: Sequence[Image],
+        *,
+        destination_images: Sequence[Image],
+        destination_states: Sequence[State] | None = None,
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        primary_images: Sequence[Image],
+        secondary_images: Sequence[Image],
+        *,
+        destination_images: Sequence[Image] | None = None,
+        destination_states: Sequence[State] | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
     def encode_batch(
         self,
         command_buffer: CommandBuffer,

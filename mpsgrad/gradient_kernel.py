@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 from mpsgrad.batch_arguments import require_batch, require_state_batch
 from mpsgrad.binary_kernel import BinaryKernel
@@ -139,7 +139,38 @@ class GradientKernel(BinaryKernel):
 
     # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:gradientState:
     # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:gradientState:destinationGradient:
-    def encode(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        gradient_state: Any,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        gradient_state: Any,
+        *,
+        destination_gradient: Image,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        gradient_state: Any,
+        *,
+        destination_gradient: Image | None = None,
+    ) -> Any: ...
+
+    def encode(
         self,
         command_buffer: CommandBuffer,
         source_gradient: Image,
@@ -198,7 +229,38 @@ class GradientKernel(BinaryKernel):
 
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:destinationGradients:
-    def encode_batch(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        gradient_states: Sequence[State],
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        gradient_states: Sequence[State],
+        *,
+        destination_gradients: Sequence[Image],
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        gradient_states: Sequence[State],
+        *,
+        destination_gradients: Sequence[Image] | None = None,
+    ) -> Any: ...
+
+    def encode_batch(
         self,
         command_buffer: CommandBuffer,
         source_gradients: Sequence[Image],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from mpsgrad.read_counts import increment_read_counts
 
 if TYPE_CHECKING:
     from mpsgrad.base_kernel import BaseKernel
+
+StateType = TypeVar("StateType")
+"""Of what a forward kernel's encode records."""
 
 
 class State(DeviceBound):

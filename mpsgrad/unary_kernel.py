@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, Literal, overload
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.errors import FormatError, StateError
 from mpsgrad.forward_kernel import ForwardKernel
 from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset
-from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel_property import EdgeModeProperty, IntegerProperty, OffsetProperty
 from mpsgrad.padding import apply_padding
 from mpsgrad.regions import Regions, require_reach, source_layout
-from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch
+from mpsgrad.state import ForwardSnapshot, GradientState, State, StateBatch, StateType
 from mpsgrad.window_properties import WindowProperties
 
 
-class Kernel(WindowProperties, ForwardKernel):
+class Kernel(WindowProperties, ForwardKernel, Generic[StateType]):
     """A kernel with one source image. Source: ``MPSCNNKernel``.
 
     For a window of ``k`` taps with dilation ``d`` (extent ``kd = (k - 1) * d + 1``), pixel ``i`` of the clip rectangle
@@ -73,7 +73,7 @@ class Kernel(WindowProperties, ForwardKernel):
         *,
         source_states: Sequence[State] | None = None,
         destination_image: Image,
-    ) -> Any:
+    ) -> StateType:
         """The state that an encode from ``source_image`` to ``destination_image`` fills, or None if there is none.
 
         It holds a copy of the properties as they are now.
@@ -102,7 +102,7 @@ class Kernel(WindowProperties, ForwardKernel):
         *,
         source_states: Sequence[State] | None = None,
         destination_image: Image,
-    ) -> Any:
+    ) -> StateType:
         """As ``result_state``, but a temporary state of ``command_buffer``."""
         self._require_instances(source_image=source_image, destination_image=destination_image)
         return self._state_given(source_states, self._make_state(source_image, destination_image, command_buffer))
@@ -150,6 +150,45 @@ class Kernel(WindowProperties, ForwardKernel):
     # objc: -encodeToCommandBuffer:sourceImage:destinationImage:
     # objc: -encodeToCommandBuffer:sourceImage:destinationState:destinationImage:
     # objc: -encodeToCommandBuffer:sourceImage:destinationState:destinationStateIsTemporary:
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        *,
+        return_state: Literal[True],
+        state_is_temporary: bool = False,
+    ) -> tuple[Image, StateType]: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        *,
+        destination_image: Image,
+        destination_state: State | None = None,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        *,
+        destination_image: Image | None = None,
+        destination_state: State | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
     def encode(
         self,
         command_buffer: CommandBuffer,
@@ -177,6 +216,45 @@ class Kernel(WindowProperties, ForwardKernel):
     # objc: -encodeBatchToCommandBuffer:sourceImages:destinationImages:
     # objc: -encodeBatchToCommandBuffer:sourceImages:destinationStates:destinationImages:
     # objc: -encodeBatchToCommandBuffer:sourceImages:destinationStates:destinationStateIsTemporary:
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        return_state: Literal[True],
+        state_is_temporary: bool = False,
+    ) -> tuple[ImageBatch, StateBatch | None]: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        destination_images: Sequence[Image],
+        destination_states: Sequence[State] | None = None,
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        destination_images: Sequence[Image] | None = None,
+        destination_states: Sequence[State] | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
     def encode_batch(
         self,
         command_buffer: CommandBuffer,

@@ -77,7 +77,7 @@ def _gradient(x: RandomArray, g: RandomArray, device: mg.Device) -> Work:
     def torch_calls(where: Any) -> Mapping[str, TorchCall]:
         import torch
 
-        mask = torch.from_numpy(state.mask_data.astype(bool)).to(where).permute(0, 3, 1, 2)
+        mask = torch.from_numpy(np.array(state.mask_data, bool)).to(where).permute(0, 3, 1, 2)
         return {
             layout: TorchCall(
                 torch.ops.aten.native_dropout_backward,

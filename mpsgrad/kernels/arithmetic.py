@@ -112,7 +112,7 @@ class ArithmeticGradientState(BinaryGradientState):
         return range(self._index + first, self._index + first + count)
 
 
-class Arithmetic(BinaryKernel):
+class Arithmetic(BinaryKernel[ArithmeticGradientState]):
     """The base of arithmetic kernels, ``clamp(f(primary_scale x, secondary_scale y) + bias, minimum, maximum)``.
 
     A stride of 0 along x, y or the feature channels, of either image, keeps reading at the offset and so spreads an

@@ -29,7 +29,7 @@ from mpsgrad.repeated_encode import token
 from mpsgrad.state import State, StateBatch
 
 
-class BatchNormalization(NormalizationKernel):
+class BatchNormalization(NormalizationKernel[BatchNormalizationState]):
     """``y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta)`` for each feature channel.
 
     Source: ``MPSCNNBatchNormalization``.

@@ -46,7 +46,7 @@ _OPTIONS_WITH_DATA = (ConvolutionGradientOption.GRADIENT_WITH_DATA, ConvolutionG
 _OPTIONS_WITH_WEIGHTS = (ConvolutionGradientOption.GRADIENT_WITH_WEIGHTS_AND_BIAS, ConvolutionGradientOption.ALL)
 
 
-class Convolution(_ForwardKernel):
+class Convolution(_ForwardKernel[ConvolutionGradientState]):
     """``y[o] = act(b[o] + sum over taps t and channels c of w[o][t][c] * x[tap(t)][c])``.
 
     Cross-correlation: the window is not flipped. ``tap(t)`` follows the window rule of ``Kernel``; ``c`` runs over the

@@ -118,7 +118,7 @@ class _TurnedWeights(_WeightedKernel):
         )
 
 
-class ConvolutionTranspose(_ForwardKernel, _TurnedWeights):
+class ConvolutionTranspose(_ForwardKernel[ConvolutionTransposeGradientState], _TurnedWeights):
     """``y[v][o] = act(b[o] + sum over taps t and channels c of w[o][t][c] * z[v + first + dilation * t][c])``.
 
     ``z`` is the source with ``stride - 1`` zeros between neighbouring pixels, and ``first`` is ``offset * stride +

@@ -23,7 +23,7 @@ from mpsgrad.kernels.convolution_dispatch import Weights, add_copy, algorithm_fo
 from mpsgrad.kernels.convolution_packing import PackedWeights, Packing
 from mpsgrad.kernels.convolution_state import FLOAT_BYTES, ConvolutionWeightsAndBiasesState
 from mpsgrad.repeated_encode import token
-from mpsgrad.state import ForwardSnapshot
+from mpsgrad.state import ForwardSnapshot, StateType
 
 
 @archivable
@@ -249,7 +249,7 @@ class _WeightedKernel(BaseKernel):
         return {**super()._archived_properties(), **loaded}
 
 
-class _ForwardKernel(_WeightedKernel, Kernel):
+class _ForwardKernel(_WeightedKernel, Kernel[StateType]):
     """What a convolution and a transposed one share."""
 
     accumulator_precision_option = EnumProperty(

@@ -115,7 +115,7 @@ class CropAndResizeGradientState(GradientState):
         return (self.snapshot, self.crops, self.channels_per_region)
 
 
-class CropAndResizeBilinear(Kernel):
+class CropAndResizeBilinear(Kernel[CropAndResizeGradientState]):
     """Regions of an image, each resized by bilinear interpolation to one size. Source: ``MPSNNCropAndResizeBilinear``.
 
     A region (x, y, width, height) is in parts of the image: 0 is the centre of its first column or row, 1 that of the

@@ -198,7 +198,7 @@ class _Settings:
         return self._settings[2]
 
 
-class Dropout(_Settings, Kernel):
+class Dropout(_Settings, Kernel[DropoutGradientState]):
     """``y = m x / keep_probability`` with ``m`` 1 with ``keep_probability`` and else 0. Source: ``MPSCNNDropout``.
 
     MPS does not say how ``m`` is drawn; here it is by Philox 4x32-10 from ``seed``, the number of images that this

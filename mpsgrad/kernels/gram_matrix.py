@@ -40,7 +40,7 @@ class GramMatrixGradientState(GradientState):
         return (self.snapshot, self.alpha)
 
 
-class GramMatrixCalculation(Kernel):
+class GramMatrixCalculation(Kernel[GramMatrixGradientState]):
     """``y[f][c] = alpha sum_p x[p][f] x[p][c]`` over the pixels ``p`` of each image: 1 high, C wide, C channels.
 
     ``f`` is the column of the result. Offsets and clip rectangles are refused. Source: ``MPSNNGramMatrixCalculation``.

@@ -80,7 +80,7 @@ class NeuronGradientState(GradientState):
         return (Vector.of_buffer(self.resource(0), self.buffer_size(0) // 4),)
 
 
-class Neuron(NeuronProperties, Kernel):
+class Neuron(NeuronProperties, Kernel[NeuronGradientState]):
     """``y = f(x)`` for every element, ``f`` being that of ``neuron_descriptor``. Source: ``MPSCNNNeuron``.
 
     Raises ``FormatError`` if ``neuron_descriptor`` is none; ``encode`` raises ``GeometryError`` if a PRELU has fewer

@@ -19,9 +19,10 @@ from mpsgrad.kernels.batch_normalization_data_source import (
 from mpsgrad.kernels.batch_normalization_families import COPY_PARAMETERS, FAMILIES
 from mpsgrad.kernels.batch_normalization_state import NormalizationGammaAndBetaState, PairState
 from mpsgrad.kernels.neuron_descriptor import NeuronType
+from mpsgrad.state import StateType
 
 
-class NormalizationKernel(Kernel):
+class NormalizationKernel(Kernel[StateType]):
     """What batch, instance and group normalization share: parameters from a data source, one for each channel."""
 
     data_source_name: ClassVar[str] = "BatchNormalizationDataSource"

@@ -46,7 +46,7 @@ class PadGradientState(GradientState):
         return (self.snapshot, self.channels)
 
 
-class Pad(Kernel):
+class Pad(Kernel[PadGradientState]):
     """The source with ``padding_size_before`` and ``padding_size_after`` more columns, rows and channels.
 
     With ``n`` elements along an axis, position ``i`` outside 0 to ``n - 1`` has, by ``edge_mode``::

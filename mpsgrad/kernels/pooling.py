@@ -78,7 +78,7 @@ class PoolingGradientState(GradientState):
         return range(self._index + first, self._index + first + count)
 
 
-class Pooling(Kernel):
+class Pooling(Kernel[PoolingGradientState]):
     """The base of the pooling kernels: each result element depends on one window of one channel.
 
     ``kernel_width`` and ``kernel_height`` count taps; the strides are in source pixels. All are at least 1, else

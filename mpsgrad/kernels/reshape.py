@@ -14,6 +14,7 @@ from mpsgrad.kernel import GradientKernel, IntegerProperty, Kernel, Regions
 from mpsgrad.kernels.copies import add_copy
 from mpsgrad.kernels.pointwise import Layout, dense_layout
 from mpsgrad.kernels.strides import View
+from mpsgrad.state import GradientState
 
 
 def _reshape(command_buffer: CommandBuffer, source: Image, destination: Image, read: Layout, written: Layout) -> None:
@@ -50,7 +51,7 @@ def _flat(layout: Layout) -> View:
     return View(layout[0], (1, 0, 0, layout[3]))
 
 
-class Reshape(Kernel):
+class Reshape(Kernel[GradientState]):
     """The elements of the source in another shape of as many: in the order of rows, columns and feature channels.
 
     An encode that returns an image takes its extents from ``reshaped_width``, ``reshaped_height`` and

@@ -140,7 +140,7 @@ class _Response:
         )
 
 
-class _ResponseNormalization(_Response, Kernel):
+class _ResponseNormalization(_Response, Kernel[ResponseNormalizationGradientState]):
     """A forward kernel."""
 
     def _make_state(

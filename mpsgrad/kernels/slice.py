@@ -12,9 +12,10 @@ from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import GradientKernel, Kernel, Regions
 from mpsgrad.kernels.copies import add_pieces
 from mpsgrad.kernels.pointwise import Operand
+from mpsgrad.state import GradientState
 
 
-class Slice(Kernel):
+class Slice(Kernel[GradientState]):
     """A box of the source: from pixel ``offset`` and channel ``source_feature_channel_offset`` on.
 
     Its size is that of the destination's ``clip_rect``, and its channels are at most

@@ -25,7 +25,7 @@ from mpsgrad.kernels.pointwise import (
 from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS as FEW_CHANNELS_OF_EIGHTS
 from mpsgrad.kernels.soft_max_few_channels import Orders
 from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily, family_of
-from mpsgrad.state import ForwardSnapshot
+from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.tunables import tunables
 
 THREADS = 256
@@ -291,7 +291,7 @@ def _add_dispatches(
         )
 
 
-class SoftMax(Kernel):
+class SoftMax(Kernel[GradientState]):
     """``y[k] = exp(x[k]) / sum_j exp(x[j])`` over the feature channels of each pixel. Source: ``MPSCNNSoftMax``.
 
     The largest channel is subtracted first, so no finite input overflows. A pixel outside the source reads as zeros, or

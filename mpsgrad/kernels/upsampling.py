@@ -192,7 +192,7 @@ def require_whole_images(kernel: BaseKernel, offset_name: str) -> None:
         )
 
 
-class _Resampling(Kernel):
+class _Resampling(Kernel[UpsamplingGradientState]):
     """A forward kernel, whose result has another size than the padding policy says."""
 
     remembers_encodes = True

@@ -73,7 +73,7 @@ class ReduceBinaryGradientState(BinaryGradientState):
         return (self.primary, self.secondary, self.scale, self.counts_weights)
 
 
-class ReduceBinary(BinaryKernel):
+class ReduceBinary(BinaryKernel[ReduceBinaryGradientState]):
     """The base of reductions of an image with weights. Source: ``MPSNNReduceBinary``.
 
     ``primary_source_clip_rect`` and ``secondary_source_clip_rect`` take the place of the offsets, which are ignored:
