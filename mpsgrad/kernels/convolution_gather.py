@@ -74,11 +74,15 @@ class Gather:
         """Whether a row of taps reads consecutive values."""
         return self.x.step == self.x.divisor == 1 and self.source[1] == self.channels
 
+    @property
+    def values_per_pixel(self) -> float:
+        """How many values of the source a pixel, or what several are folded into, is the sum of in a group."""
+        return self.x.taps * self.y.taps / (self.x.tap_step * self.y.tap_step) * self.channels
+
     def products_per_pixel(self, width: int) -> float:
         """For a pixel of the destination, also of lanes without a channel, where ``width`` lanes go together."""
         lanes = self.groups * ceiling_divide(self.lanes, width) * width
-        taps = self.x.taps * self.y.taps / (self.x.tap_step * self.y.tap_step)
-        return taps * self.channels * lanes / (self.x.fold * self.y.fold)
+        return self.values_per_pixel * lanes / (self.x.fold * self.y.fold)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,11 @@ SINGLE_EIGHTS_COST = 1.15
 SIXTEENS_PIXELS, SIXTEENS_COST, THREE_EIGHTS_COST, THREE_SIXTEENS_COST = 12, 0.95, 0.93, 0.87
 """The pixels of a tile of 16 channels where there are registers of 16 floats, and how long a product takes there and in
 tiles of 24 and 48 channels. Measured."""
+THREE_EIGHTS_PIXELS, THREE_EIGHTS_PIXELS_OF_FEW_REGISTERS = 8, 4
+"""The pixels of a tile of 24 channels there, and where there are 16 registers of eight floats."""
+MANY_VALUES, MANY_VALUES_COST = 640, 1.12
+"""How long a product takes in tiles of 24 channels there if windows have more values than the first number: their
+weights, which are read for each four pixels, leave the near caches. Measured."""
 EIGHTS_COST, FOLD_COST, GROUP_FOLD_COST = 1.15, 1.5, 3.0
 """A product of a thread with 16 channels takes so much longer than one of a simdgroup, where a CPU has both, and so
 much again where several pixels are joined, whose results a thread stores one by one, or those of a group. Measured."""
@@ -128,36 +133,53 @@ EIGHTS_FAMILY = ShaderFamily(
 
 
 class _Width(NamedTuple):
-    """Tiles of so many ``pixels`` and of some channels, a product of which takes so much longer than the others'."""
+    """Tiles of so many ``pixels`` and of some channels, a product of which takes so much longer than the others'.
+
+    With ``MANY_VALUES`` the cost may be another one.
+    """
 
     family: ShaderFamily
     pixels: int
     cost: float
+    cost_of_many_values: float | None = None
+
+    def products(self, gathered: Gather, channels: int) -> float:
+        """Those for a pixel of tiles of so many ``channels``, times their cost."""
+        has_many_values = gathered.values_per_pixel > MANY_VALUES
+        cost = self.cost_of_many_values if has_many_values and self.cost_of_many_values else self.cost
+        return cost * gathered.products_per_pixel(channels)
 
 
-def _width(name: str, each: int, vectors: int, pixels: int, cost: float) -> _Width:
-    """That of ``vectors`` of ``each`` floats."""
-    family = ShaderFamily(
+def _family(name: str, each: int, vectors: int, pixels: int, pixels_of_few_registers: int = 0) -> ShaderFamily:
+    """That of ``vectors`` of ``each`` floats, and of other ``pixels`` where a CPU has 16 registers if there are any."""
+    return ShaderFamily(
         f"convolution_of_{name}",
         (IMAGE_LAYOUT, AXIS, PARAMETERS),
-        {"unroll": 4, "each": each, "vectors": vectors, "tile_pixels": pixels, "has_rows": False},
+        {"unroll": 4, "each": each, "vectors": vectors, "has_rows": False},
+        measured=lambda numbers: {
+            "tile_pixels": pixels if numbers.has_many_registers else pixels_of_few_registers or pixels
+        },
         dtypes=("float",),
         template="convolution_of_eights",
         ahead_of_time=False,
         device_families=("cpu",),
     )
-    return _Width(family, pixels, cost)
 
 
+_SINGLE_EIGHTS = _Width(
+    _family("single_eights", 8, 1, SINGLE_EIGHTS_PIXELS), SINGLE_EIGHTS_PIXELS, SINGLE_EIGHTS_COST
+)
+_THREE_EIGHTS = _family("three_eights", 8, 3, THREE_EIGHTS_PIXELS, THREE_EIGHTS_PIXELS_OF_FEW_REGISTERS)
 _WIDTHS = {
     EIGHTS_CHANNELS: _Width(EIGHTS_FAMILY, EIGHTS_PIXELS, 1.0),
-    SINGLE_EIGHT: _width("single_eights", 8, 1, SINGLE_EIGHTS_PIXELS, SINGLE_EIGHTS_COST),
+    SINGLE_EIGHT: _SINGLE_EIGHTS,
+    3 * 8: _Width(_THREE_EIGHTS, THREE_EIGHTS_PIXELS_OF_FEW_REGISTERS, 1.0, MANY_VALUES_COST),
 }
 _WIDTHS_OF_MANY_REGISTERS = {
-    **_WIDTHS,
-    EIGHTS_CHANNELS: _width("single_sixteens", 16, 1, SIXTEENS_PIXELS, SIXTEENS_COST),
-    3 * 8: _width("three_eights", 8, 3, 8, THREE_EIGHTS_COST),
-    3 * 16: _width("three_sixteens", 16, 3, 8, THREE_SIXTEENS_COST),
+    EIGHTS_CHANNELS: _Width(_family("single_sixteens", 16, 1, SIXTEENS_PIXELS), SIXTEENS_PIXELS, SIXTEENS_COST),
+    SINGLE_EIGHT: _SINGLE_EIGHTS,
+    3 * 8: _Width(_THREE_EIGHTS, THREE_EIGHTS_PIXELS, THREE_EIGHTS_COST),
+    3 * 16: _Width(_family("three_sixteens", 16, 3, 8), 8, THREE_SIXTEENS_COST),
 }
 
 
@@ -186,9 +208,9 @@ def _tile_of_eights(gathered: Gather, width: int, numbers: Tunables) -> _Tile:
     # Where writing, not past the caches, takes most of the time, it takes longer from larger registers. Measured.
     is_mostly_written = kernel == "convolution_point" and gathered.channels < LANES and lanes > width and not streams
     uses_eights = gathered.packing is None or (width == EIGHTS_CHANNELS and is_mostly_written)
-    family, pixels, _ = (_WIDTHS if uses_eights else _widths(numbers))[width]
+    tiles = (_WIDTHS if uses_eights else _widths(numbers))[width]
     name = f"{kernel}_of_eights{'_past_caches' if streams else ''}"
-    return _Tile(family, name, pixels, ceiling_divide(lanes, width))
+    return _Tile(tiles.family, name, tiles.pixels, ceiling_divide(lanes, width))
 
 
 def _writes_past_caches(gathered: Gather, numbers: Tunables) -> bool:
@@ -302,7 +324,7 @@ def gather_by_eights(
         return GatherByEights(EIGHTS_CHANNELS, gathers[0], 0.0)
     return min(
         (
-            GatherByEights(width, gathered, tiles.cost * gathered.products_per_pixel(width))
+            GatherByEights(width, gathered, tiles.products(gathered, width))
             for gathered in gathers
             for width, tiles in _widths(numbers).items()
         ),

@@ -342,25 +342,59 @@ def test_weights_of_many_channels_in_registers_of_16_floats(arguments, options, 
 @pytest.mark.parametrize("window", [(3, 3), SINGLE])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_widths_of_tiles_where_there_are_many_registers(outputs, family, window, groups):
-    padding = tuple(n // 2 for n in window)
-    layer = make((5, 7), 34 * groups, outputs * groups, window, padding=padding, groups=groups, images=3)
-    row, result = (5 * 7 * channels for channels in (layer.inputs, outputs * groups))
+    check_width_of_tiles(WHERE_FEWER, family, (5, 7), 34, outputs, window, groups)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "family"),
+    [
+        (34, 24, "three_eights"),
+        (34, 71, "three_eights"),
+        (34, 120, "three_eights"),
+        (80, 120, "eights"),
+        (34, 128, "eights"),
+        (34, 40, "single_eights"),
+    ],
+)
+@pytest.mark.parametrize("size", [(5, 7), (1, 1)])
+@pytest.mark.parametrize("window", [(3, 3), SINGLE])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_widths_of_tiles_where_there_are_few_registers(inputs, outputs, family, size, window, groups):
+    if (inputs, window) == (80, SINGLE):
+        family = "three_eights"
+    check_width_of_tiles(ALWAYS, family, size, inputs, outputs, window, groups)
+
+
+def check_width_of_tiles(
+    by_eights: int,
+    family: str,
+    size: tuple[int, int],
+    inputs: int,
+    outputs: int,
+    window: tuple[int, int],
+    groups: int,
+) -> None:
+    """That tiles of ``family`` compute a convolution of groups of so many channels, and rightly."""
+    padding, (height, width) = tuple(n // 2 for n in window), size
+    layer = make(size, inputs * groups, outputs * groups, window, padding=padding, groups=groups, images=3)
+    row, result = (height * width * channels for channels in (layer.inputs, outputs * groups))
     geometry = ConvolutionGeometry(
-        (0, layer.inputs, 7 * layer.inputs, row, 7, 5, layer.inputs, 3),
-        (0, outputs * groups, 7 * outputs * groups, result, 7, 5, outputs * groups, 3),
+        (0, layer.inputs, width * layer.inputs, row, width, height, layer.inputs, 3),
+        (0, outputs * groups, width * outputs * groups, result, width, height, outputs * groups, 3),
         (*window, 1, 1, 1, 1, *(-n for n in padding)),
         groups,
     )
     tuning = mg.default_device().tuning
     before = tunables(tuning)
-    numbers = before.with_number("convolution_by_eights", WHERE_FEWER)
+    numbers = before.with_number("convolution_by_eights", by_eights)
     assert convolution_simdgroups.plan(geometry, False, "float", numbers).family.name == f"convolution_of_{family}"
-    set_tunables(tuning, numbers)
+    _use_numbers(tuning, numbers)
     try:
         check_against_the_references(layer)
         check_in_a_part_of_larger_images(layer, before=4, behind=0)
     finally:
-        set_tunables(tuning, before)
+        _use_numbers(tuning, before)
 
 
 @pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
