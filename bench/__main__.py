@@ -28,7 +28,8 @@ from bench.kernels import all_kernels, compile_kernels
 from bench.peaks import arithmetic_peaks, copy_bandwidth
 from bench.row import Row
 from bench.screen import print_report
-from bench.selection import DTYPES, described, hardware, selected
+from bench.selection import DTYPES, described, hardware, selected, selected_drawn
+from bench.summary import family_summaries
 from bench.timing import Timer, WallTimer
 
 DEFAULT_OUTPUT = Path("bench/output/results.json")
@@ -54,11 +55,23 @@ def versions() -> dict[str, str]:
     return versions
 
 
+def _seed(text: str) -> int:
+    seed = int(text)
+    if seed < 0:
+        raise argparse.ArgumentTypeError(f"{seed} is below 0")
+    return seed
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Times every op beside PyTorch.")
     parser.add_argument("--ops", nargs="+", metavar="OP", help="only ops whose names contain one of these")
     parser.add_argument(
-        "--dtype", choices=DTYPES, help="only this dtype (default: float32, on a GPU also some rows of float16)"
+        "--drawn", type=_seed, metavar="SEED", help="shapes drawn from this seed instead of the fixed ones"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="only this dtype (default: float32, on a GPU also some rows of float16; both of drawn shapes)",
     )
     parser.add_argument("--device", help="a device such as opencl:0 (default: the default device)")
     parser.add_argument("--quick", action="store_true", help="the most important shapes, few samples of each")
@@ -126,7 +139,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 240)
     device = mg.find_device(options.device) if options.device else mg.default_device()
-    cases = selected(hardware(device), options.dtype, options.ops, options.quick)
+    if options.drawn is None:
+        cases = selected(hardware(device), options.dtype, options.ops, options.quick)
+    else:
+        cases = selected_drawn(hardware(device), options.dtype, options.ops, options.drawn)
     if not cases:
         console.print(f"no op contains {' or '.join(options.ops)}")
         return 2
@@ -146,6 +162,9 @@ def main(arguments: list[str] | None = None) -> int:
     with Progress(console=console, transient=True, disable=not sys.stdout.isatty()) as progress:
         run.take(cases, progress)
     forget_inputs()
+    if options.drawn is not None:
+        families = [dataclasses.asdict(each) for each in family_summaries(run.report["rows"])]
+        run.report["drawn"] = {"seed": options.drawn, "families": families}
     costs = {} if options.ops else host_costs(device, samples)
     run.report["host_cost_us"] = {name: dataclasses.asdict(cost) for name, cost in costs.items()}
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ GROUPS = ("design", "resnet50", "unet", "awkward", "small", "scan")
 
 ``design``: large layers of many kinds. ``resnet50`` and ``unet``: the layers of these networks at batch 32.
 ``awkward``: odd sizes, 3 and 37 channels. ``small``: one image, where overhead rules. ``scan``: one op over many sizes.
+Shapes that are drawn, ``bench.drawn.GROUP``, have runs of their own.
 """
 
 Index = tuple[slice, ...]

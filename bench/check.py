@@ -53,7 +53,8 @@ def _read(result: Any, index: Index) -> np.ndarray:
     """A slice of an image, a vector or an array; only what is needed of an image or a vector leaves the device."""
     images = index[0]
     if isinstance(result, mg.Image) and images.stop is not None and images.stop <= result.number_of_images:
-        views = result.batch_representation()[images]
+        start = images.start or 0
+        views = result.batch_representation(start, images.stop - start)
         return np.asarray(views, np.float64)[(slice(None), *index[1:])]
     if isinstance(result, mg.Vector) and len(index) == 1 and images.stop is not None:
         return np.asarray(mg.Vector.of_buffer(result.buffer, min(images.stop, len(result))), np.float64)[images]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench.host_cost import HostCost
 from bench.load import TOLERABLE_CORES
-from bench.summary import summaries
+from bench.summary import FamilySummary, summaries
 
 
 def number(value: float | None, form: str) -> str:
@@ -78,6 +78,23 @@ def summary_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def families_table(families: Iterable[FamilySummary]) -> Table:
+    table = Table(title="drawn shapes")
+    for column in ("ops", "dtype"):
+        table.add_column(column, no_wrap=True)
+    for column in ("rows", "not slower", "ratio", "p20", "lowest"):
+        table.add_column(column, justify="right")
+    for each in families:
+        table.add_row(
+            each.family + (", gradient" if each.is_gradient else ""),
+            each.dtype,
+            str(each.rows),
+            number(each.share_not_slower, ".0%"),
+            *(ratio(value) for value in (each.ratio, each.ratio_p20, each.lowest_ratio)),
+        )
+    return table
+
+
 def host_table(costs: Mapping[str, HostCost]) -> Table:
     table = Table(title="host cost of one op on a tiny image, in microseconds")
     table.add_column("kernel")
@@ -96,7 +113,10 @@ def print_report(console: Console, report: Mapping[str, Any], costs: Mapping[str
     console.print(rows_table(rows, f"{title}; ratio = PyTorch / ours"))
     if costs:
         console.print(host_table(costs))
-    console.print(summary_table(rows))
+    if "drawn" in report:
+        console.print(families_table(FamilySummary(**each) for each in report["drawn"]["families"]))
+    else:
+        console.print(summary_table(rows))
     for row in rows:
         for layout, reason in row["torch_disagrees"].items():
             name = f"{row['op']} {row['shape']} {row['dtype']}"

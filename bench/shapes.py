@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 Shape = tuple[int, int, int, int]
+T = TypeVar("T")
 
 RESNET50 = ((32, 112, 112, 64), (32, 56, 56, 256), (32, 28, 28, 512), (32, 14, 14, 1024), (32, 7, 7, 2048))
 """The results of ResNet-50's five stages at batch 32."""
@@ -19,6 +21,13 @@ def scan(hardware: str) -> Iterator[Shape]:
     for exponent in _SCANNED_EXPONENTS[hardware]:
         size = min(32, 2 ** ((exponent - 6) // 2))
         yield 2**exponent // (64 * size * size), size, size, 64
+
+
+def in_groups(design: Sequence[T], others: Mapping[str, Sequence[T]]) -> Iterator[tuple[str, T]]:
+    """Each fixed shape of a module with the group that it belongs to."""
+    for group, shapes in {"design": design, **others}.items():
+        for shape in shapes:
+            yield group, shape
 
 
 def text(shape: tuple[int, ...]) -> str:

@@ -1,4 +1,5 @@
 """The rows, one module for each op family.
 
-Each has ``cases(dtype, hardware)``, and for the kernel classes whose host cost is measured ``tiny_ops(device)``.
+Each says in ``cases_of(shape, dtype, group)`` which cases a shape makes, in ``cases(dtype, hardware)`` which shapes it
+has in every run, in ``drawn_shape(draw)`` how one is drawn, and in ``tiny_ops(device)`` whose host cost is measured.
 """

@@ -14,9 +14,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import Call, TinyOp, tiny_image, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -45,14 +46,21 @@ OPS = (
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            for op in OPS:
-                for is_spread in (False, True) if op.name != "divide" else (False,):
-                    yield from _cases(_Row(op, shape, dtype, is_spread), group)
-            x, y = RandomArray(shape, dtype), RandomArray(shape, dtype, 2)
-            prepare = partial(_compare, x, y)
-            yield Case("arithmetic_compare", text(shape), dtype, group, 3 * x.nbytes, x.size, prepare)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape()
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    for op in OPS:
+        for is_spread in (False, True) if op.name != "divide" else (False,):
+            yield from _cases(_Row(op, shape, dtype, is_spread), group)
+    x, y = RandomArray(shape, dtype), RandomArray(shape, dtype, 2)
+    prepare = partial(_compare, x, y)
+    yield Case("arithmetic_compare", text(shape), dtype, group, 3 * x.nbytes, x.size, prepare)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

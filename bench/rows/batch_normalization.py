@@ -9,9 +9,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
-from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, text
+from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, in_groups, text
 from bench.tiny_op import Call, Encode, TinyOp, tiny_image
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -31,17 +32,24 @@ CHECKED_CHANNELS = 4
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            row = _Row(shape, dtype)
-            # Forward: the sums of x and of its squares, then a multiply and add. Gradient: g minus its mean and minus
-            # xhat times another, times a factor, after the sums of g and of g times xhat.
-            for op, passes, operations, prepare in (
-                ("batch_normalization", 3, 5, row.forward),
-                ("batch_normalization_gradient", 5, 10, row.gradient),
-            ):
-                nbytes, count = passes * row.x.nbytes, operations * row.x.size
-                yield Case(op, text(shape), dtype, group, nbytes, count, prepare)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape(smallest=5)
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    row = _Row(shape, dtype)
+    # Forward: the sums of x and of its squares, then a multiply and add. Gradient: g minus its mean and minus
+    # xhat times another, times a factor, after the sums of g and of g times xhat.
+    for op, passes, operations, prepare in (
+        ("batch_normalization", 3, 5, row.forward),
+        ("batch_normalization_gradient", 5, 10, row.gradient),
+    ):
+        nbytes, count = passes * row.x.nbytes, operations * row.x.size
+        yield Case(op, text(shape), dtype, group, nbytes, count, prepare)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

@@ -11,15 +11,16 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
+from bench.shapes import in_groups
 from bench.tiny_op import SHAPE, TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
 
 class Row(NamedTuple):
-    group: str
     images: int
     size: int
     inputs: int
@@ -32,7 +33,7 @@ class Row(NamedTuple):
     @property
     def text(self) -> str:
         stride = f"/{self.stride}" if self.stride > 1 else ""
-        kind = " depthwise" if self.groups > 1 else ""
+        kind = "" if self.groups == 1 else " depthwise" if self.groups == self.inputs else f" in {self.groups} groups"
         source = f"{self.images}x{self.size}x{self.size}x{self.inputs}"
         return f"{source} {self.kernel}x{self.kernel}{stride} -> {self.outputs}{kind}"
 
@@ -42,61 +43,97 @@ class Row(NamedTuple):
 
 
 DESIGN_LAYERS = (
-    Row("design", 1, 56, 64, 3, 64, padding=1),
-    Row("design", 1, 28, 128, 3, 128, padding=1),
-    Row("design", 1, 14, 256, 3, 256, padding=1),
-    Row("design", 1, 56, 256, 1, 64),
-    Row("design", 1, 224, 3, 7, 64, stride=2, padding=3),
-    Row("design", 1, 7, 512, 7, 1000),
-    Row("design", 1, 56, 64, 3, 64, padding=1, groups=64),
+    Row(1, 56, 64, 3, 64, padding=1),
+    Row(1, 28, 128, 3, 128, padding=1),
+    Row(1, 14, 256, 3, 256, padding=1),
+    Row(1, 56, 256, 1, 64),
+    Row(1, 224, 3, 7, 64, stride=2, padding=3),
+    Row(1, 7, 512, 7, 1000),
+    Row(1, 56, 64, 3, 64, padding=1, groups=64),
 )
 DESIGN = {
     "cpu": tuple(row._replace(images=8 if row.size == 224 else 16) for row in DESIGN_LAYERS),
     "gpu": tuple(row._replace(images=64) for row in DESIGN_LAYERS),
 }
-OTHERS = (
-    Row("resnet50", 32, 224, 3, 7, 64, stride=2, padding=3),
-    Row("resnet50", 32, 56, 64, 1, 256),
-    Row("resnet50", 32, 56, 64, 3, 64, padding=1),
-    Row("resnet50", 32, 56, 256, 1, 64),
-    Row("resnet50", 32, 56, 128, 3, 128, stride=2, padding=1),
-    Row("resnet50", 32, 28, 128, 3, 128, padding=1),
-    Row("resnet50", 32, 28, 128, 1, 512),
-    Row("resnet50", 32, 28, 512, 1, 1024, stride=2),
-    Row("resnet50", 32, 14, 256, 3, 256, padding=1),
-    Row("resnet50", 32, 14, 1024, 1, 256),
-    Row("resnet50", 32, 7, 512, 3, 512, padding=1),
-    Row("resnet50", 32, 7, 512, 1, 2048),
-    Row("resnet50", 32, 1, 2048, 1, 1000),
-    Row("unet", 32, 128, 3, 3, 64, padding=1),
-    Row("unet", 32, 128, 64, 3, 64, padding=1),
-    Row("unet", 32, 64, 128, 3, 128, padding=1),
-    Row("unet", 32, 32, 256, 3, 256, padding=1),
-    Row("unet", 32, 16, 512, 3, 512, padding=1),
-    Row("unet", 32, 8, 1024, 3, 1024, padding=1),
-    Row("unet", 32, 128, 128, 3, 64, padding=1),
-    Row("unet", 32, 128, 64, 1, 2),
-    Row("awkward", 7, 57, 3, 3, 37, stride=2, padding=1),
-    Row("awkward", 5, 31, 37, 3, 37, padding=1),
-    Row("awkward", 3, 17, 37, 5, 3, padding=2),
-    Row("awkward", 64, 28, 1, 5, 6, padding=2),
-    Row("awkward", 64, 14, 6, 5, 16, padding=2),
-    Row("awkward", 64, 32, 3, 3, 16, padding=1),
-    Row("small", 1, 56, 64, 3, 64, padding=1),
-    Row("small", 1, 14, 256, 3, 256, padding=1),
-    Row("small", 1, 7, 512, 1, 2048),
-)
+OTHERS: Mapping[str, tuple[Row, ...]] = {
+    "resnet50": (
+        Row(32, 224, 3, 7, 64, stride=2, padding=3),
+        Row(32, 56, 64, 1, 256),
+        Row(32, 56, 64, 3, 64, padding=1),
+        Row(32, 56, 256, 1, 64),
+        Row(32, 56, 128, 3, 128, stride=2, padding=1),
+        Row(32, 28, 128, 3, 128, padding=1),
+        Row(32, 28, 128, 1, 512),
+        Row(32, 28, 512, 1, 1024, stride=2),
+        Row(32, 14, 256, 3, 256, padding=1),
+        Row(32, 14, 1024, 1, 256),
+        Row(32, 7, 512, 3, 512, padding=1),
+        Row(32, 7, 512, 1, 2048),
+        Row(32, 1, 2048, 1, 1000),
+    ),
+    "unet": (
+        Row(32, 128, 3, 3, 64, padding=1),
+        Row(32, 128, 64, 3, 64, padding=1),
+        Row(32, 64, 128, 3, 128, padding=1),
+        Row(32, 32, 256, 3, 256, padding=1),
+        Row(32, 16, 512, 3, 512, padding=1),
+        Row(32, 8, 1024, 3, 1024, padding=1),
+        Row(32, 128, 128, 3, 64, padding=1),
+        Row(32, 128, 64, 1, 2),
+    ),
+    "awkward": (
+        Row(7, 57, 3, 3, 37, stride=2, padding=1),
+        Row(5, 31, 37, 3, 37, padding=1),
+        Row(3, 17, 37, 5, 3, padding=2),
+        Row(64, 28, 1, 5, 6, padding=2),
+        Row(64, 14, 6, 5, 16, padding=2),
+        Row(64, 32, 3, 3, 16, padding=1),
+    ),
+    "small": (
+        Row(1, 56, 64, 3, 64, padding=1),
+        Row(1, 14, 256, 3, 256, padding=1),
+        Row(1, 7, 512, 1, 2048),
+    ),
+}
 CHECKED_CHANNELS, CHECKED_WEIGHTS = 8, 2
-"""So many channels of an image; the weights of so many output channels for so many input channels."""
+"""So many channels of an image; the weights of so many output channels for so many input channels, or of groups."""
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for row in (*DESIGN[hardware], *OTHERS):
-        yield from _cases(row, dtype, tf32=False)
+    for group, row in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(row, dtype, group)
     if hardware == "gpu" and dtype == "float32":
         for row in DESIGN[hardware]:
             if row.groups == 1:
-                yield from _cases(row, dtype, tf32=True)
+                yield from cases_of(row, dtype, "design", tf32=True)
+
+
+def drawn_shape(draw: Draw) -> Row:
+    """Dense, grouped and depthwise layers, and some whose window is the whole image."""
+    kernel = draw.chosen((1, 1, 2, 3, 3, 5, 7))
+    images, height, width, inputs = draw.shape(smallest=kernel)
+    outputs, size, stride = draw.channels(), min(height, width), draw.chosen((1, 1, 1, 2, 3))
+    padding = draw.chosen(range(kernel // 2 + 1))
+    kind = draw.chosen(("dense",) * 4 + ("grouped", "depthwise", "connected"))
+    if kind == "connected":
+        return Row(images, kernel, inputs, kernel, outputs)
+    if kind == "depthwise":
+        return Row(images, size, inputs, kernel, inputs, stride, padding, inputs)
+    groups = draw.chosen((2, 3, 4, 8)) if kind == "grouped" else 1
+    inputs, outputs = (-(-channels // groups) * groups for channels in (inputs, outputs))
+    return Row(images, size, inputs, kernel, outputs, stride, padding, groups)
+
+
+def cases_of(row: Row, dtype: str, group: str, tf32: bool = False) -> Iterator[Case]:
+    layer = _Layer(row, dtype)
+    images, weights = layer.x.nbytes + layer.g.nbytes, 4 * layer.weights.size
+    operations = 2 * layer.g.size * layer.weights.size // row.outputs
+    for op, nbytes, prepare in (
+        ("convolution", images + weights + 4 * row.outputs, layer.forward),
+        ("convolution_gradient_data", images + weights, layer.gradient_data),
+        ("convolution_gradient_weights", images + weights + 4 * row.outputs, layer.gradient_weights),
+    ):
+        yield Case(op, row.text, dtype, group, nbytes, operations, prepare, tf32)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
@@ -106,18 +143,6 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
     whole = mg.ConvolutionDataSource.from_arrays(np.ones((channels, *SHAPE[1:]), np.float32), biases)
     yield from tiny_pair(mg.Convolution(data, device=device), mg.ConvolutionGradient(data, device=device))
     yield from tiny_pair(mg.FullyConnected(whole, device=device), mg.FullyConnectedGradient(whole, device=device))
-
-
-def _cases(row: Row, dtype: str, tf32: bool) -> Iterator[Case]:
-    layer = _Layer(row, dtype)
-    images, weights = layer.x.nbytes + layer.g.nbytes, 4 * layer.weights.size
-    operations = 2 * layer.g.size * layer.weights.size // row.outputs
-    for op, nbytes, prepare in (
-        ("convolution", images + weights + 4 * row.outputs, layer.forward),
-        ("convolution_gradient_data", images + weights, layer.gradient_data),
-        ("convolution_gradient_weights", images + weights + 4 * row.outputs, layer.gradient_weights),
-    ):
-        yield Case(op, row.text, dtype, row.group, nbytes, operations, prepare, tf32)
 
 
 class _Layer:
@@ -200,9 +225,11 @@ class _Layer:
 
     def _weights_parts(self) -> list[Part]:
         row = self.row
-        outputs = min(CHECKED_WEIGHTS, row.outputs)
-        groups = min(outputs, row.groups)
-        inputs = groups if row.groups > 1 else min(CHECKED_WEIGHTS, row.inputs)
+        groups = min(CHECKED_WEIGHTS, row.groups)
+        outputs, inputs = (
+            channels // row.groups * groups if groups > 1 else min(CHECKED_WEIGHTS, channels)
+            for channels in (row.outputs, row.inputs)
+        )
         g, x = self.g.channels(outputs), self.x.channels(inputs)
         geometry = {"kernel": (row.kernel, row.kernel), **self._geometry, "groups": groups}
         exact, terms = reference.convolution_gradient_weights(g, x, **geometry), g[..., 0].size

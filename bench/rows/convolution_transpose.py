@@ -10,8 +10,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
+from bench.shapes import in_groups
 from bench.tiny_op import SHAPE, TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -39,8 +41,8 @@ class Row(NamedTuple):
         return (self.kernel - STRIDE) // 2
 
 
-DESIGN = {"cpu": (Row(16, 28, 64, 32),), "gpu": (Row(64, 56, 128, 64),)}
-OTHERS = {
+DESIGN: Mapping[str, tuple[Row, ...]] = {"cpu": (Row(16, 28, 64, 32),), "gpu": (Row(64, 56, 128, 64),)}
+OTHERS: Mapping[str, tuple[Row, ...]] = {
     "unet": (Row(32, 8, 1024, 512, 2), Row(32, 32, 256, 128, 2)),
     "awkward": (Row(5, 15, 37, 3),),
     "small": (Row(1, 14, 64, 64),),
@@ -48,17 +50,25 @@ OTHERS = {
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, rows in {"design": DESIGN[hardware], **OTHERS}.items():
-        for row in rows:
-            layer = _Layer(row, dtype)
-            nbytes = layer.x.nbytes + layer.g.nbytes + 4 * layer.weights.size
-            operations = 2 * layer.x.size * layer.weights.size // row.inputs
-            for op, prepare in (
-                ("convolution_transpose", layer.forward),
-                ("convolution_transpose_gradient_data", layer.gradient_data),
-                ("convolution_transpose_gradient_weights", layer.gradient_weights),
-            ):
-                yield Case(op, row.text, dtype, group, nbytes, operations, prepare)
+    for group, row in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(row, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Row:
+    images, height, width, inputs = draw.shape()
+    return Row(images, min(height, width), inputs, draw.channels(), draw.chosen((2, 2, 4, 4, 6)))
+
+
+def cases_of(row: Row, dtype: str, group: str) -> Iterator[Case]:
+    layer = _Layer(row, dtype)
+    nbytes = layer.x.nbytes + layer.g.nbytes + 4 * layer.weights.size
+    operations = 2 * layer.x.size * layer.weights.size // row.inputs
+    for op, prepare in (
+        ("convolution_transpose", layer.forward),
+        ("convolution_transpose_gradient_data", layer.gradient_data),
+        ("convolution_transpose_gradient_weights", layer.gradient_weights),
+    ):
+        yield Case(op, row.text, dtype, group, nbytes, operations, prepare)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
@@ -127,7 +137,8 @@ class _Layer:
 
         def parts() -> list[Part]:
             few = slice(0, CHECKED)
-            g, x, w = self.g.channels(CHECKED), self.x.channels(CHECKED), self.weights.array()[few, :, :, few]
+            w = self.weights.array()[few, :, :, few]
+            g, x = self.g.channels(w.shape[0]), self.x.channels(w.shape[3])
             exact, magnitude = (
                 reference.convolution_transpose_gradient(a, b, w, stride=(STRIDE, STRIDE))[1]
                 for a, b in ((g, x), (np.abs(g), np.abs(x)))

@@ -10,9 +10,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import Call, TinyOp, tiny_image, tiny_pair
 
 DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((16, 56, 56, 64),), "gpu": ((64, 112, 112, 64),)}
@@ -107,20 +108,27 @@ OPS = (
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            for op in OPS:
-                x, result = RandomArray(shape, dtype), RandomArray(op.result(shape), dtype)
-                # Each element is read, and written, once.
-                yield Case(
-                    f"copies_{op.name}",
-                    text(shape),
-                    dtype,
-                    group,
-                    2 * result.nbytes,
-                    0,
-                    partial(_prepare, op, x, op.result(shape)),
-                )
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape(smallest=3)
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    for op in OPS:
+        x, result = RandomArray(shape, dtype), RandomArray(op.result(shape), dtype)
+        # Each element is read, and written, once.
+        yield Case(
+            f"copies_{op.name}",
+            text(shape),
+            dtype,
+            group,
+            2 * result.nbytes,
+            0,
+            partial(_prepare, op, x, op.result(shape)),
+        )
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

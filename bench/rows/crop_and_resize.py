@@ -10,9 +10,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -23,13 +24,20 @@ REGIONS = [(0.1, 0.2, 0.6, 0.5), (0.5, 0.25, 0.5, 0.75)]
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            x = RandomArray(shape, dtype)
-            g = RandomArray((*shape[:3], len(REGIONS) * shape[3]), dtype, 1)
-            op, nbytes = "crop_and_resize", x.nbytes + g.nbytes
-            yield Case(op, text(shape), dtype, group, nbytes, 8 * g.size, partial(_forward, x, g.shape))
-            yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, 8 * g.size, partial(_gradient, x, g))
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape(smallest=2)
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    x = RandomArray(shape, dtype)
+    g = RandomArray((*shape[:3], len(REGIONS) * shape[3]), dtype, 1)
+    op, nbytes = "crop_and_resize", x.nbytes + g.nbytes
+    yield Case(op, text(shape), dtype, group, nbytes, 8 * g.size, partial(_forward, x, g.shape))
+    yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, 8 * g.size, partial(_gradient, x, g))
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

@@ -14,9 +14,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -27,13 +28,20 @@ KEEP = 0.75
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            x, g = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
-            # Images in and out, and a byte of the mask. Of the operations only the product is counted, not Philox.
-            nbytes = 2 * x.nbytes + x.size
-            for op, prepare in (("dropout", partial(_forward, x)), ("dropout_gradient", partial(_gradient, x, g))):
-                yield Case(op, text(shape), dtype, group, nbytes, x.size, prepare)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape()
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    x, g = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+    # Images in and out, and a byte of the mask. Of the operations only the product is counted, not Philox.
+    nbytes = 2 * x.nbytes + x.size
+    for op, prepare in (("dropout", partial(_forward, x)), ("dropout_gradient", partial(_gradient, x, g))):
+        yield Case(op, text(shape), dtype, group, nbytes, x.size, prepare)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

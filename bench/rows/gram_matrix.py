@@ -10,26 +10,36 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
 DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((4, 56, 56, 64),), "gpu": ((16, 128, 128, 128),)}
 OTHERS: Mapping[str, tuple[Shape, ...]] = {"awkward": AWKWARD, "small": (SMALL,)}
+MOST_PIXELS = 2**14
+"""More are not drawn: the sums of their squares would leave float16."""
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            images, _, _, channels = shape
-            x, g = RandomArray(shape, dtype), RandomArray((images, 1, channels, channels), dtype, 1)
-            operations = 2 * x.size * channels
-            forward, gradient = partial(_forward, x, g.shape), partial(_gradient, x, g)
-            yield Case("gram_matrix", text(shape), dtype, group, x.nbytes + g.nbytes, operations, forward)
-            nbytes = 2 * x.nbytes + g.nbytes
-            yield Case("gram_matrix_gradient", text(shape), dtype, group, nbytes, operations, gradient)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape(most_pixels=MOST_PIXELS)
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    images, _, _, channels = shape
+    x, g = RandomArray(shape, dtype), RandomArray((images, 1, channels, channels), dtype, 1)
+    operations = 2 * x.size * channels
+    forward, gradient = partial(_forward, x, g.shape), partial(_gradient, x, g)
+    yield Case("gram_matrix", text(shape), dtype, group, x.nbytes + g.nbytes, operations, forward)
+    nbytes = 2 * x.nbytes + g.nbytes
+    yield Case("gram_matrix_gradient", text(shape), dtype, group, nbytes, operations, gradient)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

@@ -10,9 +10,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import as_image, image_result, layouts
-from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, text
+from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, in_groups, text
 from bench.tiny_op import SHAPE, TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -29,20 +30,29 @@ OTHERS: Mapping[str, tuple[Shape, ...]] = {
 }
 EPSILON = 1e-5
 GROUPS = 32
+MOST_ELEMENTS = 2**23
+"""More are not drawn: the exact gradients for gamma and beta are those of the whole batch."""
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            for name in ("instance_normalization", "group_normalization"):
-                row = _Row(name, shape, dtype)
-                # As batch normalization.
-                for op, passes, operations, prepare in (
-                    (name, 3, 5, row.forward),
-                    (f"{name}_gradient", 5, 10, row.gradient),
-                ):
-                    nbytes, count = passes * row.x.nbytes, operations * row.x.size
-                    yield Case(op, text(shape), dtype, group, nbytes, count, prepare)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape(smallest=5, most_elements=MOST_ELEMENTS)
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    for name in ("instance_normalization", "group_normalization"):
+        row = _Row(name, shape, dtype)
+        # As batch normalization.
+        for op, passes, operations, prepare in (
+            (name, 3, 5, row.forward),
+            (f"{name}_gradient", 5, 10, row.gradient),
+        ):
+            nbytes, count = passes * row.x.nbytes, operations * row.x.size
+            yield Case(op, text(shape), dtype, group, nbytes, count, prepare)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

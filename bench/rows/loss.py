@@ -14,8 +14,9 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
-from bench.shapes import Shape, text
+from bench.shapes import Shape, in_groups, text
 from bench.tiny_op import Call, TinyOp, tiny_image
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -29,13 +30,24 @@ OTHERS: Mapping[str, tuple[Shape, ...]] = {
 FUNCTION_ULPS = 8
 # Per element: maximum, difference, exponential, sum; label times logarithm, sum; power times 1 / sum, minus the label.
 CHECKED_ROWS = 64
+MOST_ELEMENTS = 2**22
+"""More are not drawn: the exact mean loss is that of the whole batch."""
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            row = _Row(shape, dtype)
-            yield Case("loss_softmax_cross_entropy", text(shape), dtype, group, row.nbytes, 8 * row.x.size, row.prepare)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    """Rows of classes, as a batch of images of one pixel."""
+    classes = draw.channels(least=2)
+    return max(1, min(draw.elements(), MOST_ELEMENTS) // classes), 1, 1, classes
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    row = _Row(shape, dtype)
+    yield Case("loss_softmax_cross_entropy", text(shape), dtype, group, row.nbytes, 8 * row.x.size, row.prepare)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

@@ -14,8 +14,9 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
@@ -23,6 +24,8 @@ DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((16, 56, 56, 64),), "gpu": ((
 OTHERS: Mapping[str, tuple[Shape, ...]] = {"unet": ((32, 128, 128, 2),), "awkward": AWKWARD, "small": (SMALL,)}
 FUNCTION_ULPS = 12
 DELTA = 1.0
+MOST_ELEMENTS = 2**23
+"""More are not drawn: the exact mean loss is that of the whole batch."""
 
 
 class Op(NamedTuple):
@@ -62,19 +65,26 @@ OPS = (
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            for op in OPS:
-                x, t = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
-                nbytes, operations = 2 * x.nbytes + 4 * x.size, op.operations * x.size
-                prepare = partial(_prepare, op, x, t)
-                yield Case(f"loss_{op.kind}", text(shape), dtype, group, nbytes, operations, prepare)
-            x, t = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
-            read = x.nbytes + 4 * x.size
-            forward, gradient = partial(_forward_loss, x, t), partial(_loss_gradient, x, t)
-            yield Case("forward_loss_mean_squared_error", text(shape), dtype, group, read, 3 * x.size, forward)
-            moved = read + x.nbytes
-            yield Case("loss_gradient_mean_squared_error", text(shape), dtype, group, moved, 3 * x.size, gradient)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape(most_elements=MOST_ELEMENTS)
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    for op in OPS:
+        x, t = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+        nbytes, operations = 2 * x.nbytes + 4 * x.size, op.operations * x.size
+        prepare = partial(_prepare, op, x, t)
+        yield Case(f"loss_{op.kind}", text(shape), dtype, group, nbytes, operations, prepare)
+    x, t = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+    read = x.nbytes + 4 * x.size
+    forward, gradient = partial(_forward_loss, x, t), partial(_loss_gradient, x, t)
+    yield Case("forward_loss_mean_squared_error", text(shape), dtype, group, read, 3 * x.size, forward)
+    moved = read + x.nbytes
+    yield Case("loss_gradient_mean_squared_error", text(shape), dtype, group, moved, 3 * x.size, gradient)
 
 
 def _prepare(op: Op, x: RandomArray, t: RandomArray, device: mg.Device) -> Work:

@@ -16,17 +16,24 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
-from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, scan, text
+from bench.shapes import AWKWARD, RESNET50, SMALL, Shape, in_groups, scan, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
 DESIGN: Mapping[str, tuple[Shape, ...]] = {"cpu": ((16, 56, 56, 64),), "gpu": ((64, 112, 112, 64),)}
 OTHERS: Mapping[str, tuple[Shape, ...]] = {"resnet50": RESNET50, "awkward": AWKWARD, "small": (SMALL,)}
-TYPES_OF_OTHERS = {"resnet50": ("relu",), "awkward": ("relu", "sigmoid"), "small": ("relu", "sigmoid")}
-SCANNED_TYPES = ("relu",)
+TYPES = tuple(kind.name.lower() for kind in mg.NeuronType)
+TYPES_OF_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "resnet50": ("relu",),
+    "awkward": ("relu", "sigmoid"),
+    "small": ("relu", "sigmoid"),
+    "scan": ("relu",),
+}
+"""Other groups have every type."""
 WITHOUT_SOURCE = ("none", "linear")
 """Types whose gradients do not depend on the source."""
 COMPOSED = {
@@ -49,27 +56,26 @@ PARAMETERS: dict[str, tuple[float, ...]] = {
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for shape in DESIGN[hardware]:
-        yield from _cases(dtype, "design", shape, tuple(kind.name.lower() for kind in mg.NeuronType))
-    for group, shapes in OTHERS.items():
-        for shape in shapes:
-            yield from _cases(dtype, group, shape, TYPES_OF_OTHERS[group])
-    for shape in scan(hardware):
-        yield from _cases(dtype, "scan", shape, SCANNED_TYPES)
+    for group, shape in in_groups(DESIGN[hardware], {**OTHERS, "scan": tuple(scan(hardware))}):
+        yield from cases_of(shape, dtype, group)
 
 
-def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
-    descriptor = mg.NeuronDescriptor(mg.NeuronType.SIGMOID)
-    yield from tiny_pair(mg.Neuron(descriptor, device=device), mg.NeuronGradient(descriptor, device=device))
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape()
 
 
-def _cases(dtype: str, group: str, shape: Shape, names: tuple[str, ...]) -> Iterator[Case]:
-    for name in names:
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    for name in TYPES_OF_GROUPS.get(group, TYPES):
         row = _Row(name, RandomArray(shape, dtype), RandomArray(shape, dtype, 1))
         nbytes, size = row.x.nbytes, row.x.size
         gradient_nbytes = (2 if name in WITHOUT_SOURCE else 3) * nbytes
         yield Case(f"neuron_{name}", text(shape), dtype, group, 2 * nbytes, size, row.forward)
         yield Case(f"neuron_{name}_gradient", text(shape), dtype, group, gradient_nbytes, 2 * size, row.gradient)
+
+
+def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
+    descriptor = mg.NeuronDescriptor(mg.NeuronType.SIGMOID)
+    yield from tiny_pair(mg.Neuron(descriptor, device=device), mg.NeuronGradient(descriptor, device=device))
 
 
 class _Row:

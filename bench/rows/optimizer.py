@@ -14,29 +14,38 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray
+from bench.shapes import in_groups
 from bench.tiny_op import Call, TinyOp
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 
-DESIGN = {"cpu": (10_000_000,), "gpu": (100_000_000,)}
-OTHERS = {"resnet50": (25_557_032,), "awkward": (1_000_003,), "small": (4096,)}
+DESIGN: Mapping[str, tuple[int, ...]] = {"cpu": (10_000_000,), "gpu": (100_000_000,)}
+OTHERS: Mapping[str, tuple[int, ...]] = {"resnet50": (25_557_032,), "awkward": (1_000_003,), "small": (4096,)}
 """ResNet-50 has 25 557 032 parameters."""
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9
 CHECKED = 100_000
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
+    for group, length in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(length, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> int:
+    return draw.elements()
+
+
+def cases_of(length: int, dtype: str, group: str) -> Iterator[Case]:
     """Optimizers work in float32 whatever the dtype of the images: there are no rows for other dtypes."""
     if dtype == "float32":
-        for group, lengths in {"design": DESIGN[hardware], **OTHERS}.items():
-            for length in lengths:
-                prepare = partial(_prepare, length)
-                yield Case("optimizer_sgd_momentum", str(length), dtype, group, 20 * length, 4 * length, prepare)
-                prepare = partial(_prepare_rms_prop, length)
-                yield Case("optimizer_rms_prop", str(length), dtype, group, 20 * length, 8 * length, prepare)
-                prepare = partial(_prepare_adam, length)
-                yield Case("optimizer_adam", str(length), dtype, group, 28 * length, 12 * length, prepare)
+        for op, nbytes, operations, prepare in (
+            ("optimizer_sgd_momentum", 20, 4, _prepare),
+            ("optimizer_rms_prop", 20, 8, _prepare_rms_prop),
+            ("optimizer_adam", 28, 12, _prepare_adam),
+        ):
+            yield Case(op, str(length), dtype, group, nbytes * length, operations * length, partial(prepare, length))
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

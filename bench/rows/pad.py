@@ -10,9 +10,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -32,14 +33,21 @@ AROUND = (1, 1, 0)
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            images, height, width, channels = shape
-            x, g = RandomArray(shape, dtype), RandomArray((images, height + 2, width + 2, channels), dtype, 1)
-            for mode in MODES:
-                op, nbytes = f"pad_{mode.name}", x.nbytes + g.nbytes
-                yield Case(op, text(shape), dtype, group, nbytes, 0, partial(_forward, mode, x, g.shape))
-                yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, g.size, partial(_gradient, mode, x, g))
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape(smallest=2)
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    images, height, width, channels = shape
+    x, g = RandomArray(shape, dtype), RandomArray((images, height + 2, width + 2, channels), dtype, 1)
+    for mode in MODES:
+        op, nbytes = f"pad_{mode.name}", x.nbytes + g.nbytes
+        yield Case(op, text(shape), dtype, group, nbytes, 0, partial(_forward, mode, x, g.shape))
+        yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, g.size, partial(_gradient, mode, x, g))
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

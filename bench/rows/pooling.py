@@ -10,7 +10,7 @@ norm's gradient, which goes through it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,9 +18,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts, on_images
-from bench.shapes import Shape, scan, text
+from bench.shapes import Shape, in_groups, scan, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -49,16 +50,15 @@ EVERY = (RECORDED, SEARCHING, AVERAGE, L2_NORM)
 
 
 class Row(NamedTuple):
-    group: str
     shape: Shape
     kernel: int
     stride: int
     kinds: tuple[Kind, ...] = EVERY
-    is_global: bool = False
+    is_padded: bool = True
 
     @property
     def padding(self) -> int:
-        return 0 if self.is_global else (self.kernel - 1) // 2
+        return (self.kernel - 1) // 2 if self.is_padded else 0
 
     @property
     def result_shape(self) -> Shape:
@@ -71,37 +71,46 @@ class Row(NamedTuple):
         return f"{text(self.shape)} {self.kernel}x{self.kernel}/{self.stride}"
 
 
-DESIGN = {
-    "cpu": (
-        Row("design", (16, 56, 56, 64), 3, 2),
-        Row("design", (16, 56, 56, 64), 2, 2),
-        Row("design", (16, 28, 28, 128), 3, 1),
-    ),
-    "gpu": (
-        Row("design", (64, 112, 112, 64), 3, 2),
-        Row("design", (64, 112, 112, 64), 2, 2),
-        Row("design", (64, 56, 56, 128), 3, 1),
-    ),
+DESIGN: Mapping[str, tuple[Row, ...]] = {
+    "cpu": (Row((16, 56, 56, 64), 3, 2), Row((16, 56, 56, 64), 2, 2), Row((16, 28, 28, 128), 3, 1)),
+    "gpu": (Row((64, 112, 112, 64), 3, 2), Row((64, 112, 112, 64), 2, 2), Row((64, 56, 56, 128), 3, 1)),
 }
-OTHERS = (
-    Row("resnet50", (32, 112, 112, 64), 3, 2, (RECORDED, SEARCHING)),
-    Row("resnet50", (32, 7, 7, 2048), 7, 1, (AVERAGE,), is_global=True),
-    Row("unet", (32, 128, 128, 64), 2, 2, (RECORDED, SEARCHING)),
-    Row("unet", (32, 64, 64, 128), 2, 2, (RECORDED,)),
-    Row("unet", (32, 32, 32, 256), 2, 2, (RECORDED,)),
-    Row("unet", (32, 16, 16, 512), 2, 2, (RECORDED,)),
-    Row("awkward", (7, 57, 55, 3), 3, 2, (*EVERY, AVERAGE_INSIDE)),
-    Row("awkward", (5, 31, 29, 37), 3, 2, (*EVERY, AVERAGE_INSIDE)),
-    Row("awkward", (3, 33, 35, 37), 2, 1, (RECORDED, AVERAGE)),
-    Row("small", (1, 28, 28, 64), 3, 2),
-)
+OTHERS: Mapping[str, tuple[Row, ...]] = {
+    "resnet50": (
+        Row((32, 112, 112, 64), 3, 2, (RECORDED, SEARCHING)),
+        Row((32, 7, 7, 2048), 7, 1, (AVERAGE,), is_padded=False),
+    ),
+    "unet": (
+        Row((32, 128, 128, 64), 2, 2, (RECORDED, SEARCHING)),
+        Row((32, 64, 64, 128), 2, 2, (RECORDED,)),
+        Row((32, 32, 32, 256), 2, 2, (RECORDED,)),
+        Row((32, 16, 16, 512), 2, 2, (RECORDED,)),
+    ),
+    "awkward": (
+        Row((7, 57, 55, 3), 3, 2, (*EVERY, AVERAGE_INSIDE)),
+        Row((5, 31, 29, 37), 3, 2, (*EVERY, AVERAGE_INSIDE)),
+        Row((3, 33, 35, 37), 2, 1, (RECORDED, AVERAGE)),
+    ),
+    "small": (Row((1, 28, 28, 64), 3, 2),),
+}
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    scanned = (Row("scan", shape, 2, 2, (RECORDED, SEARCHING, AVERAGE)) for shape in scan(hardware))
-    for row in (*DESIGN[hardware], *OTHERS, *scanned):
-        for kind in row.kinds:
-            yield from _cases(row, kind, dtype)
+    scanned = tuple(Row(shape, 2, 2, (RECORDED, SEARCHING, AVERAGE)) for shape in scan(hardware))
+    for group, row in in_groups(DESIGN[hardware], {**OTHERS, "scan": scanned}):
+        yield from cases_of(row, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Row:
+    kernel = draw.chosen((2, 2, 3, 3, 4, 5, 7))
+    stride = draw.chosen((1, 2, 2, 3, kernel))
+    shape = draw.shape(smallest=kernel)
+    return Row(shape, kernel, stride, (*EVERY, AVERAGE_INSIDE), is_padded=draw.chosen((True, True, False)))
+
+
+def cases_of(row: Row, dtype: str, group: str) -> Iterator[Case]:
+    for kind in row.kinds:
+        yield from _cases(row, kind, dtype, group)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
@@ -112,7 +121,7 @@ def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
     yield from tiny_pair(mg.PoolingL2Norm(**window), mg.PoolingL2NormGradient(**window))
 
 
-def _cases(row: Row, kind: Kind, dtype: str) -> Iterator[Case]:
+def _cases(row: Row, kind: Kind, dtype: str, group: str) -> Iterator[Case]:
     x, g = RandomArray(row.shape, dtype), RandomArray(row.result_shape, dtype, 1)
     record = g.size if kind is RECORDED else 0
     read_again = x.nbytes if kind in (SEARCHING, L2_NORM) else 0
@@ -121,7 +130,7 @@ def _cases(row: Row, kind: Kind, dtype: str) -> Iterator[Case]:
         (f"{kind.op}{kind.suffix}", x.nbytes + g.nbytes + record, _prepare_forward),
         (f"{kind.op}_gradient{kind.suffix}", x.nbytes + g.nbytes + record + read_again, _prepare_gradient),
     ):
-        yield Case(op, row.text + kind.note, dtype, row.group, nbytes, operations, partial(prepare, row, kind, x, g))
+        yield Case(op, row.text + kind.note, dtype, group, nbytes, operations, partial(prepare, row, kind, x, g))
 
 
 def _geometry(row: Row, kind: Kind) -> dict[str, Any]:

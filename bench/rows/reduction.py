@@ -10,9 +10,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import Call, TinyOp, tiny_image, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -44,20 +45,27 @@ ARGUMENT = Op(
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            for op in OPS:
-                row = _Row(op, shape, dtype)
-                nbytes, size = row.x.nbytes, row.x.size
-                passes = 2 if op.operation == "max" else 1
-                name = f"reduction_{op.name}"
-                yield Case(name, text(shape), dtype, group, nbytes + row.g.nbytes, size, row.forward)
-                moved = passes * nbytes + row.g.nbytes
-                yield Case(f"{name}_gradient", text(shape), dtype, group, moved, size, row.gradient)
-            if dtype == "float32":
-                row = _Row(ARGUMENT, shape, dtype)
-                nbytes, size = row.x.nbytes + row.g.nbytes, row.x.size
-                yield Case(f"reduction_{ARGUMENT.name}", text(shape), dtype, group, nbytes, size, row.forward)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape()
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    for op in OPS:
+        row = _Row(op, shape, dtype)
+        nbytes, size = row.x.nbytes, row.x.size
+        passes = 2 if op.operation == "max" else 1
+        name = f"reduction_{op.name}"
+        yield Case(name, text(shape), dtype, group, nbytes + row.g.nbytes, size, row.forward)
+        moved = passes * nbytes + row.g.nbytes
+        yield Case(f"{name}_gradient", text(shape), dtype, group, moved, size, row.gradient)
+    if dtype == "float32":
+        row = _Row(ARGUMENT, shape, dtype)
+        nbytes, size = row.x.nbytes + row.g.nbytes, row.x.size
+        yield Case(f"reduction_{ARGUMENT.name}", text(shape), dtype, group, nbytes, size, row.forward)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

@@ -13,9 +13,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -57,14 +58,21 @@ OPS = (
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            for op in OPS:
-                x, g = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
-                forward, gradient = partial(_forward, op, x), partial(_gradient, op, x, g)
-                yield Case(op.name, text(shape), dtype, group, 2 * x.nbytes, 2 * op.taps * x.size, forward)
-                name, operations = f"{op.name}_gradient", 4 * op.taps * x.size
-                yield Case(name, text(shape), dtype, group, 3 * x.nbytes, operations, gradient)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape()
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    for op in OPS:
+        x, g = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+        forward, gradient = partial(_forward, op, x), partial(_gradient, op, x, g)
+        yield Case(op.name, text(shape), dtype, group, 2 * x.nbytes, 2 * op.taps * x.size, forward)
+        name, operations = f"{op.name}_gradient", 4 * op.taps * x.size
+        yield Case(name, text(shape), dtype, group, 3 * x.nbytes, operations, gradient)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

@@ -14,9 +14,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts, matrices, matrix_result, on_images, on_matrices
-from bench.shapes import AWKWARD, Shape, text
+from bench.shapes import AWKWARD, Shape, in_groups, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -47,20 +48,29 @@ OPS = (
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            for op in OPS:
-                x, g = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
-                yield Case(op.name, text(shape), dtype, group, 2 * x.nbytes, 5 * x.size, partial(_forward, op, x))
-                yield Case(
-                    f"{op.name}_gradient",
-                    text(shape),
-                    dtype,
-                    group,
-                    3 * x.nbytes,
-                    4 * x.size,
-                    partial(_gradient, op, x, g),
-                )
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    """Images, and rows of classes."""
+    images, height, width, channels = draw.shape()
+    return draw.chosen(((images, height, width, channels), (images * height * width, 1, 1, channels)))
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    for op in OPS:
+        x, g = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+        yield Case(op.name, text(shape), dtype, group, 2 * x.nbytes, 5 * x.size, partial(_forward, op, x))
+        yield Case(
+            f"{op.name}_gradient",
+            text(shape),
+            dtype,
+            group,
+            3 * x.nbytes,
+            4 * x.size,
+            partial(_gradient, op, x, g),
+        )
 
 
 _FIRST = (slice(0, 1),)
@@ -102,7 +112,7 @@ def _gradient(op: Op, x: RandomArray, g: RandomArray, device: mg.Device) -> Work
 
     def parts() -> list[Part]:
         # The forward result as it was stored is what both gradients start from.
-        y, first = np.asarray(forward_result.batch_representation()[0], np.float64), g.first()
+        y, first = np.asarray(forward_result.batch_representation(0, 1)[0], np.float64), g.first()
         exact = getattr(reference, f"{op.name}_gradient")(first, y)
         if is_logarithm:
             magnitude = np.abs(first) + np.exp(y) * np.abs(first).sum(-1, keepdims=True)

@@ -10,8 +10,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
+from bench.shapes import in_groups
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
 from mpsgrad.kernels.convolution_data_source import ArrayConvolutionDataSource
@@ -30,20 +32,28 @@ class Row(NamedTuple):
         return f"{self.images}x{self.size}x{self.size}x{self.inputs} 3x3 -> {self.outputs} by {FACTOR}"
 
 
-DESIGN = {"cpu": (Row(4, 56, 32, 16),), "gpu": (Row(32, 128, 64, 32),)}
-OTHERS = {"awkward": (Row(3, 17, 37, 3),), "small": (Row(1, 28, 32, 3),)}
+DESIGN: Mapping[str, tuple[Row, ...]] = {"cpu": (Row(4, 56, 32, 16),), "gpu": (Row(32, 128, 64, 32),)}
+OTHERS: Mapping[str, tuple[Row, ...]] = {"awkward": (Row(3, 17, 37, 3),), "small": (Row(1, 28, 32, 3),)}
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, rows in {"design": DESIGN[hardware], **OTHERS}.items():
-        for row in rows:
-            x = RandomArray((row.images, row.size, row.size, row.inputs), dtype)
-            weights = RandomArray((row.outputs * FACTOR**2, 3, 3, row.inputs), dtype, 1)
-            pixels = row.images * row.size**2
-            written = pixels * FACTOR**2 * row.outputs
-            nbytes = x.nbytes + 4 * weights.size + written * np.dtype(dtype).itemsize
-            prepare = partial(_prepare, row, x, weights)
-            yield Case("sub_pixel_convolution", row.text, dtype, group, nbytes, 2 * pixels * weights.size, prepare)
+    for group, row in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(row, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Row:
+    images, height, width, inputs = draw.shape()
+    return Row(images, min(height, width), inputs, draw.channels())
+
+
+def cases_of(row: Row, dtype: str, group: str) -> Iterator[Case]:
+    x = RandomArray((row.images, row.size, row.size, row.inputs), dtype)
+    weights = RandomArray((row.outputs * FACTOR**2, 3, 3, row.inputs), dtype, 1)
+    pixels = row.images * row.size**2
+    written = pixels * FACTOR**2 * row.outputs
+    nbytes = x.nbytes + 4 * weights.size + written * np.dtype(dtype).itemsize
+    prepare = partial(_prepare, row, x, weights)
+    yield Case("sub_pixel_convolution", row.text, dtype, group, nbytes, 2 * pixels * weights.size, prepare)
 
 
 def _prepare(row: Row, x: RandomArray, weights: RandomArray, device: mg.Device) -> Work:

@@ -11,9 +11,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import image_result, layouts
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import TinyOp, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -25,17 +26,24 @@ RATIO = (Fraction(1, 2), Fraction(1, 2))
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            images, height, width, channels = shape
-            x, g = RandomArray(shape, dtype), RandomArray((images, 2 * height, 2 * width, channels), dtype, 1)
-            for kind in KINDS:
-                # Bilinear: a multiply and add for each of two pixels along each axis.
-                operations = (8 if kind == "bilinear" else 1) * g.size
-                forward, gradient = partial(_forward, kind, x, g.shape), partial(_gradient, kind, x, g)
-                op, nbytes = f"upsampling_{kind}", x.nbytes + g.nbytes
-                yield Case(op, text(shape), dtype, group, nbytes, operations, forward)
-                yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, operations, gradient)
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape(smallest=2)
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    images, height, width, channels = shape
+    x, g = RandomArray(shape, dtype), RandomArray((images, 2 * height, 2 * width, channels), dtype, 1)
+    for kind in KINDS:
+        # Bilinear: a multiply and add for each of two pixels along each axis.
+        operations = (8 if kind == "bilinear" else 1) * g.size
+        forward, gradient = partial(_forward, kind, x, g.shape), partial(_gradient, kind, x, g)
+        op, nbytes = f"upsampling_{kind}", x.nbytes + g.nbytes
+        yield Case(op, text(shape), dtype, group, nbytes, operations, forward)
+        yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, operations, gradient)
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

@@ -10,9 +10,10 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
 from bench.pytorch import on_images
-from bench.shapes import AWKWARD, SMALL, Shape, text
+from bench.shapes import AWKWARD, SMALL, Shape, in_groups, text
 from bench.tiny_op import TinyOp, tiny_image, tiny_pair
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -22,14 +23,21 @@ OTHERS: Mapping[str, tuple[Shape, ...]] = {"awkward": AWKWARD, "small": (SMALL,)
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, shapes in {"design": DESIGN[hardware], **OTHERS}.items():
-        for shape in shapes:
-            x, w = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
-            g = RandomArray((*shape[:3], 1), dtype, 2)
-            nbytes = 2 * x.nbytes + g.nbytes
-            op = "reduction_feature_channels_and_weights_sum"
-            yield Case(op, text(shape), dtype, group, nbytes, 2 * x.size, partial(_forward, x, w))
-            yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, x.size, partial(_gradient, x, w, g))
+    for group, shape in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(shape, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Shape:
+    return draw.shape()
+
+
+def cases_of(shape: Shape, dtype: str, group: str) -> Iterator[Case]:
+    x, w = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+    g = RandomArray((*shape[:3], 1), dtype, 2)
+    nbytes = 2 * x.nbytes + g.nbytes
+    op = "reduction_feature_channels_and_weights_sum"
+    yield Case(op, text(shape), dtype, group, nbytes, 2 * x.size, partial(_forward, x, w))
+    yield Case(f"{op}_gradient", text(shape), dtype, group, nbytes, x.size, partial(_gradient, x, w, g))
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:

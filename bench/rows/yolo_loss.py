@@ -13,8 +13,9 @@ import numpy as np
 
 import mpsgrad as mg
 from bench.case import Case, Part, TorchCall, Work
+from bench.drawn import Draw
 from bench.inputs import RandomArray, empty_image
-from bench.shapes import Shape, text
+from bench.shapes import Shape, in_groups, text
 from bench.tiny_op import Call, TinyOp, tiny_image
 from mpsgrad import reference
 from mpsgrad.accuracy import error_bound
@@ -32,12 +33,19 @@ FUNCTION_ULPS = 64
 
 
 def cases(dtype: str, hardware: str) -> Iterator[Case]:
-    for group, grids in {"design": DESIGN[hardware], **OTHERS}.items():
-        for grid in grids:
-            shape: Shape = (*grid[:3], len(ANCHORS) * (5 + CLASSES))
-            x, t = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
-            nbytes = 2 * x.nbytes + 4 * x.size
-            yield Case("loss_yolo", text(shape), dtype, group, nbytes, 12 * x.size, partial(_prepare, x, t))
+    for group, grid in in_groups(DESIGN[hardware], OTHERS):
+        yield from cases_of(grid, dtype, group)
+
+
+def drawn_shape(draw: Draw) -> Grid:
+    return draw.shape(channels=len(ANCHORS) * (5 + CLASSES))[:3]
+
+
+def cases_of(grid: Grid, dtype: str, group: str) -> Iterator[Case]:
+    shape: Shape = (*grid[:3], len(ANCHORS) * (5 + CLASSES))
+    x, t = RandomArray(shape, dtype), RandomArray(shape, dtype, 1)
+    nbytes = 2 * x.nbytes + 4 * x.size
+    yield Case("loss_yolo", text(shape), dtype, group, nbytes, 12 * x.size, partial(_prepare, x, t))
 
 
 def tiny_ops(device: mg.Device) -> Iterator[TinyOp]:
