@@ -131,7 +131,7 @@ def reduction(
             if folded is not None:
                 return _in_folds(names, views, axes, folded, vector)
             first, chunks = _along_in_tiles(names, views, axes, vector)
-        elif is_cpu and tile is not None and _fits_tiles(tile, axes):
+        elif is_cpu and tile is not None and _fits_tiles(tile, extents, axes):
             first, chunks = _in_tiles(tile, names, views, axes)
         elif folds:
             first, chunks = _along_by_folds(names, views, axes, compute_units, in_chunks)
@@ -293,10 +293,12 @@ def _along_in_tiles(
     return _pass(walk, THREADS * tiles * chunks, names, views, axes, sizes, tile), chunks
 
 
-def _fits_tiles(tile: tuple[int, int], axes: Sequence[Axis]) -> bool:
+def _fits_tiles(tile: tuple[int, int], extents: Sequence[int], axes: Sequence[Axis]) -> bool:
     rows, columns = tile
     run, x, _, z, _, outer = axes
-    return run.extent >= columns and x.extent >= rows and z.extent == outer.extent == 1
+    # Where the columns or the rows are one, another axis has taken their place, along which both factors may differ.
+    are_in_place = (run.extent, x.extent) == tuple(extents[:2])
+    return are_in_place and run.extent >= columns and x.extent >= rows and z.extent == outer.extent == 1
 
 
 def _in_tiles(

@@ -65,6 +65,15 @@ def test_many_pixels_are_added_up_in_parts(channels, monkeypatch):
     check(x, rng.standard_normal((2, 1, channels, channels), dtype=np.float32))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("shape", [(16, 3, 4, 1), (16, 1, 1, 24), (8, 1, 1, 1), (9, 1, 7, 2)])
+def test_many_images_of_few_pixels_or_channels_stay_apart(shape, dtype):
+    """An axis of one element is none to the plan of a reduction, and that of the images comes in its place."""
+    rng = np.random.default_rng(0)
+    images, _, _, channels = shape
+    check(rng.standard_normal(shape).astype(dtype), rng.standard_normal((images, 1, channels, channels)).astype(dtype))
+
+
 def test_pixels_that_are_not_a_number_spoil_no_others():
     x = np.ones((1, 5, 9, 3), np.float32)
     x[0, 2, 3] = np.nan
