@@ -45,12 +45,13 @@ MOST_PHASES = 4
 """Along one axis."""
 PATCH_VALUES = 4096
 PART_PIXELS = 128
-SUM_ROWS = 512
-"""What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 channels."""
+SUM_ROWS, SUM_ROWS_OF_FEW_REGISTERS = 512, 1024
+"""What a thread keeps for itself: so many values of the source, pixels of the gradient, and weights of 16 channels, of
+which more where there are 16 registers."""
 MOST_VALUES_OF_PARTS, SHARE_OF_PRODUCTS = 288, 0.75
 """Windows of more values only without groups, where that is at most so large a share of the products that simdgroups
 compute, and where there are 16 registers if a thread copies whole rows: of parts, which it copies once for each row of
-the gradient, other kernels are as fast there. Measured."""
+the gradient, other kernels are as fast there, unless channels are fewer than the eights of other kernels. Measured."""
 RESULT_PIXELS = 256
 """So many of a thread share the rows that windows of several read, if there are enough threads."""
 
@@ -103,6 +104,10 @@ def _gather_tiles(numbers: Tunables) -> tuple[tuple[int, int, bool], ...]:
     return (*((eights, pixels, False) for eights, pixels in plain.items()), *in_phases)
 
 
+def _sum_rows(numbers: Tunables) -> int:
+    return SUM_ROWS if numbers.has_many_registers else SUM_ROWS_OF_FEW_REGISTERS
+
+
 FAMILY = ShaderFamily(
     "convolution_patches",
     (IMAGE_LAYOUT, WINDOW, AXIS, PARAMETERS, convolution_weights_gradient.PARAMETERS),
@@ -110,10 +115,10 @@ FAMILY = ShaderFamily(
         "most_phases": MOST_PHASES,
         "patch_values": PATCH_VALUES,
         "part_pixels": PART_PIXELS,
-        "sum_rows": SUM_ROWS,
         "pixels_ahead": convolution_weights_gradient.PIXELS_AHEAD,
     },
     measured=lambda numbers: {
+        "sum_rows": _sum_rows(numbers),
         "eight_values": VALUES_OF_MANY_REGISTERS if numbers.has_many_registers else VALUES,
         "run_values": RUN_VALUES if numbers.has_many_registers else (),
         "gather_tiles": _gather_tiles(numbers),
@@ -296,7 +301,7 @@ def plan_weights(
     has_many_channels = channels > most_channels and not (has_runs and _leaves_fewer_lanes_empty(geometry, numbers))
     if groups == 1 and (has_many_channels or channels == EIGHTS_CHANNELS):
         return None
-    if geometry.window_values > SUM_ROWS or geometry.taps == 1 < groups:
+    if geometry.window_values > _sum_rows(numbers) or geometry.taps == 1 < groups:
         return None
     if channels % LANES == 0 and numbers.convolution_by_eights == WHERE_FEWER:
         return None
@@ -304,7 +309,8 @@ def plan_weights(
         return None
     columns = min(most_windows(x.extent, x.stride, PATCH_VALUES // (y.taps * channels)), PART_PIXELS, pixels)
     copies_few_rows = columns == pixels or numbers.has_many_registers
-    suits_many_values = groups == 1 and copies_few_rows and _has_few_products(geometry)
+    leaves_eights_empty = channels < EIGHTS_CHANNELS and not numbers.has_many_registers
+    suits_many_values = groups == 1 and (leaves_eights_empty or (copies_few_rows and _has_few_products(geometry)))
     if columns == 0 or (geometry.window_values > MOST_VALUES_OF_PARTS and not suits_many_values):
         return None
     rows = 1

@@ -38,6 +38,8 @@ MOST_GRADIENTS_OF_FEW_REGISTERS = 6
 """The same for windows of any size where there are 16 registers."""
 MOST_GRADIENTS_OF_MANY, FEW_CHANNELS = 4, 16
 """The same for so many channels of the source, at least ``FEW_CHANNELS``, that others have these in the lanes."""
+MOST_GRADIENTS_OF_MANY_OF_FEW_REGISTERS = 7
+"""Of these no more where there are 16 registers. Measured."""
 MOST_LANES = 12
 """For each pixel, with those that belong to none."""
 CHUNK = 16
@@ -204,6 +206,8 @@ def _suits_gradients(geometry: ConvolutionGeometry, numbers: Tunables) -> bool:
     """Whether the gradient has so few channels that other kernels leave more lanes without one."""
     channels, outputs = geometry.inputs, geometry.outputs
     if channels >= FEW_CHANNELS:
+        if outputs > MOST_GRADIENTS_OF_MANY_OF_FEW_REGISTERS and not numbers.has_many_registers:
+            return False
         lanes = ceiling_divide(channels, LANES) * LANES
         return geometry.taps > 1 and outputs * channels <= MOST_GRADIENTS_OF_MANY * lanes
     if not numbers.has_many_registers:
