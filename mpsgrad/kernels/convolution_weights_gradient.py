@@ -54,6 +54,8 @@ PIXELS_AHEAD = 16
 """So far ahead a core fetches what it will copy: lines that lie a pixel apart it does not foresee."""
 EIGHTS_THREADS_WANTED = 256
 """So many keep every core busy; more splits would only make more partial sums."""
+MOST_PIXELS_OF_FEW_THREADS, FEW_THREADS_WANTED = 1024, 32
+"""The same for up to so many pixels where there are 16 registers: splits of fewer take longer to add up. Measured."""
 FEW_PRODUCTS = 65536
 """Up to so many of pixels and weights are added up in one split: a second dispatch would take longer. Measured."""
 
@@ -292,7 +294,8 @@ def _tiles(geometry: ConvolutionGeometry, by_eights: int, is_cached: bool) -> _T
     if not geometry.replicates and _is_by_eights(geometry, by_eights, is_cached):
         row_tiles = SINGLE_EIGHT if channels <= SINGLE_EIGHT and outputs >= SINGLE_OUTPUTS else EIGHTS_CHANNELS
         lane_tiles = ceiling_divide(geometry.inputs, row_tiles)
-        of_eights = EIGHTS_CHANNELS, EIGHTS_THREADS_WANTED
+        needs_few_threads = by_eights == ALWAYS and geometry.pixels <= MOST_PIXELS_OF_FEW_THREADS
+        of_eights = EIGHTS_CHANNELS, FEW_THREADS_WANTED if needs_few_threads else EIGHTS_THREADS_WANTED
         return _Tiles("dense_of_eights", row_tiles, lane_tiles, geometry.taps * lane_tiles, *of_eights)
     row_tiles = ceiling_divide(outputs, ROWS)
     lane_tiles = ceiling_divide(_groups_in_rows(groups, geometry.group_outputs) * channels, LANES)

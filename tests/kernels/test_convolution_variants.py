@@ -366,6 +366,21 @@ def test_widths_of_tiles_where_there_are_few_registers(inputs, outputs, family, 
     check_width_of_tiles(ALWAYS, family, size, inputs, outputs, window, groups)
 
 
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize(
+    ("size", "inputs", "kernel", "has_splits"),
+    [((22, 22), 57, (3, 3), False), ((22, 22), 25, (3, 3), True), ((33, 33), 57, (3, 3), True)],
+    ids=["few_pixels_of_many_tiles", "few_tiles", "many_pixels"],
+)
+def test_splits_of_gradients_for_weights_where_there_are_few_registers(size, inputs, kernel, has_splits):
+    layer = make(size, inputs, 9, kernel, padding=(1, 1), images=3)
+    with always_by_eights():
+        kernels = check_additions_to_a_state(layer)
+        assert "convolution_gradient_weights_dense_of_eights" in kernels
+        assert ("sum_of_splits" in kernels) == has_splits
+        check_against_the_references(layer, runs=2)
+
+
 def check_width_of_tiles(
     by_eights: int,
     family: str,
