@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from mpsgrad.msl.analysis.recursion import recursive_calls
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, skip_attributes
 
@@ -101,6 +102,17 @@ def refuse_pointers_in_buffers(program: Program) -> None:
             if "*" in words and not ADDRESS_SPACES.isdisjoint(words):
                 raise error(_NO_ARGUMENT_BUFFERS, member[-1])
             todo += words
+
+
+def refuse_positions_at_program_scope(program: Program) -> None:
+    """Raises ``ShaderError`` at a variable outside of functions that a later Metal fills with a thread's position."""
+    tokens = program.tokens
+    for start, stop in program.variables:
+        for index in range(start + 1, stop):
+            name = tokens[index].text
+            if tokens[index - 1].text == "[" and (name in INDEX_ATTRIBUTES or name in POSITION_ATTRIBUTES):
+                message = f"[[{name}]] at program scope is not supported: make it a parameter of the kernel function"
+                raise error(message, tokens[index])
 
 
 def _structs(tokens: Sequence[Token]) -> dict[str, list[list[Token]]]:

@@ -35,6 +35,7 @@ from mpsgrad.msl.refusals import (
     refuse_array_designators,
     refuse_function_pointers,
     refuse_pointers_in_buffers,
+    refuse_positions_at_program_scope,
     refuse_recursion,
     refuse_unsupported,
 )
@@ -172,6 +173,7 @@ class _Translator:
         self._passed = replace_functions_as_template_arguments(program)
         refuse_function_pointers(program.tokens)
         refuse_pointers_in_buffers(program)
+        refuse_positions_at_program_scope(program)
         self._strings = strings
         forms = VectorForms(program, backend, self._names, filename, launch == "whole")
         if checked is not None:

@@ -376,6 +376,12 @@ PAIRS = [
     (48, "struct P { uint n; };\nfloat g(constant P& p) { float v{p.n}; return v; }", "struct P { uint n; };\nuint g(constant P& p) { uint v{p.n}; return v; }"),
     (53, "template <typename T> struct S { T v; S(T w) : v(w) {} };\nfloat g(float x) { S s(x); return s.v; }", "template <typename T> struct S { T v; S(T w) : v(w) {} S twice() { S s(v + v); return S(s.v); } };\nfloat g(float x) { S<float> s(x); return s.v + S<float>(x).v; }"),
     (53, "template <typename T> struct S { T v; };\nfloat g(float x) { return S{x}.v; }", "template <typename T> struct S { T v; T g(); };\ntemplate <typename T> T S<T>::g() { S s; s.v = v; return s.v; }"),
+    (1, "void g(device float** p) {}", "void g(device float* device* p, device float* const thread* q) {}"),
+    (1, "struct S { int n; };\nvoid g(device const S** s) {}", "float g(device float* p, thread float* q, float v) { return v * *p * (*q) * v **q; }"),
+    (28, "float3 g(float4 v) { return (float3)v; }", "float3 g(float4 v) { return (float3)v.xyz + (float3)v.w + (float3)(half3)v.xyz; }"),
+    (28, "void g(device float4* p) { float2 v = (float2)p[1]; }", "void g(device float4* p) { float2 v = (float2)p[1].y; p[0] = (float4)(packed_float4)p[2]; }"),
+    (28, "float g(float2 v) { return (float)(v * 2); }", "float g(float2 v) { return (float)dot(v, v) + (float)v[1] + (float)(v.x * 2); }"),
+    (34, "uint g(uint v, uint w) { return (w + 1) + (v << 32); }", "ulong g(uint v, ushort w) { return (ulong)v << 32 | ((ulong)(w)) << 48 | (ulong)(long)v << 40; }"),
 ]  # fmt: skip
 
 

@@ -65,6 +65,7 @@ _ACCEPTED_BY_TARGETS = (
     language.no_derived_classes,
     language.class_templates_have_arguments,
     values.component_names_are_known,
+    values.casts_keep_the_number_of_components,
     narrowing.values_are_not_narrowed,
 )
 

@@ -33,6 +33,10 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
         if tokens[position].text == "*" and position < index - 1:
             if not seen_space and tokens[position + 1].text == "const":
                 continue
+        elif tokens[position].text == "*" and _points(source, position):
+            # Of a pointer: the inner one lies in memory that has to be named between the two.
+            yield index
+            continue
         if tokens[position].text == "(" and source.text(index + 2) == ")" and source.text(index + 3) == "[":
             # Of an array: T (&name)[N].
             position -= 1
@@ -66,6 +70,15 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
             continue
         if not seen_space:
             yield index
+
+
+def _points(source: Source, index: int) -> bool:
+    """Whether the ``*`` at ``index`` stands behind a type whose address space is written, as in ``device float *``."""
+    before = index - 1
+    while before > 0 and source.text(before) in ("const", "volatile"):
+        before -= 1
+    is_type = source.is_type(before) and source.variable(source.text(before), before) is None
+    return is_type and source.text(before - 1) in (*ADDRESS_SPACES, "const", "volatile", "struct")
 
 
 def _before_angles(tokens: Sequence[Token], closing: int) -> int:

@@ -112,7 +112,7 @@ def _constant_behind(source: Source, index: int) -> int | None:
 
 
 def _left(source: Source, index: int) -> int:
-    """Where the name, subscript, call or bracket that ends before ``index`` begins."""
+    """Where the name, subscript, call, cast or bracket that ends before ``index`` begins."""
     start = index - 1
     while start > 0:
         text = source.text(start)
@@ -123,6 +123,9 @@ def _left(source: Source, index: int) -> int:
                 continue
         if source.text(start - 1) in (".", "->", "::"):
             start -= 2
+            continue
+        if source.text(start - 1) == ")" and source.close(start - 1) >= 0:
+            start -= 1
             continue
         break
     return start

@@ -63,6 +63,7 @@ def vectors_convert_only_when_asked(source: Source) -> Iterator[Found]:
             message = f"invalid operands to binary expression ('{left}' and '{right}')"
         yield source.tokens[index], message
     yield from _casts_of_several(source)
+    yield from casts_keep_the_number_of_components(source)
 
 
 def _initialised(source: Source, expressions: Expressions) -> Iterator[Found]:
@@ -143,6 +144,31 @@ def _casts_of_several(source: Source) -> Iterator[Found]:
             written = source.text(index + 1)
             message = f"left operand of comma operator has no effect: a cast to '{written}' takes the last value alone"
             yield source.tokens[index], message, "warning"
+
+
+def casts_keep_the_number_of_components(source: Source) -> Iterator[Found]:
+    """Casts like ``(float3)v`` of names, components, elements and brackets that have another number of components."""
+    expressions = expressions_of(source)
+    for index in source.places("("):
+        close = source.close(index)
+        read = read_type(source.tokens, index + 1, close, {}, {}) if close == index + 2 else None
+        is_call = source.kind(index - 1) == IDENTIFIER and source.text(index - 1) != "return"
+        if read is None or is_call or source.text(index - 1) in ("]", ")", ">") or not source.in_body(index):
+            continue
+        start = end = close + 1
+        if source.text(start) == "(" and source.close(start) > 0:
+            end = source.close(start) + 1
+        elif source.kind(start) == IDENTIFIER:
+            end += 1
+        while end > start and source.text(end) in (".", "->", "["):
+            end = source.close(end) + 1 if source.text(end) == "[" and source.close(end) > 0 else end + 2
+        if end == start or source.text(end) in ("(", "::", "<", "{"):
+            continue
+        target, value = read[0], expressions.type_of(start, end)
+        if value is None or value.columns or target.columns or not value.is_vector or value.pointers:
+            continue
+        if target.base in SIZES and value.base in SIZES and target.width != value.width and not target.pointers:
+            yield source.tokens[index], f"invalid conversion between vector type '{value}' and '{target}'"
 
 
 def component_names_are_known(source: Source) -> Iterator[Found]:
