@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from mpsgrad.msl.analysis.expressions import Expressions
 from mpsgrad.msl.analysis.source import Source, element_of
-from mpsgrad.msl.analysis.types import INTEGERS, SIZES, Type, read_type
+from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, read_type
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import Program
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, split_commas
@@ -153,6 +153,8 @@ class _Layout:
             return None
         place = tokens[colon]
         read = read_type(tokens, begin, stop, source.aliases, {})
+        if read is not None and read[0].base in FLOATS:
+            raise error(f"bit-field has non-integral type '{read[0]}'", place)
         if read is None or not read[0].is_scalar or read[0].base not in INTEGERS:
             raise error("bit-fields of other types than integers are not supported on CPUs", place)
         if offset is None:
@@ -259,7 +261,7 @@ def _reads(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, s
     fields = set().union(*owners.values())
     swizzles = {name for name in fields if len(name) <= 4 and any(set(name) <= set(letters) for letters in _LETTERS)}
     others = {name for owner, members in source.members.items() for name in members.keys() - owners.get(owner, set())}
-    unions = {source.text(name_place(source, first)): (first, last) for first, last in class_bodies(source)}
+    unions = {_name(source, first, last): (first, last) for first, last in class_bodies(source)}
     unions = {n: body for n, body in unions.items() if source.text(body[0]) == "union" and n not in owners}
     others |= {text for first, last in unions.values() for text in source.texts[first:last]}
     shared = swizzles | others & fields
@@ -282,6 +284,12 @@ def _reads(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, s
             continue
         is_whole = after in (",", ")", ";", "}") and before in ("(", ",", "=", "return", "{")
         yield index, _VALUE if is_whole else _PROMOTED
+
+
+def _name(source: Source, first: int, last: int) -> str:
+    """The name of the class in this range, that of a typedef if it has no other."""
+    name = source.text(name_place(source, first))
+    return source.text(last + 1) if name == "{" and source.text(first - 1) == "typedef" else name
 
 
 def _is_of(types: Collection[str], source: Source, index: int) -> bool:

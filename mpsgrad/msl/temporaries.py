@@ -116,14 +116,34 @@ def _spaces_of_defaulted(tokens: Sequence[Token]) -> Iterator[int]:
 
 def behind_unqualified_members(program: Program) -> Iterator[int]:
     """The indices behind the parameters of member functions that give pointers or references to ``thread``, and so to
-    parts of objects there, without saying that their objects are."""
+    parts of objects there, or make such of ``this``, without saying that their objects are."""
     tokens = program.tokens
-    for _, start, opening, _ in program.member_heads:
+    for _, start, opening, end in program.member_heads:
         words = {token.text for token in tokens[start:opening]}
         behind = matching(tokens, opening) + 1
         is_qualified = any(token.text in _SPACES for token in _qualifiers(tokens, behind))
-        if "thread" in words and words & {"*", "&"} and not words & {"static", "friend"} and not is_qualified:
+        gives = "thread" in words and words & {"*", "&"}
+        if not is_qualified and not words & {"static", "friend"} and (gives or _points_to_itself(tokens, behind, end)):
             yield behind
+
+
+def _points_to_itself(tokens: Sequence[Token], start: int, end: int) -> bool:
+    """Whether the body in a range makes ``this`` or ``*this`` a pointer or reference to ``thread``."""
+    for index in range(start, end):
+        if tokens[index].text != "this":
+            continue
+        before = index - 1 - (tokens[index - 1].text == "*")
+        first = before
+        if tokens[before].text == "=":
+            while tokens[first].text not in (";", "{", "}", "("):
+                first -= 1
+        elif tokens[before].text == "(" and tokens[before - 1].text == ">":
+            while first > start and not tokens[first].text.endswith("_cast"):
+                first -= 1
+        words = {token.text for token in tokens[first:before]}
+        if "thread" in words and words & {"*", "&"}:
+            return True
+    return False
 
 
 def _qualifiers(tokens: Sequence[Token], index: int) -> list[Token]:

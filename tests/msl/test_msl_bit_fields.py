@@ -96,12 +96,27 @@ def test_bit_fields_lie_and_count_as_in_c() -> None:
     assert colours[1] == 0b10011_111111_00111
 
 
+def test_members_of_other_classes_may_have_the_name_of_a_bit_field() -> None:
+    source = """
+    typedef union { float f; metal::uchar4 b; } number_t;
+    struct Flags { ushort a : 3, b : 5; };
+    kernel void k(device float* x, device Flags* flags) {
+        number_t n = {x[0]};
+        n.b.w ^= 0x80;
+        x[0] = n.f + flags->b;
+    }"""
+    x = np.array([5], np.float32)
+    mg.compile(source).function("k")(1, x, np.array([3 << 3], np.uint16))
+    assert x[0] == -2
+
+
 REFUSED = [
     ("struct S { uint a : 3; uchar b; };", "shares its type's bytes"),
     ("struct S { uchar b; uint a : 3; };", "shares its type's bytes"),
     ("struct S { uint a : 3; uint b : 4; };\nvoid g() { S s = {1, 2}; }", "values in braces for 'S'"),
     ("template <typename T> struct S { T v; uint a : 3; };", "behind members of unknown size"),
     ("enum E : uint { p, q };\nstruct S { E a : 3; };", "other types than integers"),
+    ("struct S { float a : 3; };", "non-integral type 'float'"),
     ("struct S { uint a : 40; };", "at most its type's bits"),
 ]
 

@@ -349,3 +349,32 @@ kernel void f(device complex<float>* out, uint i [[thread_position_in_grid]]) {
     out = np.arange(8, dtype=np.float32)
     mg.compile(source, device=opencl_device).function("f")(8, out)
     np.testing.assert_array_equal(out, (np.arange(8) + 1) ** 2 * 2 * 15)
+
+
+THIS = """
+template <typename D> struct Base {
+    float run(float x) const { return static_cast<const thread D*>(this)->of(x) + 1; }
+    void grow() { thread D& self = static_cast<thread D&>(*this); self.n += 1; }
+};
+struct Square : Base<Square> { float n = 1; float of(float x) const { return n * x * x; } };
+struct Item {
+    int id;
+    thread Item* next;
+    int last() const { const thread Item* p = this; while (p->next != nullptr) p = p->next; return p->id; }
+    Item twice() const { Item other = *this; other.id *= 2; return other; }
+};
+kernel void k(device float* o, device const float* x) {
+    Square square;
+    square.grow();
+    o[0] = square.run(x[0]);
+    Item second{7, nullptr}, first{5, &second};
+    o[1] = first.last();
+    o[2] = first.twice().twice().id;
+}"""
+
+
+def test_an_object_points_to_itself() -> None:
+    o = np.zeros(3, np.float32)
+    mg.compile(LIBRARY + THIS, language_version="3.1").function("k")(1, o, np.array([3], np.float32))
+    assert o.tolist() == [19, 7, 20]
+    compile_for_cuda(translate(LIBRARY + THIS, "cuda", filename="this.metal").source, "this.metal")

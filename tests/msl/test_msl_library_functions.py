@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from metal_runner import evaluate
+from metal_runner import LIBRARY, evaluate, run
+from nvrtc import compile_for_cuda
+
+from mpsgrad.msl import translate
 
 SAMPLE = np.concatenate([[-3, 3], np.random.default_rng(7).uniform(-3, 3, 255)]).astype(np.float32)
 
@@ -198,6 +201,24 @@ def test_atomics_count_every_thread() -> None:
         output=np.uint32,
     )
     np.testing.assert_array_equal(counts[:6], [250, 250, 250, 250, 999, 2000])
+
+
+def test_atomics_that_are_only_read_may_be_const() -> None:
+    source = """
+    uint sum(const device atomic_uint* a, uint n) {
+        uint s = 0;
+        for (uint k = 0; k < n; k++) s += atomic_load_explicit(a + k, memory_order_relaxed);
+        return s;
+    }
+    kernel void k(device const atomic_uint* a, const volatile device atomic_int& b, device int* o) {
+        threadgroup atomic_int t;
+        const threadgroup atomic_int* p = &t;
+        atomic_store_explicit(&t, 100, memory_order_relaxed);
+        o[0] = sum(a, 3) + atomic_load_explicit(&b, memory_order_relaxed) + atomic_load_explicit(p, memory_order_relaxed);
+    }"""
+    a, b, o = np.array([1, 2, 3], np.uint32), np.array([-10], np.int32), np.zeros(1, np.int32)
+    assert run(LIBRARY + source, "k", a, b, o, threads=1)[2][0] == 96
+    compile_for_cuda(translate(LIBRARY + source, "cuda", filename="atomics.metal").source, "atomics.metal")
 
 
 def test_limits_and_traits() -> None:

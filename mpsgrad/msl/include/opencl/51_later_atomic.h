@@ -1,5 +1,5 @@
 // Atomics of Metal 2.4 to 3.2. A program that uses atomic_float calls the functions below for every atomic type.
-//@ atomic_float : memory_order_relaxed scalar_mtl
+//@ atomic_float : memory_order_relaxed atomic_load_explicit scalar_mtl
 struct atomic_float_mtl { atomic_uint bits; };
 #define NOT_FLOAT_MTL(P) typename P, typename require_mtl<!__is_class(P)>::type = 0
 template <NOT_FLOAT_MTL(P)> inline auto atomic_load_explicit_mtl(P *p, memory_order o) { return atomic_load_explicit(p, o); }
