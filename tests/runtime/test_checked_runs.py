@@ -375,6 +375,14 @@ kernel void f(device const float* x, device float* y, {I}, {T}) {{
 kernel void f(device const float* x, device float* y, {I}, {T}) {{
     y[i] = simd_shuffle<<_down||_xor>>(x[i], 1); // here
 }}""", 48, floats(48, 48), ("inactive-lane",), "only 16 of 16 threads of the simdgroup call 'simd_shuffle_down' here: thread 47 reads from one that does not exist", {"threadgroup": 48}),
+    Defect("a matrix that half of the lanes load", f"""
+kernel void f(device const float* x, device float* y, {T}) {{
+    simdgroup_float8x8 m = simdgroup_float8x8(0);
+    if (<<t < 16||x[0] > 0>>) {{
+        simdgroup_load(m, x, 8); // here
+    }}
+    simdgroup_store(m, y, 8);
+}}""", 32, floats(64, 64), ("inactive-lane",), "only 16 of 32 threads of the simdgroup call 'simdgroup_load' here", {"threadgroup": 32}),
     # Arithmetic and loops.
     Defect("a division by zero", f"""
 kernel void f(device const uint* x, device uint* y, constant uint& n, {I}) {{

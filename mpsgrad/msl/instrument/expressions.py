@@ -300,6 +300,8 @@ class ExpressionWeaver:
             self._arguments(arguments, ())
             return True
         if name in ("simdgroup_load", "simdgroup_store"):
+            edits.before(node.start, "checked_lanes_mtl", "(")
+            edits.after(node.end - 1, ",", self._lane_site(), ",", self._site(node.start, node.end), ")")
             edits.replace(function.place, f"{name}_checked_mtl")
             if arguments:
                 edits.before(arguments[0].start, self._site(node.start, node.end), ",")
