@@ -80,6 +80,22 @@ def test_huge_loops_are_not_unrolled_though_they_are_marked(mark: str) -> None:
     assert "unroll(disable)" not in translate(kernel(body), "opencl", launch="row").source
 
 
+@pytest.mark.parametrize(
+    ("work", "is_rolled"),
+    [
+        ("t[k] = lane + k < n ? o[lane + k] : 0;", True),
+        ("if (lane + k < n) { o[lane + k] = s; s += 1; }", True),
+        ("if (lane + k < n) s += 1; else s += o[k];", True),
+        ("t[k] = lane + k < n ? s : 0; s += o[k];", False),
+        ("if (lane + k < n) { s += 1; } o[k] = s;", False),
+        ("a[k] = lane + k < n ? o[lane + k] : 0;", False),
+    ],
+)
+def test_marked_loops_with_memory_under_conditions_are_soon_huge(work: str, is_rolled: bool) -> None:
+    source = kernel(f"\n#pragma unroll\nfor (int k = 0; k < 8; k++) {{ {work} }}")
+    assert ("unroll(disable)" in translate(source, "opencl", launch="row").source) == is_rolled
+
+
 def test_function_constants_are_numbers() -> None:
     for index, is_rolled in (("k + 3", False), ("3", True)):
         source = kernel(f"for (int k = -RADIUS; k <= RADIUS; k++) {{ a[{index}] += o[i + k]; {WORK} }}")

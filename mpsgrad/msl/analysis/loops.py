@@ -28,6 +28,9 @@ LARGE = 160
 to compile."""
 HUGE = 600
 """The same for a loop that is marked to be unrolled, as GPUs have it."""
+GUARDED = 60
+"""What an access to memory under a condition adds to a loop that is marked to be unrolled: each of the threads that run
+abreast has a branch of its own."""
 LARGE_TURN = 40
 """The same for a loop that turns as often as data say."""
 _UNKNOWN_TURNS = 8
@@ -75,11 +78,14 @@ class _Loops:
         mark, turns = self.mark(index), self._turns(index)
         if mark is not None and (turns is None or not _FULLY.fullmatch(mark.text.replace(" ", ""))):
             return False
-        size = self._size(*self._body(index))
+        start, end = self._body(index)
+        size = self._size(start, end)
         if turns is None:
             return size >= LARGE_TURN
-        least = LARGE if mark is None else HUGE
-        return turns * size >= least and not self._needs_numbers(index, self._body(index)[1])
+        if mark is None:
+            return turns * size >= LARGE and not self._needs_numbers(index, end)
+        size += GUARDED * self._guarded(start, end)
+        return turns * size >= HUGE and not self._needs_numbers(index, end)
 
     def _body(self, index: int) -> tuple[int, int]:
         """Where the body of the loop at ``index`` stands."""
@@ -159,6 +165,16 @@ class _Loops:
             count += (turns - 1) * self._size(first, place)
         self._deep -= 1
         self._sizes[start] = count
+        return count
+
+    def _guarded(self, start: int, end: int) -> int:
+        """How many choices and conditions there decide whether memory is read or written."""
+        source = self._source
+        count = 0
+        for place in source.places("?", "if", start=start, end=end):
+            first = source.close(place + 1) if source.text(place) == "if" else place
+            accesses = source.places("[", start=first, end=source.statement_end(place, end)) if first > 0 else []
+            count += any(map(self._is_memory, accesses))
         return count
 
     def _needs_numbers(self, start: int, end: int) -> bool:

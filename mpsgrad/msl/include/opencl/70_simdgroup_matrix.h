@@ -25,12 +25,16 @@ template <typename T, int C, int R = C, typename U> inline simdgroup_matrix<T, C
   m.elements_mtl = (vec_mtl<T, 2>)((T)value);
   return m;
 }
+// Two halves are read as one number: processors gather no shorter ones.
+typedef uint two_halves_mtl __attribute__((aligned(2), may_alias));
 #define MATRIX_MOVES_MTL(space) \
+  template <typename T> inline vec_mtl<T, 2> neighbours_mtl(const space T *p) { return (vec_mtl<T, 2>)(p[0], p[1]); } \
+  inline half2 neighbours_mtl(const space half *p) { return as_half2(*(const space two_halves_mtl *)p); } \
   template <typename T> inline void simdgroup_load(__private simdgroup_matrix<T, 8, 8> &m, const space T *source, ulong row_elements = 8, vec_mtl<ulong, 2> origin = (vec_mtl<ulong, 2>)(0ul), bool transposed = false) { \
     uint lane = lane_index_mtl(), row = matrix_row_mtl(lane), column = matrix_column_mtl(lane); \
     const space T *p = source + origin.y * row_elements + origin.x; \
-    m.elements_mtl.x = transposed ? p[column * row_elements + row] : p[row * row_elements + column]; \
-    m.elements_mtl.y = transposed ? p[(column + 1) * row_elements + row] : p[row * row_elements + column + 1]; \
+    if (transposed) { m.elements_mtl.x = p[column * row_elements + row]; m.elements_mtl.y = p[(column + 1) * row_elements + row]; } \
+    else { m.elements_mtl = neighbours_mtl(p + row * row_elements + column); } \
   } \
   template <typename T> inline void simdgroup_store(simdgroup_matrix<T, 8, 8> m, space T *destination, ulong row_elements = 8, vec_mtl<ulong, 2> origin = (vec_mtl<ulong, 2>)(0ul), bool transposed = false) { \
     uint lane = lane_index_mtl(), row = matrix_row_mtl(lane), column = matrix_column_mtl(lane); \
