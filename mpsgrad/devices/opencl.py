@@ -31,7 +31,14 @@ from mpsgrad.devices.contract import (
     unknown_kernel,
 )
 from mpsgrad.devices.opencl_brief import ImmediateQueue
-from mpsgrad.devices.opencl_compiler import LONG_SOURCE, UNROLLING, CompilerFault, CompilerRefusal, OpenCLCompiler
+from mpsgrad.devices.opencl_compiler import (
+    LONG_SOURCE,
+    SAVINGS,
+    UNROLLING,
+    CompilerFault,
+    CompilerRefusal,
+    OpenCLCompiler,
+)
 from mpsgrad.devices.opencl_errors import error_of_source, errors_of_source
 from mpsgrad.devices.opencl_launch import (
     OpenCLLibrary,
@@ -319,11 +326,16 @@ class OpenCLDevice(Device):
     @cached_property
     def _compiler(self) -> OpenCLCompiler:
         """The compiler of users' sources."""
-        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name)
+        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, self._savings)
 
     @cached_property
     def _compiler_of_long_sources(self) -> OpenCLCompiler:
-        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, UNROLLING)
+        limits = f"{self._savings} {UNROLLING}"
+        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, limits)
+
+    @property
+    def _savings(self) -> str:
+        return SAVINGS if self.tuning == "cpu-avx2" else ""
 
     def _compiler_of(self, source: str) -> OpenCLCompiler:
         return self._compiler if len(source) < LONG_SOURCE else self._compiler_of_long_sources

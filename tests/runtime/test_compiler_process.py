@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import opencl_compiler, opencl_compiler_process
+from mpsgrad.devices import opencl, opencl_compiler, opencl_compiler_process
 from mpsgrad.devices.opencl import OpenCLDevice
 
 SOURCE = "kernel void {}(device float* x, uint i [[thread_position_in_grid]]) {{ x[i] *= 2; }}"
@@ -82,6 +82,15 @@ def test_a_process_that_ended_after_a_pause_is_replaced(device: OpenCLDevice) ->
     process._process.stdin.close()
     process._process.wait()
     assert doubles("second", device)
+
+
+def test_a_compiler_that_does_not_know_an_option_compiles_without(
+    device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opencl, "SAVINGS", "-no-such-option")
+    assert doubles("without_options", device)
+    process = device._compiler._process
+    assert process is not None and process.is_usable()
 
 
 def test_without_a_process_this_one_compiles(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
