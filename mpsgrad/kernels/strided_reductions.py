@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -105,11 +105,10 @@ def reduction(
     results that a thread of a CPU makes at once, if the kernel can do that: a factor of its products has no rows, and
     the other no columns.
     """
-    count = len(views)
-    axes = axes_of(extents, views)
+    count, is_cpu = len(views), device_family == "cpu"
+    axes = axes_of(extents, _without_reduced_strides(views, kept) if is_cpu else views)
     reduced = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if not keeps])
     staying = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if keeps] or [Axis(1, (0,) * count)])
-    is_cpu = device_family == "cpu"
     in_chunks = may_chunk and not (is_cpu and math.prod(extents) < FEWEST_TERMS_OF_CHUNKS)
     wanted = THREADS_WANTED_PER_UNIT * max(1, compute_units) if is_cpu else SIMDGROUPS_WANTED
     goes_across = _goes_across(reduced, staying, 8 if is_cpu else 32)
@@ -143,6 +142,13 @@ def reduction(
         return Reduction(first)
     results = math.prod(axis.extent for axis in left)
     return Reduction(first, _second_pass(left, views[-1], (chunks, 1), is_cpu, vector), chunks * results)
+
+
+def _without_reduced_strides(views: Sequence[View], kept: Sequence[bool]) -> tuple[View, ...]:
+    """``views`` with strides of 0 for the result along axes that are not ``kept``, which then may be joined."""
+    *sources, result = views
+    channels, x, y, image = (stride if keeps else 0 for stride, keeps in zip(result.strides, kept, strict=True))
+    return (*sources, replace(result, strides=(channels, x, y, image)))
 
 
 def _across(

@@ -452,6 +452,23 @@ def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
     assert found == {1, 2, vector}
 
 
+@pytest.mark.parametrize(
+    ("kept", "result", "run", "inner"),
+    [
+        ((False, False, False, True), (1, 1, 1, 1), 6 * 5 * 7, 1),
+        ((False, False, True, True), (1, 1, 1, 7), 6 * 5, 1),
+        ((True, False, False, True), (1, 6, 6, 6), 6, 5 * 7),
+    ],
+    ids=["image", "rows", "pixels"],
+)
+def test_cpus_take_reduced_axes_that_follow_each_other_as_one(kept, result, run, inner):
+    """Without a device: wherever the result, whose extents are 1 along them, would have its next elements."""
+    views = strides.View(0, (1, 6, 6 * 5, 6 * 5 * 7)), strides.View(0, result)
+    work = reduction(("source", "destination"), views, (6, 5, 7, 3), kept, "cpu", 4, 2).first
+    assert work.parameters["extents"][0] == run
+    assert work.parameters["reduced"][:2] == (inner, 1)
+
+
 OF_CHANNELS = [
     *(KINDS[f"FeatureChannels {operation}"] for operation in ("Min", "Max", "Sum")),
     *ARGUMENTS.values(),
