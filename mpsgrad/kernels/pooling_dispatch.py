@@ -74,9 +74,11 @@ MOST_CHANNELS_BY_TILES = 63
 """With more channels, reading each pixel of a window is as fast, except for gradients of average pooling."""
 COLUMNS_OF_TAPS = 2, 3
 """Gradients of max pooling go through tiles for windows of so many taps at stride 1."""
-BY_EIGHTS = ("pooling_max_gradient_3x3_stride_2",)
-"""Kernels that are faster by eights than by simdgroups, whatever the channels, on CPUs with few registers, and on
+BY_EIGHTS = "pooling_max_gradient_3x3_stride_2"
+"""A kernel that is faster by eights than by simdgroups, whatever the channels, on CPUs with few registers, and on
 others where that lets them write past the caches."""
+BY_FEW_EIGHTS, FEW_FLOATS = "pooling_max_gradient_3x3_stride_1", 64
+"""One that is faster so on CPUs with few registers, for halves and for fewer channels of floats than these."""
 SEARCHED_BLOCKS = (*BLOCKS, (2, 1))
 """Window size and stride of those that search for winners of few channels and take them in one kernel."""
 MOST_IN_SEARCHED_TILE = 1024
@@ -201,9 +203,8 @@ def add_dispatch(
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     has_pairs = is_max and threads_of("element", parameters["destination"], *size) >= FEWEST_THREADS_TO_PAIR
     walk = walk_of(device, layouts, has_element4=has_vectors, has_element2=has_pairs, has_eights=has_eights)
-    if walk == "row" and name in BY_EIGHTS:
-        streams = parameters["exceeds_caches"]
-        walk = "eights" if streams or tunables(device.tuning).pooling_gradient_by_eights else walk
+    if walk == "row" and _is_faster_by_eights(device, name, metal_type, parameters):
+        walk = "eights"
     function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
     threads = threads_of(walk, parameters["destination"], *size)
     command_buffer.add_dispatch(
@@ -212,6 +213,14 @@ def add_dispatch(
         *buffers,
         device.constant_buffer(struct.pack(**parameters)),
     )
+
+
+def _is_faster_by_eights(device: Device, name: str, metal_type: str, parameters: dict[str, Any]) -> bool:
+    """Whether the kernel ``name`` of a CPU is to be that of threads with eight channels rather than of simdgroups."""
+    has_few_registers = bool(tunables(device.tuning).pooling_gradient_by_eights)
+    if name == BY_FEW_EIGHTS:
+        return has_few_registers and (metal_type == "half" or parameters["destination"][6] < FEW_FLOATS)
+    return name == BY_EIGHTS and (has_few_registers or bool(parameters["exceeds_caches"]))
 
 
 def require_positions(owner: str, window: tuple[int, ...], width: int, height: int) -> None:

@@ -39,7 +39,7 @@ class Tunables:
     where simdgroups work on their own; with ``convolution_by_eights`` the threads of a CPU do that instead, on eights
     of floats: always where it has 16 registers of eight floats, where that makes fewer products if it has larger ones.
     If the images of a kernel have more than ``cached_bytes`` together, CPUs write results past their caches. With
-    ``pooling_gradient_by_eights`` gradients of max pooling over 3 x 3 taps at stride 2 are computed by eights of
+    ``pooling_gradient_by_eights`` gradients of max pooling over 3 x 3 taps at strides 1 and 2 are computed by eights of
     floats, too: a simdgroup needs more than 16 registers for them.
     """
 
