@@ -260,6 +260,11 @@ class Device(DeviceBound, ABC):
         return self.family
 
     @property
+    def has_clusters(self) -> bool:
+        """Whether threadgroups of a cluster run at the same time and write to each other's variables."""
+        return False
+
+    @property
     def dlpack_device(self) -> tuple[int, int]:
         """The kind and the number of the device in DLPack."""
         return CPU, 0

@@ -6,8 +6,9 @@ both share because somebody asked for that.
 
 What is different from other devices: ``constant T&`` arguments of the package's own kernels are passed by value; on
 GPUs of compute capability 9.0 or later these kernels are launched while the one before them ends, and wait for it as
-they begin; threadgroup variables may need more memory than Apple GPUs have, up to ``threadgroup_memory_bytes``; a
-kernel that reads or writes memory that is not its own ends the process's use of the GPU, which every later call says.
+they begin, and threadgroups of a cluster run at the same time and write to each other's variables; threadgroup
+variables may need more memory than Apple GPUs have, up to ``threadgroup_memory_bytes``; a kernel that reads or writes
+memory that is not its own ends the process's use of the GPU, which every later call says.
 """
 
 from __future__ import annotations
@@ -244,6 +245,10 @@ class CUDADevice(Device):
     def tiling(self) -> str:
         # Only these multiply matrices where they lie in threadgroup memory.
         return "nvidia-9.0" if self.capability == (9, 0) else self.family
+
+    @property
+    def has_clusters(self) -> bool:
+        return self.capability >= (9, 0)
 
     @cached_property
     def stream(self) -> Any:

@@ -22,6 +22,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     families_at_once,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronType
+from mpsgrad.kernels.pointwise import values_of_vector
 from mpsgrad.neighbouring_dispatches import join_when_adjacent
 
 
@@ -78,7 +79,8 @@ def _at_once(
 ) -> Dispatch | None:
     """The kernel with ``buffers`` that does what both do, if both are of the whole of the same images."""
     device: Device = buffers[0].device
-    packed = _joined(*(bytes(each.read(0, each.nbytes)) for each in (parameters, parameters_of_stream)))
+    width = values_of_vector(metal_type) if sums.function.name.endswith(VECTORS) else 1
+    packed = _joined(*(bytes(each.read(0, each.nbytes)) for each in (parameters, parameters_of_stream)), width)
     if packed is None:
         return None
     _, at_once, rest = sums.function.name.partition(AT_ONCE)
@@ -88,13 +90,13 @@ def _at_once(
 
 
 @lru_cache(maxsize=512)
-def _joined(sums: bytes, stream: bytes) -> bytes | None:
+def _joined(sums: bytes, stream: bytes, width: int) -> bytes | None:
     """The parameters of one kernel, of those of the ``sums`` and of what is streamed; None if these differ in more than
-    the tiles and the destination."""
+    the tiles and the destination, or vectors of ``width`` channels are not aligned there."""
     p, q = (np.frombuffer(data, TILE_PARAMETERS.dtype, 1)[0] for data in (sums, stream))
     if any(p[name] != q[name] for name in ("gradient", "source", "rows", "channels", "epsilon")):
         return None
-    if q["pixels"] not in (0, q["rows"]):
+    if q["pixels"] not in (0, q["rows"]) or any(int(number) % width for number in q["destination"].tolist()[:4]):
         return None
     values = q.copy()
     for name in ("across", "row_lanes", "tiles"):
@@ -103,8 +105,8 @@ def _joined(sums: bytes, stream: bytes) -> bytes | None:
 
 
 def join_at_once() -> None:
-    """Has ``CommandBuffer`` join them."""
-    for threads, suffix in product(FAMILIES_AT_ONCE, ("", VECTORS)):
-        join_when_adjacent(_normalized, f"batch_statistics{AT_ONCE}{threads}{suffix}", f"normalize{suffix}")
+    """Has ``CommandBuffer`` join them, kernels for vectors, too, with those for single channels that follow them."""
+    for threads, suffix, of_stream in product(FAMILIES_AT_ONCE, ("", VECTORS), ("", VECTORS)):
+        join_when_adjacent(_normalized, f"batch_statistics{AT_ONCE}{threads}{suffix}", f"normalize{of_stream}")
         sums = f"normalization_gradient_sums{AT_ONCE}{threads}{suffix}"
-        join_when_adjacent(_gradient, sums, f"normalization_gradient{suffix}")
+        join_when_adjacent(_gradient, sums, f"normalization_gradient{of_stream}")

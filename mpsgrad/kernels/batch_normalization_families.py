@@ -131,34 +131,40 @@ gradient and its source together."""
 AT_ONCE, VECTORS = "_at_once_by_", "_of_vectors"
 """How names of kernels go on that own all pixels of their channels, before the number of their threads, and end that
 take vectors of channels."""
-FEW_THREADS, MANY_THREADS = 128, 256
-"""Of a threadgroup that owns all pixels."""
+FEW_THREADS, MANY_THREADS, THREADS_OF_CLUSTER = 128, 256, 1024
+"""Of a threadgroup that owns all pixels, or of all of a cluster that shares them."""
+THREADGROUPS_OF_CLUSTER = 8
+"""On NVIDIA GPUs; elsewhere a cluster would be one threadgroup."""
 ROWS_AT_ONCE = 8
 """How many rows each of these threads has in its registers."""
 
 
 def _family_at_once(name: str, threads: int) -> ShaderFamily:
+    is_cluster = threads == THREADS_OF_CLUSTER
     return ShaderFamily(
         f"batch_normalization_at_once_by_{threads}_{name}",
         (IMAGE_LAYOUT, NEURON, TILE_PARAMETERS),
         {
             "threads": threads,
+            "parts": 1,
             "rows_of_thread": ROWS_AT_ONCE,
             "calls_functions": True,
             "neuron": name,
             "neuron_types": (name,),
         },
+        {"nvidia": {"parts": THREADGROUPS_OF_CLUSTER}} if is_cluster else {},
         template="batch_normalization_at_once",
         ahead_of_time=False,
-        device_families=("apple", "nvidia"),
+        device_families=("nvidia",) if is_cluster else ("apple", "nvidia"),
     )
 
 
 FAMILIES_AT_ONCE = {
     threads: {kind: _family_at_once(NEURON_TYPE_NAMES[kind], threads) for kind in (NeuronType.NONE, NeuronType.RELU)}
-    for threads in (FEW_THREADS, MANY_THREADS)
+    for threads in (FEW_THREADS, MANY_THREADS, THREADS_OF_CLUSTER)
 }
-"""For images of few pixels on GPUs. Those with other neurons are too rare to be joined."""
+"""For images of few pixels on GPUs. Those with other neurons are too rare to be joined. Where there are no clusters,
+their threads are one threadgroup, for tests."""
 
 
 def families_at_once(function_name: str) -> dict[NeuronType, ShaderFamily]:

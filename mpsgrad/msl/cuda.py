@@ -189,7 +189,11 @@ class CUDABackend(Backend):
         uses_simdgroups: bool,
         has_long_vectors: bool,
     ) -> str:
-        return f'extern "C" __global__ void __launch_bounds__({threadgroup_size or LARGEST_BLOCK}) {entry_point}'
+        # An attribute that Metal does not know: only what CUDA reads has it.
+        cluster = kernel.attribute("threadgroups_of_cluster")
+        of_cluster = f" CLUSTER_MTL({''.join(token.text for token in cluster.arguments)})" if cluster else ""
+        bounds = f"__launch_bounds__({threadgroup_size or LARGEST_BLOCK})"
+        return f'extern "C" __global__ void{of_cluster} {bounds} {entry_point}'
 
     def launch_parameter(self, launch: Launch) -> tuple[str, str]:
         if launch == "whole":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import reference
 from mpsgrad.devices import Dispatch
-from mpsgrad.kernels import batch_normalization_dispatch
-from mpsgrad.kernels.batch_normalization_dispatch import plan_at_once, plan_tiles, takes_singles
+from mpsgrad.kernels import batch_normalization_at_once, batch_normalization_dispatch
+from mpsgrad.kernels.batch_normalization_dispatch import plan_at_once, plan_in_clusters, plan_tiles, takes_singles
+from mpsgrad.kernels.batch_normalization_families import TILE_PARAMETERS
 from mpsgrad.kernels.normalization_encoder import NormalizationEncoder
 from mpsgrad.neighbouring_dispatches import with_neighbours_joined
 from mpsgrad.testing import (
@@ -397,7 +399,21 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("name", [None, "relu"])
     def test_images_of_few_pixels_are_normalized_at_once(self, shape, name):
         """By one kernel for one or two vectors or channels of a threadgroup, to the same bits as by two."""
-        case = Case.draw(shape, seed=13, neuron=name and mg.NeuronDescriptor(name, 0.25))
+        self.check_one_kernel(Case.draw(shape, seed=13, neuron=name and mg.NeuronDescriptor(name, 0.25)), "(128|256)")
+
+    @pytest.mark.parametrize(
+        "shape", [(3, 30, 31, 7), (2, 40, 33, 19), (3, 19, 20, 37), (2, 33, 17, 48), (2, 65, 33, 24)]
+    )
+    @pytest.mark.parametrize("name", [None, "relu"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_images_of_more_pixels_are_normalized_by_clusters(self, device, monkeypatch, shape, name, dtype):
+        """The same, for one or two channels or vectors of a cluster, which is a threadgroup where there are none."""
+        monkeypatch.setattr(type(device), "has_clusters", True)
+        monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
+        neuron = name and mg.NeuronDescriptor(name, 0.25)
+        self.check_one_kernel(Case.draw(shape, dtype, seed=14, neuron=neuron), "1024")
+
+    def check_one_kernel(self, case, threads):
         at_once = run(case)
         check(case, at_once)
         source, gradient = mg.Image.from_array(case.x), mg.Image.from_array(case.g)
@@ -424,7 +440,43 @@ class TestTheShadersOfGPUs:
             statistics, stream, *_ = commands._dispatches
             foreign = Dispatch(SimpleNamespace(name=stream.function.name), 1, statistics.buffers[:1])
             assert with_neighbours_joined([statistics, foreign]) == [statistics, foreign]
-        assert forward.startswith("normalize_at_once_by") and backward.startswith("normalization_gradient_at_once_by")
+        assert re.match(f"normalize_at_once_by_{threads}", forward)
+        assert re.match(f"normalization_gradient_at_once_by_{threads}", backward)
+
+    @pytest.mark.parametrize(
+        ("first", "width", "is_joined"), [(4, 4, True), (4, 8, False), (6, 4, False), (5, 1, True)]
+    )
+    def test_kernels_for_vectors_are_joined_where_results_are_aligned(self, first, width, is_joined):
+        values = dict.fromkeys(TILE_PARAMETERS.fields, 1)
+        source = (0, 40, 0, 0, 1122, 1, 40, 1)
+        values |= {"gradient": source, "source": source, "destination": source, "neuron": (0,) * 3, "pixels": 0}
+        sums = TILE_PARAMETERS.pack(**values)
+        stream = TILE_PARAMETERS.pack(**values | {"destination": (first, 48, 0, 0, 1122, 1, 40, 1)})
+        assert (batch_normalization_at_once._joined(sums, stream, width) is not None) == is_joined
+
+    @pytest.mark.parametrize(
+        "rows, channels, width, expected",
+        [
+            (2048, 7, 1, None),
+            (2049, 7, 1, (1, 1, 1024, 7)),
+            (8192, 16, 8, (1, 1, 1024, 16)),
+            (8193, 16, 8, None),
+            (4096, 31, 1, (1, 2, 512, 16)),
+            (4097, 31, 1, None),
+            (4097, 32, 4, (4, 1, 1024, 8)),
+            (1024, 40, 4, None),
+            (1025, 40, 4, (4, 2, 512, 5)),
+            (1025, 36, 4, (4, 2, 512, 5)),
+            (6272, 128, 8, (8, 1, 1024, 16)),
+            (6272, 136, 8, None),
+            (4096, 768, 8, (8, 2, 512, 48)),
+            (4096, 1024, 8, None),
+            (1568, 99, 1, None),
+        ],
+    )
+    def test_clusters_own_all_pixels_where_that_is_faster(self, rows, channels, width, expected):
+        tiles = plan_in_clusters(rows, channels, width, 132)
+        assert (tiles and (tiles.width, tiles.across, tiles.row_lanes, tiles.tiles)) == expected
 
     @pytest.mark.parametrize("rows, channels", [(802816, 64), (784, 64), (1024, 4096), (1025, 4), (4495, 37), (7, 1)])
     @pytest.mark.parametrize("width", [1, 4])

@@ -112,6 +112,21 @@ def test_own_shaders_stay_in_registers(name) -> None:
         assert kernel["spill_store_bytes"] <= MOST_SPILLED_BYTES, kernel
 
 
+def test_threadgroups_of_a_cluster_are_declared_for_cuda_only() -> None:
+    source = """
+#ifdef __MPSGRAD_CUDA__
+[[threadgroups_of_cluster(8)]]
+#endif
+[[max_total_threads_per_threadgroup(64)]]
+kernel void fill(device float* out [[buffer(0)]], uint index [[thread_position_in_grid]])
+{
+    out[index] = 1.0f;
+}
+"""
+    assert "void CLUSTER_MTL(8) __launch_bounds__(64) fill" in translate(source, "cuda").source
+    assert "CLUSTER_MTL" not in translate(source, "opencl").source
+
+
 @needs_compiler
 def test_products_of_matrices_compile_for_the_oldest_gpus() -> None:
     """Turing lacks the larger product and copies that are made meanwhile."""

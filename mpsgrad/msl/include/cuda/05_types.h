@@ -17,6 +17,12 @@ inline void begin_launch_mtl() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+// So many blocks are a cluster.
+#if __CUDA_ARCH__ >= 900
+#define CLUSTER_MTL(n) __attribute__((cluster_dims(n, 1, 1)))
+#else
+#define CLUSTER_MTL(n)
+#endif
 
 template <bool C> struct require_mtl {};
 template <> struct require_mtl<true> { typedef int type; };
