@@ -48,6 +48,9 @@ FEW_OUTPUTS = 4
 FEW_PIXELS, FEW_PIXELS_APART, APART, ROW_OUTPUTS = 8, 64, 256, 4
 """Up to so many pixels, or so many whose distance is no multiple of the third number of floats, a thread writes all
 weights of so many output channels: what lies that far apart shares few places in the nearest cache."""
+FEW_REGISTERS_APART, FEWEST_APART_CHANNELS = 128, 64
+"""Where there are 16 registers, threads copy pixels of the gradient that lie a multiple of so many floats apart, if
+both images have so many channels. Measured."""
 EVICTING_STRIDE = 512
 """Values that lie a multiple of so many floats apart evict each other from the nearest cache unless they are copied."""
 PIXELS_AHEAD = 16
@@ -95,12 +98,12 @@ FAMILY = ShaderFamily(
         "eight_pixels": EIGHTS_PIXELS,
         "eight_runs": EIGHTS_RUNS,
         "most_blocks": MOST_BLOCKS,
-        "block_pixels": BLOCK_PIXELS,
     },
     measured=lambda numbers: {
         "rows_at_once": numbers.convolution_weights_rows_at_once,
         "by_eights": numbers.convolution_by_eights != NEVER,
         "whole_outputs": WHOLE_OUTPUTS if numbers.convolution_by_eights == WHERE_FEWER else 0,
+        "block_pixels": BLOCK_PIXELS if numbers.has_many_registers else EIGHTS_PIXELS,
     },
 )
 
@@ -168,7 +171,9 @@ def plan(geometry: ConvolutionGeometry, accumulates: bool, metal_type: str, numb
         )
     by_eights = numbers.convolution_by_eights if metal_type == "float" else NEVER
     if by_eights == WHERE_FEWER and is_by_blocks(geometry):
-        return _plan_of_blocks(geometry, accumulates)
+        return _plan_of_blocks(geometry, accumulates, WHOLE_OUTPUTS)
+    if by_eights == ALWAYS and _reads_gradients_apart(geometry):
+        return _plan_of_blocks(geometry, accumulates, EIGHTS_OUTPUTS)
     is_cached = metal_type == "float" and is_cached_whole(geometry, numbers)
     of_weights = _tiles(geometry, by_eights, is_cached)
     goes_through_all = is_cached and of_weights.kernel == "dense_of_eights" and not _reads_from_afar(geometry)
@@ -206,11 +211,18 @@ def is_by_blocks(geometry: ConvolutionGeometry) -> bool:
     return products(geometry, EIGHTS_CHANNELS, WHOLE_OUTPUTS) <= BLOCKS_GAIN * products(geometry, LANES, ROWS)
 
 
-def _plan_of_blocks(geometry: ConvolutionGeometry, accumulates: bool) -> Plan:
+def _reads_gradients_apart(geometry: ConvolutionGeometry) -> bool:
+    """Whether threads with 16 registers are to copy the gradient, too, whose pixels share few places in the caches."""
+    is_apart = geometry.result[1] % FEW_REGISTERS_APART == 0 and geometry.outputs >= FEWEST_APART_CHANNELS
+    fills_blocks = geometry.inputs % EIGHTS_CHANNELS == 0 and geometry.inputs >= FEWEST_APART_CHANNELS
+    return is_apart and fills_blocks and geometry.groups == 1 and not geometry.replicates
+
+
+def _plan_of_blocks(geometry: ConvolutionGeometry, accumulates: bool, outputs_together: int) -> Plan:
     """With splits only where fewer output channels for each thread do not make enough of them."""
     blocks = ceiling_divide(geometry.inputs, EIGHTS_CHANNELS)
     lane_tiles = ceiling_divide(blocks, MOST_BLOCKS)
-    output_blocks = ceiling_divide(geometry.outputs, WHOLE_OUTPUTS)
+    output_blocks = ceiling_divide(geometry.outputs, outputs_together)
     most_output_tiles = ceiling_divide(geometry.outputs, FEWEST_BLOCK_OUTPUTS)
     output_tiles = min(ceiling_divide(BLOCK_THREADS_WANTED, geometry.taps * lane_tiles), most_output_tiles)
     output_tiles = ceiling_divide(output_blocks, ceiling_divide(output_blocks, output_tiles))

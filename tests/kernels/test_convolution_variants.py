@@ -368,6 +368,37 @@ def test_widths_of_tiles_where_there_are_few_registers(inputs, outputs, family, 
 
 @pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
 @pytest.mark.parametrize(
+    ("arguments", "options", "kernel"),
+    [
+        (((13, 12), 64, 128, (3, 3)), {"padding": (1, 1)}, "blocks"),
+        (((9, 11), 144, 256, SINGLE), {}, "blocks"),
+        (((21, 24), 64, 128, SINGLE), {}, "blocks"),
+        (((11, 14), 80, 128, SINGLE), {"stride": (1, 2), "padding": (1, 1)}, "blocks"),
+        (((17, 33), 64, 128, (2, 3)), {"stride": (2, 1), "dilation": (3, 2)}, "blocks"),
+        (((9, 8), 72, 128, (3, 3)), {}, "eights"),
+        (((9, 8), 64, 136, (3, 3)), {}, "eights"),
+        (((9, 8), 128, 256, (3, 3)), {"groups": 2}, "eights"),
+    ],
+    ids=["3x3", "pointwise", "in_splits", "outside", "dilated", "half_a_block", "not_apart", "groups"],
+)
+def test_weights_of_gradients_that_lie_apart_where_there_are_few_registers(arguments, options, kernel):
+    layer = make(*arguments, **options, images=3)
+    with always_by_eights():
+        kernels = check_additions_to_a_state(layer)
+        assert {name for name in kernels if name.startswith("conv")} == {
+            f"convolution_gradient_weights_dense_of_{kernel}"
+        }
+        check_against_the_references(layer, runs=2)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+def test_weights_of_some_channels_of_gradients_that_lie_apart():
+    with always_by_eights():
+        check_in_a_part_of_larger_images(make((6, 7), 64, 119, (3, 3), padding=(1, 1)), before=4, behind=0)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="for CPUs")
+@pytest.mark.parametrize(
     ("size", "inputs", "kernel", "has_splits"),
     [((22, 22), 57, (3, 3), False), ((22, 22), 25, (3, 3), True), ((33, 33), 57, (3, 3), True)],
     ids=["few_pixels_of_many_tiles", "few_tiles", "many_pixels"],
