@@ -34,8 +34,8 @@ LONG_SOURCE = 4000
 """Characters of a source for which a limit on unrolling pays: short ones are compiled soon."""
 
 # A block's operations are simplified in their order, and instructions are not put in order again after registers are
-# allocated, which processors do by themselves. With AVX2 sources whose simdgroups have many vectors compile in 0.7 to 0.95
-# of the time, others in the same, and the code is as fast.
+# allocated, which processors do by themselves. With AVX2 sources whose simdgroups have many vectors compile in 0.7 to
+# 0.95 of the time, others in the same, and the code is as fast.
 SAVINGS = "-combiner-topological-sorting=true -disable-post-ra"
 
 # Whole loops are unrolled up to this size. With Intel's own limit SHA-256 and ray marching took twice and half as long
