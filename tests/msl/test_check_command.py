@@ -14,6 +14,8 @@ from mpsgrad.devices import opencl
 from mpsgrad.msl.lint import LANGUAGE_VERSIONS, RULES
 from mpsgrad.runtime.findings import MISTAKES
 
+without_note = pytest.mark.skipif(not opencl.devices(), reason="without a device there is a note")
+
 LIBRARY = "#include <metal_stdlib>\nusing namespace metal;\n"
 GOOD = LIBRARY + "kernel void f(device float* x, uint i [[thread_position_in_grid]]) { if (i < 4) x[i] = 1; }\n"
 BAD = LIBRARY + "kernel void f(device float* x) {\n\tdouble y = x[0];\n    x[0] = isnan(y) ? 1 : 0;\n}\n"
@@ -39,13 +41,14 @@ def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
-@pytest.mark.skipif(not opencl.devices(), reason="without a device there is a note")
+@without_note
 def test_a_good_file_gives_nothing_and_0(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(good) == 0
     output = capsys.readouterr()
     assert (output.out, output.err) == ("", "")
 
 
+@without_note
 def test_findings_look_like_a_compilers(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(bad) == 1
     output = capsys.readouterr()
@@ -64,6 +67,7 @@ def test_warnings_alone_give_0(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert ": warning: 'isnan'" in capsys.readouterr().out
 
 
+@without_note
 def test_json(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check("--json", good) == 0
     assert json.loads(capsys.readouterr().out) == []
