@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 from mpsgrad.batch_arguments import require_batch
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import StateError, refuse_unavailable
 from mpsgrad.geometry import EdgeMode
-from mpsgrad.image import Image
+from mpsgrad.image import Image, ImageBatch
 from mpsgrad.kernel import Regions
 from mpsgrad.kernels.batch_normalization_data_source import LoadedNormalization
 from mpsgrad.kernels.batch_normalization_dispatch import encoder_of
@@ -169,6 +169,38 @@ class BatchNormalization(NormalizationKernel[BatchNormalizationState]):
     # objc: -encodeToCommandBuffer:sourceImage:
     # objc: -encodeToCommandBuffer:sourceImage:destinationImage:
     # objc: -encodeToCommandBuffer:sourceImage:batchNormalizationState:destinationImage:
+    @overload  # type: ignore[override]
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        *,
+        batch_normalization_state: BatchNormalizationState | None = None,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        *,
+        batch_normalization_state: BatchNormalizationState | None = None,
+        destination_image: Image,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        *,
+        batch_normalization_state: BatchNormalizationState | None = None,
+        destination_image: Image | None = None,
+        destination_state: State | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
     def encode(
         self,
         command_buffer: CommandBuffer,
@@ -216,6 +248,38 @@ class BatchNormalization(NormalizationKernel[BatchNormalizationState]):
     # objc: -encodeBatchToCommandBuffer:sourceImages:
     # objc: -encodeBatchToCommandBuffer:sourceImages:destinationImages:
     # objc: -encodeBatchToCommandBuffer:sourceImages:batchNormalizationState:destinationImages:
+    @overload  # type: ignore[override]
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        batch_normalization_state: BatchNormalizationState | None = None,
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        batch_normalization_state: BatchNormalizationState | None = None,
+        destination_images: Sequence[Image],
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        *,
+        batch_normalization_state: BatchNormalizationState | None = None,
+        destination_images: Sequence[Image] | None = None,
+        destination_states: Sequence[State] | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
     def encode_batch(
         self,
         command_buffer: CommandBuffer,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 from mpsgrad.batch_arguments import require_batch
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
 from mpsgrad.errors import GeometryError, StateError, refuse_unavailable
-from mpsgrad.image import Image
+from mpsgrad.image import Image, ImageBatch
 from mpsgrad.kernel import GradientKernel, Regions, fill_buffer_with_zeros, source_layout
 from mpsgrad.kernels.batch_normalization_dispatch import Encoder, encoder_of_state
 from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState, require_batch_state
@@ -200,7 +200,38 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
 
     # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:batchNormalizationState:
     # objc: -encodeToCommandBuffer:sourceGradient:sourceImage:batchNormalizationState:destinationGradient:
-    def encode(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        batch_normalization_state: BatchNormalizationState,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        batch_normalization_state: BatchNormalizationState,
+        *,
+        destination_gradient: Image,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        batch_normalization_state: BatchNormalizationState,
+        *,
+        destination_gradient: Image | None = None,
+    ) -> Any: ...
+
+    def encode(
         self,
         command_buffer: CommandBuffer,
         source_gradient: Image,
@@ -224,7 +255,38 @@ class BatchNormalizationGradient(_NormalizationGradientKernel):
 
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:batchNormalizationState:
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:batchNormalizationState:destinationGradients:
-    def encode_batch(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        batch_normalization_state: BatchNormalizationState,
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        batch_normalization_state: BatchNormalizationState,
+        *,
+        destination_gradients: Sequence[Image],
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        batch_normalization_state: BatchNormalizationState,
+        *,
+        destination_gradients: Sequence[Image] | None = None,
+    ) -> Any: ...
+
+    def encode_batch(
         self,
         command_buffer: CommandBuffer,
         source_gradients: Sequence[Image],

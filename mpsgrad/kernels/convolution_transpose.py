@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, GeometryError, StateError
 from mpsgrad.geometry import EdgeMode, Offset
-from mpsgrad.image import Image, ImageDescriptor
+from mpsgrad.image import Image, ImageBatch, ImageDescriptor
 from mpsgrad.kernel import (
     BaseKernel,
     PositionProperty,
@@ -195,6 +195,49 @@ class ConvolutionTranspose(_ForwardKernel[ConvolutionTransposeGradientState], _T
     # objc: -encodeToCommandBuffer:sourceImage:convolutionGradientState:
     # objc: -encodeToCommandBuffer:sourceImage:convolutionGradientState:destinationImage:
     # objc: -encodeToCommandBuffer:sourceImage:convolutionGradientState:destinationState:destinationStateIsTemporary:
+    @overload  # type: ignore[override]
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        convolution_gradient_state: ConvolutionGradientState | None = None,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        convolution_gradient_state: ConvolutionGradientState | None = None,
+        *,
+        return_state: Literal[True],
+        state_is_temporary: bool = False,
+    ) -> tuple[Image, ConvolutionTransposeGradientState]: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        convolution_gradient_state: ConvolutionGradientState | None = None,
+        *,
+        destination_image: Image,
+        destination_state: State | None = None,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        convolution_gradient_state: ConvolutionGradientState | None = None,
+        *,
+        destination_image: Image | None = None,
+        destination_state: State | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
     def encode(
         self,
         command_buffer: CommandBuffer,
@@ -223,6 +266,49 @@ class ConvolutionTranspose(_ForwardKernel[ConvolutionTransposeGradientState], _T
     # objc: -encodeBatchToCommandBuffer:sourceImages:convolutionGradientStates:destinationImages:
     # objc: -encodeBatchToCommandBuffer:sourceImages:convolutionGradientStates:destinationStates:
     # objc:     destinationStateIsTemporary:
+    @overload  # type: ignore[override]
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        convolution_gradient_states: Sequence[State] | None = None,
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        convolution_gradient_states: Sequence[State] | None = None,
+        *,
+        return_state: Literal[True],
+        state_is_temporary: bool = False,
+    ) -> tuple[ImageBatch, StateBatch | None]: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        convolution_gradient_states: Sequence[State] | None = None,
+        *,
+        destination_images: Sequence[Image],
+        destination_states: Sequence[State] | None = None,
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        convolution_gradient_states: Sequence[State] | None = None,
+        *,
+        destination_images: Sequence[Image] | None = None,
+        destination_states: Sequence[State] | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
     def encode_batch(
         self,
         command_buffer: CommandBuffer,

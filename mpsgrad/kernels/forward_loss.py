@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
@@ -56,7 +56,54 @@ class ForwardLoss(HalfOfALoss, Kernel):
         state.loss_descriptor = self._loss_descriptor
         return state
 
-    def encode(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        labels: Image,
+        weights: Image | None = None,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        return_state: Literal[True],
+        state_is_temporary: bool = False,
+    ) -> tuple[Image, LossGradientState]: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        destination_image: Image,
+        destination_state: State | None = None,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        destination_image: Image | None = None,
+        destination_state: State | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
+    def encode(
         self,
         command_buffer: CommandBuffer,
         source_image: Image,
@@ -118,7 +165,54 @@ class ForwardLoss(HalfOfALoss, Kernel):
 
     # objc: -encodeBatchToCommandBuffer:sourceImages:labels:weights:destinationStates:destinationImages:
     # objc: -encodeBatchToCommandBuffer:sourceImages:labels:weights:destinationStates:destinationStateIsTemporary:
-    def encode_batch(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        labels: Sequence[Image],
+        weights: Sequence[Image] | None = None,
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        labels: Sequence[Image],
+        weights: Sequence[Image] | None = None,
+        *,
+        return_state: Literal[True],
+        state_is_temporary: bool = False,
+    ) -> tuple[ImageBatch, StateBatch | None]: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        labels: Sequence[Image],
+        weights: Sequence[Image] | None = None,
+        *,
+        destination_images: Sequence[Image],
+        destination_states: Sequence[State] | None = None,
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        labels: Sequence[Image],
+        weights: Sequence[Image] | None = None,
+        *,
+        destination_images: Sequence[Image] | None = None,
+        destination_states: Sequence[State] | None = None,
+        return_state: bool = False,
+        state_is_temporary: bool = False,
+    ) -> Any: ...
+
+    def encode_batch(
         self,
         command_buffer: CommandBuffer,
         source_images: Sequence[Image],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
@@ -41,7 +41,35 @@ class LossKernel(Kernel):
 
     # objc: -encodeToCommandBuffer:sourceImage:labels:
     # objc: -encodeToCommandBuffer:sourceImage:labels:destinationImage:
-    def encode(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        labels: LossLabels,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        labels: LossLabels,
+        *,
+        destination_image: Image,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_image: Image,
+        labels: LossLabels,
+        *,
+        destination_image: Image | None = None,
+    ) -> Any: ...
+
+    def encode(
         self,
         command_buffer: CommandBuffer,
         source_image: Image,
@@ -96,7 +124,35 @@ class LossKernel(Kernel):
 
     # objc: -encodeBatchToCommandBuffer:sourceImages:labels:
     # objc: -encodeBatchToCommandBuffer:sourceImages:labels:destinationImages:
-    def encode_batch(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        labels: Sequence[LossLabels],
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        labels: Sequence[LossLabels],
+        *,
+        destination_images: Sequence[Image],
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_images: Sequence[Image],
+        labels: Sequence[LossLabels],
+        *,
+        destination_images: Sequence[Image] | None = None,
+    ) -> Any: ...
+
+    def encode_batch(
         self,
         command_buffer: CommandBuffer,
         source_images: Sequence[Image],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Device
@@ -90,7 +90,44 @@ class LossGradient(HalfOfALoss, BinaryKernel):
                 raise StateError(f"{owner}: {name} is {ours!r} but that of source_state is {theirs!r}")
         return state.loss_descriptor
 
-    def encode(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        labels: Image,
+        weights: Image | None = None,
+        source_state: State | None = None,
+    ) -> Image: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        labels: Image,
+        weights: Image | None = None,
+        source_state: State | None = None,
+        *,
+        destination_gradient: Image,
+    ) -> None: ...
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradient: Image,
+        source_image: Image,
+        labels: Image,
+        weights: Image | None = None,
+        source_state: State | None = None,
+        *,
+        destination_gradient: Image | None = None,
+    ) -> Any: ...
+
+    def encode(
         self,
         command_buffer: CommandBuffer,
         source_gradient: Image,
@@ -145,7 +182,44 @@ class LossGradient(HalfOfALoss, BinaryKernel):
 
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:labels:weights:sourceStates:
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:labels:weights:sourceStates:destinationGradients:
-    def encode_batch(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        labels: Sequence[Image],
+        weights: Sequence[Image] | None = None,
+        source_states: Sequence[State] | None = None,
+    ) -> ImageBatch: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        labels: Sequence[Image],
+        weights: Sequence[Image] | None = None,
+        source_states: Sequence[State] | None = None,
+        *,
+        destination_gradients: Sequence[Image],
+    ) -> None: ...
+
+    @overload
+    def encode_batch(
+        self,
+        command_buffer: CommandBuffer,
+        source_gradients: Sequence[Image],
+        source_images: Sequence[Image],
+        labels: Sequence[Image],
+        weights: Sequence[Image] | None = None,
+        source_states: Sequence[State] | None = None,
+        *,
+        destination_gradients: Sequence[Image] | None = None,
+    ) -> Any: ...
+
+    def encode_batch(
         self,
         command_buffer: CommandBuffer,
         source_gradients: Sequence[Image],

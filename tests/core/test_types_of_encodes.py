@@ -16,10 +16,14 @@ from mpsgrad.kernels.pooling import PoolingGradientState
 from mpsgrad.unary_kernel import Kernel
 
 RESULTS = {"encode": mg.Image, "encode_batch": ImageBatch}
+KINDS = [
+    Kernel, BinaryKernel, GradientKernel, mg.BatchNormalization, mg.BatchNormalizationGradient, mg.ConvolutionTranspose,
+    mg.Loss, mg.ForwardLoss, mg.LossGradient,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RESULTS)
-@pytest.mark.parametrize("kind", [Kernel, BinaryKernel, GradientKernel])
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_form_of_a_call_has_its_result(kind: type, name: str) -> None:
     implementation = getattr(kind, name)
     known = inspect.signature(implementation).parameters
