@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
@@ -283,6 +283,34 @@ def _partial_sums(gathered: Gather, metal_type: str) -> int:
     return gathered.groups * gathered.phases * gathered.phase_pixels * _partial_lanes(gathered, metal_type)
 
 
+class _Reads(NamedTuple):
+    """How tiles read the source of what they gather: ``width`` values at once, of it or of a copy with ``padding``."""
+
+    gathered: Gather
+    division: _Division
+    width: int
+    joins_columns: bool
+    padding: Padding | None
+
+
+def _faster_reads(gathered: Gather, metal_type: str, of_device: Tiling, units: int) -> _Reads:
+    """Of the source as it is; or of a copy of halves that vectors fit, where that takes less time with the copy."""
+    values = values_of_vector(metal_type)
+    is_aligned = _is_aligned(gathered.source, gathered.channels, values)
+    joins_columns = not is_aligned and gathered.joins_columns and not gathered.replicates
+    division = _division_of_gather(
+        gathered, metal_type, of_device, units, is_aligned=is_aligned, joins_columns=joins_columns
+    )
+    as_it_is = _Reads(gathered, division, values if is_aligned else 1, joins_columns, None)
+    if is_aligned or metal_type != "half" or gathered.groups > 1:
+        return as_it_is
+    padding = Padding(gathered.source)
+    padded = replace(gathered, source=padding.destination, channels=padding.channels)
+    of_padded = _division_of_gather(padded, metal_type, of_device, units, is_aligned=True, joins_columns=False)
+    of_padded = of_padded._replace(time=of_padded.time + padding.time(units))
+    return _Reads(padded, of_padded, values, False, padding) if of_padded.time < division.time else as_it_is
+
+
 def _plan_of_gather(
     gathered: Gather,
     group_strides: tuple[int, int],
@@ -294,23 +322,10 @@ def _plan_of_gather(
 ) -> GatherPlan:
     """``group_strides`` are from one group's first channel to the next one's, of source and destination."""
     assert gathered.packing is not None
-    values = values_of_vector(metal_type)
-    width = values if _is_aligned(gathered.source, gathered.channels, values) else 1
-    joins_columns = width == 1 and gathered.joins_columns and not gathered.replicates
     of_device = tiling(tiling_name)
-    units = compute_units or of_device.units_unless_known
-    division = _division_of_gather(
-        gathered, metal_type, of_device, units, is_aligned=width > 1, joins_columns=joins_columns
-    )
-    padding = None
-    if width == 1 and metal_type == "half" and gathered.groups == 1:
-        of_vectors = Padding(gathered.source)
-        padded = replace(gathered, source=of_vectors.destination, channels=of_vectors.channels)
-        of_padded = _division_of_gather(padded, metal_type, of_device, units, is_aligned=True, joins_columns=False)
-        of_padded = of_padded._replace(time=of_padded.time + of_vectors.time(units))
-        if of_padded.time < division.time:
-            padding, gathered, division, width, joins_columns = of_vectors, padded, of_padded, values, False
-    tile, row_tiles, column_tiles, splits, time = division
+    chosen = _faster_reads(gathered, metal_type, of_device, compute_units or of_device.units_unless_known)
+    gathered, joins_columns = chosen.gathered, chosen.joins_columns
+    tile, row_tiles, column_tiles, splits, time = chosen.division
     packing, biases = gathered.packing, gathered.biases
     if metal_type == "half":
         packing, biases = half_packing(gathered.pack_fields, joins_columns, rounds)
@@ -349,12 +364,12 @@ def _plan_of_gather(
         sums = GatherSums(SUMS_FAMILY, "sum_of_tiles", ceiling_divide(count // 4, SUM_THREADS), 4 * splits * count)
     return GatherPlan(
         FAMILIES["gather", metal_type, tile],
-        f"{_TEMPLATES['gather', metal_type]}_{tile.name}_by_{width}",
+        f"{_TEMPLATES['gather', metal_type]}_{tile.name}_by_{chosen.width}",
         row_tiles * column_tiles * gathered.groups * gathered.phases * splits,
         parameters,
         packing,
         sums,
-        padding,
+        chosen.padding,
         time,
     )
 
@@ -463,6 +478,53 @@ def _joined_groups(geometry: ConvolutionGeometry, metal_type: str) -> list[int]:
     ]
 
 
+class _Blocks(NamedTuple):
+    """What tiles of gradients for weights read: ``channels`` of each of ``joined`` groups, so many values at once.
+
+    The images of ``geometry`` are copies where there are ``paddings``, of the result and of the source.
+    """
+
+    geometry: ConvolutionGeometry
+    division: _Division
+    row_width: int
+    column_width: int
+    channels: int
+    joined: int = 1
+    paddings: tuple[Padding | None, Padding | None] = (None, None)
+
+
+def _fastest_blocks(
+    geometry: ConvolutionGeometry,
+    metal_type: str,
+    of_device: Tiling,
+    units: int,
+    *,
+    parts: int,
+    are_symmetric: bool,
+) -> _Blocks:
+    """Of the images as they are, of copies of halves that vectors fit, or of groups that are joined."""
+    channels, values = geometry.group_inputs, values_of_vector(metal_type)
+    widths = next(
+        widths
+        for widths in WEIGHTS_WIDTHS[metal_type]
+        if _is_aligned(geometry.result, geometry.group_outputs, widths[0])
+        and _is_aligned(geometry.source, channels, widths[1])
+    )
+    is_aligned = widths == (values, values)
+    division_of = partial(
+        _division_of_weights, geometry, metal_type, of_device, units, parts=parts, are_symmetric=are_symmetric
+    )
+    blocks = [_Blocks(geometry, division_of(channels=channels, is_aligned=is_aligned), *widths, channels)]
+    if metal_type == "half" and geometry.groups == 1 and not (is_aligned or are_symmetric):
+        padded, division, paddings = _with_padding(geometry, of_device, units)
+        padded_channels = paddings[1].channels if paddings[1] else channels
+        blocks.append(_Blocks(padded, division, values, values, padded_channels, 1, paddings))
+    for count in _joined_groups(geometry, metal_type) if not are_symmetric else ():
+        division = division_of(channels=count * channels, is_aligned=True, joined=count)
+        blocks.append(_Blocks(geometry, division, values, values, channels, count))
+    return min(blocks, key=lambda each: each.division.time)
+
+
 def _plan_of_weights(
     geometry: ConvolutionGeometry,
     accumulates: bool,
@@ -474,67 +536,31 @@ def _plan_of_weights(
     are_symmetric: bool = False,
 ) -> WeightsPlan:
     """``parts`` of the images have sums of their own, of as many splits each, even one if they ``are_symmetric``."""
-    groups, channels, group_outputs = geometry.groups, geometry.group_inputs, geometry.group_outputs
+    group_outputs, stored_channels = geometry.group_outputs, geometry.group_inputs
+    chosen = _fastest_blocks(
+        geometry, metal_type, tiling(tiling_name), units, parts=parts, are_symmetric=are_symmetric
+    )
+    geometry, joined = chosen.geometry, chosen.joined
     width, height = geometry.result[4:6]
     pixels = geometry.pixels // parts
-    row_width, column_width = next(
-        widths
-        for widths in WEIGHTS_WIDTHS[metal_type]
-        if _is_aligned(geometry.result, group_outputs, widths[0]) and _is_aligned(geometry.source, channels, widths[1])
-    )
-    is_aligned = row_width == column_width == values_of_vector(metal_type)
-    of_device, stored_channels = tiling(tiling_name), channels
-    division = _division_of_weights(
-        geometry,
-        metal_type,
-        of_device,
-        units,
-        channels=channels,
-        parts=parts,
-        is_aligned=is_aligned,
-        are_symmetric=are_symmetric,
-    )
-    paddings: tuple[Padding | None, Padding | None] = (None, None)
-    if metal_type == "half" and groups == 1 and not (is_aligned or are_symmetric):
-        padded, of_padded, made = _with_padding(geometry, of_device, units)
-        if of_padded.time < division.time:
-            geometry, division, paddings = padded, of_padded, made
-            row_width = column_width = values_of_vector(metal_type)
-            channels = paddings[1].channels if paddings[1] else channels
-    joined = 1
-    for count in _joined_groups(geometry, metal_type) if not are_symmetric else ():
-        of_joined = _division_of_weights(
-            geometry,
-            metal_type,
-            of_device,
-            units,
-            channels=count * channels,
-            parts=parts,
-            is_aligned=True,
-            are_symmetric=False,
-            joined=count,
-        )
-        if of_joined.time < division.time:
-            division, joined = of_joined, count
-            row_width = column_width = values_of_vector(metal_type)
-    tile, row_tiles, column_tiles, splits, time = division
+    tile, row_tiles, column_tiles, splits, time = chosen.division
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)
     splits = parts * splits_per_part
     plan = plan_of_splits(
         FAMILIES["weights", metal_type, tile],
         f"convolution_gradient_weights_{_TEMPLATES['weights', metal_type].removeprefix('convolution_weights_')}"
-        f"_{tile.name}_by_{row_width}_{column_width}",
-        _tile_count(row_tiles, column_tiles, are_symmetric) * (groups // joined) * splits,
+        f"_{tile.name}_by_{chosen.row_width}_{chosen.column_width}",
+        _tile_count(row_tiles, column_tiles, are_symmetric) * (geometry.groups // joined) * splits,
         WEIGHTS_PARAMETERS,
         geometry,
         accumulates,
         splits=splits,
-        channels=joined * channels,
+        channels=joined * chosen.channels,
         stored_channels=stored_channels,
         group_outputs=joined * group_outputs,
         joined_outputs=group_outputs,
-        groups=groups // joined,
+        groups=geometry.groups // joined,
         row_tiles=row_tiles,
         column_tiles=column_tiles,
         chunk_x=tile.depth % width,
@@ -545,4 +571,4 @@ def _plan_of_weights(
         splits_per_part=splits_per_part,
         are_symmetric=int(are_symmetric),
     )
-    return replace(plan, paddings=paddings, time=time)
+    return replace(plan, paddings=chosen.paddings, time=time)
