@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ Each --arg is one argument of the kernel, in the order of the buffer indices:
   3.0f  -7  true      a number for a reference or pointer that is only read, in the type that the kernel declares
                       (--arg=-3.0f where the shell's reader of options would take it for an option)
   int:5  float4:1,2,3,4   an array of these numbers, in the type given
+  {"rate": 0.5, "size": [7, 8]}   a struct that is only read, as JSON with all of its members
 
 A kernel may leave its arguments here, as on a GPU: it then reads and writes other memory, or ends its process, which
 is an error. 'mpsgrad check --run FILE KERNEL' with the same options says where it does, and keeps it from happening.
@@ -162,13 +164,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_value(text: str) -> Any:
-    """The array or number that ``--arg`` text stands for; raises ``ArgumentTypeError``."""
+    """The array, number or struct that ``--arg`` text stands for; raises ``ArgumentTypeError``."""
     kind, separator, rest = text.partition(":")
     if separator and kind in ("zeros", UNDEFINED):
         type_name, _, shape = rest.rpartition(":")
         if not type_name or not re.fullmatch(r"[0-9]+(x[0-9]+)*", shape):
             raise argparse.ArgumentTypeError(f"{text!r} has to be like {kind}:float:1024 or {kind}:half:64x32")
         return np.zeros(tuple(map(int, shape.split("x"))), _dtype(type_name, text))
+    if text.startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
     if text.endswith(".npy"):
         try:
             return np.ascontiguousarray(np.load(text, allow_pickle=False))
@@ -246,5 +253,5 @@ def _output(text: str, names: list[str], values: list[Any]) -> tuple[str, np.nda
         listed = ", ".join(f"{index} {each}" for index, each in enumerate(names)) or "none"
         raise argparse.ArgumentTypeError(f"--out {text}: there is no argument {name!r}; the kernel has {listed}")
     if not isinstance(values[position], np.ndarray):
-        raise argparse.ArgumentTypeError(f"--out {text}: argument {name!r} is a number, not an array")
+        raise argparse.ArgumentTypeError(f"--out {text}: argument {name!r} is a number or a struct, not an array")
     return names[position], values[position], Path(path) if separator else None

@@ -14,7 +14,7 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.image import Image, TemporaryImage
 from mpsgrad.msl import Argument
-from mpsgrad.runtime.element_types import ElementType, element_type
+from mpsgrad.runtime.element_types import ElementType, element_type, fits
 from mpsgrad.vector import Vector
 
 
@@ -46,7 +46,7 @@ class BoundArguments:
             self.buffers.append(self._array(where, argument, size, value))
         elif argument.is_writable:
             raise FormatError(
-                f"{where} is {_shown(value)}; the kernel may write it, so it has to be an array or device memory"
+                f"{where} is {shown(value)}; the kernel may write it, so it has to be an array or device memory"
             )
         else:
             data = np.ascontiguousarray(_by_value(where, argument, size, value))
@@ -79,12 +79,12 @@ class BoundArguments:
     def _array(self, where: str, argument: Argument, size: int | None, value: np.ndarray) -> Buffer:
         element = element_type(argument.type)
         if value.dtype.hasobject or not value.dtype.isnative:
-            raise FormatError(f"{where} is {_shown(value)}; it has to hold numbers in native byte order")
+            raise FormatError(f"{where} is {shown(value)}; it has to hold numbers in native byte order")
         if not value.flags.c_contiguous:
-            raise FormatError(f"{where} is {_shown(value)} that is not contiguous; use numpy.ascontiguousarray")
+            raise FormatError(f"{where} is {shown(value)} that is not contiguous; use numpy.ascontiguousarray")
         if argument.is_writable and not value.flags.writeable:
-            raise FormatError(f"{where} is {_shown(value)} that is read-only, but the kernel may write it")
-        _require_dtype(where, element, value.dtype, _shown(value))
+            raise FormatError(f"{where} is {shown(value)} that is read-only, but the kernel may write it")
+        _require_dtype(where, element, value.dtype, shown(value))
         _require_size(where, argument, element, size, value.nbytes)
         for index, (other, buffer, written) in enumerate(self._arrays):
             if not value.nbytes or not np.may_share_memory(value, other):
@@ -122,7 +122,7 @@ def _address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     if isinstance(value, (np.ndarray, np.generic)):
         shape = "x".join(map(str, value.shape))
         return f"{with_article(value.dtype)} array of shape {shape}" if value.shape else f"the {value.dtype} {value}"
@@ -163,36 +163,26 @@ def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> n
     if element is None:
         if not isinstance(value, (np.generic, np.ndarray)):
             raise FormatError(
-                f"{where} is {_shown(value)}; {with_article(argument.type)} has to be a NumPy scalar or array of a "
+                f"{where} is {shown(value)}; {with_article(argument.type)} has to be a NumPy scalar or array of a "
                 "dtype with its layout"
             )
         data = np.asarray(value)
         if data.dtype.hasobject or not data.dtype.isnative:
-            raise FormatError(f"{where} is {_shown(value)}; it has to hold numbers in native byte order")
+            raise FormatError(f"{where} is {shown(value)}; it has to hold numbers in native byte order")
         _require_size(where, argument, None, size, data.nbytes)
         if size is not None and data.ndim == 0 and data.nbytes != size:
             raise FormatError(f"{where} has {data.nbytes} bytes, but {with_article(argument.type)} has {size}")
         return data
     if not isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence)):
-        raise FormatError(f"{where} is {_shown(value)}; it has to be {with_article(argument.type)}")
+        raise FormatError(f"{where} is {shown(value)}; it has to be {with_article(argument.type)}")
     try:
         given = np.asarray(value)
     except (ValueError, OverflowError):
         raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.type)}") from None
     lanes = () if element.lanes == 1 else (element.lanes,)
-    if given.shape != lanes or not _fits(given, element.dtype):
+    if given.shape != lanes or not fits(given, element.dtype):
         raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.type)}")
     data = np.zeros(element.size // element.dtype.itemsize, element.dtype)
     with np.errstate(over="ignore"):
         data[: element.lanes] = given.astype(element.dtype)
     return data
-
-
-def _fits(given: np.ndarray, dtype: np.dtype) -> bool:
-    """Whether numbers keep their value, except that reals are rounded."""
-    if dtype.kind == "f":
-        return given.dtype.kind in "biuf"
-    if given.dtype.kind not in "biu":
-        return False
-    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return all(low <= int(each) <= high for each in given.ravel())

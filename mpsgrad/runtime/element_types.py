@@ -47,3 +47,13 @@ def element_type(name: str) -> ElementType | None:
     dtype = np.dtype(_SCALARS[scalar])
     lanes = int(count)
     return ElementType(dtype, lanes, dtype.itemsize * (4 if lanes == 3 and not packed else lanes))
+
+
+def fits(given: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether numbers keep their value, except that reals are rounded."""
+    if dtype.kind == "f":
+        return given.dtype.kind in "biuf"
+    if given.dtype.kind not in "biu":
+        return False
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return all(low <= int(each) <= high for each in given.ravel())

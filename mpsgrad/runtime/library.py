@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import CompileOptions, Device, Function, Library, find_device, require_device
@@ -16,11 +19,14 @@ from mpsgrad.errors import FormatError, with_article
 from mpsgrad.msl import Argument
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 from mpsgrad.runtime.arguments import BoundArguments, declared
+from mpsgrad.runtime.element_types import element_type
 from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
+from mpsgrad.runtime.struct_values import struct_by_value
 
 if TYPE_CHECKING:
     from mpsgrad.devices.opencl_checks import CheckedKernel
+    from mpsgrad.runtime.struct_types import StructTypes
 
 SOURCE_NAME = "<metal>"
 
@@ -39,6 +45,12 @@ class _Origin:
     source: str
     name: str
     options: CompileOptions
+
+    @cached_property
+    def struct_types(self) -> StructTypes:
+        from mpsgrad.runtime.struct_types import StructTypes
+
+        return StructTypes(self.source, self.name, self.options)
 
 
 class KernelFunction(DeviceBound):
@@ -64,6 +76,30 @@ class KernelFunction(DeviceBound):
         """What the kernel declares, or None."""
         return self._function.signature.threadgroup_size
 
+    def dtype(self, argument: str | int) -> np.dtype:
+        """NumPy's type with the layout of what an argument points or refers to, for arrays of structs.
+
+        ``argument`` is a name or a position. A member that is one vector of three numbers has three, in the room of
+        four; of arrays of those, and of matrices with three rows, each has four, the last of which means nothing.
+
+        Raises ``FormatError`` for an argument that there is none of, and for a type whose layout cannot be told from
+        the source: templates of structs, unions, bit-fields, members that are pointers.
+        """
+        names = [each.name for each in self.arguments]
+        position = names.index(argument) if argument in names else argument
+        if not isinstance(position, int) or not 0 <= position < len(names):
+            raise FormatError(f"{self.name}: dtype of {argument!r}, but the arguments are {', '.join(names) or 'none'}")
+        found = self._dtype(position)
+        if found is None:
+            shown = declared(self.arguments[position])
+            raise FormatError(f"{self.name}: the layout of argument {position} ({shown}) cannot be told")
+        return found
+
+    def _dtype(self, position: int) -> np.dtype | None:
+        sizes = self._function.pointee_sizes
+        size = sizes[position] if sizes is not None else None
+        return self._origin.struct_types.dtype(self.arguments[position].type, size)
+
     def __call__(
         self,
         grid: Any,
@@ -82,17 +118,19 @@ class KernelFunction(DeviceBound):
 
         The arguments, in order of their buffer indices: NumPy arrays (contiguous; copied, and written back in place
         where the kernel may write), a ``Vector``, an ``Image`` or a device buffer (used as they are), and for what is
-        only read also numbers, tuples of numbers for vectors, and NumPy scalars of a structured dtype for structs.
+        only read also numbers, tuples of numbers for vectors, and for structs dicts with a value for each member, or
+        NumPy scalars of a structured dtype such as ``dtype`` gives.
 
         Raises ``FormatError`` or ``GeometryError`` before anything is dispatched, ``DeviceError`` if the device fails,
         and ``NotImplementedError`` for what the driver cannot dispatch.
         """
         function = self._function
         expected = self._expected(arguments)
+        values = self._with_structs(arguments)
         memory = threadgroup_memory_lengths(self.name, function, threadgroup_memory)
         sizes = function.pointee_sizes or (None,) * len(expected)
         bound = BoundArguments(self.name, self.device)
-        for argument, size, value in zip(expected, sizes, arguments, strict=False):
+        for argument, size, value in zip(expected, sizes, values, strict=False):
             bound.add(argument, size, value)
         work = dispatch(
             self.name,
@@ -142,7 +180,7 @@ class KernelFunction(DeviceBound):
             function,
             checked,
             grid,
-            arguments,
+            self._with_structs(arguments),
             threadgroup=threadgroup,
             grid_of_threadgroups=grid_of_threadgroups,
             rounded_up=rounded_up,
@@ -169,6 +207,23 @@ class KernelFunction(DeviceBound):
             listed = ", ".join(map(declared, expected)) or "none"
             raise FormatError(f"{self.name}: takes {len(expected)} arguments ({listed}) but was given {len(given)}")
         return expected
+
+    def _with_structs(self, given: Sequence[Any]) -> Sequence[Any]:
+        """``given``, with arrays in place of dicts, and of numbers for names of types that the source declares."""
+        return [
+            struct_by_value(
+                f"{self.name}: argument {position} ({declared(argument)})",
+                argument.type,
+                self._dtype(position),
+                value,
+            )
+            if isinstance(value, (Mapping, Sequence, numbers.Number))
+            and not argument.is_writable
+            and not isinstance(value, np.generic)
+            and element_type(argument.type) is None
+            else value
+            for position, (argument, value) in enumerate(zip(self.arguments, given, strict=True))
+        ]
 
     def __repr__(self) -> str:
         return f"<KernelFunction {self.name}({', '.join(map(declared, self.arguments))}) on {self.device.identifier}>"

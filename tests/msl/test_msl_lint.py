@@ -284,6 +284,7 @@ WARNINGS = [
      f"{HEAD}, uint s [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {{ simdgroup_float8x8 m; if (s == 0) simdgroup_store(m, x); if (lane == 0) x[64] = 1; }}"),
     (39, f"{HEAD}, uint l [[thread_index_in_threadgroup]]) {{ threadgroup float t[64]; t[l] = x[l]; threadgroup_barrier(mem_flags::mem_device); x[l] = t[63 - l]; }}", "does not order 't'",
      f"{HEAD}, uint l [[thread_index_in_threadgroup]]) {{ threadgroup float t[64]; t[l] = x[l]; threadgroup_barrier(mem_flags::mem_threadgroup); x[l] = t[63 - l]; threadgroup_barrier(mem_flags::mem_none); t[l] = 1; }}"),
+    (40, f"struct Sum {{ float value; }};\n{HEAD}) {{ threadgroup Sum sums[8200]; }}", "'f' declares 32800 bytes", f"struct Sum {{ float value; static constant int limit = 2; float twice() thread const {{ return 2 * value; }} }};\n{HEAD}) {{ threadgroup Sum sums[8190]; }}"),
     (40, f"{HEAD}) {{ threadgroup float4 a[16][128]; threadgroup half b[2]; }}", "'f' declares 32772 bytes of threadgroup memory", f"constant int N = 128;\n{HEAD}) {{ threadgroup float4 a[16][N]; }}"),
     (42, "bool g(float v) { return isnan(v); }", "'isnan' may be folded away", "bool isnan(float v) { return as_type<uint>(v) > 0x7f800000u; } bool g(float v) { return isnan(v); }"),
     (42, "bool g(float v) { return v == -INFINITY; }", "comparison with INFINITY", "float g(float v) { float m = -INFINITY; return max(m, v); }"),

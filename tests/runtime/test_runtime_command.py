@@ -98,7 +98,9 @@ def test_typed_values_and_threadgroup_memory(folder: Path, capsys: pytest.Captur
         (("saxpy", "--grid", "1", "--arg", "uchar:256"), 2, "not every number fits into uchar"),
         (("saxpy", "--grid", "1", "--arg", "int:1.5"), 2, "not every number fits into int"),
         (("saxpy", "--grid", "1", "--arg", "1", "--out", "z"), 2, "no argument 'z'; the kernel has 0 a, 1 x, 2 y"),
-        (("saxpy", "--grid", "1", "--arg", "1", "--out", "a"), 2, "argument 'a' is a number, not an array"),
+        (("saxpy", "--grid", "1", "--arg", "1", "--out", "a"), 2, "argument 'a' is a number or a struct, not an array"),
+        (("saxpy", "--grid", "1", "--arg", "{1}"), 2, "'{1}' is no JSON: Expecting property name"),
+        (("saxpy", "--grid", "1", "--arg", "{}", *("--arg", "float:1") * 2), 1, "is a dict; it has to be a float"),
         (("saxpy", "--grid", "1", "--device", "abacus"), 1, "no driver 'abacus'"),
     ],
 )

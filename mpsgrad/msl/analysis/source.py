@@ -344,8 +344,17 @@ class Source:
                 continue
             known[name] = {}
             for variable in self.declarations_between(start, end, depth_limit=True):
-                known[name][variable.name] = (variable.type, variable.extents)
+                # Functions are declared like variables with a value in round brackets, which members cannot have.
+                if self.text(variable.place + 1) != "(" and not self._is_static(variable.place):
+                    known[name][variable.name] = (variable.type, variable.extents)
         return known
+
+    def _is_static(self, index: int) -> bool:
+        """Whether the member that is declared at ``index`` is no part of the objects."""
+        start = index
+        while start > 0 and self.text(start - 1) not in (";", "}", "{"):
+            start -= 1
+        return "static" in self.texts[start:index]
 
     @cached_property
     def layouts(self) -> dict[str, list[tuple[Type | None, int]]]:

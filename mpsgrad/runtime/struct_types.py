@@ -1,0 +1,83 @@
+"""NumPy's types with the layouts of the structs in a Metal source."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsgrad.devices import CompileOptions
+from mpsgrad.msl.analysis.source import Source, element_of
+from mpsgrad.msl.analysis.types import SIZES, Type, read_type
+from mpsgrad.msl.declarations import read_program
+from mpsgrad.msl.preprocessor import Preprocessor
+from mpsgrad.msl.tokens import tokenize_lines
+from mpsgrad.msl.versions import version_of
+from mpsgrad.runtime.element_types import element_type
+
+DEEPEST = 16
+"""How many structs may lie in each other."""
+
+
+class StructTypes:
+    """The structs of one source, as it is compiled with ``options``."""
+
+    def __init__(self, source: str, name: str, options: CompileOptions) -> None:
+        tokens = Preprocessor(options.resolve, options.definitions()).run(source, name)
+        program = read_program(tokens)
+        version = version_of(options.definitions()["__METAL_VERSION__"])
+        self._source = Source(program.tokens, program, version, False, source, name)
+
+    def dtype(self, name: str, size: int | None) -> np.dtype | None:
+        """That of the struct, vector or scalar that is written ``name``.
+
+        None where it cannot be told, or has not the ``size`` that the compiler says, if that is known.
+        """
+        found = self._of_name(name)
+        return found if size is None or found is None or found.itemsize == size else None
+
+    def _of_name(self, name: str) -> np.dtype | None:
+        element = element_type(name)
+        if element is not None:
+            lanes = element.size // element.dtype.itemsize
+            return element.dtype if lanes == 1 else np.dtype((element.dtype, lanes))
+        tokens = [token for line in tokenize_lines(name, "") for token in line]
+        read = read_type(tokens, 0, len(tokens), self._source.aliases, self._source.struct_bodies)
+        return self._of_type(read[0], (), 0) if read is not None and read[1] == len(tokens) else None
+
+    def _of_type(self, kind: Type, extents: tuple[int, ...], depth: int) -> np.dtype | None:
+        """That of an array of ``extents``, or of one object; a member that is one vector of three has no gap."""
+        if kind.pointers or depth > DEEPEST:
+            return None
+        if kind.base not in SIZES:
+            struct = self._of_struct(kind.base, depth)
+            return None if struct is None else np.dtype((struct, extents))
+        scalar = element_type(kind.base)
+        if scalar is None:
+            return None
+        has_gaps = kind.width == 3 and not kind.packed and bool(extents or kind.columns or not depth)
+        columns = (kind.columns,) if kind.columns else ()
+        lanes = (4 if has_gaps else kind.width,) if kind.width > 1 else ()
+        return np.dtype((scalar.dtype, (*extents, *columns, *lanes)))
+
+    def _of_struct(self, name: str, depth: int) -> np.dtype | None:
+        source = self._source
+        members = source.members.get(name)
+        size = source.size(Type(name))
+        if not members or size is None:
+            return None
+        names, formats, offsets = [], [], []
+        end = 0
+        for member, (declared, extents) in members.items():
+            kind = element_of(declared, extents)
+            place = source.member_place(name, member)
+            if kind is None or place is None or source.text(place + 1) == ":":
+                return None
+            known = tuple(extent or 0 for extent in extents)
+            dtype, alignment, nbytes = self._of_type(kind, known, depth + 1), source.alignment(kind), source.size(kind)
+            if dtype is None or alignment is None or nbytes is None:
+                return None
+            start = -(-end // alignment) * alignment
+            end = start + nbytes * int(np.prod(known, dtype=np.int64))
+            names.append(member)
+            formats.append(dtype)
+            offsets.append(start)
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})

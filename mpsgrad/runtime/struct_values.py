@@ -1,0 +1,62 @@
+"""Values for members of structs, from mappings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mpsgrad.errors import FormatError, with_article
+from mpsgrad.runtime.arguments import shown
+from mpsgrad.runtime.element_types import fits
+
+
+def struct_by_value(where: str, type_name: str, dtype: np.dtype | None, value: Any) -> np.ndarray:
+    """``value``, a mapping for a struct or else numbers, as a scalar or an array of ``dtype``, that of ``type_name``.
+
+    Raises ``FormatError`` if it does not fit, or if there is no dtype.
+    """
+    kind = with_article(type_name)
+    if dtype is None or (dtype.names is not None and not isinstance(value, Mapping)):
+        named = f"a dict with {', '.join(dtype.names)}, or " if dtype is not None and dtype.names else ""
+        raise FormatError(
+            f"{where} is {shown(value)}; {kind} has to be {named}a NumPy scalar or array of a dtype with its layout"
+        )
+    return from_numbers(where, dtype, value) if dtype.names is None else from_mapping(where, dtype, value)
+
+
+def from_mapping(where: str, dtype: np.dtype, values: Mapping[str, Any]) -> np.ndarray:
+    """A structured scalar of ``dtype`` with a value for each of its members, in which those of structs are mappings.
+
+    Raises ``FormatError`` for members that are missing or too many, and for values that do not fit.
+    """
+    assert dtype.names is not None and dtype.fields is not None
+    for given in values:
+        if given not in dtype.names:
+            raise FormatError(f"{where} has no member {given!r}; it has {', '.join(dtype.names)}")
+    missing = [name for name in dtype.names if name not in values]
+    if missing:
+        raise FormatError(f"{where}: no value is given for {', '.join(missing)}")
+    made = np.zeros((), dtype)
+    for name in dtype.names:
+        member, value = dtype.fields[name][0], values[name]
+        if member.names is not None and isinstance(value, Mapping):
+            made[name] = from_mapping(f"{where}.{name}", member, value)
+        else:
+            made[name] = from_numbers(f"{where}.{name}", member, value)
+    return made
+
+
+def from_numbers(where: str, dtype: np.dtype, value: Any) -> np.ndarray:
+    """``value`` as a scalar or an array of the shape that ``dtype`` has; raises ``FormatError`` if it does not fit."""
+    try:
+        given = np.asarray(value)
+    except (ValueError, OverflowError):
+        given = np.asarray(None)
+    fitting = given.dtype == dtype.base if dtype.base.names is not None else fits(given, dtype.base)
+    if given.shape != dtype.shape or not fitting:
+        shape = f" of shape {'x'.join(map(str, dtype.shape))}" if dtype.shape else ""
+        kind = "struct" if dtype.base.names is not None else dtype.base
+        raise FormatError(f"{where} is {value!r}; it has to be {with_article(kind)}{shape}")
+    return given.astype(dtype.base)
