@@ -88,13 +88,14 @@ def add_products(
     takes_few = few.takes(command_buffer, metal_type, source)
     chunks = few.chunks_of(command_buffer, source)
     if takes_few and chunks == 1:
-        few.add_products(command_buffer, alpha, source, (destination.buffer, few.Matrices(first, column, step)), 1)
+        whole = destination.buffer, few.Matrices(first, column, step)
+        few.add_products(command_buffer, alpha, metal_type, source, whole, 1)
         return
     if takes_few:
         size = channels**2
         parts = command_buffer.scratch(4 * size * chunks * images)
         places = few.Matrices(0, channels, size * chunks, size)
-        few.add_products(command_buffer, 1.0, source, (parts, places), chunks)
+        few.add_products(command_buffer, 1.0, metal_type, source, (parts, places), chunks)
         operands = {"parts": (parts, View(0, (1, channels, size, chunks * size))), "destination": view}
         extents, name = (channels, channels, chunks, images), "sum_parts"
     elif _uses_tiles(command_buffer, metal_type, source):
@@ -221,7 +222,7 @@ def add_gradient(
         _add_product_with_terms(command_buffer, alpha, metal_type, gradient, source, destination)
         return
     if few.takes(command_buffer, metal_type, source, destination):
-        few.add_gradient(command_buffer, alpha, gradient, source, destination)
+        few.add_gradient(command_buffer, alpha, metal_type, gradient, source, destination)
         return
     first, column, _, step, *_ = gradient.layout
     start, pixel, _, image, width, height, channels, images = source.layout

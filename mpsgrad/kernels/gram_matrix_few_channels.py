@@ -9,6 +9,7 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels.convolution_dispatch import ImagePart
 from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.tunables import tunables
 
 MOST_CHANNELS = 7
 FEWEST_TERMS, THREADS_PER_UNIT = 1 << 17, 4
@@ -35,7 +36,6 @@ FAMILY = ShaderFamily(
     "gram_matrix_of_few_channels",
     (PARAMETERS,),
     {"most_channels": MOST_CHANNELS},
-    dtypes=("float",),
     ahead_of_time=False,
     device_families=("cpu",),
 )
@@ -51,10 +51,11 @@ class Matrices(NamedTuple):
 
 
 def takes(command_buffer: CommandBuffer, metal_type: str, *parts: ImagePart) -> bool:
-    """Whether its kernels are for images with these parts."""
+    """Whether its kernels are for images with these parts; those of halves were measured with few registers only."""
+    device = command_buffer.device
     return (
-        command_buffer.device.family == "cpu"
-        and metal_type == "float"
+        device.family == "cpu"
+        and (metal_type == "float" or not tunables(device.tuning).has_many_registers)
         and all(part.layout[1] == part.layout[6] <= MOST_CHANNELS for part in parts)
     )
 
@@ -67,21 +68,36 @@ def chunks_of(command_buffer: CommandBuffer, source: ImagePart) -> int:
 
 
 def add_products(
-    command_buffer: CommandBuffer, alpha: float, source: ImagePart, matrices: tuple[Buffer, Matrices], chunks: int
+    command_buffer: CommandBuffer,
+    alpha: float,
+    metal_type: str,
+    source: ImagePart,
+    matrices: tuple[Buffer, Matrices],
+    chunks: int,
 ) -> None:
-    """Adds the products of channels of ``source``, summed over each of so many ``chunks`` of an image."""
+    """Adds the products of channels of ``source``, summed over each of so many ``chunks`` of an image.
+
+    Those of several chunks are floats, of whichever type the source is.
+    """
     buffer, places = matrices
-    _add(command_buffer, "few_products", (source.buffer, buffer), alpha, source, places, chunks)
+    name = "few_products" if chunks == 1 else "few_products_of_chunk"
+    _add(command_buffer, name, metal_type, (source.buffer, buffer), alpha, source, places, chunks)
 
 
 def add_gradient(
-    command_buffer: CommandBuffer, alpha: float, gradient: ImagePart, source: ImagePart, destination: ImagePart
+    command_buffer: CommandBuffer,
+    alpha: float,
+    metal_type: str,
+    gradient: ImagePart,
+    source: ImagePart,
+    destination: ImagePart,
 ) -> None:
     """Adds the gradient of the Gram matrices of ``source``."""
     first, column, _, step, *_ = gradient.layout
     _add(
         command_buffer,
         "few_products_of_sums",
+        metal_type,
         (gradient.buffer, source.buffer, destination.buffer),
         alpha,
         source,
@@ -95,6 +111,7 @@ def add_gradient(
 def _add(
     command_buffer: CommandBuffer,
     function_name: str,
+    metal_type: str,
     buffers: tuple[Buffer, ...],
     alpha: float,
     source: ImagePart,
@@ -120,5 +137,5 @@ def _add(
         pixels_per_chunk=pixels_per_chunk,
         scale=alpha,
     )
-    function = FAMILY.function(device, function_name, "float")
+    function = FAMILY.function(device, function_name, metal_type)
     command_buffer.add_dispatch(function, chunks * images, *buffers, device.constant_buffer(parameters))

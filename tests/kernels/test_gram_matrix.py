@@ -57,12 +57,13 @@ def test_forward_and_gradient_match_the_reference(data):
     check_against_the_reference(data)
 
 
-@pytest.mark.parametrize("channels", [5, 20, 37])
-def test_many_pixels_are_added_up_in_parts(channels, monkeypatch):
-    monkeypatch.setattr(gram_matrix_few_channels, "FEWEST_TERMS", 1 << 12)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("channels", [2, 5, 7, 20, 37])
+def test_many_pixels_are_added_up_in_parts(channels, dtype, monkeypatch):
+    monkeypatch.setattr(gram_matrix_few_channels, "FEWEST_TERMS", 1 << 10)
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((2, 23, 25, channels), dtype=np.float32)
-    check(x, rng.standard_normal((2, 1, channels, channels), dtype=np.float32))
+    x = rng.standard_normal((2, 23, 25, channels)).astype(dtype)
+    check(x, rng.standard_normal((2, 1, channels, channels)).astype(dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
@@ -74,13 +75,15 @@ def test_many_images_of_few_pixels_or_channels_stay_apart(shape, dtype):
     check(rng.standard_normal(shape).astype(dtype), rng.standard_normal((images, 1, channels, channels)).astype(dtype))
 
 
-def test_pixels_that_are_not_a_number_spoil_no_others():
-    x = np.ones((1, 5, 9, 3), np.float32)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_pixels_that_are_not_a_number_spoil_no_others(dtype):
+    x = np.ones((1, 5, 9, 3), dtype)
     x[0, 2, 3] = np.nan
     source = mg.Image.from_array(x)
     with mg.CommandBuffer() as commands:
         _, state = mg.GramMatrixCalculation().encode(commands, source, return_state=True)
-        dx = mg.GramMatrixCalculationGradient().encode(commands, _image(1, 1, 3, 3), source, state)
+        g = mg.Image.from_array(np.ones((1, 1, 3, 3), dtype))
+        dx = mg.GramMatrixCalculationGradient().encode(commands, g, source, state)
     np.testing.assert_array_equal(np.isnan(np.asarray(dx)), np.isnan(x))
 
 
