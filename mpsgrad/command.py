@@ -451,6 +451,8 @@ class CommandBuffer:
 class _LentBuffers:
     """The buffers that encodes of one command buffer are lent, and those that may be lent again, by their sizes."""
 
+    __slots__ = ("free", "scratch", "shared_varying", "varying", "workspaces")
+
     def __init__(self) -> None:
         self.scratch: list[Buffer] = []
         self.workspaces: list[Buffer] = []

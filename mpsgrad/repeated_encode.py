@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 REMEMBERED_ENCODES = 64
 """How many encodes a kernel remembers; then it starts again with none."""
+SCRATCH_KEPT_BYTES = 64 << 10
+"""Up to so much scratch memory of an encode is kept for the next one. A device's work runs in order, so that no other
+work needs it at a time; to allocate it takes the host longer than small work takes the device."""
 _REMEMBERED_TOKENS = 16384
 
 _tokens: dict[Hashable, int] = {}
@@ -81,9 +84,9 @@ class DispatchPattern:
 class RememberedWork:
     """The dispatches of an encode.
 
-    Their buffers are picked from a list: those of all images of the encode, ``constants``, those that the kernel and
-    the state lend (names), scratch memory of ``scratch_sizes`` bytes, and workspaces of ``workspace_sizes`` bytes.
-    ``is_lent`` says whether there are any but the first two.
+    Their buffers are picked from a list: those of all images of the encode, ``constants`` (among them little scratch
+    memory), those that the kernel and the state lend (names), scratch memory of ``scratch_sizes`` bytes, and workspaces
+    of ``workspace_sizes`` bytes. ``is_lent`` says whether there are any but the first two.
     """
 
     dispatches: tuple[DispatchPattern, ...]
@@ -117,7 +120,8 @@ class RememberedWork:
             dict(enumerate(scratch)),
             dict(enumerate(workspaces)),
         ]
-        constant = 1
+        constant, of_scratch = 1, 4
+        keeps_scratch = sum(buffer.nbytes for buffer in scratch) <= SCRATCH_KEPT_BYTES
         found: dict[int, tuple[int, Any]] = {}
         for origin, buffers in enumerate(origins):
             for name, buffer in buffers.items():
@@ -129,6 +133,11 @@ class RememberedWork:
             places = [found.get(id(buffer), (constant, id(buffer))) for buffer in dispatch.buffers]
             if all(origin in (constant, 2) for origin, _ in places):
                 continue
+            if keeps_scratch:
+                places = [
+                    (constant, id(buffer)) if origin == of_scratch else (origin, name)
+                    for (origin, name), buffer in zip(places, dispatch.buffers, strict=True)
+                ]
             for (origin, name), buffer in zip(places, dispatch.buffers, strict=True):
                 used[origin][name] = buffer
             kept.append((dispatch, places))

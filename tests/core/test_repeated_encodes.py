@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpsgrad as mg
-from mpsgrad import archive, reference
+from mpsgrad import archive, reference, repeated_encode
 from mpsgrad.padding import VALID_ONLY
 from mpsgrad.repeated_encode import REMEMBERED_ENCODES, RememberedWork
 
@@ -456,6 +456,36 @@ def test_no_more_encodes_are_kept_than_the_limit() -> None:
         for width in range(1, REMEMBERED_ENCODES + 20):
             kernel.encode(commands, mg.Image.from_array(np.ones((1, 1, width, 4), np.float32)))
             assert len(kernel._encodes) <= REMEMBERED_ENCODES
+
+
+@pytest.mark.parametrize("kept", [0, repeated_encode.SCRATCH_KEPT_BYTES])
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mean_squared_error"])
+def test_encodes_take_turns_with_scratch_memory(loss: str, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one command buffer, and those between two replays of another."""
+    monkeypatch.setattr(repeated_encode, "SCRATCH_KEPT_BYTES", kept)
+    descriptor = mg.LossDescriptor(loss, "mean")
+    kernel, sources = mg.Loss(descriptor), [mg.Image.from_array(_array(seed)) for seed in range(3)]
+    labels = [mg.LossLabels.from_array(np.abs(_array(seed + 3)), loss_image_size=(1, 1, 1)) for seed in range(3)]
+
+    def losses(kernels: list[mg.Loss]) -> list[np.ndarray]:
+        with mg.CommandBuffer() as commands:
+            for each, source, target in zip(kernels, sources, labels, strict=True):
+                each.encode(commands, source, target)
+        return [np.array(target.loss_image) for target in labels]
+
+    wanted = losses([mg.Loss(descriptor) for _ in sources])
+    for _ in range(2):
+        np.testing.assert_array_equal(losses([kernel] * 3), wanted)
+    (remembered,) = kernel._encodes.values()
+    assert bool(remembered.work.scratch_sizes) == (kept == 0)
+    recorded = mg.LossLabels.from_array(np.abs(_array(3)), loss_image_size=(1, 1, 1))
+    commands = mg.CommandBuffer()
+    kernel.encode(commands, sources[0], recorded)
+    recording = commands.record()
+    for _ in range(2):
+        recording.replay().wait_until_completed()
+        np.testing.assert_array_equal(losses([kernel] * 3), wanted)
+        np.testing.assert_array_equal(np.asarray(recorded.loss_image), wanted[0])
 
 
 @pytest.mark.parametrize("kernel", [mg.Add, mg.ReduceFeatureChannelsAndWeightsSum, mg.PoolingMax, mg.ReduceRowSum])
