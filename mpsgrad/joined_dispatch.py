@@ -87,17 +87,17 @@ class JoinedDispatch(Dispatch):
         self.kernel = kernel
         self.shared = shared
         self.most_runs = kernel.most_on(device)
-        self.runs: list[JoinableRun] = []
-        self._set_runs([run])
-
-    def _set_runs(self, runs: list[JoinableRun]) -> None:
-        self.runs = runs
-        self.threadgroups = sum(run.threadgroups for run in runs)
-        self._touched = {buffer for run in runs for buffer in run.buffers}
-        self._written = {buffer for run in runs for buffer in run.written}
+        self.runs = [run]
+        self.threadgroups = run.threadgroups
+        # Of most dispatches nobody asks.
+        self._touched: set[Buffer] | None = None
+        self._written: set[Buffer] = set()
 
     def has_to_precede(self, run: JoinableRun) -> bool:
         """Whether ``run`` reads or overwrites what one of the runs writes, or overwrites what one of them reads."""
+        if self._touched is None:
+            self._touched = {buffer for each in self.runs for buffer in each.buffers}
+            self._written = {buffer for each in self.runs for buffer in each.written}
         return not (self._touched.isdisjoint(run.written) and self._written.isdisjoint(run.buffers))
 
     def add(self, run: JoinableRun) -> None:
@@ -105,12 +105,15 @@ class JoinedDispatch(Dispatch):
         assert isinstance(self.threadgroups, int)
         self.runs.append(run)
         self.threadgroups += run.threadgroups
-        self._touched.update(run.buffers)
-        self._written.update(run.written)
+        if self._touched is not None:
+            self._touched.update(run.buffers)
+            self._written.update(run.written)
 
     def take_back(self) -> None:
         """Makes all runs but the last one."""
-        self._set_runs(self.runs[:-1])
+        assert isinstance(self.threadgroups, int)
+        self.threadgroups -= self.runs.pop().threadgroups
+        self._touched = None
 
     def combined(self) -> Dispatch:
         """The same for a device."""

@@ -82,8 +82,11 @@ _remembered: dict[tuple[object, ...], _RememberedList] = {}
 
 def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
     """``dispatches``, for a device, with those joined that can be; the same list where there is only one, or none."""
-    if not dispatches or (len(dispatches) == 1 and type(dispatches[0]) is Dispatch):
+    if not dispatches:
         return dispatches
+    if len(dispatches) == 1:
+        only = dispatches[0]
+        return [only.combined()] if isinstance(only, JoinedDispatch) else dispatches
     patterns = tuple([each.pattern for each in dispatches])
     if None not in patterns:
         return _joined_as_before(patterns, dispatches)
