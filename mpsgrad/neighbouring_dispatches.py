@@ -38,6 +38,8 @@ class _RememberedList:
     """What became of some dispatches, for others of the same patterns."""
 
     def __init__(self, dispatches: Sequence[Dispatch], joined: Sequence[Dispatch]) -> None:
+        self.are_apart = not any(each.function.name in _joins for each in dispatches[1:])
+        """Whether no dispatch becomes one with others, whatever its buffers are."""
         buffers = _buffers_of(dispatches)
         places: dict[Buffer, int] = {}
         for place, buffer in enumerate(buffers):
@@ -67,7 +69,9 @@ class _RememberedList:
             return None
         buffers += self._constants
         return [
-            dispatches[each] if type(each) is int else Dispatch(each[0], each[1], each[2](buffers))  # type: ignore[index]
+            dispatches[each]
+            if type(each) is int
+            else Dispatch(each[0], each[1], each[2](buffers), None, None, (), (), each)  # type: ignore[index]
             for each in self._joined
         ]
 
@@ -102,9 +106,11 @@ def with_neighbours_joined(dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]
     return joined
 
 
-def _joined_as_before(patterns: tuple[object, ...], dispatches: Sequence[Dispatch]) -> list[Dispatch]:
+def _joined_as_before(patterns: tuple[object, ...], dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
     """What ``dispatches`` of these patterns become, as those before them of the same ones did."""
     known = _remembered.get(patterns)
+    if known is not None and known.are_apart:
+        return dispatches
     joined = known.joined(dispatches) if known is not None else None
     if joined is None:
         joined = _joined(dispatches)

@@ -128,7 +128,7 @@ class ImmediateQueue:
         self._pointer = ctypes.c_void_p(queue.int_ptr)
         self._work: dict[tuple[Any, ...], TimedWork] = {}
         self._work_of_patterns: dict[object, TimedWork] = {}
-        """That of a single dispatch, by its pattern: what follows from that need not be looked up again."""
+        """That of dispatches with patterns, by these: what follows from them need not be looked up again."""
         self._on_trial: TimedWork | None = None
         """What is to be put on the other queue next."""
 
@@ -137,16 +137,16 @@ class ImmediateQueue:
 
         What kernels of users do is not known, which is why they are left to others.
         """
-        pattern = dispatches[0].pattern if len(dispatches) == 1 else None
-        known = self._work_of_patterns.get(pattern)
+        patterns = tuple([each.pattern for each in dispatches])
+        known = self._work_of_patterns.get(patterns)
         if known is None:
             known = self._work_of(dispatches)
             if known is None:
                 return None
-            if pattern is not None:
+            if None not in patterns:
                 if len(self._work_of_patterns) >= WORK_REMEMBERED:
                     self._work_of_patterns.clear()
-                self._work_of_patterns[pattern] = known
+                self._work_of_patterns[patterns] = known
         if known.runs_left > 0 or known.decide():
             known.runs_left -= 1
             return FinishedWork(self._run(dispatches)) if known.is_at_once else None
