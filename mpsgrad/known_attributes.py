@@ -25,7 +25,8 @@ class CheckedCalls(type):
                 signature.bind(*arguments, **named)
             except TypeError as error:
                 unknown = [name for name in named if name not in signature.parameters]
-                reason = f"{', '.join(unknown)} is no argument" if unknown else error
+                verb = "is no argument" if len(unknown) == 1 else "are no arguments"
+                reason = f"{', '.join(unknown)} {verb}" if unknown else error
                 raise FormatError(f"{cls.__name__}: {reason}; {cls._constructors()}") from None
             raise
 

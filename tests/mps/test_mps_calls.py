@@ -1254,7 +1254,7 @@ def test_what_cannot_be_used_says_what_can(use: Callable[[], Any], kind: type[Ex
     [
         (
             lambda: mps.MPSCNNPoolingMax(device=None, kernelWidth=3, kernelHeight=3),
-            r"^MPSCNNPoolingMax: kernelWidth, kernelHeight is no argument; there is MPSCNNPoolingMax\.initWithDevice\("
+            r"^MPSCNNPoolingMax: kernelWidth, kernelHeight are no arguments; there is MPSCNNPoolingMax\.initWithDevice\("
             r"device, kernelWidth=…, kernelHeight=…\), .*, MPSCNNPoolingMax\(kernel_width, .*\) by Python's names$",
         ),
         (
