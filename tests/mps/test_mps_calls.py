@@ -1263,7 +1263,7 @@ def test_what_cannot_be_used_says_what_can(use: Callable[[], Any], kind: type[Ex
         ),
         (
             lambda: mps.MPSCNNLossDescriptor(type=1, reductionType=1),
-            r"no argument; there is MPSCNNLossDescriptor\.cnnLossDescriptorWithType\(type, reductionType=…\), ",
+            r"no arguments; there is MPSCNNLossDescriptor\.cnnLossDescriptorWithType\(type, reductionType=…\), ",
         ),
     ],
 )
