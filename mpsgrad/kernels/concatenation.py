@@ -139,9 +139,14 @@ class Concatenation(BaseKernel):
         return self._finished(sources, destination, destination_image is None, return_state)
 
     def _copies_pixels(self, destination: Image) -> bool:
-        """Whether one kernel copies all sources, as suits results of an eighth of the caches of CPUs at most."""
+        """Whether one kernel copies all sources.
+
+        With registers of sixteen floats that suits results of an eighth of the caches at most.
+        """
         device, layout = self.device, destination.layout
-        return can_copy_pixels(device, layout[6]) and not exceeds_caches(layout, 8, tunables(device.tuning))
+        numbers = tunables(device.tuning)
+        is_large = numbers.has_many_registers and exceeds_caches(layout, 8, numbers)
+        return can_copy_pixels(device, layout[6]) and not is_large
 
     def _add_copies(self, command_buffer: CommandBuffer, sources: list[Image], destination: Image) -> None:
         first = self._first_channels(sources)
