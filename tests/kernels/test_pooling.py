@@ -222,6 +222,30 @@ def test_an_image_shared_out_by_rows_and_channels(kind, channels, edge):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_thread_adds_winners_to_its_own_rows_only(dtype):
+    """Results show nothing else but by chance: who owns a row clears it, mostly after the thread above has ended."""
+    device = mg.default_device()
+    if device.family != "cpu":
+        pytest.skip("GPUs have a thread for each pixel")
+    geometry, untouched = WindowGeometry(5, 64, 3, 3, 1, 1, 2, 2, 0, 1, 5, 63), 7.0
+    generator = np.random.default_rng(20)
+    x, g = (generator.standard_normal((1, height, 5, 3)).astype(dtype) for height in (64, 63))
+    source, _, state = encode(RECORDED_DILATED.kernel(geometry, "clamp"), x, (63, 5))
+    result = mg.Image(source.descriptor)
+    gradient = mg.DilatedPoolingMaxGradient(**RECORDED_DILATED.window(geometry))
+    with mg.CommandBuffer() as commands:
+        gradient.encode(commands, mg.Image.from_array(g), source, state, destination_gradient=result)
+        (dispatch,) = commands._dispatches
+        sums = dispatch.buffers[-2]
+        sums.write(np.full(x.size, untouched, np.float32))
+        device.submit([replace(dispatch, threadgroups=1)]).wait()
+        rows = sums.read(0, 4 * x.size).view(np.float32).reshape(64, -1)
+    is_touched = (rows != untouched).any(axis=1)
+    last_row = 64 // dispatch.threadgroups
+    assert is_touched[:last_row].all() and not is_touched[last_row:].any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("kind", [RECORDED, AVERAGE, L2_NORM], ids=["max", "average", "l2 norm"])
 @pytest.mark.parametrize(
