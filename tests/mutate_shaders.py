@@ -52,6 +52,7 @@ TESTS = {
     "arithmetic_gradient": ("tests/kernels/test_arithmetic.py",),
     "batch_normalization": ("tests/kernels/test_batch_normalization.py", "tests/kernels/test_group_normalization.py"),
     "batch_normalization_at_once": ("tests/kernels/test_batch_normalization.py",),
+    "batch_normalization_by_channels": ("tests/kernels/test_batch_normalization_by_channels.py",),
     "batch_normalization_in_one": ("tests/kernels/test_batch_normalization.py",),
     "channel_padding": ("tests/kernels/test_convolution_tiles.py",),
     "convolution": ("tests/kernels/test_convolution_variants.py", "tests/kernels/test_convolution.py"),

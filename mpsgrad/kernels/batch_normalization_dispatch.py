@@ -14,9 +14,11 @@ from mpsgrad.image import Image
 from mpsgrad.kernels.batch_normalization_at_once import join_at_once
 from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
+    BY_CHANNELS,
     CHANNELS_OF_MERGE,
     FAMILIES,
     FAMILIES_AT_ONCE,
+    FAMILIES_BY_CHANNELS,
     FEW_THREADS,
     GRADIENT_ROWS,
     JOINED_PIXELS,
@@ -92,6 +94,29 @@ def pixels_of_whole_eights(channels: int, columns: int) -> int:
     return fewest * max(1, columns // (channels * fewest))
 
 
+FEWEST_CHANNELS_OF_THREAD, THREADS_BY_CHANNELS_PER_UNIT = 32, 2
+BYTES_OF_LINE, BYTES_OF_SETS = 64, 1 << 16
+"""On CPUs: memory so far apart has the same place in the nearer caches."""
+KEPT_BYTES_BY_CHANNELS, BYTES_OF_PAGES = 5 << 17, 11 << 19
+"""On CPUs: the nearer caches hold all pixels of some channels from one pass to the next where two cache lines of each
+are no more than this, or four that begin anywhere, and the pages of so much are known."""
+
+
+def threads_by_channels(layouts: Sequence[Layout], element_bytes: int, compute_units: int) -> int:
+    """How many threads of a CPU share the channels of the images that are read and make all passes over theirs; 0 if
+    nearer caches do not hold the pixels from one pass to the next, or others are as fast."""
+    channels, bytes_of_pixel = layouts[0][6], max(layout[1] for layout in layouts) * element_bytes
+    per_unit = min(channels // (FEWEST_CHANNELS_OF_THREAD * compute_units), THREADS_BY_CHANNELS_PER_UNIT)
+    if bytes_of_pixel % BYTES_OF_LINE == 0:
+        # Where pixels lie a power of two apart, they have few places.
+        lines = max(2, math.gcd(bytes_of_pixel, BYTES_OF_SETS) // BYTES_OF_LINE)
+    else:
+        lines, per_unit = 4, per_unit if per_unit == THREADS_BY_CHANNELS_PER_UNIT else 0
+    pixels = len(layouts) * rows_of(layouts[0])
+    fits = pixels * lines * BYTES_OF_LINE <= KEPT_BYTES_BY_CHANNELS and pixels * bytes_of_pixel <= BYTES_OF_PAGES
+    return per_unit * compute_units if fits else 0
+
+
 class Encoder(NormalizationEncoder):
     """Adds the dispatches of one encode; its data gradient is that of a batch of ``batch_pixels``."""
 
@@ -112,7 +137,7 @@ class Encoder(NormalizationEncoder):
 
     def function(self, name: str) -> Function:
         kind = NeuronType.NONE if name.startswith(WITHOUT_NEURON) else self.neuron.neuron_type
-        families = families_at_once(name) or FAMILIES
+        families = FAMILIES_BY_CHANNELS if name.endswith(BY_CHANNELS) else families_at_once(name) or FAMILIES
         return families[kind].function(self.device, name, self.metal_type)
 
     @abstractmethod
@@ -183,7 +208,26 @@ class _SimdgroupEncoder(Encoder):
     def _add(self, function_name: str, threads: int, *buffers: Buffer) -> None:
         self.add(function_name, self._threadgroups(function_name, threads), *buffers)
 
+    def _add_by_channels(
+        self, function_name: str, names: tuple[str, ...], layouts: tuple[Layout, ...], *buffers: Buffer
+    ) -> bool:
+        """Adds the kernel whose threads own channels; False if it does not suit."""
+        numbers = tunables(self.device.tuning)
+        has_kernel = function_name.startswith(WITHOUT_NEURON) or self.neuron.neuron_type in FAMILIES_BY_CHANNELS
+        if numbers.has_many_registers or not has_kernel:
+            return False
+        element_bytes, compute_units = 2 if self.metal_type == "half" else 4, max(1, self.device.compute_units)
+        threads = threads_by_channels(layouts, element_bytes, compute_units)
+        if threads:
+            work = chunked_rows(names, layouts, 1, numbers)
+            work = ChunkedRows(work.columns, threads, work.parameters | {"chunks": threads})
+            self.add(f"{function_name}{BY_CHANNELS}", threads, *buffers, self._parameters(work))
+        return threads > 0
+
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
+        of_channels = source.buffer, self.scratch(self.channels), self.mean, self.variance
+        if previous == 0 and self._add_by_channels("batch_statistics", ("source",), (layout,), *of_channels):
+            return
         work = self._work(("source",), (layout,))
         _, _, _, _, width, height, _, images = layout
         partial = self._partial(work, 1)
@@ -202,13 +246,16 @@ class _SimdgroupEncoder(Encoder):
         gradients: tuple[Buffer, Buffer],
         previous: int,
     ) -> None:
-        work = self._work(("gradient", "source"), layouts)
+        names, sources = ("gradient", "source"), [image.buffer for image in images]
+        of_channels = *sources, *self.numbers_of_channels, *gradients
+        if previous == 0 and self._add_by_channels("normalization_gradient_sums", names, layouts, *of_channels):
+            return
+        work = self._work(names, layouts)
         by_eights = _has_whole_eights(work)
         is_plain = self.neuron.neuron_type is NeuronType.NONE
         partial = self._partial(work, 3 + len(self.slopes) if by_eights and not is_plain else 0)
         exceeds = exceeds_caches(layouts[0], len(images), tunables(self.device.tuning))
         parameters = self._parameters(work, previous=previous, exceeds=exceeds)
-        sources = [image.buffer for image in images]
         numbers = *self.numbers_of_channels, *self.slopes
         sums, threads = "normalization_gradient_sums", work.threads
         if by_eights:

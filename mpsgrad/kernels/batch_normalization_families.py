@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronType
-from mpsgrad.kernels.pointwise import CHUNKED_ROWS, THREADS_OF_EIGHTS
+from mpsgrad.kernels.pointwise import CHUNKED_ROWS, ELEMENTS_OF_LINE, THREADS_OF_EIGHTS
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 PARAMETERS = ParameterStruct(
@@ -121,6 +121,36 @@ def _family_in_one(name: str) -> ShaderFamily:
 
 FAMILIES_IN_ONE = {kind: _family_in_one(NEURON_TYPE_NAMES[kind]) for kind in (NeuronType.NONE, NeuronType.RELU)}
 """For small images on CPUs, where one kernel does all. Those with other neurons are too rare to be joined."""
+
+
+BY_CHANNELS = "_by_channels"
+"""How names of kernels end of whose threads each makes all passes over some channels."""
+COLUMNS_OF_PANEL, ROWS_OF_WIDE_PANELS = {"none": 32, "relu": 16}, 1536
+"""On CPUs: so many columns have sums and coefficients that fit 16 registers of eight floats. Of more rows of floats the
+nearer caches hold 16 columns only."""
+
+
+def _family_by_channels(name: str) -> ShaderFamily:
+    return ShaderFamily(
+        f"batch_normalization_by_channels_{name}",
+        (IMAGE_LAYOUT, NEURON, PARAMETERS),
+        {
+            "rows_of_statistics": ROWS_OF_STATISTICS,
+            "columns_of_panel": COLUMNS_OF_PANEL[name],
+            "rows_of_wide_panels": ROWS_OF_WIDE_PANELS,
+            "elements_of_line": ELEMENTS_OF_LINE,
+            "calls_functions": False,
+            "neuron": name,
+            "neuron_types": (name,),
+        },
+        template="batch_normalization_by_channels",
+        ahead_of_time=False,
+        device_families=("cpu",),
+    )
+
+
+FAMILIES_BY_CHANNELS = {kind: _family_by_channels(NEURON_TYPE_NAMES[kind]) for kind in FAMILIES_IN_ONE}
+"""For images of few pixels and many channels on CPUs with few registers."""
 
 
 MOST_ELEMENTS_IN_ONE = 1 << 18

@@ -6,12 +6,16 @@ from functools import lru_cache
 
 from mpsgrad.devices import Buffer, Device, Dispatch, Function
 from mpsgrad.kernels.batch_normalization_families import (
+    BY_CHANNELS,
     FAMILIES,
+    FAMILIES_BY_CHANNELS,
     FAMILIES_IN_ONE,
     MOST_ELEMENTS_IN_ONE,
     PARAMETERS,
+    WITHOUT_NEURON,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronType
+from mpsgrad.kernels.pointwise import Layout, merge_pixels
 from mpsgrad.neighbouring_dispatches import join_when_adjacent
 
 MOST_THREADGROUPS_IN_ONE = 16
@@ -143,12 +147,104 @@ def _is_small(sums: Buffer, stream: Buffer, images: int) -> bool:
     )
 
 
+def _normalized_by_channels(statistics: Dispatch, coefficients: Dispatch, stream: Dispatch) -> Dispatch | None:
+    """One kernel for statistics by channels and what is then normalized to, or None for those of others."""
+    functions = statistics.function, coefficients.function, stream.function
+    function = _by_channels("normalize", stream.buffers[0].device, *functions)
+    if function is None:
+        return None
+    source, origins, mean, variance, parameters = statistics.buffers
+    own_source, own_table, destination, parameters_of_stream = stream.buffers
+    *numbers, gamma, beta, _, _, table, own_parameters = coefficients.buffers
+    if (own_source, own_table, own_parameters) != (source, table, parameters_of_stream) or numbers != [mean, variance]:
+        return None
+    buffers = source, origins, mean, variance, gamma, beta, destination
+    return _with_streams(function, statistics, buffers, parameters, parameters_of_stream)
+
+
+def _gradient_by_channels(sums: Dispatch, coefficients: Dispatch, stream: Dispatch) -> Dispatch | None:
+    """One kernel for sums by channels and the data gradient that takes them, or None for those of others."""
+    functions = sums.function, coefficients.function, stream.function
+    function = _by_channels("normalization_gradient", stream.buffers[0].device, *functions)
+    if function is None:
+        return None
+    *read, gamma_gradient, beta_gradient, parameters = sums.buffers
+    gradient, source, *numbers = read
+    own_gradient, own_source, own_table, destination, parameters_of_stream = stream.buffers
+    *own_numbers, table, own_parameters = coefficients.buffers
+    own = own_gradient, own_source, own_table, own_parameters
+    if own != (gradient, source, table, parameters_of_stream):
+        return None
+    if own_numbers != [*numbers, gamma_gradient, beta_gradient]:
+        return None
+    buffers = *read, gamma_gradient, beta_gradient, destination
+    return _with_streams(function, sums, buffers, parameters, parameters_of_stream)
+
+
+def _with_streams(
+    function: Function, sums: Dispatch, buffers: tuple[Buffer, ...], parameters: Buffer, of_stream: Buffer
+) -> Dispatch | None:
+    """``function`` with ``buffers`` on as many threadgroups as ``sums``, if the parameters are of the same pixels."""
+    by_pixels = _by_pixels(parameters, of_stream)
+    if by_pixels is None:
+        return None
+    return Dispatch(function, sums.threadgroups, (*buffers, parameters, by_pixels))
+
+
+@lru_cache(maxsize=FUNCTIONS_REMEMBERED)
+def _by_channels(
+    name: str, device: Device, sums: Function, coefficients: Function, stream: Function
+) -> Function | None:
+    """The kernel called ``name`` that does by channels what these do; None if they are not all those of one neuron."""
+    for kind, family in FAMILIES_BY_CHANNELS.items():
+        dtype = FAMILIES[kind].dtype_of(stream, device)
+        if dtype is not None:
+            kind_of_sums = NeuronType.NONE if sums.name.startswith(WITHOUT_NEURON) else kind
+            is_own = (
+                FAMILIES_BY_CHANNELS[kind_of_sums].dtype_of(sums, device)
+                == FAMILIES[NeuronType.NONE].dtype_of(coefficients, device)
+                == dtype
+            )
+            return family.function(device, f"{name}{BY_CHANNELS}", dtype) if is_own else None
+    return None
+
+
+@lru_cache(maxsize=FUNCTIONS_REMEMBERED)
+def _by_pixels(sums: Buffer, stream: Buffer) -> Buffer | None:
+    """The parameters ``stream`` with rows of one pixel; None if these, or a gradient's neuron, are not the ``sums``'.
+
+    They are constants, so that it is remembered.
+    """
+    p, q = PARAMETERS.values_in(sums), PARAMETERS.values_in(stream).copy()
+    if p["channels"] != q["channels"] or p["epsilon"] != q["epsilon"]:
+        return None
+    if q["needs_gradients"] and p["neuron"].tolist() != q["neuron"].tolist():
+        return None
+    names = "gradient", "source", "destination"
+    *read, written = (_unfolded(tuple(q[name].tolist()), int(q["channels"]), int(p["rows"])) for name in names)
+    if merge_pixels(read) != [tuple(p[name].tolist()) for name in names[:2]]:
+        return None
+    q["gradient"], q["source"], q["destination"] = *read, written
+    q["rows"], q["tail"] = p["rows"], 0
+    return stream.device.constant_buffer(q.tobytes())
+
+
+def _unfolded(layout: Layout, channels: int, rows: int) -> Layout:
+    """``layout`` of rows of several pixels, which are ``rows`` in all, as one of pixels."""
+    start, pixel, row, image, _, _, columns, _ = layout
+    return layout if columns == channels else (start, pixel // (columns // channels), row, image, rows, 1, channels, 1)
+
+
 def join_normalization() -> None:
     """Has ``CommandBuffer`` join them."""
     coefficients = "normalization_coefficients"
     for suffix in ("", "_of_eights"):
         join_when_adjacent(_statistics_and_coefficients, f"merge_batch_statistics{suffix}", coefficients)
         join_when_adjacent(_sums_and_coefficients, f"merge_normalization_gradient_sums{suffix}", coefficients)
+    for suffix in ("", "_of_eights"):
+        statistics, sums = f"batch_statistics{BY_CHANNELS}", f"normalization_gradient_sums{BY_CHANNELS}"
+        join_when_adjacent(_normalized_by_channels, statistics, coefficients, f"normalize{suffix}")
+        join_when_adjacent(_gradient_by_channels, sums, coefficients, f"normalization_gradient{suffix}")
     join_when_adjacent(
         _normalized_in_one,
         *("batch_statistics_of_eights", "merge_batch_statistics_of_eights_and_coefficients", "normalize_of_eights"),
