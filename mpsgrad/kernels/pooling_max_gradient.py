@@ -42,6 +42,8 @@ LEAST_CHANNELS_BY_BLOCKS = 8
 """Gradients of max pooling with fewer channels visit each window once on CPUs, rather than each pixel or block."""
 LEAST_CHANNELS_BY_WINDOWS = 16
 """Where they do, a thread has so many at least: a cache line."""
+LEAST_HALVES_OF_RECORDED_WINDOWS = 3
+"""Eights of fewer channels of short pixels would write most numbers several times."""
 THREADS_BY_WINDOWS_PER_UNIT = 4
 LEAST_CHANNELS_AT_ONCE = 64
 """A thread that searches windows and adds them up at once has so many, if there are more."""
@@ -88,6 +90,9 @@ class PoolingMaxGradient(PoolingGradient):
             first += z * image + y * row + x * pixel + self.primary_source_feature_channel_offset
             parameters["windows"] = (first, pixel, row, image, *parameters["windows"][4:])
             parameters["exceeds_caches"] = self._exceeds_caches(parameters)
+            read = source_gradient.buffer, taps, destination.buffer
+            if self._add_dispatch_of_recorded_windows(command_buffer, read, metal_type, parameters):
+                return
         elif self._add_dispatch_with_search(
             command_buffer, (source_gradient.buffer, source_image.buffer, destination.buffer), metal_type, parameters
         ):
@@ -227,16 +232,38 @@ class PoolingMaxGradient(PoolingGradient):
         function = SEARCH_FAMILY.function(self.device, name, "float")
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, 1, rows)
 
-    def _add_dispatch_of_disjoint_windows(
+    def _add_dispatch_of_recorded_windows(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
     ) -> bool:
-        """Adds the kernel that searches windows sharing no pixels and takes each at once; False if it does not suit."""
+        """Adds the kernel that takes recorded windows that share no pixels; False if it does not suit.
+
+        CPUs with many registers leave them to others.
+        """
+        channels = parameters["destination"][6]
+        least = LEAST_HALVES_OF_RECORDED_WINDOWS if metal_type == "half" else LEAST_CHANNELS_BY_BLOCKS
+        by_blocks = channels >= LEAST_CHANNELS_BY_BLOCKS and self._has_blocks(parameters)
+        if channels < least or by_blocks or not tunables(self.device.tuning).pooling_gradient_by_eights:
+            return False
+        return self._add_dispatch_of_disjoint_windows(command_buffer, buffers, metal_type, parameters, "windows")
+
+    def _add_dispatch_of_disjoint_windows(
+        self,
+        command_buffer: CommandBuffer,
+        buffers: Sequence[Buffer],
+        metal_type: str,
+        parameters: dict[str, Any],
+        searched: str = "source",
+    ) -> bool:
+        """Adds the kernel that searches windows sharing no pixels and takes each at once; False if it does not suit.
+
+        Of ``windows`` the winners are known, and not ``searched``.
+        """
         taps_x, taps_y, stride_x, stride_y, *dilation, origin_x, origin_y = parameters["window"]
         *_, windows_x, windows_y, _, _ = parameters["gradient"]
         *_, height, channels, images = parameters["destination"]
         # A stride does not matter where there is one window only.
         stride_x, stride_y = max(stride_x, taps_x * (windows_x == 1)), max(stride_y, taps_y * (windows_y == 1))
-        are_runs = all(parameters[name][1] == channels for name in ("destination", "gradient", "source"))
+        are_runs = all(parameters[name][1] == channels for name in ("destination", "gradient", searched))
         if (
             not self._can_visit_windows(parameters)
             or stride_x < taps_x
@@ -246,8 +273,12 @@ class PoolingMaxGradient(PoolingGradient):
         ):
             return False
         parameters["window"] = (taps_x, taps_y, stride_x, stride_y, *dilation, origin_x, origin_y)
-        parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
-        function = DISJOINT_FAMILY.function(self.device, "pooling_max_gradient_of_disjoint_windows", metal_type)
+        function_name = "pooling_max_gradient_of_disjoint_windows"
+        if searched == "windows":
+            function_name += "_recorded"
+        else:
+            parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
+        function = DISJOINT_FAMILY.function(self.device, function_name, metal_type)
         shares = shares_of_images(self.device, images, -(-height // stride_y), channels, LEAST_CHANNELS_BY_WINDOWS)
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, *shares)
         return True

@@ -365,6 +365,22 @@ def test_windows_are_searched_row_by_row(width, channels, size, stride, dilation
         np.testing.assert_array_equal(dx, expected)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("channels", [3, 8, 45])
+@pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 3), (2, 3), (5, 6)])
+def test_recorded_windows_that_share_no_pixels(size, stride, channels, edge, dtype):
+    """CPUs with few registers write them tap by tap, also those that reach beyond the source."""
+    device = mg.default_device()
+    before = tunables(device.tuning)
+    geometry = WindowGeometry(4 * stride + 1, 5 * stride + 2, size, size, stride, stride, 1, 1, size // 2, 0, 5, 6)
+    try:
+        set_tunables(device.tuning, before.with_number("pooling_gradient_by_eights", 1))
+        check_gradient_of(RECORDED, geometry, channels, edge, dtype)
+    finally:
+        set_tunables(device.tuning, before)
+
+
 @given(data=st.data())
 def test_windows_that_share_no_pixels_are_searched_and_taken_at_once(data):
     """With pixels between windows and beyond them, by eights of channels and of short pixels that follow each other."""
