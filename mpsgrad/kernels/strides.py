@@ -85,7 +85,7 @@ def strided_family(name: str, parameters: Sequence[ParameterStruct], **constants
         (*STRUCTS, *parameters),
         {
             "threads": THREADS,
-            "walks": ("element", "element4", "flat4"),
+            "walks": ("element", "element4", "flat4", "flat4_and_rest"),
             "by_vectors": True,
             "by_eights": False,
             "eights_of_sums": EIGHTS_OF_SUMS,
@@ -226,11 +226,20 @@ def elementwise(
         walk = f"element{fitting[0]}" if fitting else "element"
         length = run.extent // max(fitting, default=1)
         threads = length * rows
-        if not fitting and threads >= FEWEST_ELEMENTS_OF_FLAT and _are_flat(axes[:4], views, results):
-            walk, threads = "flat4", threads // 4
+        are_many = not fitting and threads >= FEWEST_ELEMENTS_OF_FLAT
+        if are_many and rows == 1 and is_even((_whole(run, vector), *axes[1:]), views, vector):
+            length = threads = -(-run.extent // vector)
+            walk = f"element{vector}_and_rest"
+        elif are_many and _are_flat(axes[:4], views, results):
+            walk, threads = "flat4_and_rest" if threads % 4 else "flat4", -(-threads // 4)
     parameters = strides_of(names, views, axes)
     parameters["extents"] = extents_of((run, x, y, z), parts, length)
     return Work(walk, threads, parameters, exceeds_caches)
+
+
+def _whole(run: Axis, count: int) -> Axis:
+    """``run`` with elements behind the last that make its extent a multiple of ``count``."""
+    return Axis(-(-run.extent // count) * count, run.strides)
 
 
 def _share(count: int, compute_units: int, numbers: Tunables) -> int:
@@ -299,9 +308,9 @@ def is_even(axes: Sequence[Axis], views: Sequence[View], count: int) -> bool:
 
 
 def _are_flat(axes: Sequence[Axis], views: Sequence[View], results: int) -> bool:
-    """Whether the elements of each of the last ``results`` operands follow each other, in whole vectors of four, and
+    """Whether the elements of each of the last ``results`` operands follow each other, from a vector of four on, and
     those of the others do in a run, or are one and the same."""
-    if math.prod(axis.extent for axis in axes) % 4 or any(step not in (0, 1) for step in axes[0].strides):
+    if any(step not in (0, 1) for step in axes[0].strides):
         return False
     for k in range(len(views) - results, len(views)):
         step = 1

@@ -504,6 +504,9 @@ class TestTheShadersOfGPUs:
             # Four elements reach across the ends of all axes that cannot be joined.
             ((4, 5, 3, 7), (4, 1, 3, 1)),
             ((4, 5, 3, 7), (4, 5, 1, 7)),
+            # The last thread has fewer elements than the others.
+            ((3, 5, 5, 7), (3, 5, 5, 7)),
+            ((3, 5, 5, 7), (3, 1, 5, 1)),
         ],
     )
     def test_one_element_at_a_time_and_vectors(self, name, dtype, x_shape, y_shape):
