@@ -15,6 +15,7 @@ from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.geometry import Offset, flag, integer, real
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions, fill_with_zeros
+from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.upsampling import require_whole_images
 from mpsgrad.kernels.walk import (
     CONSTANTS,
@@ -22,6 +23,7 @@ from mpsgrad.kernels.walk import (
     Layout,
     shares_of_lines,
     threads_of,
+    threads_of_pixel,
     walk_of,
     works_by_rows,
 )
@@ -39,17 +41,23 @@ PARAMETERS = ParameterStruct(
     regions="int",
     channels_per_region="int",
     lines_of_thread="int",
+    by_channels=DIVISOR,
+    by_width=DIVISOR,
+    by_height=DIVISOR,
+    by_regions=DIVISOR,
 )
-"""A forward kernel's ``destination`` has a region of an image in the place of each image."""
+"""A forward kernel's ``destination`` has a region of an image in the place of each image. The divisors are of the
+threads of a pixel, of pixels, and of such regions."""
 MOST_IN_TILE = 4096
 """Numbers of a row of pixels whose gradients a thread of a CPU adds up at a time."""
 MOST_CHANNELS_ALONE = 2
 """So many channels of a row of outputs are taken one after another by a thread of a CPU."""
+CPU_WALKS = (*CPU_CONSTANTS["walks"], "channels")
 FAMILY = ShaderFamily(
     "crop_and_resize",
-    (IMAGE_LAYOUT, READ, READERS, PARAMETERS),
-    {**CONSTANTS, "most_in_tile": 0},
-    {"cpu": {**CPU_CONSTANTS, "walks": (*CPU_CONSTANTS["walks"], "channels"), "most_in_tile": MOST_IN_TILE}},
+    (IMAGE_LAYOUT, READ, READERS, DIVISOR, PARAMETERS),
+    {**CONSTANTS, "forward_walks": (*CONSTANTS["walks"], "elements"), "most_in_tile": 0},
+    {"cpu": {**CPU_CONSTANTS, "walks": CPU_WALKS, "forward_walks": CPU_WALKS, "most_in_tile": MOST_IN_TILE}},
     ahead_of_time=False,
 )
 
@@ -274,7 +282,7 @@ def _add_dispatch(
     channels_per_region: int,
 ) -> None:
     device = command_buffer.device
-    walk, lines_of_thread = walk_of(device, (destination, source)), 1
+    walk, lines_of_thread = walk_of(device, (destination, source), has_elements=not name), 1
     if works_by_rows(device) and destination[6] <= MOST_CHANNELS_ALONE:
         walk = "channels"
     threads = threads_of(walk, destination)
@@ -287,6 +295,10 @@ def _add_dispatch(
         regions=regions,
         channels_per_region=channels_per_region,
         lines_of_thread=lines_of_thread,
+        by_channels=divisor(threads_of_pixel(walk, destination[6])),
+        by_width=divisor(destination[4]),
+        by_height=divisor(destination[5]),
+        by_regions=divisor(regions),
     )
     command_buffer.add_dispatch(
         function,

@@ -9,7 +9,16 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.walk import CONSTANTS_WITH_PAIRS, CPU_CONSTANTS, Layout, runs_of, threads_of, walk_of
+from mpsgrad.kernels.divisor import DIVISOR, divisor
+from mpsgrad.kernels.walk import (
+    CONSTANTS_WITH_PAIRS,
+    CPU_CONSTANTS,
+    Layout,
+    runs_of,
+    threads_of,
+    threads_of_pixel,
+    walk_of,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 AXIS = ParameterStruct("PadAxis", start="int", size="int", first="int")
@@ -23,13 +32,21 @@ PARAMETERS = ParameterStruct(
     channels=AXIS,
     edge_mode="int",
     lines_of_thread="int",
+    by_channels=DIVISOR,
+    by_width=DIVISOR,
+    by_height=DIVISOR,
 )
-"""A gradient's ``source`` is the incoming gradient."""
+"""A gradient's ``source`` is the incoming gradient. The divisors are of the threads of a pixel, and of pixels."""
 FAMILY = ShaderFamily(
     "pad",
-    (IMAGE_LAYOUT, AXIS, PARAMETERS),
-    {**CONSTANTS_WITH_PAIRS, "modes": {mode.name.lower(): int(mode) for mode in EdgeMode}, "by_runs": False},
-    {"cpu": {**CPU_CONSTANTS, "by_runs": True}},
+    (IMAGE_LAYOUT, AXIS, DIVISOR, PARAMETERS),
+    {
+        **CONSTANTS_WITH_PAIRS,
+        "pad_walks": (*CONSTANTS_WITH_PAIRS["walks"], "elements"),
+        "modes": {mode.name.lower(): int(mode) for mode in EdgeMode},
+        "by_runs": False,
+    },
+    {"cpu": {**CPU_CONSTANTS, "pad_walks": CPU_CONSTANTS["walks"], "by_runs": True}},
     ahead_of_time=False,
 )
 
@@ -48,7 +65,14 @@ def add_dispatch(
     device = command_buffer.device
     start, size, _ = axes[2]
     pads_channels = start != 0 or size != max(source[6], destination[6])
-    walk = walk_of(device, (destination, source), has_element4=not pads_channels, has_element2=not pads_channels)
+    is_pixel = not pads_channels
+    walk = walk_of(
+        device,
+        (destination, source),
+        has_element4=is_pixel,
+        has_element2=is_pixel,
+        has_elements=is_pixel and not name,
+    )
     threads, lines_of_thread = threads_of(walk, destination), 1
     runs = None if pads_channels else runs_of(device, source, destination)
     if runs is not None:
@@ -63,6 +87,9 @@ def add_dispatch(
         channels=axes[2],
         edge_mode=int(edge_mode),
         lines_of_thread=lines_of_thread,
+        by_channels=divisor(threads_of_pixel(walk, destination[6])),
+        by_width=divisor(destination[4]),
+        by_height=divisor(destination[5]),
     )
     command_buffer.add_dispatch(
         function,

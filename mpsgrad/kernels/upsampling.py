@@ -19,10 +19,10 @@ from mpsgrad.kernels.walk import (
     CPU_CONSTANTS,
     CPU_CONSTANTS_WITH_EIGHTS,
     Layout,
-    channels_of_thread,
     runs_of,
     shares_of_lines,
     threads_of,
+    threads_of_pixel,
     turns_of,
     walk_of,
     works_by_rows,
@@ -66,7 +66,7 @@ FAMILY = ShaderFamily(
     {
         **CONSTANTS_WITH_PAIRS,
         "by_runs": False,
-        "bilinear_walks": CONSTANTS_WITH_PAIRS["walks"],
+        "bilinear_walks": (*CONSTANTS_WITH_PAIRS["walks"], "elements"),
         "most_in_row": MOST_IN_ROW,
         "most_in_tile": MOST_IN_TILE,
         "most_columns": MOST_COLUMNS,
@@ -124,8 +124,11 @@ def _add_dispatch(
     axes: tuple[Axis, Axis],
 ) -> None:
     device = command_buffer.device
-    has_eights = True if function_name == "upsampling_bilinear" else None
-    walk = walk_of(device, (destination, source), has_element2=True, has_eights=has_eights)
+    interpolates = function_name == "upsampling_bilinear"
+    has_eights = True if interpolates else None
+    walk = walk_of(
+        device, (destination, source), has_element2=True, has_eights=has_eights, has_elements=interpolates
+    )
     threads, turns, lines_of_thread, columns = threads_of(walk, destination), 1, 1, 0
     runs = None
     if function_name == "upsampling_nearest":
@@ -135,7 +138,7 @@ def _add_dispatch(
         is_alone = function_name.startswith("upsampling_nearest") and _adds_up_alone(destination[6], axes)
         columns = 0 if is_alone else _columns_of_tile(destination[6], axes)
         runs = shares_of_lines(device, destination) if works_by_rows(device) and columns > 0 else None
-    elif function_name == "upsampling_bilinear" and walk == "channels" and source[4] * source[6] <= MOST_IN_ROW:
+    elif interpolates and walk == "channels" and source[4] * source[6] <= MOST_IN_ROW:
         runs = runs_of(device, source, destination)
     if runs is not None:
         walk, (threads, lines_of_thread) = "runs", runs
@@ -152,7 +155,7 @@ def _add_dispatch(
         columns_of_tile=columns,
         threads=threads,
         turns=turns,
-        by_channels=divisor(destination[6] // channels_of_thread(walk)),
+        by_channels=divisor(threads_of_pixel(walk, destination[6])),
         by_width=divisor(destination[4]),
         by_height=divisor(destination[5]),
         by_step_x=divisor(x.step),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,11 +32,12 @@ def walk_of(
     has_element2: bool = False,
     has_eights: bool | None = None,
     has_line: bool = False,
+    has_elements: bool = False,
 ) -> str:
     """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts.
 
-    ``has_element4``, ``has_element2``, ``has_eights`` and ``has_line`` say whether the kernel has these forms; the
-    third is None where the template has the walk of short pixels instead.
+    ``has_element4``, ``has_element2``, ``has_eights``, ``has_line`` and ``has_elements`` say whether the kernel has
+    these forms; the third is None where the template has the walk of short pixels instead.
     """
     channels = layouts[0][6]
     if works_by_rows(device):
@@ -49,12 +51,18 @@ def walk_of(
     for count, has in ((4, has_element4), (2, has_element2)):
         if has and all(value % count == 0 for layout in layouts for value in (*layout[:4], layout[6])):
             return f"element{count}"
-    return "element"
+    are_many = math.prod(layouts[0][4:]) >= FEWEST_THREADS_BY_TURNS
+    return "elements" if has_elements and are_many and channels >= FEWEST_CHANNELS_BY_TURNS else "element"
 
 
 def channels_of_thread(walk: str) -> int:
-    """How many channels of a pixel a thread of a GPU owns in a ``walk`` by elements."""
-    return {"element4": 4, "element2": 2}.get(walk, 1)
+    """How many channels of a pixel a thread of a GPU owns in a ``walk`` by elements, or at most owns."""
+    return {"element4": 4, "element2": 2, "elements": 4}.get(walk, 1)
+
+
+def threads_of_pixel(walk: str, channels: int) -> int:
+    """How many threads of a GPU share a pixel of so many ``channels`` in a ``walk`` by elements."""
+    return ceiling_divide(channels, channels_of_thread(walk))
 
 
 def threads_of(walk: str, layout: Layout, width: int | None = None, height: int | None = None) -> int:
@@ -64,7 +72,7 @@ def threads_of(walk: str, layout: Layout, width: int | None = None, height: int 
         columns, lines = width, height
     if "element" not in walk:
         return (32 if walk in ("row", "short_pixels", "line") else 1) * lines * images
-    return columns * lines * images * (channels // channels_of_thread(walk))
+    return columns * lines * images * threads_of_pixel(walk, channels)
 
 
 THREADS_OF_LINES_PER_UNIT = 8
@@ -89,6 +97,8 @@ def shares_of_lines(device: Device, destination: Layout) -> tuple[int, int]:
 
 FEWEST_THREADS_BY_TURNS, TURNS = 1 << 18, 4
 """So many threads of single elements keep a GPU busy; where there are more, each takes so many elements in turn."""
+FEWEST_CHANNELS_BY_TURNS = 3
+"""Of pixels of which a thread takes several channels in turn."""
 
 
 def turns_of(walk: str, threads: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
+from mpsgrad.kernels import walk
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -76,6 +78,13 @@ class TestTheShadersOfGPUs:
 
     def test_four_channels_at_a_time(self):
         x = np.random.default_rng(0).standard_normal((2, 4, 5, 8)).astype(np.float32)
+        check(x, (3, 4), [(0.25, 0.0, 0.5, 1.0), (0.9, 0.9, -0.8, -0.8), (-0.5, 0.5, 2.0, 1.0)])
+
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("channels", [3, 6, 13])
+    def test_threads_take_turns_where_there_are_many_elements(self, channels, dtype, monkeypatch):
+        monkeypatch.setattr(walk, "FEWEST_THREADS_BY_TURNS", 8)
+        x = np.random.default_rng(0).standard_normal((2, 4, 5, channels)).astype(dtype)
         check(x, (3, 4), [(0.25, 0.0, 0.5, 1.0), (0.9, 0.9, -0.8, -0.8), (-0.5, 0.5, 2.0, 1.0)])
 
 

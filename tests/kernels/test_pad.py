@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
+from mpsgrad.kernels import walk
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -77,6 +78,15 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("channels", [6, 8])
     def test_two_and_four_channels_at_a_time(self, channels, mode, dtype):
+        kernel = mg.Pad((2, 3, 0), (4, 1, 0), np.arange(float(channels)))
+        kernel.edge_mode = mg.EdgeMode[mode.upper()]
+        check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, channels)).astype(dtype))
+
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("channels", [3, 13])
+    def test_threads_take_turns_where_there_are_many_elements(self, channels, mode, dtype, monkeypatch):
+        monkeypatch.setattr(walk, "FEWEST_THREADS_BY_TURNS", 8)
         kernel = mg.Pad((2, 3, 0), (4, 1, 0), np.arange(float(channels)))
         kernel.edge_mode = mg.EdgeMode[mode.upper()]
         check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, channels)).astype(dtype))

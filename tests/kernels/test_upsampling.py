@@ -292,8 +292,9 @@ class TestTheShadersOfGPUs:
     def test_results_and_gradients_match_the_reference(self, case, dtype, channels):
         check(case, np.random.default_rng(0).standard_normal((2, 5, 6, channels)).astype(dtype))
 
-    @pytest.mark.parametrize("channels", [1, 3])
-    def test_threads_take_turns_where_there_are_many_elements(self, channels, monkeypatch):
+    @each_dtype
+    @pytest.mark.parametrize("channels", [1, 3, 4, 13])
+    @pytest.mark.parametrize("case", [Case("nearest", factors=(2, 3)), Case("bilinear", size=(3, 9))])
+    def test_threads_take_turns_where_there_are_many_elements(self, case, channels, dtype, monkeypatch):
         monkeypatch.setattr(walk, "FEWEST_THREADS_BY_TURNS", 8)
-        case = Case("nearest", factors=(2, 3))
-        check(case, np.random.default_rng(1).standard_normal((2, 5, 7, channels)).astype(np.float32))
+        check(case, np.random.default_rng(1).standard_normal((2, 5, 7, channels)).astype(dtype))
