@@ -29,7 +29,7 @@ from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.tunables import tunables
 
 THREADS = 256
-IN_REGISTERS = ((32, 4), (64, 4), (128, 2), (192, 2), (256, 2), (384, 1), (512, 1))
+IN_REGISTERS = ((32, 4), (64, 4), (128, 2), (192, 2), (256, 2), (384, 1), (512, 1), (768, 1), (1024, 1))
 """Rows of up to so many channels stay in registers, at most so many at once."""
 LEAST_SPREAD, SPREAD_ROWS_PER_UNIT = 128, 3
 """Longer rows are spread over threadgroups of a GPU where a compute unit has so many at most: that is done sooner."""
@@ -37,7 +37,7 @@ SPREAD = (1024, 2048, 4096)
 """Longer rows of up to so many channels are spread over the threads of a GPU's threadgroup."""
 LONG_ROW_THREADS = 1024
 """Those of a threadgroup of a GPU for a row that is longer still: as many simdgroups as a simdgroup has lanes."""
-FEW_CHANNELS = (2, 3, 4, 5, 6, 8, 10)
+FEW_CHANNELS = {"float": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10), "half": (1, 2, 3, 4, 5, 6, 7, 8, 10)}
 """Rows of so many channels are for a thread of a GPU alone."""
 ROW_THREADS = 128
 ROWS_TOGETHER = 8
@@ -81,7 +81,9 @@ def _family(operation: str) -> ShaderFamily:
             "fewest_of_long_row": FEWEST_OF_LONG_ROW,
             "most_kept": MOST_KEPT,
             "most_channels_together": MOST_CHANNELS_TOGETHER[operation],
-            "few_channels": {metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS} for metal_type in DTYPES},
+            "few_channels": {
+                metal_type: {n: _vectors(n, metal_type) for n in FEW_CHANNELS[metal_type]} for metal_type in DTYPES
+            },
         },
         {"cpu": {"by_eights": True, "spread": (), "few_channels": {metal_type: {} for metal_type in DTYPES}}},
         lambda numbers: {
@@ -107,7 +109,8 @@ FEW_CHANNELS_FAMILIES = {
     for operation in ("soft_max", "log_soft_max")
 }
 
-TEAM_VECTORS, SPREAD_VECTORS, ROWS_AT_ONCE = (1, 4), {"float": 4, "half": 2}, {1: 4, 4: 1}
+TEAM_VECTORS = {"float": (1, 4, 8), "half": (1, 4)}
+SPREAD_VECTORS, ROWS_AT_ONCE = {"float": 4, "half": 2}, {1: 4, 4: 1, 8: 1}
 """Of the kernels for whole vectors: how many of these a lane has of a row, and how many short rows at once."""
 LARGEST_TEAM = 32
 VECTOR_PARAMETERS = ParameterStruct(
@@ -130,7 +133,7 @@ VECTOR_FAMILY = ShaderFamily(
         "threads": THREADS,
         "shapes": {
             metal_type: (
-                *((False, vectors, ROWS_AT_ONCE[vectors]) for vectors in TEAM_VECTORS),
+                *((False, vectors, ROWS_AT_ONCE[vectors]) for vectors in TEAM_VECTORS[metal_type]),
                 (True, SPREAD_VECTORS[metal_type], 1),
             )
             for metal_type in DTYPES
@@ -151,12 +154,14 @@ def _add_by_vectors(
     device, (_, _, _, _, rows, height, channels, images) = command_buffer.device, layouts[0]
     values = values_of_vector(metal_type)
     vectors = channels // values
-    if device.family == "cpu" or channels in FEW_CHANNELS or channels % values or height * images > 1:
+    if device.family == "cpu" or channels in FEW_CHANNELS[metal_type] or channels % values or height * images > 1:
         return False
     if any(start % values or pixel % values for start, pixel, *_ in layouts):
         return False
     team = min(1 << (vectors - 1).bit_length(), LARGEST_TEAM)
-    each = next((count for count in TEAM_VECTORS if vectors <= count * team), 0)
+    few_rows = rows <= SPREAD_ROWS_PER_UNIT * (device.compute_units or ASSUMED_COMPUTE_UNITS)
+    most = TEAM_VECTORS[metal_type][1 if few_rows else -1] * team
+    each = next((count for count in TEAM_VECTORS[metal_type] if vectors <= min(count * team, most)), 0)
     is_gradient = len(layouts) > 2
     if each:
         at_once = max(1, ROWS_AT_ONCE[each] // (2 if is_gradient else 1))
@@ -186,9 +191,9 @@ def _add_by_vectors(
     return True
 
 
-def _variant(device: Device, rows: int, channels: int) -> str:
+def _variant(device: Device, metal_type: str, rows: int, channels: int) -> str:
     """The end of the names of the kernels for ``rows`` of ``channels``; CPUs have eights of eight and more."""
-    if device.family != "cpu" and channels in FEW_CHANNELS:
+    if device.family != "cpu" and channels in FEW_CHANNELS[metal_type]:
         return f"_of_{channels}"
     few_rows = rows <= SPREAD_ROWS_PER_UNIT * (device.compute_units or ASSUMED_COMPUTE_UNITS)
     for most, _ in IN_REGISTERS:
@@ -221,13 +226,13 @@ def _rows_per_simdgroup(device: Device, rows: int, channels: int) -> int:
 
 
 def _function(
-    device: Device, function_name: str, rows: int, channels: int, takes_rows_together: bool
+    device: Device, function_name: str, metal_type: str, rows: int, channels: int, takes_rows_together: bool
 ) -> tuple[ShaderFamily, str]:
     """The family that has the kernel for ``rows`` of ``channels``, and the end of its name."""
     if takes_rows_together:
         return FEW_CHANNELS_FAMILIES[function_name.removesuffix("_gradient")], f"_of_{channels}_channels"
     by_eights = device.family == "cpu" and channels >= 8
-    variant = "_of_eights" if by_eights else _variant(device, rows, channels)
+    variant = "_of_eights" if by_eights else _variant(device, metal_type, rows, channels)
     if by_eights and channels <= MOST_CHANNELS_TOGETHER.get(function_name, 0):
         variant = "_of_short_rows"
     return family_of(FAMILIES, function_name), variant
@@ -261,7 +266,7 @@ def _add_dispatches(
             and rows >= ROWS_TOGETHER
             and _is_run(merged)
         )
-        family, variant = _function(device, function_name, rows, channels, takes_rows_together)
+        family, variant = _function(device, function_name, metal_type, rows, channels, takes_rows_together)
         rows_per_simdgroup = _rows_per_simdgroup(device, rows, channels)
         rows_per_threadgroup = 1 if "spread" in variant else rows_per_simdgroup * (THREADS // 32)
         rows_of_thread = rows_per_thread(rows, channels, device.compute_units, numbers)

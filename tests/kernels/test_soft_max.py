@@ -427,14 +427,14 @@ class TestTheShadersOfGPUs:
     @each_kind
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize(
-        "channels", [1, 16, 31, 40, 50, 64, 97, 129, 520, 1000, 1025, 2048, 2051, 4096, 4097, 8200]
+        "channels", [1, 16, 31, 40, 50, 64, 97, 129, 520, 832, 1000, 1025, 2048, 2051, 4096, 4097, 8200]
     )
     def test_forward_and_gradient_match_the_reference(self, kind, dtype, channels):
         self._check(kind, dtype, channels)
 
     @each_kind
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("channels", [129, 191, 250, 301, 509])
+    @pytest.mark.parametrize("channels", [129, 191, 250, 301, 509, 513, 1023])
     def test_simdgroups_have_long_rows_of_which_there_are_many(self, monkeypatch, kind, dtype, channels):
         monkeypatch.setattr(soft_max, "SPREAD_ROWS_PER_UNIT", 0)
         self._check(kind, dtype, channels)
@@ -450,7 +450,7 @@ class TestTheShadersOfGPUs:
 
     @each_kind
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("channels", [2, 3, 4, 5, 6, 8, 10])
+    @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     @pytest.mark.parametrize("pixels", [1, 7, 400, 1001])
     def test_few_channels(self, kind, dtype, channels, pixels):
         shape = (1, 1, pixels, channels)
