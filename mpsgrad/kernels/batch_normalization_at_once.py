@@ -17,9 +17,12 @@ from mpsgrad.kernels.batch_normalization_families import (
     FAMILIES,
     FAMILIES_AT_ONCE,
     FEW_THREADS,
+    FOURS,
+    PAIRS,
     TILE_PARAMETERS,
     VECTORS,
     families_at_once,
+    width_of,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronType
 from mpsgrad.kernels.pointwise import values_of_vector
@@ -79,7 +82,7 @@ def _at_once(
 ) -> Dispatch | None:
     """The kernel with ``buffers`` that does what both do, if both are of the whole of the same images."""
     device: Device = buffers[0].device
-    width = values_of_vector(metal_type) if sums.function.name.endswith(VECTORS) else 1
+    width = width_of(sums.function.name, values_of_vector(metal_type))
     packed = _joined(*(bytes(each.read(0, each.nbytes)) for each in (parameters, parameters_of_stream)), width)
     if packed is None:
         return None
@@ -106,7 +109,7 @@ def _joined(sums: bytes, stream: bytes, width: int) -> bytes | None:
 
 def join_at_once() -> None:
     """Has ``CommandBuffer`` join them, kernels for vectors, too, with those for single channels that follow them."""
-    for threads, suffix, of_stream in product(FAMILIES_AT_ONCE, ("", VECTORS), ("", VECTORS)):
+    for threads, suffix, of_stream in product(FAMILIES_AT_ONCE, ("", PAIRS, FOURS, VECTORS), ("", VECTORS)):
         join_when_adjacent(_normalized, f"batch_statistics{AT_ONCE}{threads}{suffix}", f"normalize{of_stream}")
         sums = f"normalization_gradient_sums{AT_ONCE}{threads}{suffix}"
         join_when_adjacent(_gradient, sums, f"normalization_gradient{of_stream}")

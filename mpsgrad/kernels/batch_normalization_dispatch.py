@@ -33,8 +33,10 @@ from mpsgrad.kernels.batch_normalization_families import (
     SUMS_ROWS,
     THREADGROUPS_OF_CLUSTER,
     THREADS_OF_CLUSTER,
+    THREADS_OF_LARGE_CLUSTER,
     TILE_PARAMETERS,
     WITHOUT_NEURON,
+    ending_of,
     families_at_once,
 )
 from mpsgrad.kernels.batch_normalization_joins import join_normalization
@@ -50,6 +52,7 @@ from mpsgrad.kernels.normalization_tiles import (
     tile_parameters,
     variant,
     vector_of,
+    widest_of,
 )
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
@@ -347,23 +350,31 @@ def plan_at_once(rows: int, channels: int, width: int, compute_units: int) -> Ti
 
 
 CHANNELS_OF_SINGLES = 16
-"""Of up to so many a cluster takes one each, of up to twice as many two, and of others vectors."""
-CLUSTERED_THREADGROUPS_PER_UNIT = 3
+"""Of up to so many a cluster takes one each, of up to twice as many two, and of others vectors or parts of these."""
+CLUSTERED_PER_UNIT, LARGE_PER_UNIT = {1: 3, 2: 4, 4: 4, 8: 3}, 1
+"""So many threadgroups of clusters a compute unit may have, by how many channels a thread takes, and of large ones."""
+FEWEST_OF_LARGE, ROWS_OF_LARGE = 4, 7
+"""So many channels at least the threads of the large ones take, and so many rows at most."""
 
 
 def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
     """Tiles for images of ``rows`` pixels that clusters of threadgroups have in their registers; None where others are
-    faster, as one threadgroup is for few pixels. Measured on an H200."""
+    faster, as one threadgroup is for few pixels. ``width`` is how many channels a thread may take. Measured on an H200.
+    """
     most_of_two = THREADS_OF_CLUSTER * ROWS_AT_ONCE // 2
     if channels <= (CHANNELS_OF_SINGLES if rows > most_of_two else 2 * CHANNELS_OF_SINGLES):
         fewest, across, width = MANY_THREADS * ROWS_AT_ONCE, 1 if channels <= CHANNELS_OF_SINGLES else 2, 1
     else:
         fewest, across = FEW_THREADS * ROWS_AT_ONCE, 1 if 1 < width and channels <= 2 * width * width else 2
     row_lanes, tiles = THREADS_OF_CLUSTER // across, -(-channels // (width * across))
-    is_too_much = tiles * THREADGROUPS_OF_CLUSTER > CLUSTERED_THREADGROUPS_PER_UNIT * compute_units
-    if not fewest < rows <= row_lanes * ROWS_AT_ONCE or is_too_much:
-        return None
-    return Tiles(width, across, row_lanes, tiles, 1)
+    most = CLUSTERED_PER_UNIT[width] * compute_units
+    if fewest < rows <= row_lanes * ROWS_AT_ONCE and tiles * THREADGROUPS_OF_CLUSTER <= most:
+        return Tiles(width, across, row_lanes, tiles, 1)
+    row_lanes, tiles = THREADS_OF_LARGE_CLUSTER // 2, -(-channels // (width * 2))
+    are_few = tiles * THREADGROUPS_OF_CLUSTER <= LARGE_PER_UNIT * compute_units
+    if width >= FEWEST_OF_LARGE and fewest < rows <= row_lanes * ROWS_OF_LARGE and are_few:
+        return Tiles(width, 2, row_lanes, tiles, 1)
+    return None
 
 
 class _TileEncoder(Encoder):
@@ -420,7 +431,7 @@ class _TileEncoder(Encoder):
             return False
         rows, tiles = rows_of(layouts["source"]), None
         if self.device.has_clusters:
-            width, _ = vector_of([*layouts.values()], self.channels, self.metal_type)
+            width = widest_of([*layouts.values()], self.channels, self.metal_type)
             tiles = plan_in_clusters(rows, self.channels, width, self._units)
         if tiles is None:
             width, _ = self._vector([*layouts.values()])
@@ -429,7 +440,7 @@ class _TileEncoder(Encoder):
             return False
         parameters, _ = self._parameters(tiles, rows, 1, layouts)
         threads = tiles.across * tiles.row_lanes
-        name = variant(f"{function_name}{AT_ONCE}{threads}", tiles)
+        name = f"{function_name}{AT_ONCE}{threads}{ending_of(tiles.width, values_of_vector(self.metal_type))}"
         self.add(name, tiles.tiles * threads // self.function(name).threadgroup_size, *buffers, parameters)
         return True
 

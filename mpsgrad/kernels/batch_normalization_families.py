@@ -158,25 +158,28 @@ MOST_ELEMENTS_IN_ONE = 1 << 18
 gradient and its source together."""
 
 
-AT_ONCE, VECTORS = "_at_once_by_", "_of_vectors"
+AT_ONCE, VECTORS, FOURS, PAIRS = "_at_once_by_", "_of_vectors", "_of_fours", "_of_pairs"
 """How names of kernels go on that own all pixels of their channels, before the number of their threads, and end that
-take vectors of channels."""
-FEW_THREADS, MANY_THREADS, THREADS_OF_CLUSTER = 128, 256, 1024
-"""Of a threadgroup that owns all pixels, or of all of a cluster that shares them."""
+take vectors of channels, or half of one, or two channels."""
+FEW_THREADS, MANY_THREADS = 128, 256
+"""Of a threadgroup that owns all pixels."""
+THREADS_OF_CLUSTER, THREADS_OF_LARGE_CLUSTER = 1024, 4096
+"""Of all threadgroups of a cluster that shares them."""
 THREADGROUPS_OF_CLUSTER = 8
-"""On NVIDIA GPUs; elsewhere a cluster would be one threadgroup."""
+"""On NVIDIA GPUs; elsewhere a cluster would be one threadgroup, and a large one has too many threads for that."""
 ROWS_AT_ONCE = 8
 """How many rows each of these threads has in its registers."""
 
 
 def _family_at_once(name: str, threads: int) -> ShaderFamily:
-    is_cluster = threads == THREADS_OF_CLUSTER
+    is_cluster = threads >= THREADS_OF_CLUSTER
     return ShaderFamily(
         f"batch_normalization_at_once_by_{threads}_{name}",
         (IMAGE_LAYOUT, NEURON, TILE_PARAMETERS),
         {
             "threads": threads,
-            "parts": 1,
+            "parts": THREADGROUPS_OF_CLUSTER if threads == THREADS_OF_LARGE_CLUSTER else 1,
+            "has_narrow_vectors": is_cluster,
             "rows_of_thread": ROWS_AT_ONCE,
             "calls_functions": True,
             "neuron": name,
@@ -191,7 +194,7 @@ def _family_at_once(name: str, threads: int) -> ShaderFamily:
 
 FAMILIES_AT_ONCE = {
     threads: {kind: _family_at_once(NEURON_TYPE_NAMES[kind], threads) for kind in (NeuronType.NONE, NeuronType.RELU)}
-    for threads in (FEW_THREADS, MANY_THREADS, THREADS_OF_CLUSTER)
+    for threads in (FEW_THREADS, MANY_THREADS, THREADS_OF_CLUSTER, THREADS_OF_LARGE_CLUSTER)
 }
 """For images of few pixels on GPUs. Those with other neurons are too rare to be joined. Where there are no clusters,
 their threads are one threadgroup, for tests."""
@@ -200,4 +203,14 @@ their threads are one threadgroup, for tests."""
 def families_at_once(function_name: str) -> dict[NeuronType, ShaderFamily]:
     """Those of the number of threads that is part of the name; none for other kernels."""
     _, is_at_once, rest = function_name.partition(AT_ONCE)
-    return FAMILIES_AT_ONCE[int(rest.removesuffix(VECTORS))] if is_at_once else {}
+    return FAMILIES_AT_ONCE[int(rest.partition("_")[0])] if is_at_once else {}
+
+
+def width_of(function_name: str, vector: int) -> int:
+    """How many channels such a kernel takes at a time, where vectors have ``vector``."""
+    return next((width for end, width in ((VECTORS, vector), (FOURS, 4), (PAIRS, 2)) if function_name.endswith(end)), 1)
+
+
+def ending_of(width: int, vector: int) -> str:
+    """How names of kernels end that take ``width`` channels at a time."""
+    return VECTORS if width == vector else {1: "", 2: PAIRS, 4: FOURS}[width]

@@ -41,6 +41,14 @@ def vector_of(layouts: Sequence[Layout], channels: int, metal_type: str) -> tupl
     return width, 2 if metal_type == "half" else 4
 
 
+def widest_of(layouts: Sequence[Layout], channels: int, metal_type: str) -> int:
+    """How many channels a thread may load at once that can take parts of vectors, too."""
+    width = values_of_vector(metal_type)
+    while any(number % width for layout in layouts for number in (channels, *layout[:4])):
+        width //= 2
+    return width
+
+
 def rows_of(layout: Layout) -> int:
     """How many pixels there are."""
     _, _, _, _, width, height, _, images = layout

@@ -402,7 +402,9 @@ class TestTheShadersOfGPUs:
         self.check_one_kernel(Case.draw(shape, seed=13, neuron=name and mg.NeuronDescriptor(name, 0.25)), "(128|256)")
 
     @pytest.mark.parametrize(
-        "shape", [(3, 30, 31, 7), (2, 40, 33, 19), (3, 19, 20, 37), (2, 33, 17, 48), (2, 65, 33, 24)]
+        "shape",
+        [(3, 30, 31, 7), (2, 40, 33, 19), (3, 19, 20, 37)]
+        + [(2, 65, 33, 24), (2, 33, 17, 44), (2, 33, 17, 46), (2, 33, 17, 48)],
     )
     @pytest.mark.parametrize("name", [None, "relu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
@@ -412,6 +414,16 @@ class TestTheShadersOfGPUs:
         monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
         neuron = name and mg.NeuronDescriptor(name, 0.25)
         self.check_one_kernel(Case.draw(shape, dtype, seed=14, neuron=neuron), "1024")
+
+    @pytest.mark.parametrize("shape", [(2, 64, 50, 36), (1, 95, 48, 116), (3, 65, 71, 72)])
+    @pytest.mark.parametrize("name", [None, "relu"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_large_clusters(self, device, shape, name, dtype):
+        """The same; one threadgroup has too few threads for them elsewhere."""
+        if not device.has_clusters:
+            pytest.skip("the device has no clusters")
+        neuron = name and mg.NeuronDescriptor(name, 0.25)
+        self.check_one_kernel(Case.draw(shape, dtype, seed=15, neuron=neuron), "4096")
 
     def check_one_kernel(self, case, threads):
         at_once = run(case)
@@ -468,7 +480,15 @@ class TestTheShadersOfGPUs:
             (1025, 40, 4, (4, 2, 512, 5)),
             (1025, 36, 4, (4, 2, 512, 5)),
             (6272, 128, 8, (8, 1, 1024, 16)),
-            (6272, 136, 8, None),
+            (6272, 136, 8, (8, 2, 2048, 9)),
+            (6272, 256, 8, (8, 2, 2048, 16)),
+            (6272, 264, 8, None),
+            (4512, 116, 4, (4, 2, 2048, 15)),
+            (14336, 40, 4, (4, 2, 2048, 5)),
+            (14337, 40, 4, None),
+            (4512, 118, 2, None),
+            (2340, 222, 2, (2, 2, 512, 56)),
+            (2240, 460, 4, (4, 2, 512, 58)),
             (4096, 768, 8, (8, 2, 512, 48)),
             (4096, 1024, 8, None),
             (1568, 99, 1, None),
