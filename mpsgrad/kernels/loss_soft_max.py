@@ -18,6 +18,8 @@ THREADS, THREADS_OF_CPU = 256, 64
 """The few rows of a batch of classes are to be work for every core of a CPU."""
 LEAST_SPREAD, SPREAD = 256, (1024, 2048, 4096)
 """From so many channels on, up to so many, a pixel is spread over the threads of a GPU's threadgroup."""
+KEPT = (32, 64, 128, 256)
+"""Pixels of fewer are kept by a simdgroup of a GPU, of up to so many channels."""
 LONG_PIXEL_THREADS = 1024
 """Those of a threadgroup for a pixel with more."""
 FEW_CHANNELS, FEW_CHANNELS_THREADS = 16, 128
@@ -63,6 +65,7 @@ FAMILY = ShaderFamily(
         "threads": THREADS,
         "few_channels": FEW_CHANNELS,
         "few_threads": FEW_CHANNELS_THREADS,
+        "kept": KEPT,
         "spread": (*((most, THREADS) for most in SPREAD), (0, LONG_PIXEL_THREADS)),
         "by_eights": False,
         "reducing_threads": 1024,
@@ -72,6 +75,7 @@ FAMILY = ShaderFamily(
     {
         "cpu": {
             "threads": THREADS_OF_CPU,
+            "kept": (),
             "spread": (),
             "by_eights": True,
             "reducing_threads": THREADS,
@@ -105,19 +109,28 @@ GRADIENT_FAMILY = ShaderFamily(
 )
 
 
-def _variant(device: Device, channels: int) -> str:
-    """The end of the names of the kernels for pixels of ``channels``; empty for those of which a simdgroup owns one."""
+def _variant(device: Device, channels: int, has_gradient: bool) -> str:
+    """The end of the names of the kernels for pixels of ``channels``; empty for those of which a simdgroup owns one.
+
+    If it ``has_gradient`` the kernel computes that, too.
+    """
     if channels <= FEW_CHANNELS:
         return "_of_few_channels"
-    if device.family == "cpu" or channels < LEAST_SPREAD:
+    if device.family == "cpu" or (channels < LEAST_SPREAD and not has_gradient):
         return ""
+    if channels < LEAST_SPREAD:
+        return next(f"_up_to_{most}" for most in KEPT if channels <= most)
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_PIXEL_THREADS}")
 
 
-def _joins_pixels(terms: LossTerms) -> bool:
-    """Whether simdgroups of a GPU, whose lanes have a pixel each, add up their losses."""
+def _joined_pixels(terms: LossTerms, has_gradient: bool) -> int:
+    """Of how many pixels a GPU adds up losses at once: those of a simdgroup's lanes, or of a threadgroup; 1 if none."""
     device, channels = terms.source.device, terms.source.feature_channels
-    return terms.across_batch and device.family != "cpu" and "few" in _variant(device, channels)
+    if not terms.across_batch or device.family == "cpu":
+        return 1
+    variant = _variant(device, channels, has_gradient)
+    of_threadgroup = tunables(device.tuning).loss_pixels_per_simdgroup * (THREADS // 32)
+    return 32 if "few" in variant else of_threadgroup if variant.startswith("_up_to") else 1
 
 
 def _variant_of_eights(source: Image, others: Sequence[Image]) -> str | None:
@@ -251,7 +264,7 @@ def _parameters(
             destination=destination.layout if destination is not None else NOWHERE,
             has_weights=int(terms.weights is not None),
             writes_elements=int(terms.unreduced),
-            joins_pixels=int(_joins_pixels(terms)),
+            joins_pixels=int(_joined_pixels(terms, destination is not None) > 1),
             pixels_per_thread=_pixels_per_thread(terms.source),
             weight=terms.descriptor.weight,
             label_scale=label_scale,
@@ -280,7 +293,7 @@ def _add_values(
     if destination is None:
         firsts = command_buffer.scratch(4 * pixels * images), command_buffer.scratch(4 * pixels * images)
     name = "loss_soft_max_cross_entropy" + ("_and_gradient" if destination is not None else "")
-    variant = _variant(command_buffer.device, source.feature_channels)
+    variant = _variant(command_buffer.device, source.feature_channels, destination is not None)
     threadgroups = pixels * images if "spread" in variant else _threadgroups(terms)
     if "few" in variant:
         threadgroups = -(-pixels * images // FEW_CHANNELS_THREADS)
@@ -304,7 +317,7 @@ def _add_values(
         terms,
         losses,
         counts,
-        -(-parts // 32) if _joins_pixels(terms) else parts,
+        -(-parts // _joined_pixels(terms, destination is not None)),
         loss_image=None if terms.unreduced else loss_image,
         scales_gradient=scales_gradient,
     )

@@ -438,7 +438,7 @@ def test_bad_input_is_named(build, error, words):
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("channels", [1, 10, 16, 17, 255, 256, 1000, 1025, 4096, 4097, 8200])
+    @pytest.mark.parametrize("channels", [1, 10, 16, 17, 40, 100, 255, 256, 1000, 1025, 4096, 4097, 8200])
     @pytest.mark.parametrize("reduction", REDUCTIONS)
     def test_losses_and_gradients_match_the_reference(self, dtype, channels, reduction):
         generator = np.random.default_rng(channels)
@@ -460,3 +460,11 @@ class TestTheShadersOfGPUs:
         x = generator.standard_normal(shape).astype(np.float32)
         options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": 5}
         check_against_the_reference(x, one_hot(generator, shape), None, reduction, True, True, options)
+
+    @pytest.mark.parametrize("channels", [17, 33, 65, 129])
+    def test_pixels_that_threadgroups_add_up(self, channels):
+        generator = np.random.default_rng(8)
+        shape = (19, 1, 3, channels)
+        x = generator.standard_normal(shape).astype(np.float32)
+        options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": channels}
+        check_against_the_reference(x, one_hot(generator, shape), None, "mean", True, True, options)
