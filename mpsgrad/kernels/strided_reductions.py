@@ -71,6 +71,8 @@ over what is left of each takes less time than is won."""
 FEWEST_RESULTS_ALONG, MOST_TERMS_ALONG = 1 << 14, 256
 """Of a GPU: so many results, of no more terms each that no vector fits, are made by a thread each. A simdgroup would
 wait for a few terms of one after the other."""
+MOST_RESULTS_OF_RUNS = 64
+"""Of a GPU: long runs that become so few results are taken as rows, too, of which vectors are added up."""
 BYTES_OF_A_FOLD, BYTES_OF_THE_FOLD = 256, 1024
 """About so many bytes are to follow each other then, of the rows of several results and of those of one."""
 
@@ -112,6 +114,12 @@ def reduction(
     in_chunks = may_chunk and not (is_cpu and math.prod(extents) < FEWEST_TERMS_OF_CHUNKS)
     wanted = THREADS_WANTED_PER_UNIT * max(1, compute_units) if is_cpu else SIMDGROUPS_WANTED
     goes_across = _goes_across(reduced, staying, 8 if is_cpu else 32)
+    if goes_across and may_chunk and not is_cpu:
+        single = Axis(1, reduced[0].strides)
+        axes = [single, *filled(staying, 3, count), *filled(reduced, 2, count)]
+        folded = _folded(axes, views, vector) if len(staying) <= 3 and len(reduced) <= 2 else None
+        if folded is not None and math.prod(axis.extent for axis in staying) <= MOST_RESULTS_OF_RUNS:
+            return _in_folds(names, views, axes, folded, vector)
     if goes_across and (is_cpu or not _are_many_without_vectors(reduced, staying, views, vector)):
         run, inner, outer = filled(reduced, 3, count)
         x, y, z = filled(staying, 3, count)

@@ -385,7 +385,7 @@ class TestTheShadersOfGPUs:
         assert_within(y, expected, 0 if exact else error_bound(dtype, x.size // y.size + 2, sizes, expected))
 
     @pytest.mark.parametrize("name", ["spatial mean", "Row Sum", "Row Max", "Column Min"])
-    @pytest.mark.parametrize("channels", [3, 50, 84])
+    @pytest.mark.parametrize("channels", [1, 3, 50, 84])
     def test_rows_that_are_joined_to_whole_vectors(self, name, channels, monkeypatch):
         monkeypatch.setattr(strided_reductions, "FEWEST_ELEMENTS_OF_FOLDS", 1)
         monkeypatch.setattr(strided_reductions, "FEWEST_JOINED_ROWS", 16)
