@@ -19,9 +19,11 @@ VECTOR = 8
 THREADS = 128
 WIDTHS = ((4, "uint2"), (2, "uint"), (1, "half"))
 """How many channels may be read at a time, and the Metal type of as many, the best first."""
-PADDING_TIME, BYTES_PER_UNIT = 3.0, 16e3
+PADDING_TIME, BYTES_PER_UNIT = 4.0, 32e3
 """The microseconds that a copy takes besides those for its bytes, of which a busy compute unit moves so many in one.
 Measured on an H200."""
+TIME_WITHOUT_VECTORS = 1.5
+"""Products of images that are read value by value take about so many times as long as is said. Measured, too."""
 
 PARAMETERS = ParameterStruct(
     "ChannelPaddingParameters",

@@ -11,7 +11,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels import convolution_depthwise, convolution_to_few
-from mpsgrad.kernels.channel_padding import Padding
+from mpsgrad.kernels.channel_padding import TIME_WITHOUT_VECTORS, Padding
 from mpsgrad.kernels.convolution_axis import AXIS
 from mpsgrad.kernels.convolution_gather import Gather, gather
 from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
@@ -213,13 +213,16 @@ def plan_products_with_matrices(
     )
     geometry = ConvolutionGeometry(of_destination, of_source, POINT, groups=source[7])
     gathered = gather(geometry, is_gradient=True, packs_all=True)
-    return _plan_of_gather(gathered, (source[3], destination[3]), metal_type, tiling_name, compute_units)
+    start, pixel, _, image, width, height, channels, images = source
+    pixels = width * height
+    copy = Padding((start, pixel, pixels * pixel, image, pixels, 1, channels, images))
+    return _plan_of_gather(gathered, (image, destination[3]), metal_type, tiling_name, compute_units, copy=copy)
 
 
 class _Division(NamedTuple):
     """How sums are divided into tiles, those of one matrix into so many along rows and columns, and their products.
 
-    ``time`` are the microseconds that they take.
+    ``time`` are the microseconds that they take, ``store_time`` those of them in which results are stored one by one.
     """
 
     tile: Tile
@@ -227,6 +230,12 @@ class _Division(NamedTuple):
     column_tiles: int
     splits: int
     time: float
+    store_time: float = 0.0
+
+    @property
+    def time_without_vectors(self) -> float:
+        """The microseconds if values are read one by one."""
+        return TIME_WITHOUT_VECTORS * (self.time - self.store_time) + self.store_time
 
 
 def _division_of_gather(
@@ -253,7 +262,9 @@ def _division_of_gather(
     if tile.weight_stages:
         matrices = gathered.groups * gathered.phases
         row_tiles = _threadgroups_of_rows(row_tiles, units * tile.resident // (column_tiles * matrices))
-    return _Division(tile, row_tiles, column_tiles, splits, of_device.time(products, units, tile, splits))
+    time = of_device.time(products, units, tile, splits)
+    store_time = time - of_device.time(replace(products, are_scattered=False), units, tile, splits)
+    return _Division(tile, row_tiles, column_tiles, splits, time, store_time)
 
 
 def _has_longer_phases(gathered: Gather) -> bool:
@@ -293,8 +304,13 @@ class _Reads(NamedTuple):
     padding: Padding | None
 
 
-def _faster_reads(gathered: Gather, metal_type: str, of_device: Tiling, units: int) -> _Reads:
-    """Of the source as it is; or of a copy of halves that vectors fit, where that takes less time with the copy."""
+def _faster_reads(
+    gathered: Gather, metal_type: str, of_device: Tiling, units: int, copy: Padding | None
+) -> _Reads:
+    """Of the source as it is; or of a copy of halves that vectors fit, where that takes less time with the copy.
+
+    Images that are groups have one if that is given.
+    """
     values = values_of_vector(metal_type)
     is_aligned = _is_aligned(gathered.source, gathered.channels, values)
     joins_columns = not is_aligned and gathered.joins_columns and not gathered.replicates
@@ -302,13 +318,15 @@ def _faster_reads(gathered: Gather, metal_type: str, of_device: Tiling, units: i
         gathered, metal_type, of_device, units, is_aligned=is_aligned, joins_columns=joins_columns
     )
     as_it_is = _Reads(gathered, division, values if is_aligned else 1, joins_columns, None)
-    if is_aligned or metal_type != "half" or gathered.groups > 1:
+    padding = Padding(gathered.source) if gathered.groups == 1 and copy is None else copy
+    if is_aligned or metal_type != "half" or padding is None:
         return as_it_is
-    padding = Padding(gathered.source)
-    padded = replace(gathered, source=padding.destination, channels=padding.channels)
+    copied = (*padding.destination[:6], padding.channels * gathered.groups, padding.source[7] // gathered.groups)
+    padded = replace(gathered, source=copied, channels=padding.channels)
     of_padded = _division_of_gather(padded, metal_type, of_device, units, is_aligned=True, joins_columns=False)
     of_padded = of_padded._replace(time=of_padded.time + padding.time(units))
-    return _Reads(padded, of_padded, values, False, padding) if of_padded.time < division.time else as_it_is
+    is_faster = of_padded.time < division.time_without_vectors
+    return _Reads(padded, of_padded, values, False, padding) if is_faster else as_it_is
 
 
 def _plan_of_gather(
@@ -319,13 +337,17 @@ def _plan_of_gather(
     compute_units: int,
     *,
     rounds: bool = False,
+    copy: Padding | None = None,
 ) -> GatherPlan:
-    """``group_strides`` are from one group's first channel to the next one's, of source and destination."""
+    """``group_strides`` are from one group's first channel to the next one's, of source and destination.
+
+    ``copy`` is one of halves that vectors fit, if images are groups.
+    """
     assert gathered.packing is not None
     of_device = tiling(tiling_name)
-    chosen = _faster_reads(gathered, metal_type, of_device, compute_units or of_device.units_unless_known)
+    chosen = _faster_reads(gathered, metal_type, of_device, compute_units or of_device.units_unless_known, copy)
     gathered, joins_columns = chosen.gathered, chosen.joins_columns
-    tile, row_tiles, column_tiles, splits, time = chosen.division
+    tile, row_tiles, column_tiles, splits, time, _ = chosen.division
     packing, biases = gathered.packing, gathered.biases
     if metal_type == "half":
         packing, biases = half_packing(gathered.pack_fields, joins_columns, rounds)
@@ -338,7 +360,7 @@ def _plan_of_gather(
         lanes=gathered.lanes,
         fold_channels=gathered.fold_channels,
         groups=gathered.groups,
-        source_group_stride=group_strides[0],
+        source_group_stride=group_strides[0] if copy is None or chosen.padding is None else gathered.source[3],
         destination_group_stride=group_strides[1],
         blocks_per_group=gathered.blocks_per_group,
         row_tiles=row_tiles,
@@ -518,7 +540,8 @@ def _fastest_blocks(
     if metal_type == "half" and geometry.groups == 1 and not (is_aligned or are_symmetric):
         padded, division, paddings = _with_padding(geometry, of_device, units)
         padded_channels = paddings[1].channels if paddings[1] else channels
-        blocks.append(_Blocks(padded, division, values, values, padded_channels, 1, paddings))
+        if division.time < blocks[0].division.time_without_vectors:
+            return _Blocks(padded, division, values, values, padded_channels, 1, paddings)
     for count in _joined_groups(geometry, metal_type) if not are_symmetric else ():
         division = division_of(channels=count * channels, is_aligned=True, joined=count)
         blocks.append(_Blocks(geometry, division, values, values, channels, count))
@@ -543,7 +566,7 @@ def _plan_of_weights(
     geometry, joined = chosen.geometry, chosen.joined
     width, height = geometry.result[4:6]
     pixels = geometry.pixels // parts
-    tile, row_tiles, column_tiles, splits, time = chosen.division
+    tile, row_tiles, column_tiles, splits, time, _ = chosen.division
     pixels_per_split = ceiling_divide(ceiling_divide(pixels, splits), tile.depth) * tile.depth
     splits_per_part = ceiling_divide(pixels, pixels_per_split)
     splits = parts * splits_per_part

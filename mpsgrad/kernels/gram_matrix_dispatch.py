@@ -14,6 +14,7 @@ from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import gram_matrix_few_channels as few
 from mpsgrad.kernels import gram_matrix_tiles as in_place
+from mpsgrad.kernels.channel_padding import TIME_WITHOUT_VECTORS, Padding, add_paddings
 from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
 from mpsgrad.kernels.convolution_packing import HALVES_AT_ONCE, LANES
 from mpsgrad.kernels.pointwise import ASSUMED_COMPUTE_UNITS, THREADS_OF_EIGHTS
@@ -147,22 +148,19 @@ def _add_products_of_tiles(
     if metal_type == "half":
         plan = in_place.plan_products(source.layout, destination.layout, alpha, device.tiling, device.compute_units)
         if plan is not None:
-            parts = command_buffer.scratch(4 * (plan.splits * images * plan.split_stride if plan.splits > 1 else 1))
-            command_buffer.add_dispatch(
-                plan.family.function(device, plan.kernel, metal_type),
-                plan.threadgroups,
-                source.buffer,
-                parts,
-                destination.buffer,
-                device.constant_buffer(plan.parameters),
-            )
-            if plan.splits > 1:
-                sums = parts, plan.splits, plan.split_stride, plan.row_stride
-                _add_sums_of_squares(command_buffer, alpha, metal_type, sums, destination)
+            _add_products_in_place(command_buffer, alpha, plan, source.buffer, destination, images)
             return
     pixels = width * height
     each = start, pixel, pixels * pixel, image, pixels, 1, channels, images
     of_weights = tiles.plan_products_of_channels(each, metal_type, device.tiling, device.compute_units)
+    if metal_type == "half":
+        padding = Padding(source.layout)
+        plan = in_place.plan_products(padding.destination, None, alpha, device.tiling, device.compute_units)
+        units = device.compute_units or ASSUMED_COMPUTE_UNITS
+        if plan is not None and plan.time + padding.time(units) < TIME_WITHOUT_VECTORS * of_weights.time:
+            (copy,) = add_paddings(command_buffer, [source.buffer], [padding])
+            _add_products_in_place(command_buffer, alpha, plan, copy, destination, images)
+            return
     parts, unused = (command_buffer.scratch(4 * count * of_weights.split_stride) for count in (of_weights.splits, 1))
     command_buffer.add_dispatch(
         of_weights.family.function(device, of_weights.kernel, metal_type),
@@ -175,6 +173,29 @@ def _add_products_of_tiles(
     )
     sums = parts, of_weights.splits // images, of_weights.split_stride, channels
     _add_sums_of_squares(command_buffer, alpha, metal_type, sums, destination)
+
+
+def _add_products_in_place(
+    command_buffer: CommandBuffer,
+    alpha: float,
+    plan: in_place.Plan,
+    source: Buffer,
+    destination: ImagePart,
+    images: int,
+) -> None:
+    device = command_buffer.device
+    parts = command_buffer.scratch(4 * (plan.splits * images * plan.split_stride if plan.leaves_parts else 1))
+    command_buffer.add_dispatch(
+        plan.family.function(device, plan.kernel, "half"),
+        plan.threadgroups,
+        source,
+        parts,
+        destination.buffer,
+        device.constant_buffer(plan.parameters),
+    )
+    if plan.leaves_parts:
+        sums = parts, plan.splits, plan.split_stride, plan.row_stride
+        _add_sums_of_squares(command_buffer, alpha, "half", sums, destination)
 
 
 def _add_sums_of_squares(

@@ -34,6 +34,7 @@ PARAMETERS = ParameterStruct(
     pixels_per_split="int",
     split_stride="int",
     row_stride="int",
+    leaves_parts="int",
     scale="float",
 )
 FAMILIES = {
@@ -58,8 +59,8 @@ FAMILIES = {
 class Plan:
     """One dispatch of ``kernel``.
 
-    With several ``splits`` for each image it writes as many sums of ``split_stride`` floats, whose rows are
-    ``row_stride`` apart.
+    If it ``leaves_parts`` it writes ``splits`` sums of ``split_stride`` floats for each image, whose rows are
+    ``row_stride`` apart. ``time`` are the microseconds that it takes.
     """
 
     family: ShaderFamily
@@ -69,6 +70,8 @@ class Plan:
     splits: int = 1
     split_stride: int = 0
     row_stride: int = 0
+    leaves_parts: bool = False
+    time: float = 0.0
 
 
 def has_tiles(tiling_name: str) -> bool:
@@ -112,17 +115,20 @@ def _packed(
 
 
 @lru_cache(maxsize=512)
-def plan_products(source: Layout, matrices: Layout, alpha: float, tiling_name: str, units: int) -> Plan | None:
+def plan_products(source: Layout, matrices: Layout | None, alpha: float, tiling_name: str, units: int) -> Plan | None:
     """What adds up the products of each two channels of the half image ``source`` over the pixels of each image.
 
-    Pixels are at even distances. None where the device has no such tiles, or the channels do not fit.
+    Pixels are at even distances. None where the device has no such tiles, or the channels do not fit. Without
+    ``matrices`` the sums are left in parts.
     """
     start, pixel, _, image, width, height, channels, images = source
-    first, column, _, step, *_ = matrices
+    written = matrices or (0,) * len(source)
+    first, column, _, step, *_ = written
     of_device, pixels = tiling(tiling_name), width * height
     width_of_copy = _width(start, pixel, image, first, column, step, channels)
     if width_of_copy is None or not has_tiles(tiling_name):
         return None
+    units = units or of_device.units_unless_known
 
     def squares(tile: Tile) -> int:
         return math.comb(ceiling_divide(channels, tile.rows) + 1, 2) * images
@@ -143,9 +149,10 @@ def plan_products(source: Layout, matrices: Layout, alpha: float, tiling_name: s
     splits = ceiling_divide(pixels, pixels_per_split)
     row_stride = ceiling_divide(channels, 4) * 4
     row_tiles = ceiling_divide(channels, tile.rows)
+    leaves_parts = splits > 1 or matrices is None
     parameters = _packed(
         source,
-        matrices,
+        written,
         alpha,
         (row_tiles, row_tiles),
         (0, 0, 0),
@@ -153,6 +160,7 @@ def plan_products(source: Layout, matrices: Layout, alpha: float, tiling_name: s
         pixels_per_split=pixels_per_split,
         split_stride=channels * row_stride,
         row_stride=row_stride,
+        leaves_parts=int(leaves_parts),
     )
     return Plan(
         FAMILIES["gram", tile],
@@ -162,6 +170,8 @@ def plan_products(source: Layout, matrices: Layout, alpha: float, tiling_name: s
         splits,
         channels * row_stride,
         row_stride,
+        leaves_parts,
+        of_device.time(products, units, tile, splits),
     )
 
 
@@ -201,6 +211,7 @@ def plan_gradient(
         pixels_per_split=pixels,
         split_stride=0,
         row_stride=0,
+        leaves_parts=0,
     )
     return Plan(
         FAMILIES["gram_gradient", tile],

@@ -168,7 +168,7 @@ def test_the_channels_of_half_images_are_padded_where_vectors_save_more_than_a_c
     plan = convolution_tiles.plan_gather(geometry, False, metal_type, "nvidia-9.0", UNITS)
     assert plan is not None
     assert (plan.padding.channels if plan.padding else 0) == padded
-    few = replace(geometry, source=layout(1, 8, channels), result=layout(1, 8, 64))
+    few = ConvolutionGeometry(layout(1, 8, 12), layout(1, 8, 64), (1, 1, 1, 1, 1, 1, 0, 0))
     plan = convolution_tiles.plan_gather(few, False, metal_type, "nvidia-9.0", UNITS)
     assert plan is not None and plan.padding is None
 

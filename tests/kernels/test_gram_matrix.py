@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels import gram_matrix_dispatch, gram_matrix_few_channels, gram_matrix_tiles
+from mpsgrad.kernels import convolution_tiles, gram_matrix_dispatch, gram_matrix_few_channels, gram_matrix_tiles
+from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_tile import tiling
 from mpsgrad.testing import (
     assert_within,
@@ -129,6 +130,28 @@ class TestTheShadersOfGPUs:
         x, g = (rng.standard_normal(each).astype(np.float16) for each in (shape, (shape[0], 1, shape[3], shape[3])))
         check(x, g)
         for plan in (gram_matrix_tiles.plan_products, gram_matrix_tiles.plan_gradient):
+            plan.cache_clear()
+
+    @gpu_forms.of_halves
+    @pytest.mark.parametrize("shape", [(3, 5, 27, 33), (1, 23, 25, 131), (4, 9, 7, 25)])
+    def test_odd_channels_are_copied_to_whole_vectors(self, shape, monkeypatch):
+        use_tiles(monkeypatch)
+        monkeypatch.setattr(Padding, "time", lambda *_: -1e9)
+        tiles = tuple(tile for kind, tile in sorted(gram_matrix_tiles.FAMILIES) if kind == "gram")
+        of_gram = replace(tiling("cpu"), tiles={**tiling("cpu").tiles, ("gram", "half"): tiles})
+        monkeypatch.setattr(gram_matrix_tiles, "tiling", lambda name: of_gram)
+        for plan in (gram_matrix_tiles.plan_products, convolution_tiles.plan_products_with_matrices):
+            plan.cache_clear()
+        rng = np.random.default_rng(6)
+        x, g = (rng.standard_normal(each).astype(np.float16) for each in (shape, (shape[0], 1, shape[3], shape[3])))
+        check(x, g)
+        source = mg.Image.from_array(x)
+        with mg.CommandBuffer() as commands:
+            y, state = mg.GramMatrixCalculation().encode(commands, source, return_state=True)
+            mg.GramMatrixCalculationGradient().encode(commands, mg.Image.from_array(g), source, state)
+            names = [each.function.name for each in commands._dispatches]
+        assert [name.startswith("pad_channels") for name in names].count(True) == 2
+        for plan in (gram_matrix_tiles.plan_products, convolution_tiles.plan_products_with_matrices):
             plan.cache_clear()
 
 
