@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +71,8 @@ CHANNELS_OF_TILE, FEWEST_CHANNELS_OF_TILE = 64, 16
 CHANNELS_WITHOUT_HALO = 512
 """Up to so many where tiles share no windows: then pixels are written in long pieces."""
 THREADS_BY_TILES_PER_UNIT = 8
+SHARES_PER_UNIT = 4
+"""So many are even enough, whatever the number of compute units."""
 MOST_CHANNELS_BY_TILES = 63
 """With more channels, reading each pixel of a window is as fast, except for gradients of average pooling."""
 COLUMNS_OF_TAPS = 2, 3
@@ -254,6 +257,21 @@ def shares_of_rows(device: Device, shares: int, most: int) -> int:
     return max(1, min(-(-THREADS_BY_TILES_PER_UNIT * max(1, device.compute_units) // shares), most))
 
 
+def shares_with_edges(device: Device, shares: int, most: int, threads_per_unit: int = THREADS_BY_TILES_PER_UNIT) -> int:
+    """As ``shares_of_rows``, where the windows at the edge of a share are those of its neighbour, too.
+
+    CPUs with few registers have no more shares than keep their cores busy to the end.
+    """
+    compute_units = max(1, device.compute_units)
+    if tunables(device.tuning).has_many_registers:
+        wanted = -(-threads_per_unit * compute_units // shares)
+    elif shares >= SHARES_PER_UNIT * compute_units:
+        wanted = 1
+    else:
+        wanted = compute_units // math.gcd(shares, compute_units)
+    return max(1, min(wanted, most))
+
+
 def shares_of_images(
     device: Device, images: int, most_rows: int, channels: int, fewest_channels: int
 ) -> tuple[int, int]:
@@ -261,8 +279,8 @@ def shares_of_images(
 
     Rows come first: threads with other channels of the same pixels write to the same lines of caches.
     """
-    rows = shares_of_rows(device, images, most_rows)
-    wanted = shares_of_rows(device, images * rows, channels)
+    rows = shares_with_edges(device, images, most_rows)
+    wanted = shares_with_edges(device, images * rows, channels)
     return max(1, min(wanted, channels // fewest_channels)), rows
 
 

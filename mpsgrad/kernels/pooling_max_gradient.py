@@ -32,7 +32,7 @@ from mpsgrad.kernels.pooling_dispatch import (
     add_dispatch_of_shares,
     shares_of_channels,
     shares_of_images,
-    shares_of_rows,
+    shares_with_edges,
 )
 from mpsgrad.kernels.pooling_gradient import PoolingGradient, covers_source
 from mpsgrad.kernels.walk import works_by_rows
@@ -227,7 +227,7 @@ class PoolingMaxGradient(PoolingGradient):
         *_, height, _, images = parameters["destination"]
         size, stride = self.kernel_width, self.stride_in_pixels_x
         # The windows at the edge of a share of the rows are searched for both shares.
-        rows = shares_of_rows(self.device, images, height // (4 * size))
+        rows = shares_with_edges(self.device, images, height // (4 * size))
         name = f"pooling_max_gradient_{size}x{size}_stride_{stride}_and_search"
         function = SEARCH_FAMILY.function(self.device, name, "float")
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, 1, rows)
@@ -302,7 +302,7 @@ class PoolingMaxGradient(PoolingGradient):
         ):
             return False
         function = WINDOWS_FAMILY.function(self.device, f"pooling_max_gradient_of_{taps_x}_columns", "float")
-        rows = shares_of_rows(self.device, images * shares, height // taps_y)
+        rows = shares_with_edges(self.device, images * shares, height // taps_y)
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, shares, rows)
         return True
 
@@ -313,7 +313,7 @@ class PoolingMaxGradient(PoolingGradient):
         if metal_type != "float":
             last = start + (images - 1) * image + (height - 1) * row + (width - 1) * pixel + channels
             buffers = (*buffers, command_buffer.scratch(4 * last))
-        wanted = -(-THREADS_BY_WINDOWS_PER_UNIT * max(1, self.device.compute_units) // images)
+        wanted = shares_with_edges(self.device, images, height * channels, THREADS_BY_WINDOWS_PER_UNIT)
         # Threads with other channels of the same pixels are to write to other lines of caches, and the windows at the
         # edge of a share of the rows are visited for both shares: a quarter more of them at most.
         lines = channels // ELEMENTS_OF_LINE if channels % ELEMENTS_OF_LINE == 0 else 1

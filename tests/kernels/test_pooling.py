@@ -218,7 +218,8 @@ def test_an_image_shared_out_by_rows_and_channels(kind, channels, edge):
     """Windows that cross from one share of the rows into the next give each of them its own winners."""
     dilation = 2 if kind.dilates else 1
     geometry = WindowGeometry(5, 64, 3, 3, 1, 1, dilation, dilation, 0, 1, 6, 63)
-    check_gradient_of(kind, geometry, channels, edge, np.float32)
+    for images in (1, 3):
+        check_gradient_of(kind, geometry, channels, edge, np.float32, images)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -254,7 +255,7 @@ def test_a_thread_adds_winners_to_its_own_rows_only(dtype):
 def test_gradients_go_through_tiles_of_columns(kind, width, channels, size, stride, edge, dtype):
     """Windows that cross from one tile of columns into the next count in both."""
     geometry = WindowGeometry(width, 6, size, size, stride, stride, 1, 1, 0, 1, width // stride, 6 // stride)
-    check_gradient_of(kind, geometry, channels, edge, dtype)
+    check_gradient_of(kind, geometry, channels, edge, dtype, images=3)
 
 
 @pytest.mark.parametrize("kind", [AVERAGE, L2_NORM], ids=["average", "l2 norm"])
@@ -316,8 +317,8 @@ def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channe
     """Over tiles beside and below each other, with equal maxima: the bits are those of the record."""
     geometry = WindowGeometry(width, 27, size, size, stride, stride, 1, 1, -1, 1, width // stride, 27 // stride)
     generator = np.random.default_rng(21)
-    x = generator.integers(-3, 2, (2, 27, width, channels)).astype(np.float32)
-    g = generator.standard_normal((2, 27 // stride, width // stride, channels)).astype(np.float32)
+    x = generator.integers(-3, 2, (3, 27, width, channels)).astype(np.float32)
+    g = generator.standard_normal((3, 27 // stride, width // stride, channels)).astype(np.float32)
     found = []
     for kind in (MAX, RECORDED):
         source, _, state = encode(kind.kernel(geometry, edge), x, g.shape[1:3])
@@ -337,8 +338,8 @@ def test_blocks_are_searched_and_added_up_at_once(size, stride, width, height, c
     columns, rows = width // stride + 1, height // stride
     geometry = WindowGeometry(width, height, size, size, stride, stride, 1, 1, 2 - offset, 1, columns, rows)
     generator = np.random.default_rng(24)
-    x = generator.integers(-3, 2, (2, height, width, channels)).astype(dtype)
-    g = generator.integers(-9, 10, (2, rows, columns, channels)).astype(dtype)
+    x = generator.integers(-3, 2, (1, height, width, channels)).astype(dtype)
+    g = generator.integers(-9, 10, (1, rows, columns, channels)).astype(dtype)
     source, _, state = encode(MAX.kernel(geometry, edge), x, g.shape[1:3])
     dx = encode_gradient(mg.PoolingMaxGradient(**MAX.window(geometry)), g, source, state)
     np.testing.assert_array_equal(dx, reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, edge)))
@@ -356,8 +357,8 @@ def test_windows_are_searched_row_by_row(width, channels, size, stride, dilation
     columns, rows = -(-width // stride), -(-31 // stride)
     geometry = WindowGeometry(width, 31, size, size, stride, stride, dilation, dilation, offset, 0, columns, rows)
     generator = np.random.default_rng(23)
-    x = generator.integers(-3, 1, (2, 31, width, channels)).astype(dtype)
-    g = generator.integers(-9, 10, (2, rows, columns, channels)).astype(dtype)
+    x = generator.integers(-3, 1, (3, 31, width, channels)).astype(dtype)
+    g = generator.integers(-9, 10, (3, rows, columns, channels)).astype(dtype)
     expected = reference.pooling_max_gradient(g, x, **DILATED.keywords(geometry, edge))
     for kind in (DILATED, RECORDED_DILATED):
         source, _, state = encode(kind.kernel(geometry, edge), x, g.shape[1:3])
@@ -811,10 +812,12 @@ class TestOneThreadForEachElement:
         check_gradient_of(MAX, WindowGeometry(20, 18, 17, 16, 1, 1, 1, 1, 8, 8, 4, 3), channels, "zero", dtype)
 
 
-def check_gradient_of(kind: Kind, geometry: WindowGeometry, channels: int, edge: str, dtype: Any) -> None:
-    x = np.random.default_rng(18).standard_normal((2, geometry.height, geometry.width, channels)).astype(dtype)
+def check_gradient_of(
+    kind: Kind, geometry: WindowGeometry, channels: int, edge: str, dtype: Any, images: int = 2
+) -> None:
+    x = np.random.default_rng(18).standard_normal((images, geometry.height, geometry.width, channels)).astype(dtype)
     size = geometry.result_height, geometry.result_width
-    g = np.random.default_rng(19).standard_normal((2, *size, channels)).astype(dtype)
+    g = np.random.default_rng(19).standard_normal((images, *size, channels)).astype(dtype)
     keywords = kind.keywords(geometry, edge)
     source, _, state = encode(kind.kernel(geometry, edge), x, size)
     dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
