@@ -102,7 +102,7 @@ BYTES_OF_LINE, BYTES_OF_SETS = 64, 1 << 16
 """On CPUs: memory so far apart has the same place in the nearer caches."""
 KEPT_BYTES_BY_CHANNELS, BYTES_OF_PAGES = 5 << 17, 11 << 19
 """On CPUs: the nearer caches hold all pixels of some channels from one pass to the next where two cache lines of each
-are no more than this, or four that begin anywhere, and the pages of so much are known."""
+are no more than this, or four of halves or that begin anywhere, and the pages of so much are known."""
 
 
 def threads_by_channels(layouts: Sequence[Layout], element_bytes: int, compute_units: int) -> int:
@@ -112,7 +112,7 @@ def threads_by_channels(layouts: Sequence[Layout], element_bytes: int, compute_u
     per_unit = min(channels // (FEWEST_CHANNELS_OF_THREAD * compute_units), THREADS_BY_CHANNELS_PER_UNIT)
     if bytes_of_pixel % BYTES_OF_LINE == 0:
         # Where pixels lie a power of two apart, they have few places.
-        lines = max(2, math.gcd(bytes_of_pixel, BYTES_OF_SETS) // BYTES_OF_LINE)
+        lines = max(8 // element_bytes, math.gcd(bytes_of_pixel, BYTES_OF_SETS) // BYTES_OF_LINE)
     else:
         lines, per_unit = 4, per_unit if per_unit == THREADS_BY_CHANNELS_PER_UNIT else 0
     pixels = len(layouts) * rows_of(layouts[0])
