@@ -220,7 +220,7 @@ class OpenCLBackend(Backend):
             text += f"template <int N> {maker}({vector}_vector_mtl<N> x) {convert}\n"
         if packed:
             unpack = f"{{ return make_{type_name}_mtl(unpack_mtl(x)); }}"
-            text += f"template <typename E> {maker}(packed_vector_mtl<E, {width}> x) {unpack}\n"
+            text += f"template <typename E, typename V> {maker}(packed_vector_mtl<E, {width}, V> x) {unpack}\n"
         view = f"{{ return make_{type_name}_mtl(x.operator V()); }}"
         text += f"template <typename V, typename E, int M, int... I> {maker}(swizzle_mtl<V, E, M, I...> x) {view}\n"
         return text

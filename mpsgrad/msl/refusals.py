@@ -31,6 +31,7 @@ _REASONS = {
         discard_fragment dfdx dfdy fwidth simd_is_helper_thread quad_is_helper_thread get_num_samples
         get_sample_position
     """,
+    "there are no atomics of one byte": "atomic_bool",
     "tensors are not supported": "tensor_handle tensor_inline cooperative_tensor",
 }
 _NAMES = {name: reason for reason, names in _REASONS.items() for name in names.split()}

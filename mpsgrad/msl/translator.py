@@ -43,7 +43,7 @@ from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import Launch, Target, Translation
 from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.temporaries import closed_to_temporaries
-from mpsgrad.msl.tokens import IDENTIFIER, OPENING, STRING, Token, error, matching
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
 
@@ -181,6 +181,7 @@ class _Translator:
             for place in functions_with_barriers(program):
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
         if not backend.has_native_constructors:
+            _forget_unused_functions(program)
             for declaration, body in packed_structs(program.tokens):
                 forms.put_before(declaration, BEFORE_STRUCT)
                 forms.put_before(body, IN_STRUCT)
@@ -260,6 +261,16 @@ def _loops(tokens: Sequence[Token]) -> Iterator[Token]:
             behind = matching(tokens, index + 1) + 1
             if behind < len(tokens) and tokens[behind].text != ";":
                 yield token
+
+
+def _forget_unused_functions(program: Program) -> None:
+    """Makes ``(void)0`` of ``(void)function``, which nobody calls: OpenCL has no addresses of functions."""
+    tokens = program.tokens
+    for index in range(3, len(tokens) - 1):
+        token = tokens[index]
+        if token.text in program.functions and tokens[index + 1].text == ";":
+            if [before.text for before in tokens[index - 3 : index]] == ["(", "void", ")"]:
+                token.text, token.kind = "0", NUMBER
 
 
 def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token, str]]:

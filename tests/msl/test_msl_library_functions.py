@@ -12,6 +12,7 @@ from metal_runner import LIBRARY, evaluate, run
 from nvrtc import compile_for_cuda
 
 from mpsgrad.msl import translate
+from mpsgrad.runtime import compile
 
 SAMPLE = np.concatenate([[-3, 3], np.random.default_rng(7).uniform(-3, 3, 255)]).astype(np.float32)
 
@@ -219,6 +220,46 @@ def test_atomics_that_are_only_read_may_be_const() -> None:
     a, b, o = np.array([1, 2, 3], np.uint32), np.array([-10], np.int32), np.zeros(1, np.int32)
     assert run(LIBRARY + source, "k", a, b, o, threads=1)[2][0] == 96
     compile_for_cuda(translate(LIBRARY + source, "cuda", filename="atomics.metal").source, "atomics.metal")
+
+
+def test_the_largest_and_the_smallest_of_atomics_of_64_bits() -> None:
+    source = """
+    kernel void k(device atomic_ulong* a, device const ulong* x, uint i [[thread_position_in_grid]]) {
+        atomic_max_explicit(&a[0], x[i], memory_order_relaxed);
+        atomic_min_explicit((device atomic<ulong>*)a + 1, x[i], memory_order_relaxed);
+    }"""
+    x = np.random.default_rng(3).integers(0, 2**64 - 1, 1000, np.uint64)
+    a = np.array([0, 2**64 - 1], np.uint64)
+    compile(LIBRARY + source, language_version="2.4").function("k")(x.size, a, x)
+    assert a.tolist() == [x.max(), x.min()]
+    compile_for_cuda(translate(LIBRARY + source, "cuda", definitions={"__METAL_VERSION__": "240"}).source, "ulong.metal")
+
+
+def test_packed_vectors_of_bfloat() -> None:
+    source = """
+    struct S { bfloat tag; packed_bfloat3 v; };
+    static_assert(sizeof(S) == 8 && sizeof(packed_bfloat4) == 8 && sizeof(packed_bfloat2) == 4, "");
+    kernel void k(device const S* x, device packed_bfloat3* y, device float* z, uint i [[thread_position_in_grid]]) {
+        bfloat3 v = x[i].v;
+        packed_bfloat3 w = packed_bfloat3(v * bfloat(2));
+        w.y = bfloat(7);
+        y[i] = w;
+        y[i][2] += bfloat(1);
+        packed_bfloat2 two(bfloat(1), bfloat(2));
+        packed_bfloat4 four = bfloat4(v, bfloat(3));
+        z[i] = float(x[i].tag) + float3(x[i].v).z + float((x[i].v + v).y) + float(two.y) + float(four[3]);
+    }"""
+    x = np.random.default_rng(4).integers(-8, 8, (8, 4)).astype(np.float32)
+    y, z = np.zeros((8, 3), np.uint16), np.zeros(8, np.float32)
+    compile(LIBRARY + source, language_version="3.1").function("k")(8, upper_halves(x), y, z)
+    np.testing.assert_array_equal(y, upper_halves(np.stack([2 * x[:, 1], np.full(8, 7), 2 * x[:, 3] + 1], 1)))
+    np.testing.assert_array_equal(z, x[:, 0] + x[:, 3] + 2 * x[:, 2] + 2 + 3)
+    compile_for_cuda(translate(LIBRARY + source, "cuda", definitions={"__METAL_VERSION__": "310"}).source, "packed.metal")
+
+
+def upper_halves(x: np.ndarray) -> np.ndarray:
+    """Numbers that a bfloat has, as bfloats."""
+    return (np.ascontiguousarray(x, np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
 def test_limits_and_traits() -> None:

@@ -240,6 +240,15 @@ def test_parameters_of_functions_may_be_restrict() -> None:
     compile_for_cuda(translate(source, "cuda").source, "restrict.metal")
 
 
+def test_a_function_may_be_named_as_unused() -> None:
+    body = "int g(int n) { return n + 1; }\ninline int h(int n) { return n; }\n"
+    source = LIBRARY + body + "kernel void f(device int* x) { (void)g; x[0] = h(2); if (x[0] > 1) (void)h; else x[0] = 9; }"
+    out = np.zeros(1, np.int32)
+    compile(source).function("f")(1, out)
+    assert out[0] == 2
+    compile_for_cuda(translate(source, "cuda").source, "unused.metal")
+
+
 def test_opening_precise_functions_makes_calls_without_a_qualifier_precise() -> None:
     body = "kernel void f(device float* x) {{ {}; x[0] = max(x[0], 1.0f); }}"
     for opened in ("using metal::precise::max", "using namespace metal::precise"):

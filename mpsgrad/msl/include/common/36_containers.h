@@ -68,21 +68,21 @@ template <typename T, int N, typename V> struct packed_vector_mtl : packed_stora
   constexpr packed_vector_mtl(const packed_vector_mtl &o) : base(components_mtl<T, N>(o.v)) {}
   template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr packed_vector_mtl(A a) : base(splat((T)a)) {}
   template <typename A, typename B, typename... C> constexpr packed_vector_mtl(A a, B b, C... c) : base(components_mtl<T, N>(a, b, c...)) {}
-  constexpr packed_vector_mtl(vec_mtl<T, N> o) : base(components_mtl<T, N>(o)) {}
+  constexpr packed_vector_mtl(V o) : base(components_mtl<T, N>(o)) {}
   template <typename E> explicit constexpr packed_vector_mtl(vec_mtl<E, N> o) : base(components_mtl<T, N>(o)) {}
   template <typename E> explicit constexpr packed_vector_mtl(packed_vector_mtl<E, N> o) : base(components_mtl<T, N>(o)) {}
   template <typename W, int M, int... I> constexpr packed_vector_mtl(swizzle_mtl<W, T, M, I...> o) : base(components_mtl<T, N>(o)) {}
   packed_vector_mtl &operator=(const packed_vector_mtl &o) { for (int i = 0; i < N; i++) v[i] = o.v[i]; return *this; }
-  operator vec_mtl<T, N>() const { return unpacked(places<N>()); }
+  operator V() const { return unpacked(places<N>()); }
   constexpr T operator[](int i) const & { return v[i]; }
   constexpr T operator[](int i) const && { return v[i]; }
   T &operator[](int i) & { return v[i]; }
   IN_EACH_SPACE_MTL(int, v, T)
  private:
   template <int> struct places {};
-  vec_mtl<T, N> unpacked(places<2>) const { return construct_mtl<vec_mtl<T, N>>(v[0], v[1]); }
-  vec_mtl<T, N> unpacked(places<3>) const { return construct_mtl<vec_mtl<T, N>>(v[0], v[1], v[2]); }
-  vec_mtl<T, N> unpacked(places<4>) const { return construct_mtl<vec_mtl<T, N>>(v[0], v[1], v[2], v[3]); }
+  V unpacked(places<2>) const { return construct_mtl<V>(v[0], v[1]); }
+  V unpacked(places<3>) const { return construct_mtl<V>(v[0], v[1], v[2]); }
+  V unpacked(places<4>) const { return construct_mtl<V>(v[0], v[1], v[2], v[3]); }
   static constexpr components_mtl<T, N> splat(T a) { components_mtl<T, N> c{}; for (int i = 0; i < N; i++) c.v[i] = a; return c; }
 };
 template <typename T, int N> using packed_vec = packed_vector_mtl<T, N>;

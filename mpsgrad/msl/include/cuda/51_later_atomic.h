@@ -12,8 +12,14 @@ inline bool atomic_compare_exchange_weak_explicit(volatile float *p, float *expe
 template <typename T> struct atomic_of_mtl;
 template <> struct atomic_of_mtl<int> { typedef int type; };
 template <> struct atomic_of_mtl<uint> { typedef uint type; };
+template <> struct atomic_of_mtl<ulong> { typedef ulong type; };
 template <> struct atomic_of_mtl<float> { typedef float type; };
 template <typename T> using atomic_mtl = typename atomic_of_mtl<T>::type;
+//@ atomic_ulong
+typedef ulong atomic_ulong;
+//@ atomic_max_explicit atomic_min_explicit : atomic_ulong memory_order
+inline void atomic_max_explicit(volatile ulong *p, ulong v, memory_order) { atomicMax((unsigned long long *)p, v); }
+inline void atomic_min_explicit(volatile ulong *p, ulong v, memory_order) { atomicMin((unsigned long long *)p, v); }
 //@ thread_scope thread_scope_thread thread_scope_simdgroup thread_scope_threadgroup thread_scope_device
 enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
 //@ atomic_thread_fence : mem_flags thread_scope memory_order

@@ -110,7 +110,7 @@ template <typename T, int N> struct components_mtl {
   template <typename E, int M> constexpr void put(vec_mtl<E, M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a[i]; }
   template <int M> constexpr void put(bool_vector_mtl<M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
   template <int M> constexpr void put(bfloat_vector_mtl<M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
-  template <typename E, int M> constexpr void put(packed_vector_mtl<E, M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
+  template <typename E, int M, typename V> constexpr void put(packed_vector_mtl<E, M, V> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
   template <typename V, typename E, int M, int... I> constexpr void put(swizzle_mtl<V, E, M, I...> a) { put(a.operator V()); }
   template <typename... A> constexpr components_mtl(A... a) { (put(a), ...); }
   constexpr components_mtl(const T (&a)[N]) { for (int i = 0; i < N; i++) v[i] = a[i]; }
@@ -250,7 +250,7 @@ template <typename T, int N> struct constructor_mtl<vec_mtl<T, N>> {
   template <typename E> static vec_mtl<T, N> make(vec_mtl<E, N> a) { return __builtin_convertvector(a, vec_mtl<T, N>); }
   template <int M> static vec_mtl<T, N> make(bool_vector_mtl<M> a) { return a.template convert<T>(); }
   template <int M> static vec_mtl<T, N> make(bfloat_vector_mtl<M> a) { return a.template convert<T>(); }
-  template <typename E> static vec_mtl<T, N> make(packed_vector_mtl<E, N> a) { return make(unpack_mtl(a)); }
+  template <typename E, typename V> static vec_mtl<T, N> make(packed_vector_mtl<E, N, V> a) { return make(unpack_mtl(a)); }
   template <typename V, typename E, int M, int... I> static vec_mtl<T, N> make(swizzle_mtl<V, E, M, I...> a) { return make(a.operator V()); }
 };
 template <typename T, typename A> inline constexpr T construct_one_mtl(A a) { return constructor_mtl<T>::make(a); }

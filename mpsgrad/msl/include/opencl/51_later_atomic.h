@@ -32,8 +32,15 @@ FLOAT_ATOMICS_MTL(volatile __global)
 template <typename T> struct atomic_of_mtl;
 template <> struct atomic_of_mtl<int> { typedef atomic_int type; };
 template <> struct atomic_of_mtl<uint> { typedef atomic_uint type; };
+template <> struct atomic_of_mtl<ulong> { typedef atomic_ulong type; };
 template <> struct atomic_of_mtl<float> { typedef atomic_float_mtl type; };
 template <typename T> using atomic_mtl = typename atomic_of_mtl<T>::type;
+
+//@ atomic_ulong : memory_order_relaxed
+typedef atomic_ulong atomic_ulong_mtl;
+//@ atomic_max_explicit atomic_min_explicit : atomic_ulong
+inline void atomic_max_explicit(volatile __global atomic_ulong *p, ulong v, memory_order o) { atomic_fetch_max_explicit(p, v, o); }
+inline void atomic_min_explicit(volatile __global atomic_ulong *p, ulong v, memory_order o) { atomic_fetch_min_explicit(p, v, o); }
 
 //@ memory_order_seq_cst
 #define memory_order_seq_cst_mtl ((memory_order)5)
