@@ -33,6 +33,7 @@ from mpsgrad.devices.contract import (
 from mpsgrad.devices.opencl_brief import ImmediateQueue
 from mpsgrad.devices.opencl_compiler import (
     LONG_SOURCE,
+    SAFEGUARDS,
     SAVINGS,
     UNROLLING,
     CompilerFault,
@@ -244,7 +245,7 @@ class OpenCLDevice(Device):
     ) -> str | None:
         """The name in the cache of a translation, or of one with checks of the function ``checked``."""
         device = ("opencl", self.name, self.driver_version, cache.processor(), launch, checked)
-        return translations.name_of((*device, *_build_options(options)), source, name, options)
+        return translations.name_of((*device, *_build_options(options), SAFEGUARDS), source, name, options)
 
     def _compile(self, source: str, name: str, options: CompileOptions | None, launch: Launch) -> OpenCLLibrary:
         kept_name = self._translation_name(source, name, options, launch)
@@ -326,12 +327,14 @@ class OpenCLDevice(Device):
     @cached_property
     def _compiler(self) -> OpenCLCompiler:
         """The compiler of users' sources."""
-        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, self._savings)
+        return self._compiler_with(self._savings)
 
     @cached_property
     def _compiler_of_long_sources(self) -> OpenCLCompiler:
-        limits = f"{self._savings} {UNROLLING}"
-        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, limits)
+        return self._compiler_with(f"{self._savings} {UNROLLING}".strip())
+
+    def _compiler_with(self, limits: str) -> OpenCLCompiler:
+        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, limits, SAFEGUARDS)
 
     @property
     def _savings(self) -> str:
@@ -344,7 +347,8 @@ class OpenCLDevice(Device):
         self, translation: Translation, source: str, name: str, build_options: Sequence[str], is_users: bool
     ) -> tuple[pyopencl.Program, str]:
         """The compiled program, and its name in the cache on disk; ``is_users`` says that anything may be in it."""
-        stored = self._cache_name(translation.source, build_options)
+        named_options = (*build_options, SAFEGUARDS) if is_users else build_options
+        stored = self._cache_name(translation.source, named_options)
         program = self._from_binary(cache.load(stored))
         if program is None:
             program = self._build(translation, source, name, build_options, is_users)
