@@ -58,6 +58,7 @@ PAIRS = [
     (6, "int g() { static constexpr int n = 3; return n; }", "int g() { constexpr int n = 3; return n; }"),
     (7, "float g(float v) { threadgroup float s; s = v; return s; }", "float g(float v, threadgroup float& s) { s = v; return s; }"),
     (7, KERNEL + ") { device float v = 1; x[0] = v; }", KERNEL + ") { device float& v = x[1]; x[0] = v; }"),
+    (7, KERNEL + ") { threadgroup float s[4] = {0}; x[0] = s[0]; }", KERNEL + ") { threadgroup float s[4]; threadgroup float* p = s; threadgroup float& r = s[1]; r = *p; }"),
     (7, "void g(device float v) {}", "void g(device float& v) { v = 1; }"),
     (7, KERNEL + ") { constant float k = 2; }", KERNEL + ") { constexpr float k = 2; x[0] = k; }"),
     (7, "struct S { threadgroup float v[4]; };", "struct S { threadgroup float* v; float w[4]; };"),
@@ -382,6 +383,9 @@ PAIRS = [
     (28, "void g(device float4* p) { float2 v = (float2)p[1]; }", "void g(device float4* p) { float2 v = (float2)p[1].y; p[0] = (float4)(packed_float4)p[2]; }"),
     (28, "float g(float2 v) { return (float)(v * 2); }", "float g(float2 v) { return (float)dot(v, v) + (float)v[1] + (float)(v.x * 2); }"),
     (34, "uint g(uint v, uint w) { return (w + 1) + (v << 32); }", "ulong g(uint v, ushort w) { return (ulong)v << 32 | ((ulong)(w)) << 48 | (ulong)(long)v << 40; }"),
+    (56, KERNEL + ") { x[0] = 1 }", KERNEL + ") { x[0] = 1; if (x[1] > 0) { x[1] = 2; } else {} }"),
+    (56, KERNEL + ") { for (int k = 0; k < 3; k++) { x[k] = x[k + 1] } }", KERNEL + ") { for (int k = 0; k < 3; k++) { int2 v{k, k}, w[2] = {{1, 2}, {3, 4}}; x[k] = int2{v.x, w[1].y}.y; } }"),
+    (56, KERNEL + ") { x[0] = 1\n x[1] = 2; }", KERNEL + ") { x[0] = 1\n + x[1]; switch (int(x[0])) { case 1: x[1] = 2; default: {} } do { x[2] = 1; } while (x[2] < 1 and x[0] < 1); }"),
 ]  # fmt: skip
 
 

@@ -453,8 +453,6 @@ def threadgroup_variables_stand_in_kernels(source: Source) -> Iterator[Found]:
         for index in source.places("threadgroup", "device", "constant", start=start, end=end):
             if source.text(index - 1) not in (";", "{", "}"):
                 continue
-            if is_kernel and source.text(index) == "threadgroup":
-                continue
             position = index
             while position < end and source.text(position) not in (";", "=", "*", "&", "(", ")", "{"):
                 position += 1
@@ -462,8 +460,12 @@ def threadgroup_variables_stand_in_kernels(source: Source) -> Iterator[Found]:
                 (kind := source.aliases.get(source.text(p))) is not None and kind.pointers
                 for p in range(index, position)
             )
-            if source.text(position) not in ("*", "&", ")", "(") and not alias:
+            if source.text(position) in ("*", "&", ")", "(") or alias:
+                continue
+            if not is_kernel or source.text(index) != "threadgroup":
                 yield source.tokens[index], "automatic variable qualified with an address space"
+            elif source.text(position) == "=":
+                yield source.tokens[position], "'threadgroup' variable cannot have an initializer"
     for start, end, _ in chain.from_iterable(source.struct_bodies.values()):
         for index in source.places("threadgroup", "device", "constant", start=start, end=end):
             stop = source.expression_end(index)

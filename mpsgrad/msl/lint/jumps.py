@@ -9,9 +9,12 @@ from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import SIZES
 from mpsgrad.msl.lint.returns import returns_a_value
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.tokens import IDENTIFIER
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER
 
 Range = tuple[int, int]
+
+_ENDS = frozenset({";", "{", "}", ":"})
+_OPERATORS = frozenset("and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq".split())
 
 
 @rule(
@@ -22,11 +25,12 @@ Range = tuple[int, int]
 )
 def jumps_have_a_target(source: Source) -> Iterator[Found]:
     """Sees case labels whose values can be told from the source, and values returned whose types can; functions with
-    lambdas are left to the compiler."""
+    lambdas are left to the compiler. Semicolons are missed at the ends of blocks and behind numbers."""
     for function in source.functions:
         start, end = function.body_open, function.body_close
         if source.text(start) != "{" or _has_lambdas(source, start, end):
             continue
+        yield from _semicolons(source, function)
         loops = list(_bodies(source, ("for", "while", "do"), start, end))
         switches = list(_bodies(source, ("switch",), start, end))
         for index in source.places("break", "continue", start=start, end=end):
@@ -37,6 +41,33 @@ def jumps_have_a_target(source: Source) -> Iterator[Found]:
         for body in switches:
             yield from _labels(source, body, [other for other in switches if body[0] < other[0] < body[1]])
         yield from _returns(source, function)
+
+
+def _semicolons(source: Source, function: Function) -> Iterator[Found]:
+    for index in source.places("}", start=function.body_open, end=function.body_close + 1):
+        opening, last = source.close(index), index - 1
+        while source.kind(last) == "pragma":
+            last -= 1
+        if source.text(last) not in _ENDS and _is_block(source, opening, function) and not _ends_pragma(source, last):
+            yield source.tokens[last], "expected ';' after expression"
+    for index in range(function.body_open, function.body_close):
+        if source.kind(index) == NUMBER and source.kind(index + 1) in (IDENTIFIER, NUMBER):
+            if source.text(index + 1) not in _OPERATORS:
+                yield source.tokens[index], "expected ';' after expression"
+
+
+def _is_block(source: Source, opening: int, function: Function) -> bool:
+    """Whether the bracket at ``opening`` begins statements, and no values."""
+    while opening != function.body_open and source.text(opening - 1) == "{":
+        opening -= 1
+    before = source.text(opening - 1)
+    if opening == function.body_open or before in (";", "}", ":", "else", "do"):
+        return True
+    return before == ")" and source.text(source.close(opening - 1) - 1) in ("if", "for", "while", "switch")
+
+
+def _ends_pragma(source: Source, index: int) -> bool:
+    return source.text(index) == ")" and source.text(source.close(index) - 1) in ("_Pragma", "__attribute__")
 
 
 def _has_lambdas(source: Source, start: int, end: int) -> bool:
