@@ -1254,8 +1254,9 @@ def test_what_cannot_be_used_says_what_can(use: Callable[[], Any], kind: type[Ex
     [
         (
             lambda: mps.MPSCNNPoolingMax(device=None, kernelWidth=3, kernelHeight=3),
-            r"^MPSCNNPoolingMax: kernelWidth, kernelHeight are no arguments; there is MPSCNNPoolingMax\.initWithDevice\("
-            r"device, kernelWidth=…, kernelHeight=…\), .*, MPSCNNPoolingMax\(kernel_width, .*\) by Python's names$",
+            r"^MPSCNNPoolingMax: kernelWidth, kernelHeight are no arguments; there is "
+            r"MPSCNNPoolingMax\.initWithDevice\(device, kernelWidth=…, kernelHeight=…\), .*, "
+            r"MPSCNNPoolingMax\(kernel_width, .*\) by Python's names$",
         ),
         (
             lambda: mps.MPSImage(device=None, imageDescriptor=None),

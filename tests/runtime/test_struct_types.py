@@ -111,10 +111,15 @@ def test_dicts_are_structs(of_settings: mg.KernelFunction) -> None:
     out = np.zeros(5, np.float32)
     of_settings(1, out, VALUES)
     np.testing.assert_array_equal(out, [3, 8, 6, 1, 3])
-    assert of_settings.check(1, out, VALUES) == ()
     dtype = of_settings.dtype(1)
     assert dtype.names == tuple(VALUES)
     assert dtype["counts"].shape == (2, 3) and dtype["turn"].shape == (2, 4) and dtype["colour"].shape == (3,)
+
+
+def test_dicts_are_checked_as_they_are_run(of_settings: mg.KernelFunction, opencl_device: mg.Device) -> None:
+    out = np.zeros(4, np.float32)
+    (finding,) = of_settings.check(1, out, VALUES)
+    assert "out-of-bounds write of element 4 of 'out'" in str(finding)
 
 
 def test_other_arguments_have_types_too(device: mg.Device) -> None:
