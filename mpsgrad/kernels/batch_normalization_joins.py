@@ -238,11 +238,10 @@ def _unfolded(layout: Layout, channels: int, rows: int) -> Layout:
 def join_normalization() -> None:
     """Has ``CommandBuffer`` join them."""
     coefficients = "normalization_coefficients"
+    statistics, sums = f"batch_statistics{BY_CHANNELS}", f"normalization_gradient_sums{BY_CHANNELS}"
     for suffix in ("", "_of_eights"):
         join_when_adjacent(_statistics_and_coefficients, f"merge_batch_statistics{suffix}", coefficients)
         join_when_adjacent(_sums_and_coefficients, f"merge_normalization_gradient_sums{suffix}", coefficients)
-    for suffix in ("", "_of_eights"):
-        statistics, sums = f"batch_statistics{BY_CHANNELS}", f"normalization_gradient_sums{BY_CHANNELS}"
         join_when_adjacent(_normalized_by_channels, statistics, coefficients, f"normalize{suffix}")
         join_when_adjacent(_gradient_by_channels, sums, coefficients, f"normalization_gradient{suffix}")
     join_when_adjacent(

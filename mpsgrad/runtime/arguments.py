@@ -14,8 +14,11 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.image import Image, TemporaryImage
 from mpsgrad.msl import Argument
-from mpsgrad.runtime.element_types import ElementType, element_type, fits
+from mpsgrad.runtime.element_types import ElementType, element_type, fitting
 from mpsgrad.vector import Vector
+
+HELD = (np.ndarray, np.generic, Buffer, Vector, Image)
+"""What an argument may be that has its bytes in memory, as numbers and dicts have not."""
 
 
 def declared(argument: Argument) -> str:
@@ -161,11 +164,6 @@ def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> n
     """``value`` as the bytes of what ``argument`` points to."""
     element = element_type(argument.type)
     if element is None:
-        if not isinstance(value, (np.generic, np.ndarray)):
-            raise FormatError(
-                f"{where} is {shown(value)}; {with_article(argument.type)} has to be a NumPy scalar or array of a "
-                "dtype with its layout"
-            )
         data = np.asarray(value)
         if data.dtype.hasobject or not data.dtype.isnative:
             raise FormatError(f"{where} is {shown(value)}; it has to hold numbers in native byte order")
@@ -175,14 +173,9 @@ def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> n
         return data
     if not isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence)):
         raise FormatError(f"{where} is {shown(value)}; it has to be {with_article(argument.type)}")
-    try:
-        given = np.asarray(value)
-    except (ValueError, OverflowError):
-        raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.type)}") from None
-    lanes = () if element.lanes == 1 else (element.lanes,)
-    if given.shape != lanes or not fits(given, element.dtype):
+    given = fitting(value, element.dtype, () if element.lanes == 1 else (element.lanes,))
+    if given is None:
         raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.type)}")
     data = np.zeros(element.size // element.dtype.itemsize, element.dtype)
-    with np.errstate(over="ignore"):
-        data[: element.lanes] = given.astype(element.dtype)
+    data[: element.lanes] = given
     return data

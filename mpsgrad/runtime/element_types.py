@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,8 +50,22 @@ def element_type(name: str) -> ElementType | None:
     return ElementType(dtype, lanes, dtype.itemsize * (4 if lanes == 3 and not packed else lanes))
 
 
-def fits(given: np.ndarray, dtype: np.dtype) -> bool:
-    """Whether numbers keep their value, except that reals are rounded."""
+def fitting(value: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray | None:
+    """``value`` as an array of ``dtype`` and ``shape``; None if it has another shape, or numbers that do not fit."""
+    try:
+        given = np.asarray(value)
+    except (ValueError, OverflowError):
+        return None
+    if given.shape != shape or not _fits(given, dtype):
+        return None
+    with np.errstate(over="ignore"):
+        return given.astype(dtype)
+
+
+def _fits(given: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether numbers keep their value, except that reals are rounded; structs have to be of ``dtype``."""
+    if dtype.names is not None:
+        return given.dtype == dtype
     if dtype.kind == "f":
         return given.dtype.kind in "biuf"
     if given.dtype.kind not in "biu":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.msl import Argument
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
-from mpsgrad.runtime.arguments import BoundArguments, declared
+from mpsgrad.runtime.arguments import HELD, BoundArguments, declared
 from mpsgrad.runtime.element_types import element_type
 from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
@@ -210,20 +209,14 @@ class KernelFunction(DeviceBound):
 
     def _with_structs(self, given: Sequence[Any]) -> Sequence[Any]:
         """``given``, with arrays in place of dicts, and of numbers for names of types that the source declares."""
-        return [
-            struct_by_value(
-                f"{self.name}: argument {position} ({declared(argument)})",
-                argument.type,
-                self._dtype(position),
-                value,
-            )
-            if isinstance(value, (Mapping, Sequence, numbers.Number))
-            and not argument.is_writable
-            and not isinstance(value, np.generic)
-            and element_type(argument.type) is None
-            else value
-            for position, (argument, value) in enumerate(zip(self.arguments, given, strict=True))
-        ]
+        values = [*given]
+        for position, argument in enumerate(self.arguments):
+            value = values[position]
+            if isinstance(value, HELD) or argument.is_writable or element_type(argument.type) is not None:
+                continue
+            where = f"{self.name}: argument {position} ({declared(argument)})"
+            values[position] = struct_by_value(where, argument.type, self._dtype(position), value)
+        return values
 
     def __repr__(self) -> str:
         return f"<KernelFunction {self.name}({', '.join(map(declared, self.arguments))}) on {self.device.identifier}>"

@@ -31,7 +31,7 @@ class StructTypes:
 
         None where it cannot be told, or has not the ``size`` that the compiler says, if that is known.
         """
-        found = self._of_name(name)
+        found = self._source.keep(("dtype", name), lambda: self._of_name(name))
         return found if size is None or found is None or found.itemsize == size else None
 
     def _of_name(self, name: str) -> np.dtype | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.runtime.arguments import shown
-from mpsgrad.runtime.element_types import fits
+from mpsgrad.runtime.element_types import fitting
 
 
 def struct_by_value(where: str, type_name: str, dtype: np.dtype | None, value: Any) -> np.ndarray:
@@ -50,13 +50,9 @@ def from_mapping(where: str, dtype: np.dtype, values: Mapping[str, Any]) -> np.n
 
 def from_numbers(where: str, dtype: np.dtype, value: Any) -> np.ndarray:
     """``value`` as a scalar or an array of the shape that ``dtype`` has; raises ``FormatError`` if it does not fit."""
-    try:
-        given = np.asarray(value)
-    except (ValueError, OverflowError):
-        given = np.asarray(None)
-    fitting = given.dtype == dtype.base if dtype.base.names is not None else fits(given, dtype.base)
-    if given.shape != dtype.shape or not fitting:
+    made = fitting(value, dtype.base, dtype.shape)
+    if made is None:
         shape = f" of shape {'x'.join(map(str, dtype.shape))}" if dtype.shape else ""
         kind = "struct" if dtype.base.names is not None else dtype.base
         raise FormatError(f"{where} is {value!r}; it has to be {with_article(kind)}{shape}")
-    return given.astype(dtype.base)
+    return made

@@ -139,6 +139,20 @@ def test_structs_are_json_in_the_shell(tmp_path: Path, capsys: pytest.CaptureFix
     assert "y = [3.5]" in capsys.readouterr().out
 
 
+def test_arrays_of_structs_within_a_struct(device: mg.Device) -> None:
+    declarations = "struct Pair { int a; float b; }; struct All { Pair pairs[2]; };"
+    made = function(device, declarations, "constant All& s", "out[0] = s.pairs[1].b;")
+    out, pairs = np.zeros(1, np.float32), np.zeros(2, made.dtype("s")["pairs"].base)
+    pairs["b"] = 3, 4.5
+    for given_pairs in (pairs, [*pairs]):
+        out[0] = 0
+        made(1, out, {"pairs": given_pairs})
+        assert out[0] == 4.5
+    for wrong in (pairs[:1], [[1], [2, 3]], 5):
+        with pytest.raises(mg.FormatError, match=r"\.pairs is .*; it has to be a struct of shape 2"):
+            made(1, out, {"pairs": wrong})
+
+
 def test_included_files_are_read(tmp_path: Path, device: mg.Device) -> None:
     (tmp_path / "types.h").write_text("struct Pair { half a; float b; };")
     path = tmp_path / "kernels.metal"
