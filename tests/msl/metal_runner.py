@@ -10,12 +10,14 @@ import mpsgrad as mg
 from mpsgrad.devices.contract import CompileOptions, Dispatch
 
 LIBRARY = "#include <metal_stdlib>\nusing namespace metal;\n"
+_MARGIN = np.full(1 << 14, 0xA5, np.uint8)
+"""What lies behind each array. A kernel that writes there would change what other tests of the process work with."""
 
 
 def run(source: str, kernel: str, *arrays: Any, threads: int, of_user: bool = False) -> list[np.ndarray]:
-    """Runs ``kernel`` with at least ``threads`` threads and returns every array as the kernel left it.
+    """Runs ``kernel`` in whole threadgroups of at least ``threads`` threads; returns every array as the kernel left it.
 
-    It is compiled as the package's own kernels are, or with ``of_user`` as a user's.
+    It is compiled as the package's own kernels are, or with ``of_user`` as a user's. It may not write behind an array.
     """
     device = mg.default_device()
     options = CompileOptions() if of_user else None
@@ -23,11 +25,14 @@ def run(source: str, kernel: str, *arrays: Any, threads: int, of_user: bool = Fa
     copies = [np.array(array, copy=True, order="C") for array in arrays]
     buffers = []
     for array in copies:
-        buffer = device.allocate(array.nbytes)
-        buffer.write(array.tobytes())
+        buffer = device.allocate(array.nbytes + _MARGIN.nbytes)
+        buffer.write(array.tobytes() + _MARGIN.tobytes())
         buffers.append(buffer)
     groups = -(-threads // function.threadgroup_size)
     device.submit([Dispatch(function, groups, tuple(buffers))]).wait()
+    for index, (buffer, array) in enumerate(zip(buffers, copies, strict=True)):
+        behind = buffer.read(array.nbytes, _MARGIN.nbytes)
+        assert (behind == _MARGIN).all(), f"{kernel}: wrote behind the {array.nbytes} bytes of argument {index}"
     return [
         buffer.read(0, array.nbytes).view(array.dtype).reshape(array.shape)
         for buffer, array in zip(buffers, copies, strict=True)

@@ -69,6 +69,7 @@ def test_shuffles_among_some_lanes(condition: str, call: str, source_lane: np.nd
     """Those that take part read each other, also where the first lane is none of them."""
     name = {np.uint8: "uchar", np.float16: "half", np.float32: "float"}[dtype]
     source = LIBRARY + (
+        "[[max_total_threads_per_threadgroup(64)]]\n"
         f"kernel void f(device const {name}* x, device {name}* out, uint i [[thread_position_in_grid]],\n"
         f"  uint lane [[thread_index_in_simdgroup]]) {{\n"
         f"  {name} v = x[i], r = 0; if ({condition}) r = {call}; out[i] = r; }}\n"

@@ -80,7 +80,7 @@ def test_functions_as_template_arguments() -> None:
 def test_simdgroups_in_a_function_passed_to_a_kernel() -> None:
     source = LIBRARY + (
         "float summed(float x) { return simd_sum(x); }\n"
-        "template <float (*f)(float)> kernel void apply(device float* x, uint i [[thread_position_in_threadgroup]]) { x[i] = f(x[i]); }\n"
+        "template <float (*f)(float)> [[max_total_threads_per_threadgroup(64)]] kernel void apply(device float* x, uint i [[thread_position_in_threadgroup]]) { x[i] = f(x[i]); }\n"
         'template [[host_name("apply_sum")]] kernel decltype(apply<summed>) apply<summed>;\n'
     )
     assert translate(source, "opencl").kernels["apply_sum"].uses_simdgroups
