@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -37,6 +37,9 @@ class Buffer(DeviceBound, ABC):
     nbytes: int
     address: int
     """Of the first byte, as kernels of CPUs take it."""
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} cannot be copied: its memory would be given back twice")
 
     @property
     @abstractmethod
@@ -210,6 +213,9 @@ class Device(DeviceBound, ABC):
     simd_width: int = 32
     _constants: OrderedDict[bytes, Buffer] = field(default_factory=OrderedDict, repr=False)
     _constants_lock: Any = field(default_factory=Lock, repr=False)
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} cannot be copied: there is one object for each device")
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:

@@ -46,3 +46,11 @@ def test_shallow_copies_share_the_parts() -> None:
     copied = copy.copy(kernel)
     copied.label = "another"
     assert (copied.kernel_height, copied.device, kernel.label) == (3, kernel.device, None)
+
+
+def test_memory_and_devices_are_not_copied_at_all() -> None:
+    """A second buffer with the same memory would give it back once more, for somebody else to be given meanwhile."""
+    buffer = image().buffer
+    for made in (buffer, buffer.device):
+        with pytest.raises(TypeError, match=f"^{type(made).__name__} cannot be copied: "):
+            copy.copy(made)
