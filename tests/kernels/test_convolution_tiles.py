@@ -306,6 +306,7 @@ def splits_wherever_possible(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return replace(of_family, products={"float": 1e9, "half": 1e9}, common_costs=free, costs={})
 
     monkeypatch.setattr(convolution_tiles, "tiling", eager)
+    monkeypatch.setattr(mg.default_device(), "compute_units", max(2, mg.default_device().compute_units))
     forget_plans()
     yield
     forget_plans()
