@@ -15,7 +15,7 @@ from mpsgrad import archive, reference
 from mpsgrad.kernels import strides
 from mpsgrad.kernels.strides import EXTENTS, View, elementwise
 from mpsgrad.testing import FencedImage, batch_sizes, channel_counts, channel_formats, values
-from mpsgrad.tunables import set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, NEVER, set_tunables, tunables
 
 extents = st.tuples(batch_sizes(), st.integers(1, 6), st.integers(1, 6), channel_counts())
 
@@ -88,17 +88,22 @@ def test_the_gradient_of_a_slice_that_exceeds_the_caches():
     np.testing.assert_array_equal(np.asarray(dx), reference.slice_image_gradient(g, x.shape, (1, 2), 0))
 
 
+@pytest.mark.parametrize("by_eights", [ALWAYS, NEVER])
 @pytest.mark.parametrize("channels", [(16, 32), (13, 32), (32, 16, 5)])
-def test_a_concatenation_that_exceeds_the_caches_only_as_a_whole(channels):
+def test_a_concatenation_that_exceeds_the_caches_only_as_a_whole(channels, by_eights):
+    """CPUs with few registers copy it with one kernel however large it is, others each source with one."""
     device = mg.default_device()
     before = tunables(device.tuning)
     rng = np.random.default_rng(5)
     sources = [rng.standard_normal((2, 43, 45, count), dtype=np.float32) for count in channels]
     assert all(2 * source.nbytes < 1 << 20 < 2 * sum(each.nbytes for each in sources) for source in sources)
-    set_tunables(device.tuning, before.with_number("cached_bytes", 1 << 20))
+    numbers = before.with_number("cached_bytes", 1 << 20).with_number("convolution_by_eights", by_eights)
+    set_tunables(device.tuning, numbers)
     try:
         with mg.CommandBuffer() as commands:
             result = mg.Concatenation().encode(commands, [mg.Image.from_array(source) for source in sources])
+            if device.family == "cpu":
+                assert len(commands._dispatches) == (1 if by_eights == ALWAYS else len(sources))
     finally:
         set_tunables(device.tuning, before)
     np.testing.assert_array_equal(np.asarray(result), np.concatenate(sources, 3))
