@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
@@ -12,7 +13,7 @@ from mpsgrad.kernels.loss_descriptor import LossReductionType
 from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
 from mpsgrad.kernels.pointwise import rows_per_thread
 from mpsgrad.shader import ParameterStruct, ShaderFamily
-from mpsgrad.tunables import tunables
+from mpsgrad.tunables import Tunables, tunables
 
 THREADS, THREADS_OF_CPU = 256, 64
 """The few rows of a batch of classes are to be work for every core of a CPU."""
@@ -24,6 +25,9 @@ LONG_PIXEL_THREADS = 1024
 """Those of a threadgroup for a pixel with more."""
 FEW_CHANNELS, FEW_CHANNELS_THREADS = 16, 128
 """Up to so many channels are for a thread alone."""
+CHANNELS_OF_EIGHT_PIXELS, CHANNELS_OF_EIGHT_PIXELS_OF_FEW_REGISTERS = 7, 32
+"""On CPUs: of images of up to so many channels a thread takes one of eight pixels at a time, of others eight of a
+pixel, which then has a maximum, a sum and a logarithm of its own to wait for."""
 IMAGES_OF_THREAD, MOST_REDUCING = 4, 64
 """Of a GPU, where one value is for the whole batch: what a thread writes of what images get, in threadgroups that each
 add up all parts, of which there are so many at most."""
@@ -58,6 +62,20 @@ REDUCTION_PARAMETERS = ParameterStruct(
     value_stride="int",
     images_at_once="int",
 )
+
+
+def _channels_of_eight_pixels(numbers: Tunables) -> int:
+    return CHANNELS_OF_EIGHT_PIXELS if numbers.has_many_registers else CHANNELS_OF_EIGHT_PIXELS_OF_FEW_REGISTERS
+
+
+def _measured(numbers: Tunables) -> dict[str, Any]:
+    return {
+        "pixels": numbers.loss_pixels_per_simdgroup,
+        "halves_by_eights": not numbers.has_many_registers,
+        "channels_of_eight_pixels": _channels_of_eight_pixels(numbers),
+    }
+
+
 FAMILY = ShaderFamily(
     "loss",
     (IMAGE_LAYOUT, PARAMETERS, REDUCTION_PARAMETERS),
@@ -81,7 +99,7 @@ FAMILY = ShaderFamily(
             "reducing_threads": THREADS,
         }
     },
-    measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
+    measured=_measured,
 )
 GRADIENT_PARAMETERS = ParameterStruct(
     "LossSoftMaxGradientParameters",
@@ -104,7 +122,7 @@ GRADIENT_FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, GRADIENT_PARAMETERS),
     {"threads": THREADS, "by_eights": False},
     {"cpu": {"threads": THREADS_OF_CPU, "by_eights": True}},
-    measured=lambda numbers: {"pixels": numbers.loss_pixels_per_simdgroup},
+    measured=_measured,
     ahead_of_time=False,
 )
 
@@ -137,14 +155,16 @@ def _variant_of_eights(source: Image, others: Sequence[Image]) -> str | None:
     """The same for kernels of CPUs whose threads own some pixels: of these they take eight channels at a time, or of
     fewer channels eight pixels, where those of ``source`` and of ``others`` follow each other. None if there is none.
     """
-    if source.channel_format.metal_type != "float" or source.device.family != "cpu":
+    numbers = tunables(source.device.tuning)
+    has_eights = source.channel_format.metal_type == "float" or not numbers.has_many_registers
+    if source.device.family != "cpu" or not has_eights:
         return None
-    if source.feature_channels >= 8:
+    if source.feature_channels > _channels_of_eight_pixels(numbers):
         return "_of_eights"
     for image in (source, *others):
         _, pixel, row, step, width, height, _, images = image.layout
         if (height > 1 and row != width * pixel) or (images > 1 and step != height * width * pixel):
-            return None
+            return "_of_eights" if source.feature_channels >= 8 else None
     return "_of_eight_pixels"
 
 

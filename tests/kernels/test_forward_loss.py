@@ -105,6 +105,15 @@ def check(case: Any, seed: int) -> None:
         assert_within(fenced.check(), expected, bound(one, shape[3] + 2, chained * size, expected), name="gradient")
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("channels", [5, 20, 44])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_softmax_in_few_channels_and_many(dtype, channels, reduction):
+    options = {"weight": 0.5, "label_smoothing": 0.25, "number_of_classes": channels, "weights": None}
+    options |= {"epsilon": 0.125, "delta": 1.0}
+    check(("softmax_cross_entropy", dtype, (2, 3, 5, channels), reduction, False, options), 6)
+
+
 def _scale(kind: str, reduction: str, across: bool, shape: tuple[int, ...], options: dict[str, Any]) -> np.ndarray:
     """What the sum of each image is multiplied by."""
     w = np.full(shape, options["weight"]) if options["weights"] is None else options["weights"]

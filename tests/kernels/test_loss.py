@@ -204,10 +204,11 @@ def test_images_without_a_weight_that_counts_have_no_loss():
 
 @pytest.mark.parametrize("follows", [False, True])
 @pytest.mark.parametrize("channels", [3, 11, 40, 300])
-def test_weights_of_zero_do_not_count_in_any_number_of_channels(channels, follows):
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_weights_of_zero_do_not_count_in_any_number_of_channels(dtype, channels, follows):
     generator = np.random.default_rng(channels)
     shape = (2, 3, 3, channels)
-    x = generator.standard_normal(shape, np.float32)
+    x = generator.standard_normal(shape, np.float32).astype(dtype)
     weights = (generator.random(shape) < 0.6).astype(np.float32)
     options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": channels}
     across, reduction = False, "sum_by_non_zero_weights"
@@ -287,7 +288,7 @@ def test_distances_can_be_set_after_the_data():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("channels", [3, 33, 300])
+@pytest.mark.parametrize("channels", [3, 20, 33, 300])
 def test_every_run_every_form_and_every_batch_give_the_same_bits(dtype, channels):
     generator = np.random.default_rng(7)
     x = generator.standard_normal((4, 5, 6, channels)).astype(dtype)
@@ -314,16 +315,19 @@ def test_every_run_every_form_and_every_batch_give_the_same_bits(dtype, channels
         np.testing.assert_array_equal(np.asarray(result), gradient)
 
 
-def test_views_of_channels_serve_as_sources_labels_and_destinations():
+@pytest.mark.parametrize("channels", [4, 8, 36])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_views_of_channels_serve_as_sources_labels_and_destinations(dtype, channels):
     generator = np.random.default_rng(8)
-    x, t, w = (generator.random((2, 3, 4, 20), np.float32) for _ in range(3))
-    images = [mg.Image.from_array(values).sub_image(4, 8) for values in (x, t, w)]
-    before = generator.random((2, 3, 4, 16), np.float32)
+    x, t, w = (generator.random((2, 3, 4, channels + 12), np.float32) for _ in range(3))
+    x = x.astype(dtype)
+    images = [mg.Image.from_array(values).sub_image(4, channels) for values in (x, t, w)]
+    before = generator.random((2, 3, 4, channels + 8), np.float32).astype(dtype)
     parent = mg.Image.from_array(before)
     labels = mg.LossLabels.from_images(images[1], images[2])
     with mg.CommandBuffer() as commands:
-        mg.Loss(descriptor()).encode(commands, images[0], labels, destination_image=parent.sub_image(8, 8))
-    parts = [np.ascontiguousarray(values[..., 4:12]) for values in (x, t, w)]
+        mg.Loss(descriptor()).encode(commands, images[0], labels, destination_image=parent.sub_image(8, channels))
+    parts = [np.ascontiguousarray(values[..., 4 : 4 + channels]) for values in (x, t, w)]
     value, gradient = run(mg.Loss(descriptor()), *parts)
     expected = before.copy()
     expected[..., 8:] = gradient
