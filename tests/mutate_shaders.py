@@ -108,6 +108,7 @@ TESTS = {
     "fill": ("tests/core/test_fill.py",),
     "format_conversion": ("tests/kernels/test_format_conversion.py",),
     "gram_matrix": ("tests/kernels/test_gram_matrix.py",),
+    "gram_matrix_gradient_blocks": ("tests/kernels/test_gram_matrix.py",),
     "gram_matrix_in_place": ("tests/kernels/test_gram_matrix.py",),
     "gram_matrix_of_few_channels": ("tests/kernels/test_gram_matrix.py",),
     "loss": ("tests/kernels/test_loss.py",),

@@ -1,7 +1,8 @@
 """Adds the work of a Gram matrix: products of channels, summed over the pixels of each image, and their gradient.
 
 GPUs multiply in the tiles of convolutions: the sums are those of the gradient for the weights of a 1 x 1 convolution,
-and their gradient is that convolution's data gradient, but for each image by itself. Some have tiles of their own.
+and their gradient is that convolution's data gradient, but for each image by itself. Some have tiles of their own, and
+gradients of few channels are made in blocks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels import convolution_tiles as tiles
 from mpsgrad.kernels import gram_matrix_few_channels as few
+from mpsgrad.kernels import gram_matrix_gradient_blocks as blocks
 from mpsgrad.kernels import gram_matrix_tiles as in_place
 from mpsgrad.kernels.channel_padding import TIME_WITHOUT_VECTORS, Padding, add_paddings
 from mpsgrad.kernels.convolution_dispatch import Algorithm, ImagePart, add_planned_gather, algorithm_for
@@ -239,6 +241,18 @@ def add_gradient(
     destination: ImagePart,
 ) -> None:
     """Adds ``destination[p][c] = alpha * sum of source[p][f] * (gradient[f][c] + gradient[c][f])`` over ``f``."""
+    device = command_buffer.device
+    if algorithm_for(device) is Algorithm.TILES and blocks.suits(metal_type, source.layout[6]):
+        threadgroups, parameters = blocks.plan(gradient.layout, source.layout, destination.layout, alpha)
+        command_buffer.add_dispatch(
+            blocks.FAMILY.function(device, "gram_matrix_gradient_in_blocks", metal_type),
+            threadgroups,
+            gradient.buffer,
+            source.buffer,
+            destination.buffer,
+            device.constant_buffer(parameters),
+        )
+        return
     if _uses_tiles(command_buffer, metal_type, source):
         _add_product_with_terms(command_buffer, alpha, metal_type, gradient, source, destination)
         return

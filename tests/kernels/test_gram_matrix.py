@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels import convolution_tiles, gram_matrix_dispatch, gram_matrix_few_channels, gram_matrix_tiles
+from mpsgrad.kernels import (
+    convolution_tiles,
+    gram_matrix_dispatch,
+    gram_matrix_few_channels,
+    gram_matrix_gradient_blocks,
+    gram_matrix_tiles,
+)
 from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_tile import tiling
 from mpsgrad.testing import (
@@ -51,6 +57,14 @@ def use_tiles(patch: pytest.MonkeyPatch) -> None:
     """Has GPUs multiply in tiles however few products there are."""
     for name in ("FEWEST_PRODUCTS", "FEWEST_PRODUCTS_IN_PLACE"):
         patch.setattr(gram_matrix_dispatch, name, 1)
+    use_blocks(patch, 1 << 30)
+
+
+def use_blocks(patch: pytest.MonkeyPatch, fewest: int) -> None:
+    """Has GPUs make gradients of so many channels or more in blocks."""
+    blocks = gram_matrix_gradient_blocks
+    for metal_type in blocks.SUITABLE:
+        patch.setitem(blocks.SUITABLE, metal_type, blocks.Suitable(fewest, 1 << 30, 1 << 30, 1))
 
 
 @given(data=st.data())
@@ -104,6 +118,27 @@ class TestTheShadersOfGPUs:
         rng = np.random.default_rng(3)
         g = rng.standard_normal((shape[0], 1, shape[3], shape[3])).astype(dtype)
         check(rng.standard_normal(shape).astype(dtype), g)
+
+    @given(data=st.data())
+    def test_gradients_in_blocks_and_without_them(self, data):
+        with pytest.MonkeyPatch.context() as patch:
+            use_blocks(patch, 1 if data.draw(st.booleans(), label="in blocks") else 1 << 30)
+            check_against_the_reference(data)
+
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("shape", [(2, 23, 25, 5), (1, 5, 7, 66), (2, 9, 11, 39), (1, 16, 33, 22), (1, 3, 3, 131)])
+    def test_gradients_in_blocks_of_each_width(self, shape, dtype, monkeypatch):
+        use_blocks(monkeypatch, 1)
+        rng = np.random.default_rng(shape[3])
+        x, g = (rng.standard_normal(each).astype(dtype) for each in (shape, (shape[0], 1, shape[3], shape[3])))
+        check(x, g)
+        source = mg.Image.from_array(x)
+        with mg.CommandBuffer() as commands:
+            _, state = mg.GramMatrixCalculation().encode(commands, source, return_state=True)
+            before = len(commands._dispatches)
+            mg.GramMatrixCalculationGradient().encode(commands, mg.Image.from_array(g), source, state)
+            names = [each.function.name for each in commands._dispatches[before:]]
+        assert names == ["gram_matrix_gradient_in_blocks"]
 
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("channels", [37, 40])
