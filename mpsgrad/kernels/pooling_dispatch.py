@@ -103,6 +103,7 @@ _CONSTANTS: dict[str, Any] = {
     "is_for_large_windows": False,
     "most_in_tile": MOST_IN_TILE,
     "columns_of_taps": COLUMNS_OF_TAPS,
+    "few_at_once": False,
     **CONSTANTS_WITH_PAIRS,
 }
 _CPU_CONSTANTS: dict[str, Any] = {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}
@@ -118,11 +119,17 @@ LARGE_WINDOWS_FAMILY = ShaderFamily(
 )
 FAMILIES = (
     LARGE_WINDOWS_FAMILY,
+    ShaderFamily("pooling_max", _STRUCTS, _CONSTANTS, {"cpu": _CPU_CONSTANTS}),
     *(
         ShaderFamily(
-            name, _STRUCTS, {**_CONSTANTS, **constants}, {"cpu": _CPU_CONSTANTS}, ahead_of_time=name == "pooling_max"
+            name,
+            _STRUCTS,
+            {**_CONSTANTS, **CONSTANTS},
+            {"cpu": _CPU_CONSTANTS},
+            measured=lambda numbers: {"few_at_once": not numbers.has_many_registers},
+            ahead_of_time=False,
         )
-        for name, constants in (("pooling_max", {}), ("pooling_average", CONSTANTS), ("pooling_l2_norm", CONSTANTS))
+        for name in ("pooling_average", "pooling_l2_norm")
     ),
 )
 """The names of their functions begin with their own."""

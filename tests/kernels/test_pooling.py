@@ -267,6 +267,23 @@ def test_rows_of_pixels_below_each_other_that_have_the_same_windows(kind, size, 
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("channels", [2, 3, 5, 7])
+@pytest.mark.parametrize("kind", [AVERAGE, L2_NORM], ids=["average", "l2 norm"])
+def test_few_channels_are_taken_at_once(kind, channels, edge, dtype):
+    """CPUs with few registers load what lies behind them, too, but nothing behind an image, of which each has the same
+    bits as alone."""
+    x = np.random.default_rng(21).standard_normal((2, 7, 9, channels)).astype(dtype)
+    keywords = kind.keywords(SIMPLE, edge)
+    _, y, _ = encode(kind.kernel(SIMPLE, edge), x, keywords["size"])
+    expected, magnitude = kind.reference(x, **keywords), kind.reference(np.abs(x), **keywords)
+    assert_within(y, expected, kind.bound(SIMPLE, dtype, magnitude, expected), name="result")
+    _, alone, _ = encode(kind.kernel(SIMPLE, edge), x[:1], keywords["size"])
+    np.testing.assert_array_equal(alone, y[:1])
+    check_gradient_of(kind, SIMPLE, channels, edge, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("by_eights", [0, 1])
 @pytest.mark.parametrize("geometry", [SIMPLE, WindowGeometry(9, 7, 3, 3, 1, 1, 1, 1, 0, 0, 8, 6)], ids=["2", "1"])
 def test_gradients_of_many_channels_by_eights_or_simdgroups(geometry, by_eights, dtype):
