@@ -279,6 +279,9 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
     if parameters is not None and body is not None:
         name = tokens[parameters[0] - 1].text
         program.functions.setdefault(name, []).append(body)
+        is_conversion = tokens[parameters[0] - 2].text == "operator" and tokens[parameters[0] - 1].kind == IDENTIFIER
+        if name == "operator" or is_conversion:
+            program.implicit.append(body)
         program.function_heads.append((start, parameters[0], body[1] + 1))
     elif parameters is not None and not (explicit or parts.initialised or parts.is_class):
         program.has_prototypes |= tokens[head].text not in ("using", "typedef", "static_assert")
@@ -383,6 +386,8 @@ def _read_members(program: Program, start: int, end: int) -> None:
         is_constructor = tokens[index - 1].text in classes and tokens[index - 2].text != "~"
         if is_constructor and _text(tokens, position) == ":":
             position = end_of_head = end_of_initialisers(tokens, position, end)
+        if _text(tokens, position) == "->":
+            position = next(at for at in range(position, end + 1) if at == end or tokens[at].text in ("{", ";"))
         first = index - 1
         while first > start and tokens[first - 1].text not in (";", "{", "}", ":"):
             first -= 1
@@ -393,6 +398,9 @@ def _read_members(program: Program, start: int, end: int) -> None:
             program.member_heads.append((start, first, index, body[1] + 1))
             if is_constructor:
                 program.constructors.add(index)
+                program.implicit.append((close, position))
+            elif is_operator and tokens[index - 1].kind == IDENTIFIER:
+                program.implicit.append(body)
         elif _text(tokens, position) == ";" and index > end_of_body:
             is_value = any(token.text == "=" for token in tokens[first:index])
             program.has_prototypes |= is_operator or not is_value

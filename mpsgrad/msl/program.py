@@ -109,6 +109,7 @@ class Program:
     ``functions`` maps each function's name to the ranges of its bodies. A head is a function's start, the bracket that
     opens its parameters, and its end; a member function's has its class before them. ``has_prototypes`` says that a
     function is declared where it has no body. ``constructors`` are the brackets in the heads of those.
+    ``implicit`` are ranges that run although nothing names them: bodies of conversions, initialisers of constructors.
     ``aliases`` has what the names of pointers and of the types of positions stand for. ``variables`` are declarations
     at program scope that define no function or type.
     """
@@ -121,6 +122,7 @@ class Program:
     member_heads: list[tuple[int, int, int, int]] = field(default_factory=list)
     has_prototypes: bool = False
     constructors: set[int] = field(default_factory=set)
+    implicit: list[tuple[int, int]] = field(default_factory=list)
     aliases: dict[str, list[Token]] = field(default_factory=dict)
     variables: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)

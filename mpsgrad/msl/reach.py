@@ -93,16 +93,19 @@ class Reach:
         return found
 
     def _named(self, parts: Iterable[Range], variables: Mapping[str, Sequence[Range]]) -> tuple[set[str], list[Range]]:
-        """The names in ``parts`` of the program, in the functions that these name, and in such ``variables``; and where
-        they are."""
+        """The names and other tokens in ``parts`` of the program, in the functions that these name, and in such
+        ``variables``; and where they are.
+
+        An operator is named by its last token, ``()`` by each bracket: objects are called by names of their own.
+        """
         names: set[str] = set()
         ranges: list[Range] = []
-        todo = list(parts)
+        todo = [*parts, *self._program.implicit]
         while todo:
             start, end = todo.pop()
             ranges.append((start, end))
             for token in self._tokens[start:end]:
-                if token.kind == IDENTIFIER and token.text not in names:
+                if token.text not in names:
                     names.add(token.text)
                     todo += self._program.functions.get(token.text, ())
                     todo += variables.get(token.text, ())

@@ -87,6 +87,35 @@ def test_simdgroups_in_a_function_passed_to_a_kernel() -> None:
     np.testing.assert_array_equal(run(source, "apply_sum", np.ones(64, np.float32), threads=64)[0], 32)
 
 
+@pytest.mark.parametrize(
+    ("before", "sum_of_x"),
+    [
+        ("struct Sum { float operator()(float x) const { return simd_sum(x); } };", "Sum{}(x)"),
+        ("struct Sum { template <typename T> T operator()(T x, uint) { return simd_sum(x); } };\n"
+         "template <typename F> float apply(float x) { F f; return f(x, 1u); }", "apply<Sum>(x)"),
+        ("struct Sum { threadgroup float* kept; Sum(threadgroup float* k) : kept(k) {} float operator()(float x, uint i) {"
+         " x = simd_sum(x); if (i == 0) kept[0] = x; threadgroup_barrier(mem_flags::mem_threadgroup); return kept[0]; } };",
+         "Sum(memory)(x, i)"),
+        ("struct Sum { auto of(float x) const -> float { return simd_sum(x); } };", "Sum{}.of(x)"),
+        ("struct Sum { float operator()(float x) const; };\nfloat Sum::operator()(float x) const { return simd_sum(x); }", "Sum{}(x)"),
+        ("struct Number { float v; }; Number operator+(Number a, Number b) { return {simd_sum(a.v) + b.v}; }", "(Number{x} + Number{0}).v"),
+        ("struct Number { float v; Number operator+=(float a) { v += simd_sum(a); return *this; } };\n"
+         "float added(float x) { Number n = {0}; n += x; return n.v; }", "added(x)"),
+        ("struct Number { float v; operator float() const { return simd_sum(v); } };", "1 * Number{x}"),
+        ("struct Number { float v; operator float() const; };\nNumber::operator float() const { return simd_sum(v); }", "1 * Number{x}"),
+        ("struct Number { float v; Number(float x) : v(simd_sum(x)) {} };", "Number(x).v"),
+        ("struct Number { float v; float operator[](uint) const { return simd_sum(v); } };", "Number{x}[0]"),
+    ],
+)  # fmt: skip
+def test_simdgroups_in_operators(before: str, sum_of_x: str) -> None:
+    source = LIBRARY + before + (
+        "\n[[max_total_threads_per_threadgroup(32)]] kernel void sums(device float* out, uint i [[thread_position_in_threadgroup]]) {\n"
+        "  threadgroup float memory[1]; memory[0] = 0; threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        f"  float x = out[i]; out[i] = {sum_of_x};\n}}\n"
+    )  # fmt: skip
+    np.testing.assert_array_equal(run(source, "sums", np.arange(32, dtype=np.float32), threads=32)[0], 496)
+
+
 def test_a_function_that_is_not_defined_is_refused() -> None:
     source = "template <float (*f)(float)> float twice(float x) { return f(f(x)); }\nkernel void k(device float* x) { x[0] = twice<missing>(x[0]); }"
     for target in ("opencl", "cuda"):
