@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mpsgrad.msl.deduction import deduced_arguments
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import (
     ADDRESS_SPACES,
@@ -689,7 +690,24 @@ def _read_instantiation(
                 )
             index = close
         index += 1
-    raise error("an explicit instantiation of a kernel needs its template arguments", tokens[head])
+    return _deduced_instantiation(program, start, stop, namespace, rest, attributes)
+
+
+def _deduced_instantiation(
+    program: Program, start: int, stop: int, namespace: tuple[str, ...], rest: list[Token], attributes: list[Attribute]
+) -> Instantiation:
+    """An instantiation whose parameters tell the template arguments."""
+    tokens = program.tokens
+    opening = next((index for index, token in enumerate(rest) if token.text == "("), 0)
+    if opening and rest[opening - 1].kind == IDENTIFIER and matching(rest, opening) == len(rest) - 1:
+        name = rest[opening - 1]
+        written = [_read_parameter(part, name, program.aliases) for part in _parameters(rest[opening + 1 : -1])]
+        for kernel in program.kernels:
+            arguments = deduced_arguments(kernel, written) if kernel.name.text == name.text else None
+            if arguments is not None:
+                inner = kernel.namespace[len(namespace) :]
+                return Instantiation(start, stop, name, namespace, inner, arguments, attributes)
+    raise error("an explicit instantiation of a kernel needs its template arguments", tokens[start])
 
 
 def declares_variable(tokens: Sequence[Token], index: int) -> bool:

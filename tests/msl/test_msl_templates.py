@@ -116,6 +116,27 @@ def test_simdgroups_in_operators(before: str, sum_of_x: str) -> None:
     np.testing.assert_array_equal(run(source, "sums", np.arange(32, dtype=np.float32), threads=32)[0], 496)
 
 
+def test_template_arguments_that_parameters_tell() -> None:
+    source = LIBRARY + """
+    namespace inner {
+    template <typename T, typename U, uint N = 3>
+    [[max_total_threads_per_threadgroup(32)]] kernel void scaled(constant T* x [[buffer(0)]], device U* y [[buffer(1)]], constant vec<T, 2>& s, uint i [[thread_position_in_grid]]) {
+        if (i < 2) y[i] = static_cast<U>(x[i] * s.y * T(N));
+    }
+    }
+    #define SCALED(T, U) template [[host_name("scaled_" #T "_" #U)]] kernel void scaled( \\
+        T constant* x [[buffer(0)]], device U* y [[buffer(1)]], constant vec<T, 2>& s, uint i [[thread_position_in_grid]]);
+    namespace inner { SCALED(float, int) SCALED(uchar, half); }
+    template <int N> kernel void filled(device int* x) { x[0] = N; }
+    """
+    np.testing.assert_array_equal(run(source, "scaled_float_int", np.float32([1, 2.5]), np.int32([0, 0]), np.float32([0, 2]), threads=2)[1], [6, 15])
+    np.testing.assert_array_equal(run(source, "scaled_uchar_half", np.uint8([1, 2]), np.float16([0, 0]), np.uint8([0, 4]), threads=2)[1], [12, 24])
+    compile_for_cuda(translate(source, "cuda", filename="scaled.metal").source, "scaled.metal")
+    for wrong in ("filled(device int* x);", "scaled(constant float* x, device int* y, constant half2& s, uint i);"):
+        with pytest.raises(ShaderError, match="an explicit instantiation of a kernel needs its template arguments"):
+            translate(f"{source}\ntemplate [[host_name(\"other\")]] kernel void {wrong}", "opencl")
+
+
 def test_a_function_that_is_not_defined_is_refused() -> None:
     source = "template <float (*f)(float)> float twice(float x) { return f(f(x)); }\nkernel void k(device float* x) { x[0] = twice<missing>(x[0]); }"
     for target in ("opencl", "cuda"):
