@@ -274,6 +274,13 @@ kernel void k(device const Weights* x, device array<float, 4>& y, device float* 
         for (threadgroup float& v : shared) v = 2;
         for (threadgroup const float& v : shared) s += v;
     }
+    device const float* in_device = x[i].w.data();
+    constant float* in_constant = table.data();
+    thread float* in_thread = mine.data();
+    device const float* third_in_device = &x[i].w[2];
+    constant float* second_in_constant = &table[1];
+    in_thread[1] += in_device[0] + in_constant[2] + *third_in_device + *second_in_constant;
+    s += 1000 * mine[1];
     out[i] = s;
 }
 """
@@ -282,7 +289,9 @@ kernel void k(device const Weights* x, device array<float, 4>& y, device float* 
 def test_loops_over_the_elements_of_arrays() -> None:
     x, y, out = np.arange(8, dtype=np.float32), np.zeros(4, np.float32), np.zeros(2, np.float32)
     mg.compile(LIBRARY + RANGES).function("k")(2, x, y, out)
-    assert y.tolist() == [1] * 4 and out.tolist() == [4 * 6 + 7 + 30 + 8, 4 * 22 + 7 + 30]
+    of_elements = [1000 * (2 + 0 + 4 + 2 + 2), 1000 * (10 + 4 + 4 + 6 + 2)]
+    assert y.tolist() == [1] * 4
+    assert out.tolist() == [4 * 6 + 7 + 30 + 8 + of_elements[0], 4 * 22 + 7 + 30 + of_elements[1]]
     compile_for_cuda(translate(LIBRARY + RANGES, "cuda").source, "ranges.metal")
 
 

@@ -2,12 +2,16 @@
 //@ in_each_space_mtl
 // An element of a container that is no temporary object, for a reference that says which memory it lies in.
 #ifdef __OPENCL_VERSION__
-#define IN_SPACE_MTL(space, index, elements, ...) constexpr space __VA_ARGS__ &operator[](index i) space & { return elements[i]; }
+#define IN_SPACE_MTL(space, index, elements, ...) \
+  constexpr space __VA_ARGS__ &operator[](index i) space & { return elements[i]; } \
+  constexpr const space __VA_ARGS__ &operator[](index i) const space & { return elements[i]; }
 #define IN_EACH_SPACE_MTL(...) IN_SPACE_MTL(__private, __VA_ARGS__) IN_SPACE_MTL(__global, __VA_ARGS__) IN_SPACE_MTL(__local, __VA_ARGS__)
 #define ENDS_IN_SPACE_MTL(space, ...) \
   constexpr space __VA_ARGS__ *begin() space { return values_mtl; } \
   constexpr space __VA_ARGS__ *end() space { return values_mtl + N; } \
   constexpr const space __VA_ARGS__ *begin() const space { return values_mtl; } \
+  constexpr space __VA_ARGS__ *data() space { return values_mtl; } \
+  constexpr const space __VA_ARGS__ *data() const space { return values_mtl; } \
   constexpr const space __VA_ARGS__ *end() const space { return values_mtl + N; }
 #define ENDS_IN_EACH_SPACE_MTL(...) ENDS_IN_SPACE_MTL(__private, __VA_ARGS__) ENDS_IN_SPACE_MTL(__global, __VA_ARGS__) ENDS_IN_SPACE_MTL(__local, __VA_ARGS__)
 #else
@@ -39,6 +43,8 @@ template <typename T, size_t N> struct array {
   constexpr const T *end() const { return values_mtl + N; }
   constexpr T *begin() { return values_mtl; }
   constexpr T *end() { return values_mtl + N; }
+  constexpr const T *data() const { return values_mtl; }
+  constexpr T *data() { return values_mtl; }
   ENDS_IN_EACH_SPACE_MTL(T)
   constexpr size_t size() const { return N; }
   constexpr bool empty() const { return N == 0; }
