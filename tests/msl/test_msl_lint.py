@@ -192,6 +192,9 @@ CASES = [
      "void g(thread float* x) { int j = 0, i, *p = &j; for (i = 0; i < 4; i++) x[i] = *p; x[i] = j; }"),
     (54, "void g() { flaot x = 1; }", "unknown type name 'flaot'; did you mean 'float'?",
      "typedef struct { float v; } flaot;\nvoid g() { flaot x; struct { float v; } y; y.v = x.v = 1; }"),
+    (54, "typedef struct __attribute__((aligned(16))) { float x; } One; float g(device One* o) { device On& p = o[0]; return p.x; }", "'On'",
+     "typedef struct __attribute__((aligned(16))) { float x; } One; typedef struct alignas(16) Tag { float x; } Two; typedef struct { float x; } __attribute__((packed)) Three;"
+     " float g(device One* o, Two t) { device One& p = o[0]; Two q = t; Three r; r.x = 1; return p.x + q.x + r.x; }"),
     (54, "float g(float x) { return sqtr(x); }", "use of undeclared identifier 'sqtr'; did you mean 'sqrt'?",
      "template <typename T> T sqtr(T x) { T y(x), z{y}; const T w = y * z; return w; }\nfloat g(float x) { return sqtr(x); }"),
     (54, "struct P { float mass; };\nfloat g(device P* p) { return p->maas; }", "no member named 'maas' in 'P'; did you mean 'mass'?",
@@ -259,7 +262,7 @@ WARNINGS = [
     (34, "int g(int n) { const int z = 0; return n % z; }", "division by zero is undefined", "float g(float v, int n, int z) { const int y = 3; { const int z = 0; v += z; } return v / 0 + n % y + n % z; }"),
     (34, "enum { zero };\nconstant uint k = 4 - 4;\nuint g(uint n) { return n / (k * 2); }", "division by zero is undefined", "constant uint k = 4;\nuint g(uint n) { return n / (k - 3) + n / k; }"),
     (34, "int g(int n) { constexpr int z = -4; return n % z; }", "% with a negative operand", "int g(int n) { constexpr int z = -4; return n / z; }"),
-    (34, f"{HEAD}, constant uint* n, {GRID}) {{ x[i] = 1024 / *n; }}", "division by '*n', which may be zero", f"{HEAD}, constant uint* n, {GRID}) {{ x[i] = 1024 / n[i] + 1024 / (*n + 1); if (*n > 0) x[i] = 1024 / *n; }}"),
+    (34, f"{HEAD}, constant uint* n, {GRID}) {{ x[i] = 1024 / *n; }}", "division by '*n', which may be zero", f"{HEAD}, constant uint* n, {GRID}) {{ x[i] = 1024 / n[i] + 1024 / (*n + 1) + 1.f / *n + 2 * x[0] / *n; if (*n > 0) x[i] = 1024 / *n; }}"),
     (34, f"{HEAD}, constant uint* n, {GRID}) {{ x[i] = 1024 % n[1]; }}", "division by 'n[1]'", f"{HEAD}, constant uint* n, {GRID}) {{ x[i] = n[1] == 0 ? 0 : 1024 % n[1]; }}"),
     (34, f"struct P {{ int n; }};\n{HEAD}, constant P* p, {GRID}) {{ x[i] = 1024 / p->n; }}", "division by 'p->n'", f"struct P {{ int n; }};\n{HEAD}, constant P* p, {GRID}) {{ x[i] = max(p->n, 1) + 1024 / p->n; }}"),
     (34, f"{HEAD}, constant int* n, {GRID}) {{ constant int& m = n[2]; x[i] = 7 / m; }}", "division by 'm'", f"{HEAD}, constant int* n, {GRID}) {{ constant int& m = n[i]; int k = 3; thread int& l = k; x[i] = 7 / m + 7 / l; }}"),

@@ -150,6 +150,9 @@ def _divisions_by_arguments(source: Source, expressions: Expressions, kernel: Ke
         start = _left(source, index)
         while source.text(start - 1) in ("*", "/", "%"):
             start = _left(source, start - 1)
+        divided = expressions.type_of(start, index)
+        if divided is not None and divided.base not in INTEGERS:
+            continue
         dividend = set()
         while start < index:
             # An element that the position chooses may have any value.

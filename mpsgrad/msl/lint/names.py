@@ -228,6 +228,8 @@ class _Names:
         start = opening = source.close(closing)
         while start > 0 and source.text(start - 1) not in (";", "{", "}", "(", ","):
             start -= 1
+            if source.text(start) == ")" and source.close(start) >= 0:
+                start = source.close(start)
         return bool({"enum", "struct", "class", "union", "namespace"} & set(source.texts[start:opening]))
 
     def meant(self, index: int, is_type: bool) -> list[str]:
