@@ -133,13 +133,17 @@ def shown(value: Any) -> str:
 
 
 def _require_dtype(where: str, element: ElementType | None, dtype: np.dtype, shown: str) -> None:
-    """Raises ``FormatError`` unless numbers of ``dtype`` mean the same to the kernel, signs apart."""
+    """Raises ``FormatError`` unless numbers of ``dtype`` mean the same to the kernel, signs apart; complex ones are
+    vectors of two."""
     if element is None or dtype == element.dtype or dtype.kind == "V":
+        return
+    if dtype == np.complex64 and element.dtype == np.float32 and element.lanes == 2:
         return
     integers = dtype.kind in "iu" and element.dtype.kind in "iu"
     truths = {dtype.kind, element.dtype.kind} <= {"b", "u", "i"} and dtype.itemsize == 1
     if dtype.itemsize != element.dtype.itemsize or not (integers or truths):
-        raise FormatError(f"{where} is {shown}; it has to be {element.dtype}")
+        hint = f"; its bytes are its view(np.{element.dtype})" if element.dtype.itemsize == 1 else ""
+        raise FormatError(f"{where} is {shown}; it has to be {element.dtype}{hint}")
 
 
 def _require_size(where: str, argument: Argument, element: ElementType | None, size: int | None, nbytes: int) -> None:

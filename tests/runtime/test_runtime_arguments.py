@@ -33,6 +33,8 @@ kernel void by_value(device float* y, constant int& a, constant uchar& b, consta
     y[0] = a; y[1] = b; y[2] = c; y[3] = d; y[4] = e.x + 10 * e.y + 100 * e.z; y[5] = f; y[6] = g;
     y[7] = h == 18446744073709551615ul;
 }
+kernel void turn(device float2* z, uint i [[thread_position_in_grid]]) { z[i] = float2(-z[i].y, z[i].x); }
+kernel void bytes(device const char* x, device uchar* y, uint i [[thread_position_in_grid]]) { y[i] = x[i]; }
 kernel void count(device uint* n, device int& last, device atomic_uint* total, uint i [[thread_position_in_grid]]) {
     n[i] += 1;
     if (i == 3) last = 7;
@@ -97,6 +99,9 @@ def test_vectors_and_packed_vectors(library: mg.KernelLibrary) -> None:
     packed = np.zeros((2, 3), np.float32)
     library.function("packed_threes")(2, packed)
     np.testing.assert_array_equal(packed, [[1, 2, 3]] * 2)
+    turned = np.array([1 + 2j, 3j], np.complex64)
+    library.function("turn")(2, turned)
+    np.testing.assert_array_equal(turned, [-2 + 1j, -3])
 
 
 def test_structs(library: mg.KernelLibrary) -> None:
@@ -197,6 +202,9 @@ def locked() -> np.ndarray:
 REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("scale", (f32(1),), r"scale: takes 2 arguments \(device float\* x, constant float& factor\) but was given 1"),
     ("scale", (np.zeros(2), 1), r"argument 0 \(device float\* x\) is a float64 array of shape 2; it has to be float32"),
+    ("bytes", (f32(1, 2), np.zeros(8, np.uint8)), r"it has to be int8; its bytes are its view\(np.int8\)$"),
+    ("turn", (np.zeros(2, np.complex128),), "it has to be float32"),
+    ("scale", (np.zeros(2, np.complex64), 1), "it has to be float32"),
     ("scale", (np.zeros(2, np.int32), 1), "is an int32 array of shape 2; it has to be float32"),
     ("scale", (np.zeros(2, ">f4"), 1), "native byte order"),
     ("scale", (np.array([None]), 1), "native byte order"),
