@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from mpsgrad.devices import CompileOptions
@@ -9,7 +11,14 @@ from mpsgrad.msl.analysis.source import Source, element_of
 from mpsgrad.msl.analysis.types import SIZES, Type, read_type
 from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.preprocessor import Preprocessor
-from mpsgrad.msl.tokens import tokenize_lines
+from mpsgrad.msl.tokens import (
+    IDENTIFIER,
+    Token,
+    matching,
+    matching_angle,
+    split_commas,
+    tokenize_lines,
+)
 from mpsgrad.msl.versions import version_of
 from mpsgrad.runtime.element_types import element_type
 
@@ -17,12 +26,45 @@ DEEPEST = 16
 """How many structs may lie in each other."""
 
 
+def _with_plain_arrays(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with ``T name[N]`` for each member ``array<T, N> name``, which has the same layout."""
+    if any(pair == ("struct", "array") for pair in pairwise(token.text for token in tokens)):
+        return tokens
+    rest = list(tokens)
+    index = 0
+    while index < len(rest) - 1:
+        plain = _plain_array(rest, index) if rest[index].text == "array" and rest[index + 1].text == "<" else None
+        if plain is None:
+            index += 1
+            continue
+        index -= 2 if [token.text for token in rest[index - 2 : index]] == ["metal", "::"] else 0
+        end, declared = plain
+        rest[index:end] = declared
+    return rest
+
+
+def _plain_array(tokens: list[Token], index: int) -> tuple[int, list[Token]] | None:
+    """Where the declaration of the one ``array`` at ``index`` ends, and what is to stand there; None for others."""
+    close = matching_angle(tokens, index + 1)
+    if close is None or tokens[close].text != ">" or tokens[close + 1].kind != IDENTIFIER:
+        return None
+    arguments = split_commas(tokens[index + 2 : close])
+    end = close + 2
+    while tokens[end].text == "[":
+        end = matching(tokens, end) + 1
+    if len(arguments) != 2 or tokens[end].text != ";":
+        return None
+    place = tokens[close]
+    extent = [place.replaced("["), *arguments[1], place.replaced("]")]
+    return end, [*arguments[0], *tokens[close + 1 : end], *extent]
+
+
 class StructTypes:
     """The structs of one source, as it is compiled with ``options``."""
 
     def __init__(self, source: str, name: str, options: CompileOptions) -> None:
         tokens = Preprocessor(options.resolve, options.definitions()).run(source, name)
-        program = read_program(tokens)
+        program = read_program(_with_plain_arrays(tokens))
         version = version_of(options.definitions()["__METAL_VERSION__"])
         self._source = Source(program.tokens, program, version, False, source, name)
 

@@ -153,6 +153,26 @@ def test_arrays_of_structs_within_a_struct(device: mg.Device) -> None:
             made(1, out, {"pairs": wrong})
 
 
+def test_arrays_of_the_library_within_a_struct(device: mg.Device) -> None:
+    declarations = """
+    constant int FIVE = 5;
+    struct Inner { array<half, 3> a; };
+    struct Params {
+        int n; array<int, FIVE> sizes; metal::array<metal::array<float3, 2>, 3> deep[2]; array<Inner, 2> inner; bool on;
+    };
+    struct Several { array<float, 2> a, b; };
+    """
+    body = "out[0] = s.sizes[4]; out[1] = s.deep[1][2][1].z; out[2] = s.inner[1].a[2]; out[3] = s.on;"
+    made = function(device, declarations, "constant Params& s", body)
+    out, deep = np.zeros(4, np.float32), np.arange(48).reshape(2, 3, 2, 4)
+    inner = np.zeros(2, made.dtype("s")["inner"].base)
+    inner["a"] = [[1, 2, 3], [4, 5, 6]]
+    made(1, out, {"n": 1, "sizes": [1, 2, 3, 4, 5], "deep": deep, "inner": inner, "on": True})
+    np.testing.assert_array_equal(out, [5, 46, 6, 1])
+    with pytest.raises(mg.FormatError, match="the layout of argument 1 .* cannot be told"):
+        function(device, declarations, "constant Several& s").dtype("s")
+
+
 def test_included_files_are_read(tmp_path: Path, device: mg.Device) -> None:
     (tmp_path / "types.h").write_text("struct Pair { half a; float b; };")
     path = tmp_path / "kernels.metal"
