@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, split_commas
@@ -116,15 +117,29 @@ def _spaces_of_defaulted(tokens: Sequence[Token]) -> Iterator[int]:
 
 def behind_unqualified_members(program: Program) -> Iterator[int]:
     """The indices behind the parameters of member functions that give pointers or references to ``thread``, and so to
-    parts of objects there, or make such of ``this``, without saying that their objects are."""
+    parts of objects there, make such of ``this``, lend members, or call functions of the same object that do, without
+    saying that their objects are."""
     tokens = program.tokens
+    borrowing = borrowing_functions(program) if program.member_heads else {}
+    bound: set[str] = set()
+    others: list[tuple[str, int, int]] = []
     for _, start, opening, end in program.member_heads:
         words = {token.text for token in tokens[start:opening]}
         behind = matching(tokens, opening) + 1
-        is_qualified = any(token.text in _SPACES for token in _qualifiers(tokens, behind))
+        spaces = {token.text for token in _qualifiers(tokens, behind)} & _SPACES
         gives = "thread" in words and words & {"*", "&"}
-        if not is_qualified and not words & {"static", "friend"} and (gives or _points_to_itself(tokens, behind, end)):
+        name = tokens[opening - 1].text
+        if spaces or words & {"static", "friend"} or opening in program.constructors:
+            bound |= {name} if spaces == {"thread"} and opening not in program.constructors else set()
+        elif gives or _points_to_itself(tokens, behind, end) or lends_members(program, borrowing, behind, end):
+            bound.add(name)
             yield behind
+        else:
+            others.append((name, behind, end))
+    while callers := [each for each in others if calls_own(tokens, bound, each[1], each[2])]:
+        others = [each for each in others if each not in callers]
+        bound |= {name for name, _, _ in callers}
+        yield from (behind for _, behind, _ in callers)
 
 
 def _points_to_itself(tokens: Sequence[Token], start: int, end: int) -> bool:

@@ -387,3 +387,59 @@ def test_an_object_points_to_itself() -> None:
     mg.compile(LIBRARY + THIS, language_version="3.1").function("k")(1, o, np.array([3], np.float32))
     assert o.tolist() == [19, 7, 20]
     compile_for_cuda(translate(LIBRARY + THIS, "cuda", filename="this.metal").source, "this.metal")
+
+
+LENT = """
+uint pcg(thread uint& s) {
+    s = s * 747796405u + 2891336453u;
+    uint w = ((s >> ((s >> 28u) + 4u)) ^ s) * 277803737u;
+    return (w >> 22u) ^ w;
+}
+float total(thread const float* p, int n) { float s = 0; for (int i = 0; i < n; i++) s += p[i]; return s; }
+float total(threadgroup const float* p, int n) { return p[n - 1]; }
+struct Random {
+    uint state;
+    Random(uint seed) : state(seed) {}
+    uint next() { return pcg(state); }
+    uint third() { this->next(); next(); return next(); }
+    bool operator==(Random other) const { return state == other.state; }
+};
+struct Few {
+    float x[4];
+    int count = 4;
+    static void order(thread float& a, thread float& b) { float least = min(a, b); b = max(a, b); a = least; }
+    void sort() { for (int k = 0; k < 3; k++) for (int i = 0; i < 3; i++) order(x[i], x[i + 1]); }
+    float sum() const { return total(x, count); }
+    void twice() { for (thread float& v : x) v *= 2; }
+    float largest() { thread float* p = x; sort(); return p[count - 1]; }
+    float of(threadgroup float* shared) const { float mine[2] = {1, 2}; return total(shared, count) + total(mine, 2); }
+    float cosine(float a) { float sine = sincos(a, x[0]); return x[0] + 0 * sine; }
+};
+kernel void k(device uint* out, device float* y) {
+    threadgroup float shared[4];
+    shared[3] = 5;
+    Random random(7);
+    out[0] = random.third();
+    out[1] = Random(9).third();
+    out[2] = random == random;
+    Few few{{3, 1, 4, 2}};
+    y[0] = few.sum();
+    few.twice();
+    y[1] = few.largest(); y[2] = few.x[0];
+    y[3] = Few{{1, 1, 1, 1}}.of(shared); y[4] = few.cosine(0);
+}
+"""
+
+
+def test_members_are_lent_to_functions_for_threads() -> None:
+    def third(state: int) -> int:
+        for _ in range(3):
+            state = (state * 747796405 + 2891336453) % 2**32
+            word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737 % 2**32
+        return word >> 22 ^ word
+
+    out, y = np.zeros(3, np.uint32), np.zeros(5, np.float32)
+    mg.compile(LIBRARY + LENT).function("k")(1, out, y, threadgroup=1)
+    assert out.tolist() == [third(7), third(9), 1]
+    assert y.tolist() == [10, 8, 2, 8, 1]
+    compile_for_cuda(translate(LIBRARY + LENT, "cuda").source, "lent.metal")
