@@ -13,7 +13,8 @@ _BY_LIBRARY = {"sincos": frozenset({1}), "modf": frozenset({1}), "frexp": frozen
 
 
 def borrowing_functions(program: Program) -> Mapping[str, frozenset[int]]:
-    """For each function the positions of parameters that refer or point to ``thread``; overloads are one."""
+    """For each function the positions of parameters that refer or point to ``thread``; overloads are one, and so are
+    the calls of objects, ``)``."""
     tokens = program.tokens
     found: dict[str, frozenset[int]] = dict(_BY_LIBRARY)
     heads = [opening for _, opening, _ in program.function_heads]
@@ -32,9 +33,11 @@ def lends_members(program: Program, borrowing: Mapping[str, frozenset[int]], sta
     members = _data_members(tokens, start)
     for index in range(start, end):
         token = tokens[index]
-        if tokens[index + 1].text == "(" and token.text in borrowing:
-            arguments = split_commas(tokens[index + 2 : matching(tokens, index + 1)])
-            if any(at in borrowing[token.text] and _names(argument, members) for at, argument in enumerate(arguments)):
+        if token.kind == IDENTIFIER and tokens[index + 1].text == "(":
+            called = token.text if token.text in borrowing or token.text in program.functions else ")"
+            positions = borrowing.get(called, ())
+            arguments = split_commas(tokens[index + 2 : matching(tokens, index + 1)]) if positions else []
+            if any(at in positions and _names(argument, members) for at, argument in enumerate(arguments)):
                 return True
         elif token.text == "thread" and members:
             stop = next(at for at in range(index, end + 1) if at == end or tokens[at].text in (";", "=", ":", "(", ")"))

@@ -404,6 +404,7 @@ struct Random {
     uint third() { this->next(); next(); return next(); }
     bool operator==(Random other) const { return state == other.state; }
 };
+struct Twice { void operator()(thread float& v) const { v *= 2; } };
 struct Few {
     float x[4];
     int count = 4;
@@ -412,6 +413,7 @@ struct Few {
     float sum() const { return total(x, count); }
     void twice() { for (thread float& v : x) v *= 2; }
     float largest() { thread float* p = x; sort(); return p[count - 1]; }
+    template <typename F> void each(F f) { for (int i = 0; i < count; i++) f(x[i]); }
     float of(threadgroup float* shared) const { float mine[2] = {1, 2}; return total(shared, count) + total(mine, 2); }
     float cosine(float a) { float sine = sincos(a, x[0]); return x[0] + 0 * sine; }
 };
@@ -425,6 +427,7 @@ kernel void k(device uint* out, device float* y) {
     Few few{{3, 1, 4, 2}};
     y[0] = few.sum();
     few.twice();
+    few.each(Twice());
     y[1] = few.largest(); y[2] = few.x[0];
     y[3] = Few{{1, 1, 1, 1}}.of(shared); y[4] = few.cosine(0);
 }
@@ -441,5 +444,5 @@ def test_members_are_lent_to_functions_for_threads() -> None:
     out, y = np.zeros(3, np.uint32), np.zeros(5, np.float32)
     mg.compile(LIBRARY + LENT).function("k")(1, out, y, threadgroup=1)
     assert out.tolist() == [third(7), third(9), 1]
-    assert y.tolist() == [10, 8, 2, 8, 1]
+    assert y.tolist() == [10, 16, 4, 8, 1]
     compile_for_cuda(translate(LIBRARY + LENT, "cuda").source, "lent.metal")
