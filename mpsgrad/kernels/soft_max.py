@@ -23,7 +23,7 @@ from mpsgrad.kernels.pointwise import (
     values_of_vector,
 )
 from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS as FEW_CHANNELS_OF_EIGHTS
-from mpsgrad.kernels.soft_max_few_channels import Orders
+from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS_OF_GRADIENTS, Orders
 from mpsgrad.shader import DTYPES, ParameterStruct, ShaderFamily, family_of
 from mpsgrad.state import ForwardSnapshot, GradientState
 from mpsgrad.tunables import tunables
@@ -97,16 +97,32 @@ def _family(operation: str) -> ShaderFamily:
 FAMILIES = tuple(_family(operation) for operation in ("soft_max", "log_soft_max"))
 """The names of their functions begin with their own."""
 
-FEW_CHANNELS_FAMILIES = {
-    operation: ShaderFamily(
-        f"{operation}_of_few_channels",
+
+def _family_of_few_channels(operation: str, name: str, channels: Sequence[int], *directions: bool) -> ShaderFamily:
+    """Kernels for rows of so many ``channels``: forward where ``directions`` have False, gradients where True."""
+    return ShaderFamily(
+        name,
         (IMAGE_LAYOUT, PARAMETERS),
-        {"operation": operation, "few_channels": tuple(Orders.of(channels) for channels in FEW_CHANNELS_OF_EIGHTS)},
+        {
+            "operation": operation,
+            "few_channels": tuple(Orders.of(count) for count in channels),
+            "directions": directions,
+        },
         template="soft_max_of_few_channels",
         ahead_of_time=False,
         device_families=("cpu",),
     )
+
+
+FEW_CHANNELS_FAMILIES = {
+    operation: _family_of_few_channels(operation, f"{operation}_of_few_channels", FEW_CHANNELS_OF_EIGHTS, False, True)
     for operation in ("soft_max", "log_soft_max")
+}
+FEW_CHANNELS_OF_GRADIENTS_FAMILIES = {
+    operation: _family_of_few_channels(
+        operation, f"{operation}_gradient_of_few_channels", FEW_CHANNELS_OF_GRADIENTS, True
+    )
+    for operation in FEW_CHANNELS_FAMILIES
 }
 
 TEAM_VECTORS = {"float": (1, 4, 8), "half": (1, 4)}
@@ -230,7 +246,9 @@ def _function(
 ) -> tuple[ShaderFamily, str]:
     """The family that has the kernel for ``rows`` of ``channels``, and the end of its name."""
     if takes_rows_together:
-        return FEW_CHANNELS_FAMILIES[function_name.removesuffix("_gradient")], f"_of_{channels}_channels"
+        for_gradients = channels in FEW_CHANNELS_OF_GRADIENTS
+        families = FEW_CHANNELS_OF_GRADIENTS_FAMILIES if for_gradients else FEW_CHANNELS_FAMILIES
+        return families[function_name.removesuffix("_gradient")], f"_of_{channels}_channels"
     by_eights = device.family == "cpu" and channels >= 8
     variant = "_of_eights" if by_eights else _variant(device, metal_type, rows, channels)
     if by_eights and channels <= MOST_CHANNELS_TOGETHER.get(function_name, 0):
@@ -260,9 +278,13 @@ def _add_dispatches(
             continue
         _, _, _, _, width, height, _, images = target
         rows = width * height * images
+        has_few_registers = not numbers.has_many_registers
         takes_rows_together = (
             device.family == "cpu"
-            and channels in FEW_CHANNELS_OF_EIGHTS
+            and (
+                channels in FEW_CHANNELS_OF_EIGHTS
+                or (len(operands) == 2 and has_few_registers and channels in FEW_CHANNELS_OF_GRADIENTS)
+            )
             and rows >= ROWS_TOGETHER
             and _is_run(merged)
         )

@@ -9,6 +9,8 @@ Lanes = tuple[int, ...]
 
 FEW_CHANNELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
 """Other rows of eight channels or more are taken one by one about as fast."""
+FEW_CHANNELS_OF_GRADIENTS = (9, 11, 13, 14, 15, 18, 20, 22, 28)
+"""But not by gradients on CPUs with few registers, which take such rows together as well."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import soft_max
-from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS
+from mpsgrad.kernels.soft_max_few_channels import FEW_CHANNELS, FEW_CHANNELS_OF_GRADIENTS
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -93,7 +93,10 @@ def test_forward_and_gradient_match_the_reference(kind, data):
     assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
 
-SHORT_ROWS = [*((1, 5, 9, channels) for channels in (*FEW_CHANNELS, 19)), (1, 601, 225, 3)]
+SHORT_ROWS = [
+    *((1, 5, 9, channels) for channels in (*FEW_CHANNELS, *FEW_CHANNELS_OF_GRADIENTS, 19)),
+    (1, 601, 225, 3),
+]
 ROWS_OF_HALVES = [(1, 2, 5, channels) for channels in (37, 64, 1024, 1043)]
 
 
