@@ -97,6 +97,9 @@ _BOX_POSITIONS = {
 
 # The compiler drops the work items that a condition on the position leaves without an effect, though others read their
 # lanes by a shuffle. An effect in each work item prevents that. It knows of these functions that they need every lane.
+# It does not know that the first lane's election and broadcasts, products and their scans are functions of subgroups,
+# and would run a kernel without other ones thread by thread in threadgroups that are no multiple of 32. Asking for the
+# size of a subgroup tells it.
 _KEPT_TOGETHER = frozenset(
     {"simd_sum", "simd_max", "simd_min", "simd_broadcast", "simd_all", "simd_any", "simd_ballot", "simdgroup_barrier"}
 )
@@ -188,7 +191,7 @@ class OpenCLBackend(Backend):
         return f" __kernel void {entry_point}{SIZES_SUFFIX}(__global uint* sizes_mtl) {{{stores} }}"
 
     def simdgroup_prologue(self, names: Collection[str]) -> str:
-        return "volatile int kept_mtl = 0;" if set(names) - _KEPT_TOGETHER else ""
+        return "volatile int kept_mtl = get_sub_group_size();" if set(names) - _KEPT_TOGETHER else ""
 
     def position(self, name: str, dimensions: int, flat: bool, launch: Launch) -> Sequence[str]:
         if flat and name in _FLAT_POSITIONS:
