@@ -147,6 +147,7 @@ class CUDABackend(Backend):
     has_bit_fields = True
     regroups_sums = False
     unrolls_too_much = False
+    passes_loops_by = False
     class_scalars = frozenset({"half", "bfloat"})
     most_threadgroup_bytes = 49152
     definitions = {"__MPSGRAD_CUDA__": "1"}

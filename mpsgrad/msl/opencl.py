@@ -132,6 +132,7 @@ class OpenCLBackend(Backend):
     has_bit_fields = False
     regroups_sums = True
     unrolls_too_much = True
+    passes_loops_by = True
     class_scalars = frozenset({"bfloat"})
     is_compiled_in_parts = True
 
@@ -139,6 +140,7 @@ class OpenCLBackend(Backend):
         lines = [f'#pragma clang diagnostic ignored "-W{name}"\n' for name in _NO_ERRORS]
         if launch != "whole":
             lines.append("#define TOGETHER_MTL\n")
+            lines.append("inline bool never_mtl() { return get_global_size(0) == 0; }\n")
         for width in (2, 3, 4):
             for name, vector, element in _CLASS_VECTORS:
                 if element == "bfloat" and "bfloat" not in library_names:

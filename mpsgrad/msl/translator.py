@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import Backend
@@ -48,6 +48,7 @@ from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
 
 _ROLLED = "clang loop unroll(disable)"
+_PASSED_BY = "if (never_mtl()) {} else"
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
@@ -107,17 +108,16 @@ def translate(
             needs.append(BITS)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
-        rolled_loops: list[Token] = []
+        loops = _Loops([], [])
         if launch != "whole":
-            unrolls = backend.unrolls_too_much and checked is None
-            rolled_loops = _loops_of_users(program, version, source, filename, unrolls)
+            loops = _loops_of_users(program, version, source, filename, backend, checked is None)
         instrumentation = None
         if checked is not None:
             instrumentation = instrument(program, checked, source, filename, strings)
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
         translator = _Translator(
-            program, backend, filename, constants, launch, version, fast_math, checked, strings, needs, rolled_loops
+            program, backend, filename, constants, launch, version, fast_math, checked, strings, needs, loops
         )
         translation = translator.translation(instrumentation.members if instrumentation else ())
         return replace(translation, instrumentation=instrumentation) if instrumentation else translation
@@ -127,20 +127,31 @@ def translate(
         raise
 
 
+class _Loops(NamedTuple):
+    """What begins the loops that are not to be unrolled, and those that have to be passed by."""
+
+    rolled: Sequence[Token]
+    passed_by: Sequence[Token]
+
+
 def _loops_of_users(
-    program: Program, version: tuple[int, int], source: str, filename: str, unrolls: bool
-) -> list[Token]:
-    """What begins the loops that are not to be unrolled; raises for what Apple's compiler refuses and targets do not.
+    program: Program, version: tuple[int, int], source: str, filename: str, backend: Backend, is_run: bool
+) -> _Loops:
+    """Such loops, of what is not only checked; raises for what Apple's compiler refuses and targets do not.
 
     The package's own shaders are checked by its tests, and tuned.
     """
+    from mpsgrad.msl.analysis.detours import loops_to_pass_by
     from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
     from mpsgrad.msl.analysis.source import Source
     from mpsgrad.msl.lint import refuse_what_targets_accept
 
     analysed = Source(program.tokens, program, version, False, source, filename)
     refuse_what_targets_accept(analysed)
-    return loops_to_keep_rolled(analysed) if unrolls else []
+    return _Loops(
+        loops_to_keep_rolled(analysed) if backend.unrolls_too_much and is_run else [],
+        loops_to_pass_by(analysed) if backend.passes_loops_by and is_run else [],
+    )
 
 
 class _Translator:
@@ -158,7 +169,7 @@ class _Translator:
         checked: str | None,
         strings: Mapping[str, str],
         needs: Sequence[str],
-        rolled_loops: Sequence[Token],
+        loops: _Loops,
     ) -> None:
         self._program = program
         self._backend = backend
@@ -192,13 +203,18 @@ class _Translator:
         if backend.regroups_sums and not fast_math and launch != "whole":
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
-        for loop in rolled_loops:
+        for loop in loops.rolled:
             if loop.kind == "pragma":
                 loop.text = f"#pragma {_ROLLED}"
             elif loop.kind == STRING:
                 loop.text = f'"{_ROLLED}"'
             else:
                 forms.put_before(loop, f'_Pragma("{_ROLLED}") ')
+        for loop in loops.passed_by:
+            if loop.kind == "pragma":
+                loop.text = f"{_PASSED_BY}\n{loop.text}"
+            else:
+                forms.put_before(loop, f"{_PASSED_BY} ")
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None

@@ -21,6 +21,8 @@ _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=",
 _CONSTANT = frozenset({"const", "constexpr", "constant"})
 _CONDITIONS = frozenset({"for", "if", "while", "switch"})
 _FULLY = re.compile(r'(?:#pragma|")(?:clangloop)?unroll(?:\((?:full|enable)\))?"?')
+_MARKS = ("_Pragma", "__attribute__")
+_LOOPS_AND_JUMPS = ("for", "while", "do", "break", "return")
 _OF_LANES = re.compile(r"(?:simd|quad)_\w+")
 
 LARGE = 160
@@ -49,13 +51,13 @@ _STEPS: dict[str, Callable[[int, int], int]] = {
 
 def loops_to_keep_rolled(source: Source) -> list[Token]:
     """The words that begin such loops of ``source``, or the pragmas that would have them unrolled."""
-    loops = _Loops(source)
+    loops = Loops(source)
     # Inner loops before those around them, and functions before those that call them: neither is a deep recursion.
     rolled = [index for index in reversed(source.places("for")) if source.in_body(index) and loops.is_rolled(index)]
     return [loops.mark(index) or source.tokens[index] for index in reversed(rolled)]
 
 
-class _Loops:
+class Loops:
     """What can be told of the loops of one source."""
 
     def __init__(self, source: Source) -> None:
@@ -72,6 +74,33 @@ class _Loops:
             self._rolled[index] = self._decide(index)
         return self._rolled[index]
 
+    def is_surely_unrolled(self, index: int) -> bool:
+        """Whether any compiler would unroll the loop at ``index``: it is short or marked, and has none inside."""
+        source = self._source
+        if source.text(index) != "for" or self.is_rolled(index):
+            return False
+        mark, turns, (start, end) = self.mark(index), self._turns(index), self._body(index)
+        if turns is None or source.places(*_LOOPS_AND_JUMPS, start=start, end=end):
+            return False
+        if any(map(self._has_loop, self._called(start, end))):
+            return False
+        if mark is not None:
+            return _FULLY.fullmatch(mark.text.replace(" ", "")) is not None
+        return turns * self.size(start, end) < LARGE
+
+    def beginning(self, index: int) -> int:
+        """Where the loop at ``index`` begins, with what says how it is to be compiled."""
+        source = self._source
+        while True:
+            if source.kind(index - 1) == "pragma":
+                index -= 1
+            elif source.text(index - 1) == "]" and source.close(index - 1) > 0:
+                index = source.close(index - 1)
+            elif source.text(index - 1) == ")" and source.text(source.close(index - 1) - 1) in _MARKS:
+                index = source.close(index - 1) - 1
+            else:
+                return index
+
     def _decide(self, index: int) -> bool:
         if self._source.close(index + 1) < 0:
             return False
@@ -79,7 +108,7 @@ class _Loops:
         if mark is not None and (turns is None or not _FULLY.fullmatch(mark.text.replace(" ", ""))):
             return False
         start, end = self._body(index)
-        size = self._size(start, end)
+        size = self.size(start, end)
         if turns is None:
             return size >= LARGE_TURN
         if mark is None:
@@ -99,7 +128,7 @@ class _Loops:
         if source.kind(before) == "pragma" or source.text(before) == "]":
             return source.tokens[before]
         opening = source.close(before) if source.text(before) == ")" else -1
-        if opening > 0 and source.text(opening - 1) in ("_Pragma", "__attribute__"):
+        if opening > 0 and source.text(opening - 1) in _MARKS:
             return source.tokens[opening + 1]
         return None
 
@@ -146,7 +175,7 @@ class _Loops:
                 parts[-1].append(token)
         return parts
 
-    def _size(self, start: int, end: int) -> int:
+    def size(self, start: int, end: int) -> int:
         """How many tokens stand there, and in the functions that are called there, each turn of loops counted."""
         if start in self._sizes or self._deep > _DEEPEST:
             return self._sizes.get(start, 0)
@@ -155,14 +184,14 @@ class _Loops:
         source = self._source
         count = end - start
         for function in self._called(start, end):
-            count += self._size(function.body_open, function.body_close)
+            count += self.size(function.body_open, function.body_close)
         place = start
         for loop in source.places("for", start=start, end=end):
             if loop < place or source.close(loop + 1) < 0:
                 continue
             first, place = self._body(loop)
             turns = 1 if self.is_rolled(loop) else self._turns(loop) or 1
-            count += (turns - 1) * self._size(first, place)
+            count += (turns - 1) * self.size(first, place)
         self._deep -= 1
         self._sizes[start] = count
         return count
