@@ -156,6 +156,9 @@ class CUDABackend(Backend):
         lines = []
         if launch != "whole":
             lines.append("#define ANY_GRID_MTL\n")
+            lines.append(
+                "__device__ inline bool never_mtl() { int n = 0; asm volatile(\"\" : \"+r\"(n)); return n != 0; }\n"
+            )
             if "thread_elements" in members:
                 lines.append("#define ELEMENTS_KEPT_MTL\n")
         for width in (2, 3, 4):

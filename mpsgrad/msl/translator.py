@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import Backend
@@ -47,8 +47,12 @@ from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Token, error
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
 
+if TYPE_CHECKING:
+    from mpsgrad.msl.analysis.exits import Exits
+
 _ROLLED = "clang loop unroll(disable)"
 _PASSED_BY = "if (never_mtl()) {} else"
+_KEPT = "kept_value_mtl"
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
 
@@ -108,7 +112,7 @@ def translate(
             needs.append(BITS)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
-        loops = _Loops([], [])
+        loops = _Loops()
         if launch != "whole":
             loops = _loops_of_users(program, version, source, filename, backend, checked is None)
         instrumentation = None
@@ -128,10 +132,12 @@ def translate(
 
 
 class _Loops(NamedTuple):
-    """What begins the loops that are not to be unrolled, and those that have to be passed by."""
+    """What begins the loops that are not to be unrolled, and those that have to be passed by; and what leads out of
+    some and has to stay in them."""
 
-    rolled: Sequence[Token]
-    passed_by: Sequence[Token]
+    rolled: Sequence[Token] = ()
+    passed_by: Sequence[Token] = ()
+    exits: Exits | None = None
 
 
 def _loops_of_users(
@@ -142,16 +148,31 @@ def _loops_of_users(
     The package's own shaders are checked by its tests, and tuned.
     """
     from mpsgrad.msl.analysis.detours import loops_to_pass_by
+    from mpsgrad.msl.analysis.exits import exits_to_keep_inside
     from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
     from mpsgrad.msl.analysis.source import Source
     from mpsgrad.msl.lint import refuse_what_targets_accept
 
     analysed = Source(program.tokens, program, version, False, source, filename)
     refuse_what_targets_accept(analysed)
+    if not is_run:
+        return _Loops()
     return _Loops(
-        loops_to_keep_rolled(analysed) if backend.unrolls_too_much and is_run else [],
-        loops_to_pass_by(analysed) if backend.passes_loops_by and is_run else [],
+        loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
+        loops_to_pass_by(analysed) if backend.passes_loops_by else (),
+        exits_to_keep_inside(analysed),
     )
+
+
+def _keep_inside(exits: Exits, forms: VectorForms) -> None:
+    """Gives ways out of loops one back, which no thread takes."""
+    for jump in exits.jumps:
+        forms.put_before(jump, f"{_PASSED_BY} ")
+    for word, behind in exits.values:
+        word.text = f"{{ const auto {_KEPT} ="
+        forms.put_before(behind, f"{_PASSED_BY} return {_KEPT}; }} ")
+    for literal, name in exits.literals:
+        literal.text = f"(never_mtl() ? {name} : {literal.text})"
 
 
 class _Translator:
@@ -215,6 +236,8 @@ class _Translator:
                 loop.text = f"{_PASSED_BY}\n{loop.text}"
             else:
                 forms.put_before(loop, f"{_PASSED_BY} ")
+        if loops.exits is not None:
+            _keep_inside(loops.exits, forms)
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None
