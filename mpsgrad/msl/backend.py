@@ -75,8 +75,9 @@ class Backend(ABC):
     """Whether the target's compiler adds up in another order in loops, though it is not told that it may."""
     unrolls_too_much: bool
     """Whether the target's compiler takes long to unroll loops that are no faster for it."""
-    passes_loops_by: bool
-    """Whether the target's compiler has to see ways past the loops in choices: see ``analysis.detours``."""
+    guards_flow: bool
+    """Whether the target's compiler has to see ways past loops in choices, and back into loops, that no thread takes:
+    see ``analysis.detours`` and ``analysis.exits``."""
     class_scalars: frozenset[str]
     """The scalar types that are classes of the library."""
     most_threadgroup_bytes: int | None = None

@@ -147,7 +147,7 @@ class CUDABackend(Backend):
     has_bit_fields = True
     regroups_sums = False
     unrolls_too_much = False
-    passes_loops_by = False
+    guards_flow = False
     class_scalars = frozenset({"half", "bfloat"})
     most_threadgroup_bytes = 49152
     definitions = {"__MPSGRAD_CUDA__": "1"}
@@ -156,9 +156,6 @@ class CUDABackend(Backend):
         lines = []
         if launch != "whole":
             lines.append("#define ANY_GRID_MTL\n")
-            lines.append(
-                "__device__ inline bool never_mtl() { int n = 0; asm volatile(\"\" : \"+r\"(n)); return n != 0; }\n"
-            )
             if "thread_elements" in members:
                 lines.append("#define ELEMENTS_KEPT_MTL\n")
         for width in (2, 3, 4):

@@ -132,7 +132,7 @@ class OpenCLBackend(Backend):
     has_bit_fields = False
     regroups_sums = True
     unrolls_too_much = True
-    passes_loops_by = True
+    guards_flow = True
     class_scalars = frozenset({"bfloat"})
     is_compiled_in_parts = True
 

@@ -159,8 +159,8 @@ def _loops_of_users(
         return _Loops()
     return _Loops(
         loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
-        loops_to_pass_by(analysed) if backend.passes_loops_by else (),
-        exits_to_keep_inside(analysed),
+        loops_to_pass_by(analysed) if backend.guards_flow else (),
+        exits_to_keep_inside(analysed) if backend.guards_flow else None,
     )
 
 

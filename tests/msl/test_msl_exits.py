@@ -1,4 +1,4 @@
-"""Functions of simdgroups on the way out of a loop: those threads work together that leave it in the same turn."""
+"""Functions of simdgroups on the way out of a loop: on CPUs those threads work together that leave it in one turn."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
+from mpsgrad.msl import translate
+
+pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="Metal leaves it to the compilers of GPUs")
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 FUNCTIONS = """int counted() { return simd_sum(1); }
@@ -64,3 +67,11 @@ def test_several_values_are_added_up_one_after_the_other() -> None:
     y = np.zeros(7, np.int32)
     mg.compile(source).function("f")(32, bins, x, y, threadgroup=32)
     np.testing.assert_array_equal(y, np.bincount(bins, x, 7).astype(np.int32))
+
+
+def test_only_cpus_are_shown_ways_back() -> None:
+    head = f"{HEAD}kernel void f(device int* y, uint i [[thread_position_in_grid]])"
+    source = f"{head} {{ int v = int(i), r; {BODIES[0]} y[i] = r; }}"
+    for launch, count in (("box", 1), ("row", 1), ("whole", 0)):
+        assert translate(source, "opencl", launch=launch).source.count("if (never_mtl())") == count  # type: ignore[arg-type]
+    assert "never_mtl" not in translate(source, "cuda", launch="box").source

@@ -3,7 +3,8 @@
 A compiler moves what stands before such a jump behind the loop, where threads that left it in other turns take part,
 too: ``while (true) { if (v == simd_min(v)) { r = simd_sum(1); break; } }`` gave the number of all. Metal does not say
 that they do not, but whoever writes a loop over the values of a simdgroup means those of one turn. A way back into the
-loop, which no thread takes although the compiler does not know that, keeps it there.
+loop, which no thread takes although the compiler does not know that, keeps it there. NVIDIA's compiler makes two loops
+of that, and counts all of them whatever it is told.
 """
 
 from __future__ import annotations
