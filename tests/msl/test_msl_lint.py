@@ -403,6 +403,14 @@ def test_idle_lanes_are_an_error_to_metalcompute_only(metalcompute: bool, severi
     assert [(finding.rule, finding.severity) for finding in found] == [(41, severity)]
 
 
+@pytest.mark.parametrize("between", range(3))
+def test_a_comparison_is_no_template_of_what_stands_far_before_it(between: int) -> None:
+    """What begins the template was looked for a hundred tokens back at most, and then taken as found, here at uint."""
+    declared = "".join(f"uint v{k};" for k in range(50)) + ";" * between
+    source = f"{HEAD}) {{ {declared} uint d = 1; device float* w = x; bool q = ((d != 2) || (d > *w)); x[0] = q; }}"
+    assert 1 not in [finding.rule for finding in lint(LIBRARY + source)]
+
+
 def test_an_unknown_version_is_refused() -> None:
     with pytest.raises(ValueError, match=r"language_version is '2.9' but must be one of 2.0, "):
         lint("", language_version="2.9")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, pairwise, zip_longest
 
@@ -42,7 +42,7 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
             position -= 1
         is_template = tokens[position].text == ">"
         if is_template:
-            position = _before_angles(tokens, position)
+            position = _before_angles(source, position)
         if position < 0:
             continue
         if not source.is_type(position) and not (is_template and tokens[position].text in _LIBRARY_TEMPLATES):
@@ -54,7 +54,7 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
         while before > 0 and tokens[before].text == "::" and tokens[before - 1].text != "metal":
             before -= 1
             if tokens[before].text == ">":
-                before = _before_angles(tokens, before)
+                before = _before_angles(source, before)
             before -= before >= 0 and tokens[before].kind == IDENTIFIER and tokens[before].text not in _QUALIFIERS
         while before >= 0 and (
             tokens[before].text in ("const", "volatile", "static", "inline", "constexpr", "typename", "struct", "::")
@@ -81,15 +81,17 @@ def _points(source: Source, index: int) -> bool:
     return is_type and source.text(before - 1) in (*ADDRESS_SPACES, "const", "volatile", "struct")
 
 
-def _before_angles(tokens: Sequence[Token], closing: int) -> int:
-    """The index before the template bracket that closes at ``closing``."""
+def _before_angles(source: Source, closing: int) -> int:
+    """The index before the template bracket that closes at ``closing``; -1 if that is a comparison."""
     position, depth = closing, 0
-    while position >= 0 and closing - position < 100:
-        depth += (tokens[position].text == ">") - (tokens[position].text == "<")
+    while position >= 0 and source.text(position) not in (";", "{", "}", "(", "["):
+        depth += (source.text(position) == ">") - (source.text(position) == "<")
+        if source.text(position) in (")", "]"):
+            position = source.close(position)
         position -= 1
         if depth == 0:
-            break
-    return position
+            return position
+    return -1
 
 
 @rule(
