@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from mpsgrad.msl.analysis.loops import Loops
-from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.loops import loops_of
+from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.tokens import Token
 
 _LOOPS = ("for", "while", "do")
@@ -31,7 +31,7 @@ class _Detours:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._loops = Loops(source)
+        self._loops = loops_of(source)
         self.found: set[int] = set()
         self._passed: set[int] = set()
         """Where the functions begin whose loops were looked at."""
@@ -53,16 +53,10 @@ class _Detours:
     def _arms(self) -> Iterator[list[Range]]:
         """What stands under each condition that is not known when the source is compiled."""
         source = self._source
-        limit = len(source.tokens)
         for index in source.places("if", "switch"):
-            if not source.in_body(index) or source.text(index + 1) != "(" or source.close(index + 1) < 0:
-                continue
-            start = source.close(index + 1) + 1
-            end = source.statement_end(start, limit)
-            arms = [(start, end)]
-            if source.text(index) == "if" and source.text(end) == "else":
-                arms.append((end + 1, source.statement_end(end + 1, limit)))
-            yield arms
+            arms = source.arms(index) if source.in_body(index) else []
+            if arms:
+                yield arms
 
     def _jumps(self, arm: Range) -> bool:
         return bool(self._source.places(*_JUMPS, start=arm[0], end=arm[1]))
@@ -116,15 +110,4 @@ class _Detours:
     @cached_property
     def _with_loops(self) -> frozenset[str]:
         """The names of functions that have a loop, or call one that has."""
-        source = self._source
-        names = [name for name in source.functions_by_name if name.isidentifier()]
-        found: set[str] = set()
-
-        def loops(function: Function) -> bool:
-            start, end = function.body_open, function.body_close
-            words = source.places(*_LOOPS, *found, start=start, end=end)
-            return function.kernel is None and bool(words)
-
-        while more := {name for name in names if name not in found and any(map(loops, source.functions_by_name[name]))}:
-            found |= more
-        return frozenset(found)
+        return self._source.functions_that_reach(_LOOPS)

@@ -66,17 +66,8 @@ class _Ways:
     def together(self) -> frozenset[str]:
         """The names of functions of simdgroups, and of those that call them."""
         source = self._source
-        found = {source.text(index) for index in source.matches(_OF_SIMDGROUPS)}
-        if not found:
-            return frozenset()
-        functions = {name: each for name, each in source.functions_by_name.items() if name.isidentifier()}
-
-        def calls(name: str) -> bool:
-            return any(source.places(*found, start=each.body_open, end=each.body_close) for each in functions[name])
-
-        while more := {name for name in functions if name not in found and calls(name)}:
-            found |= more
-        return frozenset(found)
+        words = {source.text(index) for index in source.matches(_OF_SIMDGROUPS)}
+        return source.functions_that_reach(words) | words
 
     def are_together(self, part: Range) -> bool:
         """Whether a function of simdgroups is called there."""
@@ -101,12 +92,9 @@ class _Ways:
         """The outermost arm of a choice in ``body`` that ``index`` is in, or all of the body up to it."""
         source = self._source
         for choice in source.places("if", "switch", start=body[0], end=index):
-            start = source.close(choice + 1) + 1
-            while start > 0:
-                end = source.statement_end(start, body[1])
+            for start, end in source.arms(choice):
                 if start <= index < end:
                     return start, end
-                start = end + 1 if source.text(end) == "else" else 0
         return body[0], source.expression_end(index, body[1])
 
     def ends(self, condition: Range, body: Range) -> Iterator[int]:

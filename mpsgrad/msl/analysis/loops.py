@@ -51,10 +51,15 @@ _STEPS: dict[str, Callable[[int, int], int]] = {
 
 def loops_to_keep_rolled(source: Source) -> list[Token]:
     """The words that begin such loops of ``source``, or the pragmas that would have them unrolled."""
-    loops = Loops(source)
+    loops = loops_of(source)
     # Inner loops before those around them, and functions before those that call them: neither is a deep recursion.
     rolled = [index for index in reversed(source.places("for")) if source.in_body(index) and loops.is_rolled(index)]
     return [loops.mark(index) or source.tokens[index] for index in reversed(rolled)]
+
+
+def loops_of(source: Source) -> Loops:
+    """What can be told of the loops of ``source``, once for all who ask."""
+    return source.keep(Loops, lambda: Loops(source))
 
 
 class Loops:

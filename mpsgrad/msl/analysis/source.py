@@ -460,6 +460,20 @@ class Source:
             found.setdefault(function.name, []).append(function)
         return found
 
+    def functions_that_reach(self, words: Iterable[str]) -> frozenset[str]:
+        """The names of functions, kernels left out, in which one of ``words`` or the name of another of them stands."""
+        functions = [each for each in self.functions if each.kernel is None and each.name.isidentifier()]
+        wanted, found = set(words), set[str]()
+        while wanted:
+            more = {
+                each.name
+                for each in functions
+                if each.name not in found and self.places(*wanted, start=each.body_open, end=each.body_close)
+            }
+            found |= more
+            wanted = more
+        return frozenset(found)
+
     @cached_property
     def declared_functions(self) -> frozenset[str]:
         """Names of functions that the program defines or declares: a type stands before the name."""
@@ -644,6 +658,17 @@ class Source:
             open_conditions -= 1
             index += 1
         return index
+
+    def arms(self, index: int) -> list[tuple[int, int]]:
+        """The ranges of the statements among which the ``if`` or ``switch`` at ``index`` chooses at run time."""
+        if self.text(index + 1) != "(" or self.close(index + 1) < 0:
+            return []
+        closing = self.close(index + 1)
+        end = self.statement_end(closing + 1, len(self.tokens))
+        arms = [(closing + 1, end)]
+        if self.text(index) == "if" and self.text(end) == "else":
+            arms.append((end + 1, self.statement_end(end + 1, len(self.tokens))))
+        return arms
 
     def _declaration(self, start: int, stop: int, last: int) -> Iterator[Variable]:
         """The variables that the statement from ``start`` to ``stop`` declares; nothing if it is no declaration."""
