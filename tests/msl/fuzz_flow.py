@@ -9,42 +9,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from fuzz_parts import LANES, ROLLED, Expression, ExpressionMaker, Statement, Values, indented
 
-LANES = 64
 _WIDTHS = {"s": 16, "t": 8}
 NUMBERS = ("a", "b", "c", "d", "s", "t", "v.m", "z.x", "z.y", "z.w")
 TRUTHS = ("p", "q", "v.n")
-_ROLLED = "#pragma clang loop unroll(disable)"
 _TURNS = ("2", "3", "4", "7", "30", "turns", "int(a & 3)")
-
-Values = dict[str, np.ndarray]
-Compute = Callable[..., np.ndarray]
-
-_ARITHMETIC: Sequence[tuple[str, Compute]] = (
-    ("+", np.add), ("-", np.subtract), ("*", np.multiply), ("&", np.bitwise_and), ("|", np.bitwise_or),
-    ("^", np.bitwise_xor),
-)  # fmt: skip
-_COMPARISONS: Sequence[tuple[str, Compute]] = (
-    ("<", np.less), (">", np.greater), ("==", np.equal), ("!=", np.not_equal),
-)  # fmt: skip
-_LOGIC: Sequence[tuple[str, Compute]] = (("&&", np.logical_and), ("||", np.logical_or))
-
-
-@dataclass(frozen=True)
-class Expression:
-    text: str
-    evaluate: Callable[[Values], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Statement:
-    """Lines of Metal, and what they do to the values of the threads in a mask."""
-
-    lines: Sequence[str]
-    run: Callable[[Values, np.ndarray], None]
 
 
 def _none() -> np.ndarray:
@@ -69,11 +41,7 @@ def _run(block: Sequence[Statement], values: Values, mask: np.ndarray) -> None:
             statement.run(values, now)
 
 
-def _indented(block: Sequence[Statement]) -> list[str]:
-    return [line if line[0] == "#" else f"    {line}" for statement in block for line in statement.lines]
-
-
-class FlowProgram:
+class FlowProgram(ExpressionMaker):
     """A kernel made from ``seed``, with its functions."""
 
     def __init__(self, seed: int) -> None:
@@ -81,6 +49,7 @@ class FlowProgram:
         self.name = f"flow_{seed}"
         self._loops = 0
         self._breakable = self._loop_depth = 0
+        self._returns = False
         self._functions: list[tuple[str, list[Statement], Expression]] = []
         self._in_function = True
         self._numbers: Sequence[str] = ("a", "b", "c", "d")
@@ -98,7 +67,7 @@ class FlowProgram:
         for name, body, result in self._functions:
             lines += [f"uint {name}(uint a, uint b, device const uint* x, int turns)", "{", "    uint c = 3, d = a;"]
             lines += ["    bool p = a > b, q = false;", "    device const uint* w = x;"]
-            lines += [*_indented(body), f"    return {result.text};", "}"]
+            lines += [*indented(body), f"    return {result.text};", "}"]
         lines += [
             f"[[max_total_threads_per_threadgroup({LANES})]]",
             f"kernel void {self.name}(device const uint* x, device uint* y, constant int& turns,",
@@ -112,7 +81,7 @@ class FlowProgram:
             "    bool p = (a & 1) != 0, q = int(b) > 0;",
             "    device const uint* w = x + i;",
             "    shared[l] = a;",
-            *_indented(self._body),
+            *indented(self._body),
         ]
         for k, name in enumerate((*NUMBERS, *TRUTHS)):
             lines.append(f"    y[i + {k * LANES}] = {name};")
@@ -150,7 +119,7 @@ class FlowProgram:
         pick = self._random
         name, other = pick.choice(NUMBERS[:4]), pick.choice(NUMBERS[:4])
         shift = pick.randrange(1, 32)
-        if self._has_simdgroups and self._may_return():
+        if self._has_simdgroups and self._returns:
             return self._assignment()
         if self._has_simdgroups:
             text, compute = pick.choice(
@@ -167,7 +136,7 @@ class FlowProgram:
                 _store(values, name, compute(values[other]).astype(np.uint32), mask)
 
             return Statement([f"{name} = {text.format(other)};"], reduce)
-        if self._may_return():
+        if self._returns:
             return self._assignment()
 
         def rotate(values: Values, mask: np.ndarray) -> None:
@@ -176,11 +145,6 @@ class FlowProgram:
         barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
         lines = [barrier, f"shared[l] = {other};", barrier, f"{name} = shared[(l + {shift}) % {LANES}];"]
         return Statement(lines, rotate)
-
-    def _may_return(self) -> bool:
-        return self._returns
-
-    _returns = False
 
     def _number(self, depth: int) -> Expression:
         pick = self._random
@@ -196,16 +160,7 @@ class FlowProgram:
                 return Expression("uint(turns)", lambda v: v["turns"])
             name = pick.choice(self._numbers)
             return Expression(f"uint({name})" if name in _WIDTHS else name, lambda v: v[name])
-        left, right = self._number(depth - 1), self._number(depth - 1)
-        if kind < 0.6:
-            operator, compute = pick.choice(_ARITHMETIC)
-            text = f"({left.text} {operator} {right.text})"
-            return Expression(text, lambda v: compute(left.evaluate(v), right.evaluate(v)))
-        if kind < 0.85:
-            condition = self._truth(depth - 1)
-            text = f"({condition.text} ? {left.text} : {right.text})"
-            return Expression(text, lambda v: np.where(condition.evaluate(v), left.evaluate(v), right.evaluate(v)))
-        return Expression(f"({left.text} >> 3)", lambda v: left.evaluate(v) >> np.uint32(3))
+        return self._composed_number(kind, depth)
 
     def _truth(self, depth: int) -> Expression:
         pick = self._random
@@ -213,18 +168,7 @@ class FlowProgram:
         if depth == 0 or kind < 0.4:
             name = pick.choice(self._truths)
             return Expression(name, lambda v: v[name])
-        if kind < 0.75:
-            x, y = self._number(depth - 1), self._number(depth - 1)
-            operator, compute = pick.choice(_COMPARISONS)
-            return Expression(f"({x.text} {operator} {y.text})", lambda v: compute(x.evaluate(v), y.evaluate(v)))
-        left = self._truth(depth - 1)
-        if kind > 0.9:
-            return Expression(f"(!{left.text})", lambda v: ~left.evaluate(v))
-        right = self._truth(depth - 1)
-        operator, compute = pick.choice(_LOGIC)
-        return Expression(
-            f"({left.text} {operator} {right.text})", lambda v: compute(left.evaluate(v), right.evaluate(v))
-        )
+        return self._composed_truth(kind, depth)
 
     def _statement(self, depth: int) -> Statement:
         kind = self._random.random()
@@ -339,7 +283,7 @@ class FlowProgram:
                 values["result"] = np.where(leaving, value.evaluate(values), values["result"])
                 values["returned"] = values["returned"] | leaving
 
-            return Statement([f"if ({condition.text}) {{", *_indented(before), f"    return {value.text};", "}"], leave)
+            return Statement([f"if ({condition.text}) {{", *indented(before), f"    return {value.text};", "}"], leave)
         else:
             self._returns = True
             code, place = pick.randrange(1, 50), (len(NUMBERS) + len(TRUTHS)) * LANES
@@ -372,7 +316,7 @@ class FlowProgram:
     def _counted(self, body: Sequence[Statement], turns: str) -> Statement:
         self._loops += 1
         name = f"k{self._loops}"
-        mark = [_ROLLED] if self._random.random() < 0.7 else []
+        mark = [ROLLED] if self._random.random() < 0.7 else []
 
         def limit(values: Values) -> np.ndarray | int:
             return int(turns) if turns.isdigit() else values["turns"] if turns == "turns" else values["a"] & 3
@@ -380,7 +324,7 @@ class FlowProgram:
         def run(values: Values, mask: np.ndarray) -> None:
             _turn(values, mask, body, lambda turn: turn < limit(values), False)
 
-        return Statement([*mark, f"for (int {name} = 0; {name} < {turns}; {name}++) {{", *_indented(body), "}"], run)
+        return Statement([*mark, f"for (int {name} = 0; {name} < {turns}; {name}++) {{", *indented(body), "}"], run)
 
     def _while(self, body: Sequence[Statement], is_first: bool) -> Statement:
         """``while``, or ``do`` and ``while``, whose threads turn as often as they count."""
@@ -392,9 +336,9 @@ class FlowProgram:
 
         text = f"{name}++ < {most} && {condition.text}"
         if is_first:
-            return Statement([f"int {name} = 0;", f"while ({text}) {{", *_indented(body), "}"], run)
+            return Statement([f"int {name} = 0;", f"while ({text}) {{", *indented(body), "}"], run)
         text = f"++{name} < {most} && {condition.text}"
-        return Statement([f"int {name} = 0;", "do {", *_indented(body), f"}} while ({text});"], run)
+        return Statement([f"int {name} = 0;", "do {", *indented(body), f"}} while ({text});"], run)
 
     def _branch(self, depth: int) -> Statement:
         condition = self._truth(2)
@@ -412,8 +356,8 @@ class FlowProgram:
             _run(yes, values, mask & truth)
             _run(no, values, mask & ~truth)
 
-        lines = [f"if ({condition.text}) {{", *_indented(yes), "}"]
-        return Statement([*lines, "else {", *_indented(no), "}"] if no else lines, run)
+        lines = [f"if ({condition.text}) {{", *indented(yes), "}"]
+        return Statement([*lines, "else {", *indented(no), "}"] if no else lines, run)
 
     def _switch(self, depth: int) -> Statement:
         """Cases that end, or go on with the next."""
@@ -438,7 +382,7 @@ class FlowProgram:
         for k, (block, ends) in enumerate(blocks):
             lines += [
                 "default: {" if k == 2 else f"case {k}: {{",
-                *_indented(block),
+                *indented(block),
                 *(["    break;"] if ends else []),
                 "}",
             ]

@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from fuzz_parts import LANES, ROLLED, Compute, Expression, ExpressionMaker, Statement, Values, indented
 
-LANES = 64
 NUMBERS = ("a", "b", "c", "d")
 TRUTHS = ("p", "q")
-_ROLLED = "#pragma clang loop unroll(disable)"
-
-Variables = dict[str, np.ndarray]
-Run = Callable[[Variables, np.ndarray], None]
-Compute = Callable[..., np.ndarray]
-
-_ARITHMETIC: Sequence[tuple[str, Compute]] = (
-    ("+", np.add), ("-", np.subtract), ("*", np.multiply), ("&", np.bitwise_and), ("|", np.bitwise_or),
-    ("^", np.bitwise_xor),
-)  # fmt: skip
-_COMPARISONS: Sequence[tuple[str, Compute]] = (
-    ("<", np.less), (">", np.greater), ("==", np.equal), ("!=", np.not_equal),
-)  # fmt: skip
-_LOGIC: Sequence[tuple[str, Compute]] = (("&&", np.logical_and), ("||", np.logical_or))
 _ASSIGNMENTS: dict[str, Compute] = {
     "=": lambda old, new: new, "+=": np.add, "^=": np.bitwise_xor, "|=": np.bitwise_or,
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Expression:
-    text: str
-    evaluate: Callable[[Variables], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Statement:
-    """Lines of Metal, and what they do to the variables of the threads in a mask."""
-
-    lines: Sequence[str]
-    run: Run
-
-
-class LoopProgram:
+class LoopProgram(ExpressionMaker):
     """A kernel made from ``seed``: numbers and bools are read, changed by a few statements, and written."""
 
     def __init__(self, seed: int) -> None:
@@ -59,7 +29,7 @@ class LoopProgram:
             "    uint i [[thread_position_in_grid]])\n{",
             f"    uint a = x[i], b = x[i + {LANES}], c = x[i + {2 * LANES}], d = i;",
             "    bool p = (a & 1) != 0, q = int(b) > 0;",
-            *_indented(self._statements),
+            *indented(self._statements),
         ]
         for k, name in enumerate((*NUMBERS, *TRUTHS)):
             lines.append(f"    y[i + {k * LANES}] = {name};")
@@ -83,16 +53,7 @@ class LoopProgram:
             if pick.random() < 0.3:
                 return Expression(f"{value}u", lambda v: np.full(LANES, value, np.uint32))
             return Expression(name, lambda v: v[name])
-        left, right = self._number(depth - 1), self._number(depth - 1)
-        if kind < 0.6:
-            operator, compute = pick.choice(_ARITHMETIC)
-            text = f"({left.text} {operator} {right.text})"
-            return Expression(text, lambda v: compute(left.evaluate(v), right.evaluate(v)))
-        if kind < 0.85:
-            condition = self._truth(depth - 1)
-            text = f"({condition.text} ? {left.text} : {right.text})"
-            return Expression(text, lambda v: np.where(condition.evaluate(v), left.evaluate(v), right.evaluate(v)))
-        return Expression(f"({left.text} >> 3)", lambda v: left.evaluate(v) >> np.uint32(3))
+        return self._composed_number(kind, depth)
 
     def _truth(self, depth: int) -> Expression:
         pick = self._random
@@ -103,17 +64,7 @@ class LoopProgram:
         if depth == 0 or kind < 0.5:
             name = pick.choice(TRUTHS)
             return Expression(name, lambda v: v[name])
-        if kind < 0.75:
-            x, y = self._number(depth - 1), self._number(depth - 1)
-            operator, compute = pick.choice(_COMPARISONS)
-            return Expression(f"({x.text} {operator} {y.text})", lambda v: compute(x.evaluate(v), y.evaluate(v)))
-        left = self._truth(depth - 1)
-        if kind > 0.9:
-            return Expression(f"(!{left.text})", lambda v: ~left.evaluate(v))
-        right = self._truth(depth - 1)
-        operator, compute = pick.choice(_LOGIC)
-        text = f"({left.text} {operator} {right.text})"
-        return Expression(text, lambda v: compute(left.evaluate(v), right.evaluate(v)))
+        return self._composed_truth(kind, depth)
 
     def _statement(self, depth: int) -> Statement:
         kind = self._random.random()
@@ -127,7 +78,7 @@ class LoopProgram:
         operator = self._random.choice(tuple(_ASSIGNMENTS)) if is_number else "="
         computed = _ASSIGNMENTS[operator]
 
-        def run(variables: Variables, mask: np.ndarray) -> None:
+        def run(variables: Values, mask: np.ndarray) -> None:
             new = computed(variables[name], value.evaluate(variables))
             variables[name] = np.where(mask, new, variables[name])
 
@@ -141,15 +92,15 @@ class LoopProgram:
         self._loops += 1
         name = f"k{self._loops}"
         turns = pick.choice(("2", "3", "4", "7", "30", "turns", "int(a & 3)"))
-        mark = [_ROLLED] if pick.random() < 0.7 else []
+        mark = [ROLLED] if pick.random() < 0.7 else []
         body = self._block(depth, 3)
 
-        def limit(variables: Variables) -> np.ndarray | int:
+        def limit(variables: Values) -> np.ndarray | int:
             if turns == "turns":
                 return variables["turns"]
             return int(turns) if turns.isdigit() else variables["a"] & 3
 
-        def run(variables: Variables, mask: np.ndarray) -> None:
+        def run(variables: Values, mask: np.ndarray) -> None:
             turn = 0
             while True:
                 mask = mask & (turn < limit(variables))
@@ -160,21 +111,17 @@ class LoopProgram:
                 turn += 1
 
         head = f"for (int {name} = 0; {name} < {turns}; {name}++) {{"
-        return Statement([*mark, head, *_indented(body), "}"], run)
+        return Statement([*mark, head, *indented(body), "}"], run)
 
     def _branch(self, depth: int) -> Statement:
         condition = self._truth(2)
         yes, no = self._block(depth, 2), self._block(depth, 2) if self._random.random() < 0.5 else []
 
-        def run(variables: Variables, mask: np.ndarray) -> None:
+        def run(variables: Values, mask: np.ndarray) -> None:
             truth = condition.evaluate(variables)
             for block, chosen in ((yes, truth), (no, ~truth)):
                 for statement in block:
                     statement.run(variables, mask & chosen)
 
-        lines = [f"if ({condition.text}) {{", *_indented(yes), "}"]
-        return Statement([*lines, "else {", *_indented(no), "}"] if no else lines, run)
-
-
-def _indented(statements: Sequence[Statement]) -> list[str]:
-    return [line if line[0] == "#" else f"    {line}" for statement in statements for line in statement.lines]
+        lines = [f"if ({condition.text}) {{", *indented(yes), "}"]
+        return Statement([*lines, "else {", *indented(no), "}"] if no else lines, run)
