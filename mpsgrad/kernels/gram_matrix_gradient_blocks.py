@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernels.gram_matrix_layouts import FIELDS, fields_of
 from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
@@ -34,17 +35,7 @@ tiles do."""
 
 PARAMETERS = ParameterStruct(
     "GramMatrixBlocksParameters",
-    source="int",
-    pixel_stride="int",
-    source_image_stride="int",
-    destination="int",
-    destination_stride="int",
-    destination_image_stride="int",
-    matrix="int",
-    column_stride="int",
-    matrix_image_stride="int",
-    channels="int",
-    pixels="int",
+    **FIELDS,
     columns="int",
     column_blocks="int",
     rows="int",
@@ -73,27 +64,14 @@ def suits(metal_type: str, channels: int) -> bool:
 @lru_cache(maxsize=512)
 def plan(gradient: Layout, source: Layout, destination: Layout, alpha: float) -> tuple[int, bytes]:
     """The threadgroups and the parameters of the kernel; the pixels of ``source`` are at even distances."""
-    start, pixel, _, image, width, height, channels, images = source
-    at, across, _, far, *_ = destination
-    first, column, _, step, *_ = gradient
-    pixels = width * height
+    *_, width, height, channels, images = source
     wanted = ceiling_divide(channels, MOST_COLUMNS)
     columns = ceiling_divide(ceiling_divide(channels, wanted), 4) * 4
     column_blocks = ceiling_divide(channels, columns)
     rows = min(MOST_ROWS, THREADS // (columns // 4))
-    row_blocks = ceiling_divide(pixels, 4 * rows)
+    row_blocks = ceiling_divide(width * height, 4 * rows)
     parameters = PARAMETERS.pack(
-        source=start,
-        pixel_stride=pixel,
-        source_image_stride=image,
-        destination=at,
-        destination_stride=across,
-        destination_image_stride=far,
-        matrix=first,
-        column_stride=column,
-        matrix_image_stride=step,
-        channels=channels,
-        pixels=pixels,
+        **fields_of(source, gradient, destination),
         columns=columns,
         column_blocks=column_blocks,
         rows=rows,

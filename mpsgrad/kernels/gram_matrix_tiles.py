@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernels.convolution_tile import Products, Tile, all_tiles, tiling
+from mpsgrad.kernels.gram_matrix_layouts import FIELDS, fields_of
 from mpsgrad.kernels.pointwise import Layout
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
@@ -17,17 +18,7 @@ NARROW_STEPS = 8
 """With so many steps for each compute unit large tiles, which copy less, are faster for narrow copies. Measured."""
 PARAMETERS = ParameterStruct(
     "GramMatrixTilesParameters",
-    source="int",
-    pixel_stride="int",
-    source_image_stride="int",
-    destination="int",
-    destination_stride="int",
-    destination_image_stride="int",
-    matrix="int",
-    column_stride="int",
-    matrix_image_stride="int",
-    channels="int",
-    pixels="int",
+    **FIELDS,
     row_tiles="int",
     column_tiles="int",
     splits="int",
@@ -87,26 +78,14 @@ def _width(*numbers: int) -> int | None:
 def _packed(
     source: Layout,
     matrices: Layout,
+    destination: Layout | None,
     alpha: float,
     tile_counts: tuple[int, int],
-    destination: tuple[int, int, int],
     **splits: int,
 ) -> bytes:
-    """The parameters; ``destination`` has the offset and the strides of a gradient's pixels and images."""
-    start, pixel, _, image, width, height, channels, _ = source
-    first, column, _, step, *_ = matrices
+    """The parameters; ``destination`` is that of a gradient."""
     return PARAMETERS.pack(
-        source=start,
-        pixel_stride=pixel,
-        source_image_stride=image,
-        destination=destination[0],
-        destination_stride=destination[1],
-        destination_image_stride=destination[2],
-        matrix=first,
-        column_stride=column,
-        matrix_image_stride=step,
-        channels=channels,
-        pixels=width * height,
+        **fields_of(source, matrices, destination),
         row_tiles=tile_counts[0],
         column_tiles=tile_counts[1],
         scale=alpha,
@@ -153,9 +132,9 @@ def plan_products(source: Layout, matrices: Layout | None, alpha: float, tiling_
     parameters = _packed(
         source,
         written,
+        None,
         alpha,
         (row_tiles, row_tiles),
-        (0, 0, 0),
         splits=splits,
         pixels_per_split=pixels_per_split,
         split_stride=channels * row_stride,
@@ -204,9 +183,9 @@ def plan_gradient(
     parameters = _packed(
         source,
         gradient,
+        destination,
         alpha,
         (row_tiles, column_tiles),
-        (at, across, far),
         splits=1,
         pixels_per_split=pixels,
         split_stride=0,
