@@ -54,12 +54,16 @@ FEW_ELEMENTS_PER_CHUNK = 8
 FEWEST_ROWS_OF_FOLDS = 16
 """On CPUs: of so many short rows that follow each other eight are taken together, as many whole vectors as results."""
 WIDE_TILE, NARROW_TILE, NARROWEST_TILE = 1024, 128, 32
+NARROW_OF_SINGLES = 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element,
-or a pair. Narrow tiles are as wide as the second, or those of pairs as the first, where enough threadgroups have one.
-Measured on an H200."""
+or a pair. Narrow tiles are as wide as the second, those of pairs as the first and those of single elements as the last,
+where enough threadgroups have one. Measured on an H200."""
 FEW_ROWS_OF_A_LANE, FEWEST_ROWS_OF_A_CHUNK, MOST_ROWS_OF_A_LANE = 16, 8, 64
 """Rows are shared by lanes if each has as many of them as it has on the way at a time. Above the most they are cut into
 chunks of several threadgroups; few are not worth a second pass over chunks: tiles are made narrow instead."""
+FEWEST_SHARED_ROWS, TILE_OF_SHARED_ROWS = 64, 64
+"""So many rows are shared by lanes also where there are enough tiles of single elements, then with so many in a row.
+Measured, too."""
 THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 THREADGROUPS_OF_CHUNKS = 512
@@ -285,13 +289,16 @@ def _along_in_tiles(
     count = run.extent // width * rows
     wide = min(count, WIDE_TILE * vector // (16 * width), THREADS)
     narrowest = min(count, NARROWEST_TILE * vector // 16 // width) if width == vector else 1
-    narrow = min(count, NARROW_TILE * vector // 16 // width) if width == vector else wide if width > 1 else 1
+    narrow = min(count, {1: NARROW_OF_SINGLES, vector: NARROW_TILE}.get(width, WIDE_TILE) * vector // 16 // width, wide)
     while narrow > narrowest and -(-count // narrow) < THREADGROUPS_WANTED:
         narrow = max(narrow // 2, narrowest)
     are_few = -(-count // wide) < THREADGROUPS_WANTED
-    makes_narrow = are_few and loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrowest)
+    is_short = loops <= FEW_ROWS_OF_A_LANE * (THREADS // narrowest)
+    makes_narrow = are_few and (is_short or not may_chunk)
     useful = min(-(-loops // ROWS_AT_ONCE), -(-THREADS_WANTED // count))
-    row_lanes = min(_power_of_two(useful), THREADS // (narrow if makes_narrow else wide))
+    shares_rows = width == 1 and not are_few and loops >= FEWEST_SHARED_ROWS
+    side_by_side = narrow if makes_narrow else min(wide, TILE_OF_SHARED_ROWS) if shares_rows else wide
+    row_lanes = min(_power_of_two(useful), THREADS // side_by_side)
     across = min(count, THREADS // row_lanes)
     tiles = -(-count // across)
     chunks = 1

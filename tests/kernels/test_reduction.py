@@ -454,6 +454,30 @@ def test_threadgroups_of_gpus_own_all_results_of_images_of_any_size(vector):
 
 
 @pytest.mark.parametrize(
+    ("shape", "axes", "vector", "first", "second"),
+    [
+        ((4, 453, 385, 3), "y", 8, (16, 16), None),
+        ((2, 34, 54, 283), "xy", 8, (2, 128), None),
+        ((7, 57, 55, 3), "xy", 8, (1, 256), None),
+        ((19, 132, 159, 25), "y", 8, (64, 4), None),
+        ((44, 60, 159, 25), "y", 8, (256, 1), None),
+        ((1, 110, 3851, 341), "xy", 8, (256, 1), (1, 256)),
+    ],
+)
+def test_lanes_of_gpus_share_the_rows_of_single_elements(shape, axes, vector, first, second):
+    """Without a device: threadgroups and lanes of the passes, as many as keep a GPU busy and read whole sectors."""
+    images, height, width, channels = shape
+    layout = (0, channels, width * channels, height * width * channels, width, height, channels, images)
+    kept = (True, "x" not in axes, "y" not in axes, True)
+    extents = (channels, width, height, images)
+    steps = np.cumprod([1, *(extent if keeps else 1 for extent, keeps in zip(extents[:3], kept, strict=False))])
+    views = strides.View.of(layout), strides.View(0, tuple(map(int, steps)))
+    work = reduction(("source", "destination"), views, extents, kept, "nvidia", vector, 132)
+    assert work.first.walk == "along_in_tiles" and work.first.parameters["reduced"][6:8] == first
+    assert (work.second and work.second.parameters["reduced"][6:8]) == second
+
+
+@pytest.mark.parametrize(
     ("kept", "result", "run", "inner"),
     [
         ((False, False, False, True), (1, 1, 1, 1), 6 * 5 * 7, 1),
