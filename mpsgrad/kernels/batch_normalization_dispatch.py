@@ -23,6 +23,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     GRADIENT_ROWS,
     JOINED_PIXELS,
     MANY_THREADS,
+    MOST_CHANNELS_AT_ONCE,
     MOST_ELEMENTS_IN_ONE,
     MOST_SUMMED_COLUMNS,
     MOST_SUMMED_COLUMNS_OF_GRADIENT,
@@ -351,10 +352,26 @@ def plan_at_once(rows: int, channels: int, width: int, compute_units: int) -> Ti
 
 CHANNELS_OF_SINGLES = 16
 """Of up to so many a cluster takes one each, of up to twice as many two, and of others vectors or parts of these."""
-CLUSTERED_PER_UNIT, LARGE_PER_UNIT = {1: 3, 2: 4, 4: 4, 8: 3}, 1
+CLUSTERED_SINGLES_PER_UNIT, CLUSTERED_PER_UNIT, LARGE_PER_UNIT = 3, {1: 4.5, 2: 5, 4: 4.5, 8: 3}, 1.1
 """So many threadgroups of clusters a compute unit may have, by how many channels a thread takes, and of large ones."""
-FEWEST_OF_LARGE, ROWS_OF_LARGE = 4, 7
-"""So many channels at least the threads of the large ones take, and so many rows at most."""
+FEWEST_CLUSTERED = 32
+"""So many threadgroups there are to be before more channels are taken side by side."""
+FEWEST_ROWS_OF_CLUSTERS, ROWS_OF_LARGE, FEWEST_OF_LARGE = 512, {1: 8, 2: 8, 4: 7, 8: 7}, 4
+"""Pixels that clusters share, rows at most of a thread of the large ones, by how many channels it takes, and so many
+channels at least that these take side by side."""
+
+
+def _clusters(threads: int, rows_of_thread: int, rows: int, channels: int, width: int, most: float) -> Tiles | None:
+    """Clusters of so many ``threads`` that take as many channels side by side as leave enough threadgroups for all."""
+    across = MOST_CHANNELS_AT_ONCE // width
+    while across > 1 and (
+        rows > threads // across * rows_of_thread
+        or -(-channels // (width * across)) * THREADGROUPS_OF_CLUSTER < FEWEST_CLUSTERED
+    ):
+        across //= 2
+    tiles = -(-channels // (width * across))
+    fits = rows <= threads // across * rows_of_thread and tiles * THREADGROUPS_OF_CLUSTER <= most
+    return Tiles(width, across, threads // across, tiles, 1) if fits else None
 
 
 def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -> Tiles | None:
@@ -363,18 +380,23 @@ def plan_in_clusters(rows: int, channels: int, width: int, compute_units: int) -
     """
     most_of_two = THREADS_OF_CLUSTER * ROWS_AT_ONCE // 2
     if channels <= (CHANNELS_OF_SINGLES if rows > most_of_two else 2 * CHANNELS_OF_SINGLES):
-        fewest, across, width = MANY_THREADS * ROWS_AT_ONCE, 1 if channels <= CHANNELS_OF_SINGLES else 2, 1
-    else:
-        fewest, across = FEW_THREADS * ROWS_AT_ONCE, 1 if 1 < width and channels <= 2 * width * width else 2
-    row_lanes, tiles = THREADS_OF_CLUSTER // across, -(-channels // (width * across))
+        across = 1 if channels <= CHANNELS_OF_SINGLES else 2
+        row_lanes, tiles = THREADS_OF_CLUSTER // across, -(-channels // across)
+        are_few = tiles * THREADGROUPS_OF_CLUSTER <= CLUSTERED_SINGLES_PER_UNIT * compute_units
+        fits = MANY_THREADS * ROWS_AT_ONCE < rows <= row_lanes * ROWS_AT_ONCE and are_few
+        return Tiles(1, across, row_lanes, tiles, 1) if fits else None
+    has_threadgroups = rows > FEW_THREADS * ROWS_AT_ONCE or channels >= width * compute_units
+    if rows <= FEWEST_ROWS_OF_CLUSTERS or not has_threadgroups:
+        return None
     most = CLUSTERED_PER_UNIT[width] * compute_units
-    if fewest < rows <= row_lanes * ROWS_AT_ONCE and tiles * THREADGROUPS_OF_CLUSTER <= most:
-        return Tiles(width, across, row_lanes, tiles, 1)
-    row_lanes, tiles = THREADS_OF_LARGE_CLUSTER // 2, -(-channels // (width * 2))
-    are_few = tiles * THREADGROUPS_OF_CLUSTER <= LARGE_PER_UNIT * compute_units
-    if width >= FEWEST_OF_LARGE and fewest < rows <= row_lanes * ROWS_OF_LARGE and are_few:
-        return Tiles(width, 2, row_lanes, tiles, 1)
-    return None
+    found = _clusters(THREADS_OF_CLUSTER, ROWS_AT_ONCE, rows, channels, width, most)
+    if found is not None and found.across == 1 and (width == 1 or channels > 2 * width * width):
+        found = None
+    most = LARGE_PER_UNIT * compute_units
+    large = _clusters(THREADS_OF_LARGE_CLUSTER, ROWS_OF_LARGE[width], rows, channels, width, most)
+    if large is None or large.across == 1 or width * large.across < FEWEST_OF_LARGE:
+        return found
+    return large if found is None or large.across > 2 * found.across else found
 
 
 class _TileEncoder(Encoder):

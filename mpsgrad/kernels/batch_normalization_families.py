@@ -169,6 +169,8 @@ THREADGROUPS_OF_CLUSTER = 8
 """On NVIDIA GPUs; elsewhere a cluster would be one threadgroup, and a large one has too many threads for that."""
 ROWS_AT_ONCE = 8
 """How many rows each of these threads has in its registers."""
+MOST_CHANNELS_AT_ONCE = 16
+"""That lie side by side, of such a threadgroup or cluster: a power of two of vectors, parts of these or channels."""
 
 
 def _family_at_once(name: str, threads: int) -> ShaderFamily:
@@ -181,6 +183,7 @@ def _family_at_once(name: str, threads: int) -> ShaderFamily:
             "parts": THREADGROUPS_OF_CLUSTER if threads == THREADS_OF_LARGE_CLUSTER else 1,
             "has_narrow_vectors": is_cluster,
             "rows_of_thread": ROWS_AT_ONCE,
+            "most_channels": MOST_CHANNELS_AT_ONCE,
             "calls_functions": True,
             "neuron": name,
             "neuron_types": (name,),

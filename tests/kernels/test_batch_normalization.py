@@ -404,18 +404,21 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize(
         "shape",
         [(3, 30, 31, 7), (2, 40, 33, 19), (3, 19, 20, 37)]
-        + [(2, 65, 33, 24), (2, 33, 17, 44), (2, 33, 17, 46), (2, 33, 17, 48)],
+        + [(2, 65, 33, 24), (2, 33, 17, 44), (2, 33, 17, 46), (2, 33, 17, 48)]
+        + [(2, 33, 17, 152), (1, 27, 37, 270), (1, 27, 37, 133)],
     )
     @pytest.mark.parametrize("name", [None, "relu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_images_of_more_pixels_are_normalized_by_clusters(self, device, monkeypatch, shape, name, dtype):
-        """The same, for one or two channels or vectors of a cluster, which is a threadgroup where there are none."""
+        """The same, for up to eight channels or vectors of a cluster, which is a threadgroup where there are none."""
         monkeypatch.setattr(type(device), "has_clusters", True)
         monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
         neuron = name and mg.NeuronDescriptor(name, 0.25)
         self.check_one_kernel(Case.draw(shape, dtype, seed=14, neuron=neuron), "1024")
 
-    @pytest.mark.parametrize("shape", [(2, 64, 50, 36), (1, 95, 48, 116), (3, 65, 71, 72)])
+    @pytest.mark.parametrize(
+        "shape", [(2, 64, 50, 36), (1, 95, 48, 116), (3, 65, 71, 72), (2, 28, 28, 99), (2, 30, 39, 222)]
+    )
     @pytest.mark.parametrize("name", [None, "relu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_large_clusters(self, device, shape, name, dtype):
@@ -474,24 +477,33 @@ class TestTheShadersOfGPUs:
             (8192, 16, 8, (1, 1, 1024, 16)),
             (8193, 16, 8, None),
             (4096, 31, 1, (1, 2, 512, 16)),
-            (4097, 31, 1, None),
+            (4097, 31, 1, (1, 4, 1024, 8)),
             (4097, 32, 4, (4, 1, 1024, 8)),
             (1024, 40, 4, None),
+            (512, 596, 4, None),
+            (513, 528, 4, (4, 4, 256, 33)),
+            (513, 524, 4, None),
+            (891, 596, 4, (4, 4, 256, 38)),
+            (950, 542, 2, (2, 8, 128, 34)),
             (1025, 40, 4, (4, 2, 512, 5)),
             (1025, 36, 4, (4, 2, 512, 5)),
             (6272, 128, 8, (8, 1, 1024, 16)),
             (6272, 136, 8, (8, 2, 2048, 9)),
             (6272, 256, 8, (8, 2, 2048, 16)),
-            (6272, 264, 8, None),
-            (4512, 116, 4, (4, 2, 2048, 15)),
+            (6272, 272, 8, (8, 2, 2048, 17)),
+            (6272, 304, 8, None),
+            (4512, 116, 4, (4, 4, 1024, 8)),
             (14336, 40, 4, (4, 2, 2048, 5)),
             (14337, 40, 4, None),
-            (4512, 118, 2, None),
-            (2340, 222, 2, (2, 2, 512, 56)),
+            (4512, 118, 2, (2, 4, 1024, 15)),
+            (2340, 222, 2, (2, 8, 512, 14)),
+            (1936, 622, 2, (2, 4, 256, 78)),
+            (1806, 287, 1, (1, 16, 256, 18)),
+            (3294, 307, 1, None),
             (2240, 460, 4, (4, 2, 512, 58)),
             (4096, 768, 8, (8, 2, 512, 48)),
             (4096, 1024, 8, None),
-            (1568, 99, 1, None),
+            (1568, 99, 1, (1, 16, 256, 7)),
         ],
     )
     def test_clusters_own_all_pixels_where_that_is_faster(self, rows, channels, width, expected):
