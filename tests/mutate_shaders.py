@@ -91,6 +91,7 @@ TESTS = {
     ),
     "convolution_tile_sums": ("tests/kernels/test_convolution_tiles.py",),
     "convolution_tiles": ("tests/kernels/test_convolution_tiles.py",),
+    "convolution_direct": ("tests/kernels/test_convolution_direct.py",),
     "convolution_to_few": ("tests/kernels/test_convolution_to_few.py",),
     "convolution_transpose": ("tests/kernels/test_convolution_transpose.py",),
     "convolution_turning": ("tests/kernels/test_convolution_transpose.py",),

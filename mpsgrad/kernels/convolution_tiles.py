@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mpsgrad.geometry import ceiling_divide
 from mpsgrad.image_descriptor import LARGEST_ELEMENT_COUNT
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels import convolution_depthwise, convolution_to_few
+from mpsgrad.kernels import convolution_depthwise, convolution_direct, convolution_to_few
 from mpsgrad.kernels.channel_padding import TIME_WITHOUT_VECTORS, Padding
 from mpsgrad.kernels.convolution_axis import AXIS
 from mpsgrad.kernels.convolution_gather import Gather, gather
@@ -158,11 +158,14 @@ def plan_gather(
     # As pairs of half numbers.
     if geometry.is_fully_connected and 2 * geometry.weights_count > LARGEST_ELEMENT_COUNT:
         return None
+    units = compute_units or tiling(tiling_name).units_unless_known
     if is_gradient:
-        units = compute_units or tiling(tiling_name).units_unless_known
         to_few = convolution_to_few.plan_gradient(geometry, metal_type, units)
         if to_few is not None:
             return to_few
+    direct = convolution_direct.plan_gather(geometry, is_gradient, metal_type, units)
+    if direct is not None:
+        return direct
     gathered = _gather(geometry, is_gradient, metal_type)
     if gathered.kernel == "convolution_depthwise":
         return convolution_depthwise.plan_gather(gathered)

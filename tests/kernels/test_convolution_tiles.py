@@ -26,7 +26,13 @@ from test_convolution_variants import (
 
 import mpsgrad as mg
 from mpsgrad import testing
-from mpsgrad.kernels import convolution_packing, convolution_tiles, convolution_weights, convolution_winograd
+from mpsgrad.kernels import (
+    convolution_direct,
+    convolution_packing,
+    convolution_tiles,
+    convolution_weights,
+    convolution_winograd,
+)
 from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
@@ -41,6 +47,7 @@ UNITS = 132
 def only_tiles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convolution_weights, "algorithm_for", lambda device: Algorithm.TILES)
+        patch.setattr(convolution_direct, "plan_gather", lambda *geometry: None)
         patch.setattr(testing, "CHANNEL_FORMATS", gpu_forms.FORMATS)
         yield
 

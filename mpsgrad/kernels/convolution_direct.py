@@ -1,0 +1,119 @@
+"""Convolutions and data gradients whose values are sums of few products, on GPUs: which kernel, which parameters."""
+
+from __future__ import annotations
+
+from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernel import IMAGE_LAYOUT
+from mpsgrad.kernels.convolution_axis import AXIS, axes_in_order
+from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
+from mpsgrad.kernels.convolution_gather import packing_in_order
+from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
+from mpsgrad.kernels.convolution_packing import LANES
+from mpsgrad.kernels.divisor import DIVISOR, divisor
+from mpsgrad.kernels.pointwise import values_of_vector
+from mpsgrad.shader import ParameterStruct, ShaderFamily
+
+THREADS = 128
+PIXELS = (4, 1)
+"""So many a thread may have."""
+FEWEST_THREADS_PER_UNIT = 512
+"""A thread has several pixels where a compute unit has so many threads nevertheless."""
+CHANNELS = 4
+"""Of the result, that a thread has."""
+MOST_PRODUCTS = {"float": 48, "half": 36}
+MOST_PRODUCTS_OF_PIXEL = {"float": 10000, "half": 600}
+"""So many products are added up for a value at most, and for all values of a pixel. Of halves simdgroups multiply many
+times as many at once. Measured on an H200, like the others."""
+MOST_PRODUCTS_OF_SINGLES = 512
+"""The second of floats whose source has no four channels, which a thread loads one by one."""
+FEW_RESULTS, MOST_PRODUCTS_OF_FEW_RESULTS, MOST_CHANNELS_OF_FEW_RESULTS = 12, 144, 32
+"""So few values of a pixel leave most columns of a tile empty. Neighbouring threads would read the channels of distant
+pixels if these had more."""
+FEW_PRODUCTS, RESULTS_OF_VECTORS = 9, 16
+"""Of halves sums of so few products are faster for pixels of any size, unless tiles store these in whole vectors."""
+MOST_STEPS = 10
+"""Products of a thread that follow one another, in fours where channels of the source are many: where there are few
+threads, each waits for them."""
+
+PARAMETERS = ParameterStruct(
+    "ConvolutionDirectParameters",
+    source=IMAGE_LAYOUT,
+    destination=IMAGE_LAYOUT,
+    x=AXIS,
+    y=AXIS,
+    pixels="int",
+    slots="int",
+    blocks="int",
+    block_size="int",
+    biases="int",
+    stores_fours="int",
+    by_phases=DIVISOR,
+    by_divisor=DIVISOR,
+    by_blocks=DIVISOR,
+    by_width=DIVISOR,
+    by_height=DIVISOR,
+)
+FAMILY = ShaderFamily(
+    "convolution_direct",
+    (IMAGE_LAYOUT, AXIS, DIVISOR, PARAMETERS),
+    {"threads": THREADS, "most_pixels": PIXELS, "unroll": "#pragma unroll"},
+    {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
+    ahead_of_time=False,
+)
+
+
+def is_faster(metal_type: str, products: int, channels: int, results: int) -> bool:
+    """Whether pixels of so many ``results``, sums of ``products``, are made of ``channels`` sooner than in tiles."""
+    of_pixel = products * ceiling_divide(results, CHANNELS) * CHANNELS
+    fits = products <= MOST_PRODUCTS[metal_type] and of_pixel <= MOST_PRODUCTS_OF_PIXEL[metal_type]
+    if metal_type == "half":
+        if results > RESULTS_OF_VECTORS and results % values_of_vector(metal_type) == 0:
+            return False
+        return fits or products <= FEW_PRODUCTS
+    if channels < CHANNELS and of_pixel > MOST_PRODUCTS_OF_SINGLES:
+        return False
+    if results <= FEW_RESULTS:
+        return products <= MOST_PRODUCTS_OF_FEW_RESULTS and channels <= MOST_CHANNELS_OF_FEW_RESULTS
+    return fits
+
+
+def plan_gather(
+    geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str, compute_units: int
+) -> GatherPlan | None:
+    """What computes the result or the data gradient, or None where tiles are to do it."""
+    source, destination = geometry.ends(is_gradient)
+    channels, results = source[6], destination[6]
+    x, y = axes_in_order(geometry, is_gradient)
+    taps = x.phase_taps * y.phase_taps
+    if geometry.groups > 1 or geometry.replicates or not is_faster(metal_type, taps * channels, channels, results):
+        return None
+    blocks, phases, pixels = ceiling_divide(results, CHANNELS), x.divisor * y.divisor, x.size * y.size * destination[7]
+    are_few = pixels * phases * blocks < PIXELS[0] * FEWEST_THREADS_PER_UNIT * compute_units
+    if are_few and taps * (channels if channels < CHANNELS else ceiling_divide(channels, CHANNELS)) > MOST_STEPS:
+        return None
+    of_thread = PIXELS[-1 if are_few else 0]
+    slots = ceiling_divide(pixels, of_thread)
+    packing, biases = packing_in_order(
+        geometry, transposed=is_gradient, outputs=results, channels=channels, biases=results, own_channels=False
+    )
+    width = 4 if all(n % 4 == 0 for n in (channels, *source[:4])) else 1
+    parameters = PARAMETERS.pack(
+        source=source,
+        destination=destination,
+        x=x.packed(),
+        y=y.packed(),
+        pixels=pixels,
+        slots=slots,
+        blocks=blocks,
+        block_size=x.taps * y.taps * channels * LANES,
+        biases=biases,
+        stores_fours=int(all(n % 4 == 0 for n in (results, *destination[:4]))),
+        by_phases=divisor(phases),
+        by_divisor=divisor(x.divisor),
+        by_blocks=divisor(blocks),
+        by_width=divisor(x.size),
+        by_height=divisor(y.size),
+    )
+    kernel = f"convolution_direct_by_{width}_of_{of_thread}"
+    threadgroups = ceiling_divide(slots * blocks, THREADS) * phases
+    return GatherPlan(FAMILY, kernel, threadgroups, parameters, packing)
