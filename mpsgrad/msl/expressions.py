@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 
 from mpsgrad.msl.backend import VECTOR_TYPE
 from mpsgrad.msl.library_names import SCALAR_OR_VECTOR
@@ -51,12 +52,39 @@ def are_values(arguments: Sequence[Sequence[Token]]) -> bool:
 class VectorTypes:
     """Types of a program that may be vectors. ``users`` are names that only later versions of the language define.
 
-    ``aliases`` are names that may stand for a vector type: template type parameters, ``using`` and ``typedef`` names.
+    ``aliases`` are names that may stand for a vector type: template type parameters, and ``using`` and ``typedef``
+    names but those of the program's own classes.
     """
 
     def __init__(self, tokens: Sequence[Token], users: frozenset[str]) -> None:
-        self.aliases = _aliases(tokens)
         self._users = users
+        self._meanings = list(_meanings(tokens))
+        self.aliases = _type_parameters(tokens) | {name for name, _ in self._meanings} - self._class_aliases(tokens)
+
+    def _class_aliases(self, tokens: Sequence[Token]) -> set[str]:
+        """The names that ``using`` and ``typedef`` give to classes of the program, and to nothing else."""
+        classes = _classes(tokens)
+        return self._aliases_that(lambda meaning, found: _last_name(meaning) in classes | found)
+
+    @cached_property
+    def vector_aliases(self) -> frozenset[str]:
+        """Those of ``aliases`` that stand for vector types wherever they are declared."""
+
+        def names_vector(meaning: Sequence[Token], found: Collection[str]) -> bool:
+            name = _last_name(meaning)
+            return name is not None and (name == "vec" or name in found or self.is_vector(name))
+
+        return frozenset(self._aliases_that(names_vector))
+
+    def _aliases_that(self, holds: Callable[[Sequence[Token], set[str]], bool]) -> set[str]:
+        """The aliases of which this holds wherever they are declared, given those of which it is known."""
+        found: set[str] = set()
+        while True:
+            others = {name for name, meaning in self._meanings if not holds(meaning, found)}
+            more = {name for name, _ in self._meanings} - others
+            if more == found:
+                return found
+            found = more
 
     def is_vector(self, name: str) -> bool:
         """Whether ``name`` is a vector type's own."""
@@ -75,6 +103,23 @@ class VectorTypes:
                 return None if close is None else close + 1
             return index + 1 if text != "vec" else None
         return index + 1 if self.is_vector(text) else None
+
+    def qualified_type(self, tokens: Sequence[Token], index: int) -> tuple[int, bool] | None:
+        """The index behind the type at ``index`` if that may be a vector's, also of a class or with ``typename`` before
+        it, and whether it is for certain."""
+        count = len(tokens)
+        index += index < count and tokens[index].text == "typename"
+        while index < count and tokens[index].kind == IDENTIFIER:
+            is_template = index + 1 < count and tokens[index + 1].text == "<"
+            end = matching_angle(tokens, index + 1) if is_template else index
+            if end is None:
+                return None
+            if end + 1 == count or tokens[end + 1].text != "::":
+                name = tokens[index].text
+                is_vector = name == "vec" or name in self.vector_aliases or self.is_vector(name)
+                return (end + 1, is_vector) if is_vector or name in self.aliases else None
+            index = end + 2
+        return None
 
     def is_cast(self, tokens: Sequence[Token], index: int) -> bool:
         """Whether the operand at ``index`` begins with a cast to a scalar or vector type."""
@@ -117,18 +162,52 @@ class VectorTypes:
         return index
 
 
-def _aliases(tokens: Sequence[Token]) -> frozenset[str]:
-    names = set()
+def _type_parameters(tokens: Sequence[Token]) -> frozenset[str]:
+    return frozenset(
+        tokens[index + 1].text
+        for index in range(1, len(tokens) - 1)
+        if tokens[index].text in ("typename", "class")
+        and tokens[index - 1].text in ("<", ",")
+        and tokens[index + 1].kind == IDENTIFIER
+    )
+
+
+def _classes(tokens: Sequence[Token]) -> set[str]:
+    """The names of the classes that a program defines."""
+    found = set()
+    for index in range(len(tokens) - 2):
+        if tokens[index].text in ("struct", "class", "union") and tokens[index + 1].kind == IDENTIFIER:
+            if tokens[index + 2].text in ("{", ":", "<"):
+                found.add(tokens[index + 1].text)
+    return found
+
+
+def _last_name(meaning: Sequence[Token]) -> str | None:
+    """The name of a type, without what it is qualified by and its arguments; None for what is more than that."""
+    index = 1 if meaning[0].text in ("typename", "const") else 0
+    while index < len(meaning):
+        is_template = index + 1 < len(meaning) and meaning[index + 1].text == "<"
+        end = matching_angle(meaning, index + 1) if is_template else index
+        if end is None:
+            return None
+        if end == len(meaning) - 1:
+            return meaning[index].text
+        if meaning[end + 1].text != "::":
+            return None
+        index = end + 2
+    return None
+
+
+def _meanings(tokens: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
+    """The names that ``using`` and ``typedef`` give to types, and those."""
     for index, token in enumerate(tokens):
-        if token.text in ("typename", "class") and index and tokens[index - 1].text in ("<", ","):
-            if index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
-                names.add(tokens[index + 1].text)
-        elif token.text == "using" and index + 2 < len(tokens) and tokens[index + 2].text == "=":
-            names.add(tokens[index + 1].text)
-        elif token.text == "typedef":
-            position = index
-            while position < len(tokens) and tokens[position].text not in (";", "{", "("):
-                position += 1
-            if position < len(tokens) and tokens[position].text == ";" and tokens[position - 1].kind == IDENTIFIER:
-                names.add(tokens[position - 1].text)
-    return frozenset(names)
+        if token.text not in ("using", "typedef"):
+            continue
+        end = index
+        while end < len(tokens) and tokens[end].text not in (";", "{", "("):
+            end += 1
+        if token.text == "using" and index + 3 < len(tokens) and tokens[index + 2].text == "=":
+            yield tokens[index + 1].text, tokens[index + 3 : max(end, index + 4)]
+        elif token.text == "typedef" and end < len(tokens) and tokens[end].text == ";" and end > index + 2:
+            if tokens[end - 1].kind == IDENTIFIER:
+                yield tokens[end - 1].text, tokens[index + 1 : end - 1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bool_increments import increments_a_bool, names_of_bools
@@ -26,6 +27,7 @@ from mpsgrad.msl.library_marks import (
     WRAP,
 )
 from mpsgrad.msl.library_names import LibraryNames
+from mpsgrad.msl.member_initialisers import Member, initialised_members
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
@@ -82,6 +84,10 @@ class Rewriter:
         return frozenset(found)
 
     @cached_property
+    def initialised_members(self) -> Mapping[int, Member]:
+        return initialised_members(self._program, self.types)
+
+    @cached_property
     def names_of_bools(self) -> frozenset[str]:
         return names_of_bools(self._program.tokens)
 
@@ -89,6 +95,13 @@ class Rewriter:
         """What stands on the left of the compound assignment ``token`` if its right side is to convert to that."""
         left = self.forms.converted.get(id(token))
         return None if left is None else self.text(self._program.tokens[slice(*left)])
+
+
+class _Declarator(NamedTuple):
+    """The place of a variable's name that its value, or several, follow in brackets."""
+
+    place: int
+    is_of_several: bool
 
 
 class _Pass:
@@ -216,6 +229,8 @@ class _Pass:
         text, following = token.text, self._text(index + 1)
         if index in self._bracketed:
             return self._initialised_variable(token, index)
+        if self._builds_vectors and id(token) in self._rewriter.initialised_members:
+            self._note_initialised_member(token, index)
         if following == "::" and text in ("metal", "precise", "fast", "simd"):
             return self._names.qualified(self._tokens, index, self._output)
         if following == "::" and text == "memory_order":
@@ -271,7 +286,12 @@ class _Pass:
         """Writes a vector type's name, and the construction that it begins."""
         text = token.text
         if self._text(index + 1) != "(" or self._text(index - 1) == "operator":
-            self._note_declarators(index + 1, f"({self._backend.vector_cast(text)}(", "))")
+            for declarator in self._declarators(index + 1):
+                if declarator.is_of_several:
+                    self._bracketed[declarator.place] = (f"({self._backend.vector_cast(text)}(", "))")
+                else:
+                    self._names.used.add(f"make:{text}")
+                    self._bracketed[declarator.place] = (f"make_{text}{RENAMED_SUFFIX}(", ")")
             return self._as(token, text, index)
         closing = matching(self._tokens, index + 1)
         arguments = split_commas(self._tokens[index + 2 : closing])
@@ -294,8 +314,11 @@ class _Pass:
             if self._text(behind + 1) != "::":
                 break
             last = behind + 2
-        is_alias = last > index and self._text(last) in self._types.aliases and self._text(last + 1) == "("
+        is_alias = last > index and self._text(last) in self._types.aliases
         if not is_alias or self._text(index - 1) == "::":
+            return None
+        if self._text(last + 1) != "(":
+            self._note_declarators_of_alias(index, last, behind)
             return None
         closing = matching(tokens, last + 1)
         arguments = split_commas(tokens[last + 2 : closing])
@@ -328,8 +351,8 @@ class _Pass:
             if self._types.end_of_type(tokens, index + 2) == close_angle:
                 self._names.used.add(CONSTRUCT_ONE)
                 return self._as(token, CONSTRUCT_ONE, index)
-        if is_alias and self._note_declarators(index + 1, f"{CONSTRUCT}<{self._names.spelling(text)}>(", ")"):
-            self._names.used.add(CONSTRUCT)
+        if is_template and self._text(index - 1) != "::":
+            self._note_declarators_of_alias(index, index, index if close_angle is None else close_angle)
         if text == "vec" and self._names.has_bfloat_vectors:
             self._names.used.add(VECTOR)
             return self._as(token, VECTOR, index)
@@ -357,6 +380,17 @@ class _Pass:
         self._append(closing, closer[1:])
         return index + 2
 
+    def _note_initialised_member(self, token: Token, index: int) -> None:
+        """Notes what is to stand around the values that a constructor gives a member."""
+        member = self._rewriter.initialised_members[id(token)]
+        closing = matching(self._tokens, index + 1)
+        making = _maker(split_commas(self._tokens[index + 2 : closing]))
+        if making is None or (making == CONSTRUCT_ONE and not member.is_vector):
+            return
+        self._names.used.add(making)
+        self._append(index + 1, f"{making}<{self._rewriter.text(member.type)} >(")
+        self._append(closing, ")")
+
     def _append(self, index: int, text: str) -> None:
         self._appended[index] = self._appended.get(index, "") + text
 
@@ -373,11 +407,25 @@ class _Pass:
             position += len(argument) + 1
             self._close_before(position)
 
-    def _note_declarators(self, index: int, opening: str, closing: str) -> bool:
-        """Notes the variables ``v(a, b, ...)`` of a declaration whose type ends before ``index``: they are to be
-        initialised by what ``opening`` and ``closing`` stand around. Returns whether there are some."""
+    def _note_declarators_of_alias(self, start: int, name: int, end: int) -> None:
+        """Notes the variables behind the type of the tokens from ``start`` to ``end``, in which ``name`` is that of
+        what may be a vector."""
+        is_vector = self._text(name) == "vec" or self._text(name) in self._types.vector_aliases
+        declarators = [each for each in self._declarators(end + 1) if is_vector or each.is_of_several]
+        if not declarators:
+            return
+        dependent = "typename " if self._text(start - 1) == "typename" else ""
+        written = f"<{dependent}{self._rewriter.text(self._tokens[start : end + 1])} >("
+        for declarator in declarators:
+            making = CONSTRUCT if declarator.is_of_several else CONSTRUCT_ONE
+            self._names.used.add(making)
+            self._bracketed[declarator.place] = (making + written, ")")
+
+    def _declarators(self, index: int) -> list[_Declarator]:
+        """The variables ``v(a, b, ...)`` of a declaration whose type ends before ``index``, and that are no pointers to
+        one value."""
         tokens = self._tokens
-        noted = len(self._bracketed)
+        found = []
         while index < len(tokens):
             if tokens[index].text in ("*", "&", "const"):
                 index += 1
@@ -387,8 +435,10 @@ class _Pass:
             if tokens[index + 1].text == "(":
                 end = matching(tokens, index + 1)
                 values = split_commas(tokens[index + 2 : end])
-                if len(values) > 1 and are_values(values) and self._text(end + 1) in (",", ";", ")"):
-                    self._bracketed[index] = (opening, closing)
+                is_of_several = len(values) > 1
+                if is_of_several or tokens[index - 1].text not in ("*", "&"):
+                    if values and are_values(values) and self._text(end + 1) in (",", ";", ")"):
+                        found.append(_Declarator(index, is_of_several))
             elif tokens[index + 1].text not in (",", "=", "[", "{"):
                 break
             while index < len(tokens) and tokens[index].text not in (",", ";", ")", "}", ":"):
@@ -396,7 +446,7 @@ class _Pass:
             if index >= len(tokens) or tokens[index].text != ",":
                 break
             index += 1
-        return len(self._bracketed) > noted
+        return found
 
 
 def _maker(arguments: Sequence[Sequence[Token]]) -> str | None:

@@ -87,6 +87,18 @@ def test_integer_function(expression: str, function: Callable) -> None:
     np.testing.assert_array_equal(got, expected.astype(np.uint32))
 
 
+def test_saturated_products_in_simdgroups() -> None:
+    a = np.random.default_rng(8).integers(-(2**31), 2**31, (3, 64)).astype(np.int32)
+    a[:, :32] >>= 16
+    wanted = np.clip(a[0].astype(np.int64) * a[1] + a[2], -(2**31), 2**31 - 1)
+    np.testing.assert_array_equal(evaluate("out[i] = madsat(a[i], b[i], c[i]) + 0 * simd_sum(1);", *a, output=np.int32, of_user=True), wanted)
+    b = a.view(np.uint32)
+    products = [min(int(x) * int(y) + int(z), 2**32 - 1) for x, y, z in b.T]
+    np.testing.assert_array_equal(
+        evaluate("out[i] = madsat(uint2(a[i]), uint2(b[i]), uint2(c[i])).y + 0 * simd_sum(1);", *b, output=np.uint32, of_user=True), products
+    )
+
+
 def test_geometric_functions() -> None:
     generator = np.random.default_rng(5)
     a, b = generator.normal(size=(2, 3)).astype(np.float32)

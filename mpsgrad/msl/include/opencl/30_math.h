@@ -131,12 +131,15 @@ INTEGERS_MTL(MADHI_MTL)
 //@ madsat : overloads_mtl
 // Intel's mad_sat is right for 8 and 16 bits only.
 #define NARROW_MADSAT_MTL(V) inline V madsat(V a, V b, V c) { return mad_sat(a, b, c); }
-#define INT_MADSAT_MTL(t, w, n) inline t##n madsat(t##n a, t##n b, t##n c) { return convert_##t##n##_sat(convert_##w##n(a) * convert_##w##n(b) + convert_##w##n(c)); }
+// Its saturating conversions of 64 bits are not there where 32 threads are computed together.
+#define INT_MADSAT_MTL(t, w, least, most) inline t madsat(t a, t b, t c) { w r = (w)a * b + c; return r < least ? (t)least : r > most ? (t)most : (t)r; }
 #define WIDE_MADSAT_MTL(t, n) inline t##n madsat(t##n a, t##n b, t##n c) { t##n r; for (int i = 0; i < n; i++) r[i] = madsat(a[i], b[i], c[i]); return r; }
 WIDTHS_MTL(NARROW_MADSAT_MTL, char) WIDTHS_MTL(NARROW_MADSAT_MTL, uchar)
 WIDTHS_MTL(NARROW_MADSAT_MTL, short) WIDTHS_MTL(NARROW_MADSAT_MTL, ushort)
-INT_MADSAT_MTL(int, long, ) INT_MADSAT_MTL(int, long, 2) INT_MADSAT_MTL(int, long, 3) INT_MADSAT_MTL(int, long, 4)
-INT_MADSAT_MTL(uint, ulong, ) INT_MADSAT_MTL(uint, ulong, 2) INT_MADSAT_MTL(uint, ulong, 3) INT_MADSAT_MTL(uint, ulong, 4)
+INT_MADSAT_MTL(int, long, -0x80000000l, 0x7fffffffl)
+INT_MADSAT_MTL(uint, ulong, 0, 0xfffffffful)
+VECTORS_MTL(WIDE_MADSAT_MTL, int)
+VECTORS_MTL(WIDE_MADSAT_MTL, uint)
 inline ulong madsat(ulong a, ulong b, ulong c) {
   ulong low = a * b + c;
   return mul_hi(a, b) + (low < c) == 0 ? low : 0xfffffffffffffffful;
