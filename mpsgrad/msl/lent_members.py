@@ -27,10 +27,12 @@ def borrowing_functions(program: Program) -> Mapping[str, frozenset[int]]:
     return found
 
 
-def lends_members(program: Program, borrowing: Mapping[str, frozenset[int]], start: int, end: int) -> bool:
-    """Whether the body of a member function, in a range, lends members of its object."""
+def lends_members(
+    program: Program, borrowing: Mapping[str, frozenset[int]], start: int, end: int, in_class: int
+) -> bool:
+    """Whether the body of a member function, in a range, lends members of its object; ``in_class`` is in its class."""
     tokens = program.tokens
-    members = _data_members(tokens, start)
+    members = _data_members(tokens, in_class)
     for index in range(start, end):
         token = tokens[index]
         if token.kind == IDENTIFIER and tokens[index + 1].text == "(":

@@ -14,6 +14,7 @@ from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
+from mpsgrad.msl.prototypes import prototypes_of
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, split_commas
 
 _SPACES = frozenset(ADDRESS_SPACES)
@@ -31,7 +32,9 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
         for owner, _, opening, end in program.member_heads
         if _is_conversion(tokens, opening) and not _only_computes(program, _body(tokens, opening), end)
     }
+    prototypes = prototypes_of(program)
     for owner, start, opening, end in heads:
+        declared = (opening, *prototypes.get(opening, ()))
         closing = matching(tokens, opening)
         qualifiers = _qualifiers(tokens, closing + 1)
         is_const = any(token.text == "const" for token in qualifiers)
@@ -39,7 +42,8 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
         only_computes = _only_computes(program, _body(tokens, opening), end) and len(given) < 2
         may_open = only_computes and not given and not (owner in closed and _is_conversion(tokens, opening))
         if opening in program.constructors or may_open:
-            unnamed |= {id(token) for token in qualifiers if token.text == "thread"}
+            behind = [token for at in declared for token in _qualifiers(tokens, matching(tokens, at) + 1)]
+            unnamed |= {id(token) for token in behind if token.text == "thread"}
         parameters = split_commas(tokens[opening + 1 : closing])
         references = [parameter for parameter in parameters if _is_constant_reference(parameter)]
         if not only_computes:
@@ -51,14 +55,18 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
             is_alone = tokens[opening - 1].text not in overloaded
             if is_copy or is_writer or not is_alone or not all(map(_is_read_only, parameters)):
                 continue
-        for reference in references:
+        parameters_declared = [split_commas(tokens[at + 1 : matching(tokens, at)]) for at in declared]
+        for position, reference in enumerate(parameters):
+            if not _is_constant_reference(reference):
+                continue
             # From a reference without an address space the compiler would deduce a type with one.
             is_deduced = _names_parameter(tokens[start:opening], reference)
             if is_deduced and tokens[opening - 1].text in overloaded:
                 continue
-            unnamed |= {id(token) for token in reference if token.text == "thread"}
-            if not only_computes or is_deduced:
-                next(token for token in reference if token.text == "&").text = ""
+            for each in (parameters[position] for parameters in parameters_declared):
+                unnamed |= {id(token) for token in each if token.text == "thread"}
+                if not only_computes or is_deduced:
+                    next(token for token in each if token.text == "&").text = ""
     return frozenset(unnamed)
 
 
@@ -120,26 +128,49 @@ def behind_unqualified_members(program: Program) -> Iterator[int]:
     parts of objects there, make such of ``this``, lend members, or call functions of the same object that do, without
     saying that their objects are."""
     tokens = program.tokens
-    borrowing = borrowing_functions(program) if program.member_heads else {}
+    heads = list(_heads_of_members(program))
+    borrowing = borrowing_functions(program) if heads else {}
     bound: set[str] = set()
-    others: list[tuple[str, int, int]] = []
-    for _, start, opening, end in program.member_heads:
-        words = {token.text for token in tokens[start:opening]}
-        behind = matching(tokens, opening) + 1
-        spaces = {token.text for token in _qualifiers(tokens, behind)} & _SPACES
+    others: list[tuple[str, Sequence[int], int]] = []
+    for start, openings, end in heads:
+        words = {token.text for first, opening in zip(start, openings, strict=True) for token in tokens[first:opening]}
+        behind = [matching(tokens, opening) + 1 for opening in openings]
+        spaces = {token.text for token in _qualifiers(tokens, behind[0])} & _SPACES
         gives = "thread" in words and words & {"*", "&"}
-        name = tokens[opening - 1].text
-        if spaces or words & {"static", "friend"} or opening in program.constructors:
-            bound |= {name} if spaces == {"thread"} and opening not in program.constructors else set()
-        elif gives or _points_to_itself(tokens, behind, end) or lends_members(program, borrowing, behind, end):
+        name = tokens[openings[0] - 1].text
+        if spaces or words & {"static", "friend"} or openings[0] in program.constructors:
+            bound |= {name} if spaces == {"thread"} and openings[0] not in program.constructors else set()
+        elif (
+            gives
+            or _points_to_itself(tokens, behind[0], end)
+            or lends_members(program, borrowing, behind[0], end, openings[-1])
+        ):
             bound.add(name)
-            yield behind
+            yield from behind
         else:
             others.append((name, behind, end))
-    while callers := [each for each in others if calls_own(tokens, bound, each[1], each[2])]:
+    while callers := [each for each in others if calls_own(tokens, bound, each[1][0], each[2])]:
         others = [each for each in others if each not in callers]
         bound |= {name for name, _, _ in callers}
-        yield from (behind for _, behind, _ in callers)
+        yield from (place for _, behind, _ in callers for place in behind)
+
+
+def _heads_of_members(program: Program) -> Iterator[tuple[Sequence[int], Sequence[int], int]]:
+    """Where each member function begins, the brackets that open its parameters, and where its body ends: first those of
+    the definition, and then, where that is not in its class, those of the declaration there."""
+    tokens = program.tokens
+    for _, start, opening, end in program.member_heads:
+        yield (start,), (opening,), end
+    outside = [head for head in program.function_heads if tokens[head[1] - 2].text == "::"]
+    prototypes = prototypes_of(program) if outside else {}
+    namespaces = {name for _, _, name in namespaces_of(tokens)} if outside else set()
+    for start, opening, end in outside:
+        declared = prototypes.get(opening, ())
+        if tokens[opening - 3].text not in namespaces and len(declared) == 1:
+            first = declared[0]
+            while tokens[first - 1].text not in (";", "{", "}", ":"):
+                first -= 1
+            yield (start, first), (opening, declared[0]), end
 
 
 def _points_to_itself(tokens: Sequence[Token], start: int, end: int) -> bool:
