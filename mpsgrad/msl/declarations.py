@@ -269,6 +269,7 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
             program.instantiations.append(_read_instantiation(program, start, head, stop, namespace))
         elif body is not None and parameters is not None:
             program.kernels.append(_read_kernel(program, start, head, template, parameters, body, namespace))
+            _read_local_classes(program, *body)
         elif parameters is not None:
             program.dropped.append((start, stop))
         else:
@@ -284,6 +285,7 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
         if name == "operator" or is_conversion:
             program.implicit.append(body)
         program.function_heads.append((start, parameters[0], body[1] + 1))
+        _read_local_classes(program, *body)
     elif parameters is not None and not (explicit or parts.initialised or parts.is_class):
         program.has_prototypes |= tokens[head].text not in ("using", "typedef", "static_assert")
     elif parts.is_class:
@@ -360,6 +362,22 @@ def _is_stage(tokens: Sequence[Token], index: int) -> bool:
 
 
 _NOT_FUNCTIONS = frozenset({"if", "for", "while", "switch", "__attribute__", "alignas"})
+
+
+def _read_local_classes(program: Program, opening: int, close: int) -> None:
+    """Notes the member functions of the classes that a function's body defines."""
+    tokens = program.tokens
+    index = opening
+    while index < close:
+        index += 1
+        if tokens[index].text not in ("struct", "class", "union") or tokens[index].kind != IDENTIFIER:
+            continue
+        brace = skip_attributes(tokens, index + 1, close)
+        brace += tokens[brace].kind == IDENTIFIER
+        if tokens[brace].text == "{":
+            end = matching(tokens, brace) + 1
+            _read_members(program, index, end)
+            index = end - 1
 
 
 def _read_members(program: Program, start: int, end: int) -> None:

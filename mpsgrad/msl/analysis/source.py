@@ -600,7 +600,7 @@ class Source:
             if begins and kind(index) == IDENTIFIER and text not in _STATEMENT_WORDS:
                 last = scopes[-1][1]
                 if before == "(":
-                    last = self.statement_end(self.close(index - 1) + 1, last)
+                    last = self.statement_end(index - 2, last)
                 stop = self._find_end(index, min(last, end))
                 yield from self._declaration(index, stop, last)
             index += 1

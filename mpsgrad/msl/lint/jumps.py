@@ -101,7 +101,10 @@ def _returns(source: Source, function: Function) -> Iterator[Found]:
     head = source.texts[function.start : function.opening - 1]
     is_void = "void" in head and "*" not in head and source.kind(function.opening - 1) == IDENTIFIER
     expressions = expressions_of(source)
+    inner = [each for each in source.functions if function.body_open < each.opening < function.body_close]
     for index in source.places("return", start=function.body_open, end=function.body_close):
+        if any(each.body_open < index < each.body_close for each in inner):
+            continue
         if source.text(index + 1) == ";":
             if returns_a_value(source, function):
                 yield source.tokens[index], f"non-void function '{function.name}' should return a value"

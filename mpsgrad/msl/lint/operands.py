@@ -103,9 +103,12 @@ def _subscripts(source: Source, expressions: Expressions) -> Iterator[Found]:
 
 
 def _called(source: Source, expressions: Expressions) -> Iterator[Found]:
+    initialisers = [each for each in source.program.implicit if source.text(each[0]) == ")"]
     for opening in source.places("(", start=2):
         name = opening - 1
         if source.kind(name) != IDENTIFIER or not source.in_body(name):
+            continue
+        if any(start < name < end for start, end in initialisers):
             continue
         if source.text(name - 1) not in _BEFORE_OPERANDS:
             continue
