@@ -203,6 +203,29 @@ def test_simdgroup_matrices_multiply_in_the_documented_layout() -> None:
     np.testing.assert_array_equal(elements.reshape(32, 2)[:, 1], a.reshape(8, 8)[row, column + 1])
 
 
+@pytest.mark.parametrize("flow", ["", "if (lane < 40)", "if (i >= 32)", "for (uint k = 0; k < i / 32; k++)"])
+@pytest.mark.parametrize("kinds", [("float", "float"), ("half", "float"), ("half", "half")])
+def test_matrices_are_multiplied_whatever_flow_a_users_compiler_sees(kinds: tuple[str, str], flow: str) -> None:
+    factor, sum_of = kinds
+    generator = np.random.default_rng(3)
+    a, b = generator.integers(-4, 5, (2, 64)).astype(np.float32)
+    body = (
+        f"simdgroup_matrix<{factor}, 8, 8> x, y; simdgroup_matrix<{sum_of}, 8, 8> z = simdgroup_matrix<{sum_of}, 8, 8>(0);"
+        f"threadgroup {factor} p[64], q[64]; p[i] = a[i]; q[i] = b[i]; threadgroup_barrier(mem_flags::mem_threadgroup);"
+        "simdgroup_load(x, p, 8); simdgroup_load(y, q, 8);"
+        f"{flow} {{ simdgroup_multiply_accumulate(z, x, y, z); simdgroup_multiply_accumulate(z, y, x, z); }}"
+        "out[i] = float(z.thread_elements()[0]) + 4096 * float(z.thread_elements()[1]);"
+    )
+    got = evaluate(body, a, b, of_user=True).reshape(2, 32)
+    x, y = a.reshape(8, 8), b.reshape(8, 8)
+    lane = np.arange(32)
+    row, column = (lane >> 4 & 1) * 4 + (lane >> 1 & 3), (lane >> 3 & 1) * 4 + (lane & 1) * 2
+    product = x @ y + y @ x
+    expected = product[row, column] + 4096 * product[row, column + 1]
+    np.testing.assert_array_equal(got[0], expected if flow in ("", "if (lane < 40)") else np.zeros(32))
+    np.testing.assert_array_equal(got[1], expected)
+
+
 def test_atomics_count_every_thread() -> None:
     counts = evaluate(
         "device atomic_uint* counts = (device atomic_uint*)out;"

@@ -47,7 +47,32 @@ MATRIX_MOVES_MTL(__global)
 MATRIX_MOVES_MTL(__local)
 #endif
 #undef MATRIX_MOVES_MTL
-// A function of its own: kernels with many products in line took three seconds to compile, and are not faster.
+#ifdef TOGETHER_MTL
+// ``x`` of the thread whose bit of the lane is ``value``, and whose others are this one's.
+inline float at_bit_mtl(float x, uint bit, bool value) {
+  float above = sub_group_rotate(x, (int)bit), below = sub_group_rotate(x, (int)(32 - bit));
+  bool is_set = (lane_index_mtl() & bit) != 0;
+  return is_set == value ? x : is_set ? below : above;
+}
+inline float2 at_bit_mtl(float2 x, uint bit, bool value) { return (float2)(at_bit_mtl(x.x, bit, value), at_bit_mtl(x.y, bit, value)); }
+// A column of a and a row of b for each product, moved in registers: a row is bits 4, 2 and 1 of the lane, a pair of columns
+// bits 3 and 0. A function of its own: kernels with many products in line took three seconds to compile, and are not faster.
+__attribute__((noinline)) float2 matrix_product_mtl(float2 a, float2 b, float2 sum) {
+  for (uint half_k = 0; half_k < 2; half_k++) {
+    float2 columns = at_bit_mtl(a, 8, half_k), rows = at_bit_mtl(b, 16, half_k);
+    for (uint pair = 0; pair < 2; pair++) {
+      float2 two_columns = at_bit_mtl(columns, 1, pair), two_rows = at_bit_mtl(rows, 4, pair);
+      float2 row = at_bit_mtl(two_rows, 2, false);
+      sum.x = fma_mtl(two_columns.x, row.x, sum.x);
+      sum.y = fma_mtl(two_columns.x, row.y, sum.y);
+      row = at_bit_mtl(two_rows, 2, true);
+      sum.x = fma_mtl(two_columns.y, row.x, sum.x);
+      sum.y = fma_mtl(two_columns.y, row.y, sum.y);
+    }
+  }
+  return sum;
+}
+#else
 __attribute__((noinline)) float2 matrix_product_mtl(float2 a, float2 b, float2 sum) {
   uint lane = lane_index_mtl(), row = matrix_row_mtl(lane), column = matrix_column_mtl(lane);
   for (uint k = 0; k < 8; k++) {
@@ -58,6 +83,7 @@ __attribute__((noinline)) float2 matrix_product_mtl(float2 a, float2 b, float2 s
   }
   return sum;
 }
+#endif
 template <typename T> inline float2 matrix_floats_mtl(vec_mtl<T, 2> x) { return (float2)((float)x.x, (float)x.y); }
 template <typename D, typename A, typename B, typename S>
 inline void simdgroup_multiply_accumulate(__private simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<S, 8, 8> c) {
