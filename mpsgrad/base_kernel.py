@@ -376,7 +376,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
         if state is not None:
             if not isinstance(state, (GradientState, BinaryGradientState)) or state._device is not device:
                 return None
-            if not _is_usable(state, command_buffer):
+            if state._command_buffer is not None and not _is_usable(state, command_buffer):
                 return None
             of_state = state._encode_key(self)
         return (
@@ -423,6 +423,7 @@ class BaseKernel(KnownAttributes, DeviceBound):
         if len(self._encodes) >= REMEMBERED_ENCODES:
             self._encodes.clear()
         dispatches, scratch = start
+        kind = type(self)
         work = RememberedWork.of(
             command_buffer._dispatches[dispatches:],
             images,
@@ -439,6 +440,8 @@ class BaseKernel(KnownAttributes, DeviceBound):
             regions,
             work,
             allocator is RegularImageAllocator,
+            kind._begin_encode is not BaseKernel._begin_encode,
+            kind._note_encode is not BaseKernel._note_encode,
         )
 
     def _encode_again(
@@ -460,10 +463,16 @@ class BaseKernel(KnownAttributes, DeviceBound):
             if writer is not None and source is not written:
                 command_buffer._reads(type(self).__name__, "a source image", writer)
         if destination is None:
-            destination = self._new_image_as_before(remembered, command_buffer)
-        self._begin_encode(command_buffer, state)
+            if remembered.makes_regular_images:
+                assert remembered.descriptor is not None
+                destination = Image._allocated(remembered.descriptor, self.device, remembered.destination_token)
+            else:
+                destination = self._new_image_as_before(remembered, command_buffer)
+        if remembered.begins:
+            self._begin_encode(command_buffer, state)
         remembered.work.add_to(command_buffer, (*sources, destination), self, state)
-        self._note_encode(command_buffer, state, remembered.regions)
+        if remembered.notes:
+            self._note_encode(command_buffer, state, remembered.regions)
         command_buffer._writes(destination if destination._parent is None else destination._root)
         if command_buffer._repeated is not None:
             self._tell_of(remembered, command_buffer, (*sources, destination), state, written)
@@ -479,11 +488,11 @@ class BaseKernel(KnownAttributes, DeviceBound):
     ) -> None:
         """Adds an encode that was repeated to those that ``command_buffer`` is asked for."""
         assert command_buffer._repeated is not None
-        kind, regions = type(self), remembered.regions
+        regions = remembered.regions
         assert regions is not None
-        begin: Hook | None = None if kind._begin_encode is BaseKernel._begin_encode else self._begin_encode
+        begin: Hook | None = self._begin_encode if remembered.begins else None
         note: Hook | None = None
-        if kind._note_encode is not BaseKernel._note_encode:
+        if remembered.notes:
             note = partial(self._note_encode, regions=regions)  # type: ignore[call-arg]
         results = images[-1:] if written is None else (images[-1], written)
         command_buffer._repeated.append(

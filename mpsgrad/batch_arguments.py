@@ -22,8 +22,8 @@ def require_batch(owner: str, argument: str, images: Any, count: int | None = No
                 f"{owner}: {argument} is {type(images).__name__}; it has to be an ImageBatch or a list of images"
             )
         batch = ImageBatch(images)
-    if count is not None and len(batch) != count:
-        raise GeometryError(f"{owner}: {argument} has {len(batch)} images but the batch has {count}")
+    if count is not None and batch._count != count:
+        raise GeometryError(f"{owner}: {argument} has {batch._count} images but the batch has {count}")
     if argument.startswith("destination") and not batch._is_of_different_images:
         raise GeometryError(f"{owner}: {argument} has an image twice; each result needs one of its own")
     return batch

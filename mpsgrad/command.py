@@ -57,7 +57,7 @@ class CommandBuffer:
 
     def __init__(self, device: Device | None = None, *, label: str | None = None) -> None:
         self._device = require_device("CommandBuffer", device)
-        self.label = text_or_none("CommandBuffer", "label", label)
+        self.label = label if label is None else text_or_none("CommandBuffer", "label", label)
         self._dispatches: list[Dispatch] = []
         self._written: list[Any] = []
         self._read_from: dict[tuple[CommandBuffer, Buffer | None], tuple[str, str]] = {}
@@ -183,7 +183,9 @@ class CommandBuffer:
         """
         if not self._is_open:
             self._require_open("commit")
-        dispatches = with_neighbours_joined(self._dispatches)
+        dispatches: Sequence[Dispatch] = self._dispatches
+        if len(dispatches) != 1 or type(dispatches[0]) is not Dispatch:
+            dispatches = with_neighbours_joined(dispatches)
         if self._read_from:
             self._forget_what_is_not_read(dispatches)
             self._require_sources_written()

@@ -116,6 +116,10 @@ class ForwardKernel(BaseKernel):
         options = (destination_state is None, return_state)
         key = self._encode_key(command_buffer, sources, destination_image, destination_state, options)
         remembered = self._recall(key)
+        if remembered is not None and destination_state is None and not return_state:
+            destination = self._encode_again(remembered, command_buffer, sources, destination_image, None)
+            read_once(sources)
+            return destination if destination_image is None else None
         if remembered is not None:
             return self._encode_forward_again(
                 remembered,

@@ -193,7 +193,7 @@ class GradientKernel(BinaryKernel):
         remembered = self._recall(key)
         if remembered is not None:
             made = self._encode_again(remembered, command_buffer, sources, destination_gradient, gradient_state)
-            self._count_reads(source_gradient, source_image, gradient_state)
+            read_once((source_gradient, source_image, gradient_state))
             return made if destination_gradient is None else None
         self._require_images(
             command_buffer, {"source_gradient": source_gradient, "source_image": source_image}, None

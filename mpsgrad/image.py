@@ -406,7 +406,8 @@ class ImageBatch(Sequence[Image]):
             return self._images[0]
         if self._range is not None:
             image, start, count = self._range
-            return image._images(start, count)
+            is_all = start == 0 and count == image._descriptor.number_of_images
+            return image if is_all else image._images(start, count)
         first = self._images[0]
         parent = first.parent
         if parent is None or isinstance(parent, TemporaryImage):

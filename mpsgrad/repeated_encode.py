@@ -161,10 +161,16 @@ class RememberedWork:
 
     def lent_buffers(self, command_buffer: CommandBuffer, kernel: Lender, state: Any) -> list[Buffer]:
         """The buffers that are lent for an encode to ``command_buffer``, in their order."""
-        buffers = [kernel._encode_buffer(name, command_buffer) for name in self.of_kernel]
-        buffers += [state._encode_buffer(name, command_buffer) for name in self.of_state]
-        buffers += [command_buffer._device.allocate(size) for size in self.scratch_sizes]
-        buffers += [command_buffer.workspace(size) for size in self.workspace_sizes]
+        # Most encodes are lent some of one kind only.
+        buffers: list[Buffer] = []
+        for name in self.of_kernel:
+            buffers.append(kernel._encode_buffer(name, command_buffer))
+        if self.of_state:
+            buffers += state._encode_buffers_called(self.of_state, command_buffer)
+        for size in self.scratch_sizes:
+            buffers.append(command_buffer._device.allocate(size))
+        for size in self.workspace_sizes:
+            buffers.append(command_buffer.workspace(size))
         return buffers
 
     def add_to(self, command_buffer: CommandBuffer, images: Sequence[Image], kernel: Lender, state: Any) -> None:
@@ -184,6 +190,9 @@ class RememberedWork:
     def dispatches_of(self, buffers: list[Buffer]) -> list[Dispatch]:
         """The dispatches with what they pick from ``buffers``."""
         # By position: names would take twice as long.
+        if len(self.dispatches) == 1:
+            only = self.dispatches[0]
+            return [Dispatch(only.function, only.threadgroups, only.pick(buffers), None, None, (), (), only)]
         return [
             Dispatch(each.function, each.threadgroups, each.pick(buffers), None, None, (), (), each)
             for each in self.dispatches
@@ -221,7 +230,7 @@ class RememberedEncode:
     ``values`` are the kernel's properties after it. ``descriptor`` is that of its destination, of which a whole image
     has the token ``destination_token``, and ``regions`` are what it read and wrote; descriptor and regions are None for
     an encode that writes to a state only. ``makes_regular_images`` says whether its allocator is the one of regular
-    images.
+    images, ``begins`` and ``notes`` whether the kernel has a ``_begin_encode`` and a ``_note_encode`` of its own.
     """
 
     values: dict[str, Any]
@@ -231,3 +240,5 @@ class RememberedEncode:
     regions: Regions | None
     work: RememberedWork
     makes_regular_images: bool
+    begins: bool
+    notes: bool

@@ -97,6 +97,10 @@ class State(DeviceBound):
         buffer = self._buffers[name]
         return self.resource(name) if buffer is None else buffer
 
+    def _encode_buffers_called(self, names: Iterable[Any], command_buffer: CommandBuffer) -> list[Buffer]:
+        """``_encode_buffer`` of each of the ``names``."""
+        return [self._encode_buffer(name, command_buffer) for name in names]
+
     @property
     def resource_size(self) -> int:
         """Bytes of all buffers."""

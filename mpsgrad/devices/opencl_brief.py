@@ -128,7 +128,8 @@ class ImmediateQueue:
         self._pointer = ctypes.c_void_p(queue.int_ptr)
         self._work: dict[tuple[Any, ...], TimedWork] = {}
         self._work_of_patterns: dict[object, TimedWork] = {}
-        """That of dispatches with patterns, by these: what follows from them need not be looked up again."""
+        """That of dispatches with patterns, by these: what follows from them need not be looked up again. That of one
+        dispatch by its pattern, not by a tuple of it."""
         self._on_trial: TimedWork | None = None
         """What is to be put on the other queue next."""
 
@@ -137,13 +138,19 @@ class ImmediateQueue:
 
         What kernels of users do is not known, which is why they are left to others.
         """
-        patterns = tuple([each.pattern for each in dispatches])
+        patterns: object = None
+        if len(dispatches) == 1:
+            patterns = dispatches[0].pattern
+        else:
+            of_each = tuple([each.pattern for each in dispatches])
+            if None not in of_each:
+                patterns = of_each
         known = self._work_of_patterns.get(patterns)
         if known is None:
             known = self._work_of(dispatches)
             if known is None:
                 return None
-            if None not in patterns:
+            if patterns is not None:
                 if len(self._work_of_patterns) >= WORK_REMEMBERED:
                     self._work_of_patterns.clear()
                 self._work_of_patterns[patterns] = known

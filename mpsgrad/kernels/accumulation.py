@@ -23,7 +23,7 @@ class Accumulation:
     def pixels(self) -> int:
         pixels = self._completed
         for command_buffer, count in self._parts:
-            if command_buffer._takes_effect:
+            if command_buffer._is_open or command_buffer._takes_effect:
                 pixels += count
         return pixels
 
@@ -46,7 +46,7 @@ class Accumulation:
     def require_ordered(self, owner: str, command_buffer: CommandBuffer) -> None:
         """Raises ``StateError`` if another command buffer that is not committed yet adds to the buffers."""
         for part, _ in self._parts:
-            if part is not command_buffer and part.is_open:
+            if part is not command_buffer and part._is_open:
                 raise StateError(
                     f"{owner}: {self.what} are collected in another command buffer that has not been committed; commit "
                     "it first, so that the order is known"

@@ -109,10 +109,12 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
         sources = require_batch(owner, "source_images", source_images, len(gradients))
         gradient_whole, source_whole = gradients.whole, sources.whole
         if gradient_whole is not None and source_whole is not None:
-            pairs = [(gradient_whole, source_whole)]
+            pairs, images = [(gradient_whole, source_whole)], [gradient_whole, source_whole]
+            pixels = source_whole.descriptor.pixel_count
         else:
             pairs = list(zip(gradients, sources, strict=True))
-        images = [image for pair in pairs for image in pair]
+            images = [image for pair in pairs for image in pair]
+            pixels = sum([source.descriptor.pixel_count for _, source in pairs])
         key = self._encode_key(command_buffer, images, None, state)
         remembered = self._recall(key)
         if remembered is None:
@@ -124,7 +126,6 @@ class BatchNormalizationStatisticsGradient(_NormalizationGradientKernel):
                     self._configure_from(state)
                 self._validate(gradient, source, state)
                 self._require_gradient_size(gradient, state)
-        pixels = sum([source.descriptor.pixel_count for _, source in pairs])
         state.begin_gradients(owner, command_buffer, pixels)
         if remembered is not None:
             remembered.work.add_to(command_buffer, images, self, state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -214,6 +214,14 @@ class BatchNormalizationState(SharedGradientState):
         buffer = (self._gamma_and_beta if name in (0, 1) else self)._buffers[name]
         return self.resource(name) if buffer is None else buffer
 
+    def _encode_buffers_called(self, names: Iterable[Any], command_buffer: CommandBuffer) -> list[Buffer]:
+        # Without a call for each: there are up to six.
+        own, of_kernel = self._buffers, self._gamma_and_beta._buffers
+        found = [(of_kernel if name in (0, 1) else own)[name] for name in names]
+        if None in found:
+            return super()._encode_buffers_called(names, command_buffer)
+        return found  # type: ignore[return-value]
+
     def _encode_key(self, kernel: BaseKernel) -> Hashable:
         made_by = self._batch_normalization
         given = self._statistics_are_given
@@ -316,10 +324,14 @@ class BatchNormalizationState(SharedGradientState):
         """How many pixels the statistics are of."""
         return self._statistics.pixels
 
-    def use_statistics(self, owner: str, command_buffer: CommandBuffer) -> None:
-        """Called before an encode reads the statistics. Raises ``StateError`` if there are none."""
+    def use_statistics(self, owner: str, command_buffer: CommandBuffer) -> int:
+        """Called before an encode reads the statistics; of how many pixels they are.
+
+        Raises ``StateError`` if there are none.
+        """
         self._statistics.require_ordered(owner, command_buffer)
-        if self._statistics.pixels == 0:
+        pixels = self._statistics.pixels
+        if pixels == 0:
             raise StateError(
                 f"{owner}: batch_normalization_state holds no statistics; encode BatchNormalizationStatistics first"
             )
@@ -327,6 +339,7 @@ class BatchNormalizationState(SharedGradientState):
         if not self._statistics_used:
             command_buffer._if_taken_back(partial(setattr, self, "_statistics_used", False))
             self._statistics_used = True
+        return pixels
 
     @property
     def gradients_pixels(self) -> int:
@@ -338,16 +351,16 @@ class BatchNormalizationState(SharedGradientState):
 
         Raises ``StateError`` if that makes more than the statistics have.
         """
-        self.use_statistics(owner, command_buffer)
+        batch_pixels = self.use_statistics(owner, command_buffer)
         if self._gradients_used:
             self._gradients.clear()
             self._gradients_used = False
         self._gradients.require_ordered(owner, command_buffer)
         total = self._gradients.pixels + pixels
-        if total > self.batch_pixels:
+        if total > batch_pixels:
             raise StateError(
                 f"{owner}: gradients of {total} pixels in all, but the statistics of batch_normalization_state are of "
-                f"{self.batch_pixels} pixels"
+                f"{batch_pixels} pixels"
             )
 
     def add_gradients(self, command_buffer: CommandBuffer, pixels: int) -> None:
@@ -356,12 +369,13 @@ class BatchNormalizationState(SharedGradientState):
 
     def use_gradients(self, owner: str, command_buffer: CommandBuffer) -> None:
         """Called before an encode reads the gradients. Raises ``StateError`` unless they are complete."""
-        self.use_statistics(owner, command_buffer)
+        batch_pixels = self.use_statistics(owner, command_buffer)
         self._gradients.require_ordered(owner, command_buffer)
-        if self._gradients.pixels != self.batch_pixels:
+        pixels = self._gradients.pixels
+        if pixels != batch_pixels:
             raise StateError(
-                f"{owner}: batch_normalization_state has gradients of {self._gradients.pixels} pixels but statistics "
-                f"of {self.batch_pixels}; encode BatchNormalizationStatisticsGradient for the whole batch first"
+                f"{owner}: batch_normalization_state has gradients of {pixels} pixels but statistics "
+                f"of {batch_pixels}; encode BatchNormalizationStatisticsGradient for the whole batch first"
             )
         if not self._gradients_used:
             command_buffer._if_taken_back(partial(setattr, self, "_gradients_used", False))
