@@ -112,7 +112,7 @@ def reduction(
     the other no columns.
     """
     count, is_cpu = len(views), device_family == "cpu"
-    axes = axes_of(extents, _without_reduced_strides(views, kept) if is_cpu else views)
+    axes = axes_of(extents, _without_reduced_strides(views, kept))
     reduced = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if not keeps])
     staying = joined_axes([axis for axis, keeps in zip(axes, kept, strict=True) if keeps] or [Axis(1, (0,) * count)])
     in_chunks = may_chunk and not (is_cpu and math.prod(extents) < FEWEST_TERMS_OF_CHUNKS)

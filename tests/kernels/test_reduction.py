@@ -477,6 +477,13 @@ def test_lanes_of_gpus_share_the_rows_of_single_elements(shape, axes, vector, fi
     assert (work.second and work.second.parameters["reduced"][6:8]) == second
 
 
+def test_gpus_take_reduced_axes_that_follow_each_other_as_one():
+    """Without a device: lanes would divide by the rows of each, which takes longer than to read a single element."""
+    views = strides.View(0, (1, 6, 6 * 5, 6 * 5 * 7)), strides.View(0, (1, 6, 6, 6))
+    work = reduction(("source", "destination"), views, (6, 5, 7, 3), (True, False, False, True), "nvidia", 4, 132)
+    assert work.first.parameters["reduced"][:2] == (5 * 7, 1)
+
+
 @pytest.mark.parametrize(
     ("kept", "result", "run", "inner"),
     [
