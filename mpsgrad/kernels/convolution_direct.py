@@ -69,7 +69,7 @@ def is_faster(metal_type: str, products: int, channels: int, results: int) -> bo
     if metal_type == "half":
         if results > RESULTS_OF_VECTORS and results % values_of_vector(metal_type) == 0:
             return False
-        return fits or products <= FEW_PRODUCTS
+        return fits or products <= FEW_PRODUCTS or (results <= CHANNELS and products <= MOST_PRODUCTS["float"])
     if channels < CHANNELS and of_pixel > MOST_PRODUCTS_OF_SINGLES:
         return False
     if results <= FEW_RESULTS:

@@ -146,7 +146,9 @@ def test_a_transposed_convolution_adds_its_biases(monkeypatch):
         ("half", 10, 5, 60, True),
         ("half", 10, 5, 61, False),
         ("half", 36, 4, 16, True),
-        ("half", 37, 37, 1, False),
+        ("half", 37, 37, 5, False),
+        ("half", 48, 12, 4, True),
+        ("half", 49, 49, 1, False),
     ],
 )
 def test_long_sums_and_those_of_many_channels_are_left_to_tiles(metal_type, products, channels, results, expected):
