@@ -89,6 +89,11 @@ class BoundArguments:
             raise FormatError(f"{where} is {shown(value)} that is read-only, but the kernel may write it")
         _require_dtype(where, element, value.dtype, shown(value))
         _require_size(where, argument, element, size, value.nbytes)
+        if element is not None and element.lanes == 3 < element.size // element.dtype.itemsize:
+            if value.ndim > 1 and value.shape[-1] == 3:
+                packed = f"three without a gap are a packed_{argument.type}"
+                room = f"{with_article(argument.type)} takes the room of four numbers; {packed}"
+                raise FormatError(f"{where} is {shown(value)}, but {room}")
         for index, (other, buffer, written) in enumerate(self._arrays):
             if not value.nbytes or not np.may_share_memory(value, other):
                 continue

@@ -16,6 +16,7 @@ from mpsgrad.msl.tokens import (
     Token,
     matching,
     matching_angle,
+    skip_attributes,
     split_commas,
     tokenize_lines,
 )
@@ -59,14 +60,38 @@ def _plain_array(tokens: list[Token], index: int) -> tuple[int, list[Token]] | N
     return end, [*arguments[0], *tokens[close + 1 : end], *extent]
 
 
+def _enumerations(tokens: list[Token]) -> dict[str, Type]:
+    """The names of enumerations, and the types of integers that have their values."""
+    found: dict[str, Type] = {}
+    for index, token in enumerate(tokens):
+        if token.text != "enum" or token.kind != IDENTIFIER:
+            continue
+        is_scoped = tokens[index + 1].text in ("class", "struct")
+        place = skip_attributes(tokens, index + 1 + is_scoped, len(tokens))
+        names = [tokens[place].text] if tokens[place].kind == IDENTIFIER else []
+        place += len(names)
+        read = read_type(tokens, place + 1, len(tokens), {}, {}) if tokens[place].text == ":" else None
+        opening = read[1] if read is not None else place
+        if tokens[opening].text != "{":
+            continue
+        close = matching(tokens, opening)
+        if tokens[index - 1].text == "typedef" and tokens[close + 1].kind == IDENTIFIER:
+            names.append(tokens[close + 1].text)
+        is_signed = is_scoped or any(each.text == "-" for each in tokens[opening:close])
+        kind = read[0] if read is not None else Type("int" if is_signed else "uint")
+        found.update(dict.fromkeys(names, kind))
+    return found
+
+
 class StructTypes:
-    """The structs of one source, as it is compiled with ``options``."""
+    """The structs and enumerations of one source, as it is compiled with ``options``."""
 
     def __init__(self, source: str, name: str, options: CompileOptions) -> None:
         tokens = Preprocessor(options.resolve, options.definitions()).run(source, name)
         program = read_program(_with_plain_arrays(tokens))
         version = version_of(options.definitions()["__METAL_VERSION__"])
         self._source = Source(program.tokens, program, version, False, source, name)
+        self._source.aliases.update(_enumerations(program.tokens))
 
     def dtype(self, name: str, size: int | None) -> np.dtype | None:
         """That of the struct, vector or scalar that is written ``name``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,25 @@ def from_mapping(where: str, dtype: np.dtype, values: Mapping[str, Any]) -> np.n
     made = np.zeros((), dtype)
     for name in dtype.names:
         member, value = dtype.fields[name][0], values[name]
-        if member.names is not None and isinstance(value, Mapping):
-            made[name] = from_mapping(f"{where}.{name}", member, value)
-        else:
-            made[name] = from_numbers(f"{where}.{name}", member, value)
+        made[name] = _of_member(f"{where}.{name}", member, value)
     return made
+
+
+def _of_member(where: str, dtype: np.dtype, value: Any) -> np.ndarray:
+    """``value`` for a member of ``dtype``; a sequence of mappings fills an array of structs."""
+    if dtype.names is not None and isinstance(value, Mapping):
+        return from_mapping(where, dtype, value)
+    if dtype.base.names is None or not dtype.shape or not _holds_mappings(value):
+        return from_numbers(where, dtype, value)
+    if len(value) != dtype.shape[0]:
+        raise FormatError(f"{where} has {len(value)} values; it has to have {dtype.shape[0]}")
+    inner = np.dtype((dtype.base, dtype.shape[1:]))
+    return np.array([_of_member(f"{where}[{place}]", inner, each) for place, each in enumerate(value)], dtype.base)
+
+
+def _holds_mappings(value: Any) -> bool:
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+    return is_sequence and any(isinstance(each, Mapping) or _holds_mappings(each) for each in value)
 
 
 def from_numbers(where: str, dtype: np.dtype, value: Any) -> np.ndarray:

@@ -324,6 +324,8 @@ PAIRS = [
     (36, "void g(device int* x) { atomic_store_explicit(x, 1, memory_order_relaxed); }", "void g(device atomic_int* x) { atomic_store_explicit(x, 1, memory_order_relaxed); }"),
     (36, "void g() { atomic_uint c; atomic_store_explicit(&c, 1, memory_order_relaxed); }", KERNEL + ") { threadgroup atomic_uint c; atomic_store_explicit(&c, 1, memory_order_relaxed); }"),
     (36, "void g(threadgroup atomic_uint* c) { c[0]++; }", "void g(threadgroup atomic_uint* c) { atomic_fetch_add_explicit(c, 1, memory_order_relaxed); }"),
+    (36, "kernel void f(device atomic_uint* a, device uint* e) { atomic_compare_exchange_weak_explicit(a, &e[1], 1u, memory_order_relaxed, memory_order_relaxed); }", "kernel void f(device atomic_uint* a, device uint* e) { uint expected = e[1]; atomic_compare_exchange_weak_explicit(a, &expected, 1u, memory_order_relaxed, memory_order_relaxed); }"),
+    (36, "kernel void f(device atomic_uint* a) { threadgroup uint e; e = 0; atomic_compare_exchange_weak_explicit(a, &e, 1u, memory_order_relaxed, memory_order_relaxed); }", "kernel void f(device atomic_uint* a) { uint e[2] = {0}; atomic_compare_exchange_weak_explicit(a, e, 1u, memory_order_relaxed, memory_order_relaxed); }"),
     (37, "long g(long v) { return simd_prefix_exclusive_sum(v); }", "int g(int v) { return simd_prefix_exclusive_sum(v); }"),
     (37, "bool g(bool v) { return simd_sum(v); }", "bool g(bool v) { return simd_any(v); }"),
     (38, "void g() { simdgroup_matrix<float, 8, 4> m; }", "void g() { simdgroup_matrix<half, 8, 8> m; }"),

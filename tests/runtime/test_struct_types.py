@@ -173,6 +173,44 @@ def test_arrays_of_the_library_within_a_struct(device: mg.Device) -> None:
         function(device, declarations, "constant Several& s").dtype("s")
 
 
+def test_enumerations_within_a_struct(device: mg.Device) -> None:
+    source = (
+        "enum class Mode : uchar { plain, fast = 3 };\nenum Kind { low = 1, high };\n"
+        "typedef enum { left = -1, right } Side;\nenum Pair : ushort;\nenum Pair : ushort { both = 2 };\n"
+        "struct Chosen { Mode mode; Kind kinds[2]; Side side; Pair pair; float rate; };\n"
+        "kernel void choose(device float* out, constant Chosen& c, constant Mode& mode) {\n"
+        "    out[0] = uint(c.mode) * 1000 + c.kinds[1] * 100 + c.side * 10 + c.pair + c.rate; out[1] = uint(mode);\n}\n"
+    )
+    choose = mg.compile(source, device=device).function("choose")
+    out = np.zeros(2, np.float32)
+    choose(1, out, {"mode": 3, "kinds": (1, 2), "side": -1, "pair": 2, "rate": 0.5}, 3)
+    assert out.tolist() == [3000 + 200 - 10 + 2 + 0.5, 3]
+    layout = choose.dtype("c")
+    assert [layout[name].base.name for name in layout.names or ()] == ["uint8", "uint32", "int32", "uint16", "float32"]
+    with pytest.raises(mg.FormatError, match="mode is 300"):
+        choose(1, out, {"mode": 300, "kinds": (1, 2), "side": -1, "pair": 2, "rate": 0.5}, 3)
+
+
+def test_sequences_of_dicts_are_arrays_of_structs(device: mg.Device) -> None:
+    source = (
+        "struct Light { float3 at; half power; };\nstruct Room { Light lights[2]; Light more[1][2]; int count; };\n"
+        "kernel void lit(device float* out, constant Room& r) {\n"
+        "    out[0] = r.lights[1].at.z * 100 + r.lights[0].power * 10 + r.more[0][1].at.x + r.count; }\n"
+    )
+    lit = mg.compile(source, device=device).function("lit")
+    out = np.zeros(1, np.float32)
+    lights = [{"at": (1, 2, 3), "power": 4}, {"at": (5, 6, 7), "power": 8}]
+    lit(1, out, {"lights": lights, "more": [lights], "count": 9})
+    assert out[0] == 700 + 40 + 5 + 9
+    for wrong, words in (
+        (lights[:1], "lights has 1 values; it has to have 2"),
+        ([lights[0], {"at": (1, 2, 3)}], r"lights\[1\]: no value is given for power"),
+        ([lights[0], {"at": (1, 2), "power": 1}], r"lights\[1\].at is \(1, 2\)"),
+    ):
+        with pytest.raises(mg.FormatError, match=words):
+            lit(1, out, {"lights": wrong, "more": [lights], "count": 9})
+
+
 def test_included_files_are_read(tmp_path: Path, device: mg.Device) -> None:
     (tmp_path / "types.h").write_text("struct Pair { half a; float b; };")
     path = tmp_path / "kernels.metal"

@@ -83,6 +83,10 @@ def atomic_functions_take_atomics(source: Source) -> Iterator[Found]:
         if _is_threads_own(source, ranges[0][0]):
             message = f"no matching function for call to '{name}': the atomic object is in 'thread' memory"
             yield source.tokens[index], message
+        expected = expressions.type_of(*ranges[1]) if "compare_exchange" in name and len(ranges) > 1 else None
+        if expected is not None and expected.pointers and expected.space not in (None, "thread"):
+            message = f"no matching function for call to '{name}': the expected value is in '{expected.space}' memory"
+            yield source.tokens[index], message
         if kind is None or not kind.known or kind.base not in SIZES:
             continue
         message = f"no matching function for call to '{name}': '{kind}' is no pointer to an atomic type"
