@@ -22,6 +22,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     FEW_THREADS,
     GRADIENT_ROWS,
     JOINED_PIXELS,
+    LONG_CHANNELS,
     MANY_THREADS,
     MOST_CHANNELS_AT_ONCE,
     MOST_ELEMENTS_IN_ONE,
@@ -74,8 +75,9 @@ THREADGROUPS_PER_UNIT = 2
 VALUES_AT_ONCE, VALUES_OF_SPLITS, VECTORS_OF_SPLITS = 485, 3100, 600
 """Of images of no more for each compute unit a thread takes single channels: few threads with several each would leave
 compute units idle. The first is for images of few rows, which are added up at once. Measured on an H200."""
-FEWEST_VALUES_JOINED = 18500
-"""Of images of so many for each compute unit, pixels are joined where channels are no whole vectors. Measured, too."""
+FEWEST_VALUES_JOINED, FEWEST_VALUES_OF_LONG_CHANNELS = 18500, 23000
+"""Of images of so many for each compute unit, pixels are joined where channels are no whole vectors; where they cannot
+be, threads take more of them at a time. Measured, too."""
 
 
 def streaming_pixels_per_row(channels: int) -> int:
@@ -425,13 +427,24 @@ class _TileEncoder(Encoder):
         """Whether it is of joined pixels."""
         return layout[6] != self.channels
 
+    def _has_long_channels(self, tiles: Tiles, layout: Layout) -> bool:
+        """Whether single channels are of so many pixels that fewer threads do as much."""
+        is_large = rows_of(layout) * self.channels >= FEWEST_VALUES_OF_LONG_CHANNELS * self._units
+        return tiles.width == 1 and not self._is_joined(layout) and is_large
+
     def _variant(self, function_name: str, tiles: Tiles, layout: Layout) -> str:
         """The name of the function for joined pixels, for vectors, or for single channels."""
         return f"{function_name}{JOINED_PIXELS}" if self._is_joined(layout) else variant(function_name, tiles)
 
-    def _rows_of_a_thread(self, rows: int, layout: Layout) -> int:
-        """How many a thread has at a time, where it is ``rows`` unless pixels of halves are joined."""
-        return STATISTICS_ROWS if self._is_joined(layout) and self.metal_type == "half" else rows
+    def _variant_of_rows(self, function_name: str, tiles: Tiles, layout: Layout) -> str:
+        """The same of those that take more rows where single channels are long."""
+        long = LONG_CHANNELS if self._has_long_channels(tiles, layout) else ""
+        return f"{self._variant(function_name, tiles, layout)}{long}"
+
+    def _rows_of_a_thread(self, rows: int, tiles: Tiles, layout: Layout) -> int:
+        """How many a thread has at a time, where it is ``rows`` unless halves are joined or single channels long."""
+        is_joined_half = self._is_joined(layout) and self.metal_type == "half"
+        return STATISTICS_ROWS if is_joined_half or self._has_long_channels(tiles, layout) else rows
 
     def _vector(self, layouts: Sequence[Layout]) -> tuple[int, int]:
         """How many channels a thread takes at once, and the bytes of each."""
@@ -509,12 +522,13 @@ class _TileEncoder(Encoder):
         buffers = *(image.buffer for image in images), *self.numbers_of_channels, *gradients
         if self._add_at_once("normalization_gradient_sums", named, buffers, previous):
             return
-        rows_of_a_thread = self._rows_of_a_thread(SUMS_ROWS, source)
+        tiles, _ = self._tiles((gradient, source), SUMS_ROWS)
+        rows_of_a_thread = self._rows_of_a_thread(SUMS_ROWS, tiles, source)
         tiles, rows = self._tiles((gradient, source), rows_of_a_thread)
         parameters, _ = self._parameters(tiles, rows, rows_of_a_thread, named, previous=previous)
         partial = self._partial(tiles, source, gradients)
         self.add(
-            self._variant("normalization_gradient_sums", tiles, source),
+            self._variant_of_rows("normalization_gradient_sums", tiles, source),
             tiles.tiles * tiles.splits,
             *(image.buffer for image in images),
             *self.numbers_of_channels,
@@ -532,11 +546,11 @@ class _TileEncoder(Encoder):
     ) -> Streaming:
         merged = self._merged(layouts)
         tiles, rows = self._tiles(merged)
-        rows_of_a_thread = self._rows_of_a_thread(GRADIENT_ROWS if gradients else STREAM_ROWS, merged[0])
+        rows_of_a_thread = self._rows_of_a_thread(GRADIENT_ROWS if gradients else STREAM_ROWS, tiles, merged[0])
         named = dict(zip(names, merged, strict=True))
         parameters, blocks = self._parameters(tiles, rows, rows_of_a_thread, named, pixels=self.batch_pixels)
         tables = *self.numbers_of_channels, *gradients, *self.slopes
-        name = self._variant(function_name, tiles, merged[0])
+        name = self._variant_of_rows(function_name, tiles, merged[0])
         return name, tiles.tiles * blocks, tables, parameters
 
 

@@ -39,6 +39,8 @@ TILE_PARAMETERS = ParameterStruct("NormalizationTiles", **TILES, joined="int", p
 """Of ``joined`` pixels that are taken for one, ``channels`` are those of all."""
 JOINED_PIXELS = "_of_joined_pixels"
 """How names of kernels of GPUs end that take several pixels for one."""
+LONG_CHANNELS = "_of_long_channels"
+"""How those end that take single channels of many pixels, ``STATISTICS_ROWS`` at a time."""
 COPY_PARAMETERS = ParameterStruct("CopyParameters", count="int")
 
 

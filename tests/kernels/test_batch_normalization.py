@@ -384,6 +384,25 @@ class TestTheShadersOfGPUs:
             for name in ("batch_statistics", "normalize", "normalization_gradient_sums", "normalization_gradient")
         }
 
+    @pytest.mark.parametrize("shape", [(2, 61, 51, 33), (1, 101, 163, 7)])
+    @pytest.mark.parametrize("name", [None, "prelu"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_threads_take_more_rows_of_single_channels_of_many_pixels(self, monkeypatch, shape, name, dtype):
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_OF_LONG_CHANNELS", 0)
+        slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
+        case = Case.draw(shape, dtype, seed=15, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
+        functions = []
+        monkeypatch.setattr(
+            batch_normalization_dispatch._TileEncoder,
+            "add",
+            lambda self, name, *rest: functions.append(name) or NormalizationEncoder.add(self, name, *rest),
+        )
+        check(case, run(case))
+        assert {name for name in functions if name.endswith("_of_long_channels")} == {
+            f"{name}_of_long_channels"
+            for name in ("normalize", "normalization_gradient_sums", "normalization_gradient")
+        }
+
     @pytest.mark.parametrize(
         "start, pixel, pixels, joined",
         [(0, 7, 4000, 4), (28, 7, 4000, 4), (7, 7, 4000, 1), (0, 8, 4000, 1), (0, 7, 4001, 1)],
