@@ -83,3 +83,41 @@ def test_shuffles_among_some_lanes(condition: str, call: str, source_lane: np.nd
     shared = taking_part & taking_part.reshape(2, 32)[:, source_lane].reshape(-1)
     np.testing.assert_array_equal(out[shared], lanes[shared])
     assert not out[~taking_part].any()
+
+
+@pytest.mark.parametrize(
+    ("condition", "distance"), [("true", 6), ("true", 31), ("lane % 3 != 1", 1), ("lane > 9", 0), ("i >= 32", 16)]
+)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.uint64, np.float16, np.float32])
+def test_users_shuffle_by_distances_that_are_known_and_that_are_read(
+    dtype: type, condition: str, distance: int
+) -> None:
+    kind_of_number = np.dtype(dtype).name
+    name = {"int8": "char", "float16": "half", "float32": "float"}.get(kind_of_number, f"{kind_of_number}_t")
+    near = np.array([distance], np.uint16)
+    sources = {
+        "xor": LANES ^ distance,
+        "down": np.where(LANES + distance < 32, LANES + distance, LANES),
+        "up": np.where(LANES >= distance, LANES - distance, LANES),
+        "rotate_down": (LANES + distance) % 32,
+        "rotate_up": (LANES - distance) % 32,
+    }
+    calls = [f"simd_shuffle_{kind}(v, {value})" for kind in sources for value in (distance, "*near")]
+    calls.append(f"{name}(simd_shuffle_xor(v > {name}(50), {distance}))")
+    stores = "".join(f" out[{64 * place} + i] = {call};" for place, call in enumerate(calls))
+    source = LIBRARY + (
+        "[[max_total_threads_per_threadgroup(64)]]\n"
+        f"kernel void f(device const {name}* x, device {name}* out, constant ushort* near,\n"
+        "  uint i [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {\n"
+        f"  {name} v = x[i]; if ({condition}) {{{stores} }} }}\n"
+    )
+    x = np.random.default_rng(0).integers(1, 100, 64).astype(dtype)
+    out = run(source, "f", x, np.zeros(64 * len(calls), dtype), near, threads=64, of_user=True)[1].reshape(-1, 2, 32)
+    i = np.arange(64)
+    taking_part = np.broadcast_to(eval(condition, {"lane": i % 32, "i": i, "true": True}), 64).reshape(2, 32)
+    for place, kind in enumerate((*(kind for kind in sources for _ in range(2)), "xor")):
+        read = x.reshape(2, 32)[:, sources[kind]]
+        shared = taking_part & taking_part[:, sources[kind]]
+        expected = read > 50 if place == len(calls) - 1 else read
+        np.testing.assert_array_equal(out[place][shared], expected[shared], calls[place])
+        assert not out[place][~taking_part].any()

@@ -75,17 +75,40 @@ LANEWISE_WITH_MTL(simd_broadcast, sub_group_broadcast(x, (uint)n))
 LANEWISE_MTL(simd_broadcast_first, sub_group_broadcast_first(x))
 //@ simd_shuffle : lanes_mtl
 LANEWISE_WITH_MTL(simd_shuffle, from_lane_mtl(x, (uint)n))
-//@ simd_shuffle_xor : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle_xor, from_lane_mtl(x, get_sub_group_local_id() ^ (uint)n))
-//@ simd_shuffle_down : lanes_mtl
+//@ rotated_mtl : lanes_mtl
+// Rotations move registers, and read no memory.
+#ifdef TOGETHER_MTL
+template <typename T> struct is_rotated_mtl { static constexpr bool value = false; };
+#define ROTATED_MTL(T) template <> struct is_rotated_mtl<T> { static constexpr bool value = true; };
+ROTATED_MTL(char) ROTATED_MTL(uchar) ROTATED_MTL(short) ROTATED_MTL(ushort) ROTATED_MTL(int) ROTATED_MTL(uint)
+ROTATED_MTL(long) ROTATED_MTL(ulong) ROTATED_MTL(half) ROTATED_MTL(float)
+#undef ROTATED_MTL
+template <typename T> inline T rotated_mtl(T x, uint n) {
+  if constexpr (is_rotated_mtl<T>::value) return sub_group_rotate(x, (int)(n & 31));
+  else return from_lane_mtl(x, get_sub_group_local_id() + n);
+}
+template <typename T> inline T flipped_mtl(T x, uint n) {
+  if (n & (n - 1)) return from_lane_mtl(x, get_sub_group_local_id() ^ n);
+  T above = rotated_mtl(x, n), below = rotated_mtl(x, 32 - n);
+  return get_sub_group_local_id() & n ? below : above;
+}
+#else
+template <typename T> inline T rotated_mtl(T x, uint n) { return from_lane_mtl(x, (get_sub_group_local_id() + n) & 31); }
+template <typename T> inline T flipped_mtl(T x, uint n) { return from_lane_mtl(x, get_sub_group_local_id() ^ n); }
+#endif
 // A lane whose partner lies outside keeps its own value.
-LANEWISE_WITH_MTL(simd_shuffle_down, from_lane_mtl(x, get_sub_group_local_id() + n < 32 ? get_sub_group_local_id() + n : get_sub_group_local_id()))
-//@ simd_shuffle_up : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle_up, from_lane_mtl(x, get_sub_group_local_id() >= n ? get_sub_group_local_id() - n : get_sub_group_local_id()))
-//@ simd_shuffle_rotate_down : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle_rotate_down, from_lane_mtl(x, (get_sub_group_local_id() + n) & 31))
-//@ simd_shuffle_rotate_up : lanes_mtl
-LANEWISE_WITH_MTL(simd_shuffle_rotate_up, from_lane_mtl(x, (get_sub_group_local_id() - n) & 31))
+template <typename T> inline T from_above_mtl(T x, uint n) { T y = rotated_mtl(x, n); return get_sub_group_local_id() + n < 32 ? y : x; }
+template <typename T> inline T from_below_mtl(T x, uint n) { T y = rotated_mtl(x, 32 - n); return get_sub_group_local_id() >= n ? y : x; }
+//@ simd_shuffle_xor : rotated_mtl
+LANEWISE_WITH_MTL(simd_shuffle_xor, flipped_mtl(x, (uint)n))
+//@ simd_shuffle_down : rotated_mtl
+LANEWISE_WITH_MTL(simd_shuffle_down, from_above_mtl(x, (uint)n))
+//@ simd_shuffle_up : rotated_mtl
+LANEWISE_WITH_MTL(simd_shuffle_up, from_below_mtl(x, (uint)n))
+//@ simd_shuffle_rotate_down : rotated_mtl
+LANEWISE_WITH_MTL(simd_shuffle_rotate_down, rotated_mtl(x, (uint)n))
+//@ simd_shuffle_rotate_up : rotated_mtl
+LANEWISE_WITH_MTL(simd_shuffle_rotate_up, rotated_mtl(x, 32 - (uint)n))
 
 //@ quad_sum : lanes_mtl
 LANEWISE_MTL(quad_sum, sub_group_clustered_reduce_add(x, 4))
