@@ -113,13 +113,13 @@ class CommandBuffer:
         After ``record`` each replay but the first calls it again, so that a replay computes what another encode would.
         With ``shared_by``, which says what the numbers belong to, calls that find the same ones have one buffer.
         """
-        lent, key = self._lent, None
+        lent, key, data = self._lent, None, evaluate()
         if shared_by is not None:
-            key = shared_by, evaluate()
+            key = shared_by, data
             found = lent.shared_varying.get(key)
             if found is not None:
                 return found
-        made = VaryingBuffer(self._device, evaluate)
+        made = VaryingBuffer(self._device, evaluate, data)
         lent.varying.append(made)
         if key is not None:
             lent.shared_varying[key] = made.buffer
@@ -464,13 +464,13 @@ class _LentBuffers:
 
 
 class VaryingBuffer:
-    """A buffer with what ``evaluate`` gave last."""
+    """A buffer with what ``evaluate`` gave last: at first ``data``."""
 
-    def __init__(self, device: Device, evaluate: Callable[[], bytes]) -> None:
+    def __init__(self, device: Device, evaluate: Callable[[], bytes], data: bytes) -> None:
         self._evaluate = evaluate
-        self._data = evaluate()
-        self.buffer = device.allocate(len(self._data))
-        self.buffer.write(self._data)
+        self._data = data
+        self.buffer = device.allocate(len(data))
+        self.buffer.write(data)
 
     def change(self, before: Submission) -> None:
         """Evaluates again, for work behind ``before``."""

@@ -120,8 +120,10 @@ class JoinedDispatch(Dispatch):
         device, kernel, runs = self._device, self.kernel, self.runs
         assert isinstance(self.threadgroups, int)
         if len(runs) == 1:
-            parameters = device.constant_buffer(runs[0].parameters)
-            return Dispatch(self.function, self.threadgroups, (*runs[0].buffers, *self.shared, parameters))
+            run, threadgroups = runs[0], self.threadgroups
+            buffers = (*run.buffers, *self.shared, device.constant_buffer(run.parameters))
+            pattern = self.function, threadgroups, run.parameters
+            return Dispatch(self.function, threadgroups, buffers, None, None, (), (), pattern)
         function = kernel.joined_family.function(device, kernel.name, "float")
         if device.family == "cpu":
             held = tuple(chain.from_iterable([run.buffers for run in runs]))

@@ -286,7 +286,5 @@ class OptimizerAdam(Optimizer):
         return command_buffer.varying(self._next_learning_rate)
 
     def _next_learning_rate(self) -> bytes:
-        self._time_step += 1
-        return FLOAT.pack(
-            self.learning_rate * math.sqrt(1.0 - self.beta2**self._time_step) / (1.0 - self.beta1**self._time_step)
-        )
+        self._time_step = step = self._time_step + 1
+        return FLOAT.pack(self._learning_rate * math.sqrt(1.0 - self._beta2**step) / (1.0 - self._beta1**step))
