@@ -48,10 +48,12 @@ from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
 
 if TYPE_CHECKING:
+    from mpsgrad.msl.analysis.detours import Detour
     from mpsgrad.msl.analysis.exits import Exits
 
 _ROLLED = "clang loop unroll(disable)"
-_PASSED_BY = "if (never_mtl()) {} else"
+_NEVER = "if (never_mtl())"
+_PASSED_BY = f"{_NEVER} {{}} else"
 _KEPT = "kept_value_mtl"
 
 _BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
@@ -132,22 +134,22 @@ def translate(
 
 
 class _Loops(NamedTuple):
-    """What begins the loops that are not to be unrolled, and those that have to be passed by; and what leads out of
-    some and has to stay in them."""
+    """What begins the loops that are not to be unrolled; the short ways that choices need; and what leads out of loops
+    and has to stay in them."""
 
     rolled: Sequence[Token] = ()
-    passed_by: Sequence[Token] = ()
+    detours: Sequence[Detour] = ()
     exits: Exits | None = None
 
 
 def _loops_of_users(
     program: Program, version: tuple[int, int], source: str, filename: str, backend: Backend, is_run: bool
 ) -> _Loops:
-    """Such loops, of what is not only checked; raises for what Apple's compiler refuses and targets do not.
+    """All that, of what is not only checked; raises for what Apple's compiler refuses and targets do not.
 
     The package's own shaders are checked by its tests, and tuned.
     """
-    from mpsgrad.msl.analysis.detours import loops_to_pass_by
+    from mpsgrad.msl.analysis.detours import detours_of
     from mpsgrad.msl.analysis.exits import exits_to_keep_inside
     from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
     from mpsgrad.msl.analysis.source import Source
@@ -159,7 +161,7 @@ def _loops_of_users(
         return _Loops()
     return _Loops(
         loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
-        loops_to_pass_by(analysed) if backend.guards_flow else (),
+        detours_of(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
     )
 
@@ -231,11 +233,12 @@ class _Translator:
                 loop.text = f'"{_ROLLED}"'
             else:
                 forms.put_before(loop, f'_Pragma("{_ROLLED}") ')
-        for loop in loops.passed_by:
-            if loop.kind == "pragma":
-                loop.text = f"{_PASSED_BY}\n{loop.text}"
+        for token, jump, is_alone in loops.detours:
+            way = f"{_NEVER} {jump or '{}'}{'' if is_alone else ' else'}"
+            if token.kind == "pragma":
+                token.text = f"{way}\n{token.text}"
             else:
-                forms.put_before(loop, f"{_PASSED_BY} ")
+                forms.put_before(token, f"{way} ")
         if loops.exits is not None:
             _keep_inside(loops.exits, forms)
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)

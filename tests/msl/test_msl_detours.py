@@ -1,6 +1,8 @@
-"""Numbers that are the same for all threads that come one way, where each way leads through a loop."""
+"""Numbers that are the same for all threads that come one way, where the ways lead through more flow."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
@@ -20,6 +22,16 @@ FUNCTION = f"""uint of(uint a, uint b, thread uint& out) {{
 """
 CALLED = f"""uint one(thread uint& a, uint b) {{ {LONG} return 10; }}
 uint two(thread uint& a, uint b) {{ {ROLLED} return 20; }}
+"""
+
+
+CONSTANT = """constexpr int power(int base, int exponent) {
+  int product = 1;
+  if (exponent > 3) { for (int k = 0; k < exponent; k++) product *= base; return product; }
+  for (int k = 0; k < exponent; k++) product *= base;
+  return product;
+}
+constant constexpr uint TABLE[power(2, 4)] = {10, 20};
 """
 
 
@@ -59,26 +71,84 @@ def test_each_thread_has_the_number_of_its_way(body: str, functions: str) -> Non
     np.testing.assert_array_equal(y[LANES:], np.where(odd, turned(a, b, 5, 30), turned(a, b, 7, 4)))
 
 
-def passed_by(body: str, functions: str) -> int:
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Ways of several blocks without a loop.
+        "if (p) { if (n) y[i + 256] = c; z.w = 58; r = 10; }"
+        " else { if (c * b > a) y[i + 256] = 1; else z.w = 96; e = z.w; r = 20; }"
+        " for (uint k = 0; k < turns; k++) if (e++ > 4000000000) r--;",
+        "if (p) { switch (b & 3) { case 0: e = *w; break; case 1: e = x[e & 63]; default: if (n) y[i + 256] = e; }"
+        f" {LONG} r = 10; }} else {{ switch (b & 3) {{ case 2: e = *w; default: y[i + 256] = 3; }} {LONG} r = 20; }}",
+        f"switch (uint(p)) {{ case 0: {LONG} r = 20; break; default: {LONG} r = 10; break; }}",
+        # A condition that all threads agree about, behind one that they do not.
+        f"for (uint k = 0; k < 3; k++) {{ if (p) {{ e = *w; if (turns > 2) {{ r = 10; break; }} {LONG} }}"
+        f" if (n) y[i + 256] = e; {LONG} r = 20; }}",
+        f"for (uint k = 0; k < 3; k++) {{ r = 0; if (p) {{ {LONG} r = 10; if (turns > 2) continue; {LONG} }}"
+        f" if (n) y[i + 256] = e; {LONG} r += 20; }}",
+        # Ways that were found before they were made shorter.
+        "for (uint k = 0; k < 2; k++) { if (p) { z.x = (n ? *w : c) >> 3; r = 10; }"
+        " else { n = (b & b) > *w - turns; if ((p ? c : z.x) < (n ? 0u : 0u)) break; w++; r = 20; } }",
+        "if (p) { switch (b & 3) { case 1: break; default: n = !n; } if (b > 5000) return; r = 10; }"
+        " else { if (c >= b) z.y = 65; z.x = (a != z.y) ? 7u : z.x; r = 20; } e = n ? *w : 3u;",
+    ],
+)
+def test_ways_of_several_blocks(body: str) -> None:
+    parameters = "device const uint* x, device uint* y, constant uint& turns, uint i [[thread_position_in_grid]]"
+    start = "uint a = x[i], b = x[i + 64], c = x[i + 128], r = 0, e = 0; uint4 z = uint4(a, b, c, i);"
+    start += " bool p = a & 1, n = c > 7; device const uint* w = x + i;"
+    end = "y[i] = r; y[i + 64] = e; y[i + 128] = z.x; y[i + 192] = a + n;"
+    x = np.random.default_rng(2).integers(0, 40, 3 * LANES).astype(np.uint32)
+    y = np.zeros(5 * LANES, np.uint32)
+    mg.compile(f"{HEAD}kernel void f({parameters}) {{ {start} {body} {end} }}").function("f")(LANES, x, y, np.uint32(3))
+    np.testing.assert_array_equal(y[:LANES], np.where(x[:LANES] & 1 == 1, 10, 20))
+
+
+def short_ways(body: str, functions: str) -> list[str]:
     text = translate(kernel(body, functions), "opencl", launch="row").source
-    return text.count("if (never_mtl()) {} else")
+    return re.findall(r"if \(never_mtl\(\)\) ({}|[^;]*;)", text)
 
 
 @pytest.mark.parametrize(
-    ("body", "functions", "count"),
+    ("body", "functions", "ways"),
     [
-        (f"if (a & 1) {{ {LONG} r = 10; }}", "", 0),
-        (f"if (a & 1) {{ {LONG} r = 10; }} {LONG}", "", 0),
-        (f"if (a & 1) {{ {LONG} return; }} {LONG}", "", 1),
-        (f"{LONG} {ROLLED}", "", 0),
-        (f"if (a & 1) {{ {SHORT} r = 1; }} else {{ {SHORT} r = 2; }}", "", 0),
-        ("uint out; r = of(a, b, out);", FUNCTION, 1),
-        ("r = one(a, b) + two(a, b);", CALLED, 0),
-        ("r = (a & 1) ? one(a, b) : two(a, b);", CALLED, 1),
+        (f"if (a & 1) {{ {LONG} r = 10; }}", "", []),
+        (f"if (a & 1) {{ {LONG} r = 10; }} {LONG}", "", []),
+        (f"if (a & 1) {{ {LONG} r = 10; }} else r = 20;", "", []),
+        (f"if (a & 1) {{ {LONG} r = 10; }} else {{ {LONG} r = 20; }}", "", ["{}", "{}"]),
+        (f"if (a & 1) {{ {LONG} return; }} {LONG}", "", ["return;"]),
+        ("if (a & 1) return;", "", []),
+        (f"{LONG} {ROLLED}", "", []),
+        (f"if (a & 1) {{ {SHORT} r = 1; }} else {{ {SHORT} r = 2; }}", "", []),
+        (f"while (a) {{ if (a & 1) {{ {LONG} break; }} a >>= 1; }}", "", ["break;"]),
+        (f"while (a) {{ switch (a) {{ case 1: {LONG} continue; case 2: a = 7; }} a >>= 1; }}", "", ["continue;"]),
+        ("while (a) { if (a & 1) { while (b) { b--; break; } } a >>= 1; }", "", []),
+        ("uint out; r = of(a, b, out);", FUNCTION, ["return {};"]),
+        ("r = one(a, b) + two(a, b);", CALLED, []),
+        ("r = (a & 1) ? one(a, b) : two(a, b);", CALLED, ["return {};"]),
+        (f"if (a & 1) {{ threadgroup_barrier(mem_flags::mem_none); {LONG} }} else {{ {LONG} }}", "", []),
     ],
 )
-def test_loops_are_passed_by_in_choices(body: str, functions: str, count: int) -> None:
-    assert passed_by(body, functions) == count
+def test_short_ways_stand_before_what_needs_them(body: str, functions: str, ways: list[str]) -> None:
+    assert short_ways(body, functions) == ways
+
+
+def test_where_a_value_cannot_be_written_loops_are_passed_by() -> None:
+    function = "struct Pair { uint a; Pair(uint b) : a(b) {} };"
+    function += f"Pair of(uint a, uint b) {{ if (a & 1) {{ {LONG} return Pair(10); }} {LONG} return Pair(20); }}"
+    assert short_ways("r = of(a, b).a;", function) == ["{}"]
+    x = np.random.default_rng(0).integers(0, 1000, 2 * LANES).astype(np.uint32)
+    y = np.zeros(2 * LANES, np.uint32)
+    mg.compile(kernel("r = of(a, b).a;", function)).function("f")(LANES, x, y, np.uint32(3))
+    np.testing.assert_array_equal(y[:LANES], np.where(x[:LANES] & 1 == 1, 10, 20))
+
+
+def test_constants_may_come_from_functions_with_short_ways() -> None:
+    x = np.arange(2 * LANES, dtype=np.uint32)
+    y = np.zeros(2 * LANES, np.uint32)
+    mg.compile(kernel("r = TABLE[a & 1] + power(3, a & 7);", CONSTANT)).function("f")(LANES, x, y, np.uint32(3))
+    expected = np.where(x[:LANES] & 1 == 1, 20, 10) + 3 ** (x[:LANES] & 7)
+    np.testing.assert_array_equal(y[:LANES], expected)
 
 
 def test_only_cpus_pass_loops_by() -> None:

@@ -86,9 +86,7 @@ def test_many_random_loops(seeds: range) -> None:
     check_loops(seeds)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS), ids=str)
-def test_random_flow(seeds: range) -> None:
+def check_flow(seeds: Sequence[int]) -> None:
     programs = [FlowProgram(seed) for seed in seeds]
     library = mg.compile(HEADER + "".join(program.source() for program in programs))
     x = np.random.default_rng(seeds[0]).integers(-20, 20, 3 * LANES).astype(np.int32).view(np.uint32)
@@ -96,6 +94,17 @@ def test_random_flow(seeds: range) -> None:
         y = np.zeros(program.result_size(), np.uint32)
         library.function(program.name)(LANES, x, y, np.int32(3))
         np.testing.assert_array_equal(y, program.expected(x, 3), err_msg=program.source())
+
+
+@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS), ids=str)
+def test_random_flow(seeds: range) -> None:
+    check_flow(seeds)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS, NIGHTLY_PROGRAMS), ids=str)
+def test_much_random_flow(seeds: range) -> None:
+    check_flow(seeds)
 
 
 def test_the_programs_use_every_kind_of_construct() -> None:

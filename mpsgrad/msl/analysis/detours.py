@@ -1,75 +1,131 @@
-"""The loops that a compiler has to find a way past, or it takes a number that threads disagree about for all of them.
+"""Short ways through choices, or a compiler takes a number that threads disagree about for all of them.
 
-Where each way through a choice leads through a loop that is known to turn, Intel's vectorizer does not see that the
-ways meet: ``if (x) { loop; r = 1; } else { loop; r = 2; }`` gave all threads that run abreast the ``r`` of the first.
-One way past a loop, which is never gone but not known to be, is enough.
+Intel's vectorizer looks for the places where the ways that threads take meet again. It follows the ways block by block,
+and gives up behind the last of the blocks that a way's first one leads to. ``if (x) { loop; r = 1; } else { loop; r =
+2; }`` gave all threads that run abreast the ``r`` of the first. Where the ways lead at once to the meeting place, too,
+or to where a jump goes, the vectorizer finds that place and all before it. No thread takes such a short way, but that
+is not known when the source is compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from mpsgrad.msl.analysis.loops import loops_of
-from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.analysis.types import read_type
 from mpsgrad.msl.tokens import Token
 
 _LOOPS = ("for", "while", "do")
+_FLOW = ("if", "switch", *_LOOPS)
+_TARGETS = {"break": (*_LOOPS, "switch"), "continue": _LOOPS}
 _CHOICES = ("?", "&&", "||")
-_JUMPS = ("return", "break", "continue")
+_BARRIERS = ("threadgroup_barrier", "simdgroup_barrier")
+_BEFORE_OPERANDS = frozenset("( [ { , ; = ? : + - * / % & | ^ ! ~ < > && || == != <= >= << >> return case".split())
 
 Range = tuple[int, int]
 
 
-def loops_to_pass_by(source: Source) -> list[Token]:
-    """What begins such loops of ``source``: the word, or what stands before it and says how to compile the loop."""
-    return [source.tokens[index] for index in sorted(_Detours(source).found)]
+class Detour(NamedTuple):
+    """A way past what ``token`` begins, which no thread takes: ``jump``, or nothing where the way only leaves that out.
+
+    Behind a jump that ``is_alone`` more than one statement may be left out.
+    """
+
+    token: Token
+    jump: str = ""
+    is_alone: bool = False
 
 
-class _Detours:
-    """The loops of one source that only some of the threads come to."""
+def detours_of(source: Source) -> list[Detour]:
+    """The detours that ``source`` needs."""
+    finder = _Finder(source)
+    return [finder.found[index] for index in sorted(finder.found)]
+
+
+class _Finder:
+    """The choices of one source that threads that run abreast may disagree about."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._loops = loops_of(source)
-        self.found: set[int] = set()
-        self._passed: set[int] = set()
-        """Where the functions begin whose loops were looked at."""
-        found = list(self._arms())
-        count = sum(self._has_loop(*arm) for arms in found for arm in arms)
-        for arms in found:
-            turning = [arm for arm in arms if self._has_loop(*arm)]
-            if len(turning) > 1:
-                # A way past one of them is enough.
-                self._pass_by(*min(turning, key=lambda arm: self._loops.size(*arm)))
-            for arm in turning:
-                if self._jumps(arm):
-                    self._pass_by(*arm)
-                elif count > 1:
-                    self._pass_by(*arm, with_calls=False)
-        for name in self._calls_in_choices():
-            self._pass_by_function(name)
-
-    def _arms(self) -> Iterator[list[Range]]:
-        """What stands under each condition that is not known when the source is compiled."""
-        source = self._source
+        self._ends: dict[int, int] = {}
+        self.found: dict[int, Detour] = {}
         for index in source.places("if", "switch"):
             arms = source.arms(index) if source.in_body(index) else []
-            if arms:
-                yield arms
+            if any(source.places(*self._with_barriers, start=start, end=end) for start, end in arms):
+                # All threads choose the same.
+                continue
+            if source.text(index) == "switch":
+                self._pass_by_sections(list(self._sections(*arms[0])) if arms else [])
+            else:
+                self._pass_by_arms(arms)
+        for name in self._calls_in_choices():
+            for function in source.functions_by_name[name]:
+                if function.kernel is None:
+                    self._pass_by_body(function)
 
-    def _jumps(self, arm: Range) -> bool:
-        return bool(self._source.places(*_JUMPS, start=arm[0], end=arm[1]))
+    def _pass_by_arms(self, arms: Sequence[Range]) -> None:
+        if len(arms) > 1 and all(self._flow(*arm) for arm in arms) and any(self._flow(*arm) > 1 for arm in arms):
+            for arm in arms:
+                self._pass_by(arm, "")
+            return
+        for arm in arms:
+            jump = self._farthest_jump(*arm) if self._flow(*arm) else None
+            if jump is not None:
+                self._jump_past(arm, jump)
+
+    def _jump_past(self, part: Range, jump: str, *, is_alone: bool = False) -> None:
+        """A way that jumps; where the jump cannot be written, ways past the loops before it."""
+        if jump:
+            self._pass_by(part, jump, is_alone=is_alone)
+            return
+        source = self._source
+        place = part[0]
+        for index in source.places(*_LOOPS, start=part[0], end=part[1]):
+            if index >= place and (source.text(index) == "do" or source.close(index + 1) > 0):
+                place = self._end(index)
+                if not self._loops.is_surely_unrolled(index):
+                    start = self._loops.beginning(index)
+                    self._pass_by((start, place), "")
+
+    def _pass_by_sections(self, sections: Sequence[Range]) -> None:
+        for section in sections:
+            if len(sections) > 1 and self._flow(*section):
+                self._pass_by(section, self._farthest_jump(*section) or "break;", is_alone=True)
+
+    def _pass_by_body(self, function: Function) -> None:
+        body = (function.body_open + 1, function.body_close)
+        self._jump_past(body, self._return_from(function), is_alone=True)
+
+    def _pass_by(self, part: Range, jump: str, *, is_alone: bool = False) -> None:
+        self.found[part[0]] = Detour(self._source.tokens[part[0]], jump, is_alone)
+
+    def _sections(self, start: int, end: int) -> Iterator[Range]:
+        """What stands behind the labels of the ``switch`` with the body there."""
+        source = self._source
+        first = -1
+        index = start + 1
+        while index < end - 1:
+            if source.text(index) in ("case", "default"):
+                if 0 <= first < index:
+                    yield first, index
+                while index < end - 1 and source.text(index) != ":":
+                    index += 1
+                first = index + 1
+            index = max(source.close(index), index) + 1
+        if 0 <= first < end - 1:
+            yield first, end - 1
 
     def _calls_in_choices(self) -> list[str]:
-        """Of each statement that chooses among calls of functions with loops, a function that is called."""
+        """Of each statement that chooses among calls of functions with flow, a function that is called."""
         source = self._source
         by_statement: dict[int, list[str]] = {}
-        for place in self._calls(0, len(source.tokens)):
-            start = place
-            while start > 0 and source.text(start - 1) not in (";", "{", "}"):
-                start -= 1
-            by_statement.setdefault(start, []).append(source.text(place))
+        for place in source.places(*self._with_flow) if self._with_flow else []:
+            if source.text(place + 1) in ("(", "<") and source.in_body(place):
+                by_statement.setdefault(self._statement_start(place), []).append(source.text(place))
         return [
             names[-1]
             for start, names in by_statement.items()
@@ -77,37 +133,97 @@ class _Detours:
             and source.places(*_CHOICES, start=start, end=source.statement_end(start, len(source.tokens)))
         ]
 
-    def _calls(self, start: int, end: int) -> list[int]:
-        """Where functions with loops are called there."""
-        source = self._source
-        places = source.places(*self._with_loops, start=start, end=end) if self._with_loops else []
-        return [place for place in places if source.text(place + 1) in ("(", "<") and source.in_body(place)]
-
-    def _has_loop(self, start: int, end: int) -> bool:
-        return bool(self._source.places(*_LOOPS, start=start, end=end) or self._calls(start, end))
-
-    def _pass_by(self, start: int, end: int, with_calls: bool = True) -> None:
-        """Has the outermost loops there passed by, and those of the functions that are called there."""
-        source = self._source
-        place = start
-        for index in source.places(*_LOOPS, *self._with_loops, start=start, end=end):
-            if index < place:
-                continue
-            if source.text(index) not in _LOOPS:
-                if with_calls and source.text(index + 1) in ("(", "<"):
-                    self._pass_by_function(source.text(index))
-            elif source.text(index) == "do" or source.close(index + 1) > 0:
-                place = source.statement_end(index, len(source.tokens))
-                if not self._loops.is_surely_unrolled(index):
-                    self.found.add(self._loops.beginning(index))
-
-    def _pass_by_function(self, name: str) -> None:
-        for function in self._source.functions_by_name[name]:
-            if function.kernel is None and function.body_open not in self._passed:
-                self._passed.add(function.body_open)
-                self._pass_by(function.body_open + 1, function.body_close)
+    @cached_property
+    def _with_flow(self) -> frozenset[str]:
+        """The names of functions that have flow of their own, or call one that has."""
+        return self._source.functions_that_reach(_FLOW)
 
     @cached_property
-    def _with_loops(self) -> frozenset[str]:
-        """The names of functions that have a loop, or call one that has."""
-        return self._source.functions_that_reach(_LOOPS)
+    def _with_barriers(self) -> frozenset[str]:
+        return self._source.functions_that_reach(_BARRIERS) | set(_BARRIERS)
+
+    def _flow(self, start: int, end: int) -> int:
+        """How much flow there is: nothing, one condition, or more."""
+        source = self._source
+        count = 0
+        for index in source.places(*_FLOW, "else", *_CHOICES, *self._with_flow, start=start, end=end):
+            text = source.text(index)
+            if text == "if":
+                count += 1
+            elif text in _CHOICES:
+                count += self._decides_about_memory(index)
+            elif text not in self._with_flow:
+                count += 0 if self._loops.is_surely_unrolled(index) else 2
+            elif source.text(index + 1) in ("(", "<"):
+                count += 2
+        return count
+
+    def _decides_about_memory(self, index: int) -> bool:
+        """Whether memory is read or a function is called in the statement with the operator at ``index``."""
+        source = self._source
+        end = source.statement_end(index, len(source.tokens))
+        return any(
+            source.text(place) in ("[", "->")
+            or source.text(place) == "*"
+            and source.text(place - 1) in _BEFORE_OPERANDS
+            for place in range(self._statement_start(index), end)
+        )
+
+    def _statement_start(self, index: int) -> int:
+        while index > 0 and self._source.text(index - 1) not in (";", "{", "}"):
+            index -= 1
+        return index
+
+    def _farthest_jump(self, start: int, end: int) -> str | None:
+        """The jump out of what stands there that goes farthest, if one does; empty if it cannot be written."""
+        source = self._source
+        function = self._function_around(start)
+        if source.places("return", start=start, end=end) and function is not None:
+            return self._return_from(function)
+        leaves = {
+            word: any(
+                not any(self._around(place, targets, start)) for place in source.places(word, start=start, end=end)
+            )
+            for word, targets in _TARGETS.items()
+        }
+        innermost = max(self._around(start, _TARGETS["break"], 0), default=-1)
+        is_in_switch = innermost >= 0 and source.text(innermost) == "switch"
+        for word in ("continue", "break") if is_in_switch else ("break", "continue"):
+            if leaves[word]:
+                return f"{word};"
+        return None
+
+    def _around(self, index: int, words: Sequence[str], start: int) -> Iterator[int]:
+        """Where the statements begin, from ``start`` on, that ``index`` is in and one of ``words`` begins."""
+        for place in self._source.places(*words, start=start, end=index):
+            if self._end(place) > index:
+                yield place
+
+    def _end(self, index: int) -> int:
+        if index not in self._ends:
+            self._ends[index] = self._source.statement_end(index, len(self._source.tokens))
+        return self._ends[index]
+
+    def _function_around(self, index: int) -> Function | None:
+        return next((each for each in self._source.functions if each.body_open < index < each.body_close), None)
+
+    def _return_from(self, function: Function) -> str:
+        """What leaves ``function`` with any value, or nothing if that cannot be said."""
+        source = self._source
+        if any(
+            source.text(index + 1) in ("(", "{")
+            for index in source.places("]", start=function.body_open, end=function.body_close)
+        ):
+            # The word may be a lambda's.
+            return ""
+        if function.kernel is not None or source.text(function.opening - 2) == "void":
+            return "return;"
+        start = function.start
+        if source.text(start) == "template" and source.text(start + 1) == "<":
+            start = source.close(start + 1) + 1 if source.close(start + 1) > 0 else function.opening
+        read = read_type(source.tokens, start, function.opening - 1, source.aliases, source.struct_bodies)
+        if read is None or read[1] != function.opening - 1 or source.text(function.opening - 2) == "&":
+            return ""
+        kind = read[0]
+        has_value = kind.pointers or kind.known and kind.base not in source.struct_bodies and kind.base != "auto"
+        return "return {};" if has_value else ""
