@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.instrument.expressions import AT
 from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
@@ -32,6 +33,7 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
         for owner, _, opening, end in program.member_heads
         if _is_conversion(tokens, opening) and not _only_computes(program, _body(tokens, opening), end)
     }
+    brackets = _brackets_of_thread_objects(program)
     prototypes = prototypes_of(program)
     for owner, start, opening, end in heads:
         declared = (opening, *prototypes.get(opening, ()))
@@ -39,7 +41,11 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
         qualifiers = _qualifiers(tokens, closing + 1)
         is_const = any(token.text == "const" for token in qualifiers)
         given = {token.text for token in tokens[start:opening]} & {"thread", "const"}
-        only_computes = _only_computes(program, _body(tokens, opening), end) and len(given) < 2
+        only_computes = (
+            len(given) < 2
+            and _only_computes(program, _body(tokens, opening), end)
+            and not (brackets and _applies_brackets(tokens, opening, end, brackets))
+        )
         may_open = only_computes and not given and not (owner in closed and _is_conversion(tokens, opening))
         if opening in program.constructors or may_open:
             behind = [token for at in declared for token in _qualifiers(tokens, matching(tokens, at) + 1)]
@@ -245,6 +251,34 @@ def _names_parameter(head: Sequence[Token], reference: Sequence[Token]) -> bool:
     named = {b.text for a, b in pairwise(head) if a.text in ("typename", "class")}
     words = [token.text for token in reference if token.text not in ("const", "thread", "&")]
     return 0 < len(words) <= 2 and words[0] in named
+
+
+def _brackets_of_thread_objects(program: Program) -> set[str]:
+    """The brackets, of calls and subscripts, whose operators only objects have that are known to be ``thread``."""
+    tokens = program.tokens
+    found = set()
+    for _, start, opening, _ in program.member_heads:
+        words = {token.text for token in (*tokens[start:opening], *_qualifiers(tokens, matching(tokens, opening) + 1))}
+        if "thread" in words and tokens[opening - 3].text == "operator":
+            found.add(tokens[opening - 2].text)
+    return found & {"[", "("}
+
+
+def _applies_brackets(tokens: Sequence[Token], opening: int, end: int, brackets: set[str]) -> bool:
+    """Whether a function applies ``brackets`` to parameters that are constant references, or to members."""
+    parameters = split_commas(tokens[opening + 1 : matching(tokens, opening)])
+    names = {parameter[-1].text for parameter in parameters if _is_constant_reference(parameter)}
+    for index in range(_body(tokens, opening), end):
+        if tokens[index].text in brackets:
+            is_member = tokens[index - 1].text == ")" or tokens[index - 2].text in (".", "->")
+            if tokens[index - 1].text in names or is_member and tokens[index].text == "[":
+                return True
+        elif tokens[index].text.startswith(AT):
+            # What stands for a subscript where accesses are checked.
+            first = next(at for at in range(index + 1, end) if tokens[at].text != "(")
+            if tokens[first].text in names or tokens[first].text == "*":
+                return True
+    return False
 
 
 def _only_computes(program: Program, start: int, end: int) -> bool:

@@ -21,6 +21,8 @@ _KINDS: dict[str, str] = {
     "none": "READ_MTL", "read": "READ_MTL", "write": "WRITE_MTL", "update": "UPDATE_MTL",
     "designate": "DESIGNATE_MTL", "place": "PLACE_MTL",
 }  # fmt: skip
+AT = "at_mtl"
+"""What checks the access to an element, in place of a subscript."""
 _ATOMIC = re.compile(r"atomic_(load|store|\w+)_explicit$")
 _OTHER_LANE = re.compile(r"(simd|quad)_(shuffle(?:_xor|_up|_down|_rotate_up|_rotate_down)?|broadcast)$")
 _LANE_KINDS = {
@@ -148,7 +150,7 @@ class ExpressionWeaver:
             self._visit(index, "read")
             return
         site = self._site(node.start, base.end)
-        self.edits.before(node.start, self._check("at_mtl", context, path), "(")
+        self.edits.before(node.start, self._check(AT, context, path), "(")
         opening = (",", "(") if index.kind == "comma" else (",",)
         self.edits.replace(node.place, *opening)
         self.edits.replace(node.end - 1, *((")",) if index.kind == "comma" else ()), ",", site, ")")
