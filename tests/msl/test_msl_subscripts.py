@@ -47,10 +47,16 @@ kernel void bracketed(device float* out, device const float* in) {
 """
 
 
-def test_brackets_of_thread_objects() -> None:
-    bracketed = mg.compile(SOURCE).function("bracketed")
-    out, values = np.zeros(5, np.float32), np.float32([4, 7])
-    assert bracketed.check(1, out, values) == ()
-    bracketed(1, out, values)
+VALUES = np.float32([4, 7])
+
+
+def test_brackets_of_thread_objects(device: mg.Device) -> None:
+    out = np.zeros(5, np.float32)
+    mg.compile(SOURCE, device=device).function("bracketed")(1, out, VALUES)
     assert out.tolist() == [50 + 6 + 9, 4, 7 + 50 + 300, 14 + 210, 8]
     compile_for_cuda(translate(SOURCE, "cuda").source, "bracketed.metal")
+
+
+def test_brackets_of_thread_objects_in_checked_runs(opencl_device: mg.Device) -> None:
+    bracketed = mg.compile(SOURCE, device=opencl_device).function("bracketed")
+    assert bracketed.check(1, np.zeros(5, np.float32), VALUES) == ()
