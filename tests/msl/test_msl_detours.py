@@ -125,7 +125,7 @@ def short_ways(body: str, functions: str) -> list[str]:
         ("while (a) { if (a & 1) { while (b) { b--; break; } } a >>= 1; }", "", []),
         ("uint out; r = of(a, b, out);", FUNCTION, ["return {};"]),
         ("r = one(a, b) + two(a, b);", CALLED, []),
-        ("r = (a & 1) ? one(a, b) : two(a, b);", CALLED, ["return {};"]),
+        ("r = (a & 1) ? one(a, b) : two(a, b);", CALLED, ["return {};", "return {};"]),
         (f"if (a & 1) {{ threadgroup_barrier(mem_flags::mem_none); {LONG} }} else {{ {LONG} }}", "", []),
     ],
 )

@@ -119,19 +119,20 @@ class _Finder:
         if 0 <= first < end - 1:
             yield first, end - 1
 
-    def _calls_in_choices(self) -> list[str]:
-        """Of each statement that chooses among calls of functions with flow, a function that is called."""
+    def _calls_in_choices(self) -> set[str]:
+        """The functions with flow that are called in statements that choose among several such calls."""
         source = self._source
         by_statement: dict[int, list[str]] = {}
         for place in source.places(*self._with_flow) if self._with_flow else []:
             if source.text(place + 1) in ("(", "<") and source.in_body(place):
                 by_statement.setdefault(self._statement_start(place), []).append(source.text(place))
-        return [
-            names[-1]
+        return {
+            name
             for start, names in by_statement.items()
             if len(names) > 1
             and source.places(*_CHOICES, start=start, end=source.statement_end(start, len(source.tokens)))
-        ]
+            for name in names
+        }
 
     @cached_property
     def _with_flow(self) -> frozenset[str]:
