@@ -322,6 +322,17 @@ def test_reads_beyond_a_clamped_edge_have_no_gradient():
             case.statistics_gradient().encode_batch(commands, batch(case.g), batch(case.x), state)
 
 
+def functions_added(monkeypatch):
+    """The names of the kernels of tiles that encodes add from here on."""
+    functions = []
+    monkeypatch.setattr(
+        batch_normalization_dispatch._TileEncoder,
+        "add",
+        lambda self, name, *rest: functions.append(name) or NormalizationEncoder.add(self, name, *rest),
+    )
+    return functions
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     """Vectors and single channels, rows of one threadgroup and of several, contiguous and not."""
@@ -372,12 +383,7 @@ class TestTheShadersOfGPUs:
         monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
         slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
         case = Case.draw(shape, dtype, seed=14, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
-        functions = []
-        monkeypatch.setattr(
-            batch_normalization_dispatch._TileEncoder,
-            "add",
-            lambda self, name, *rest: functions.append(name) or NormalizationEncoder.add(self, name, *rest),
-        )
+        functions = functions_added(monkeypatch)
         check(case, run(case))
         assert {name for name in functions if not name.startswith("merge")} == {
             f"{name}_of_joined_pixels"
@@ -392,12 +398,7 @@ class TestTheShadersOfGPUs:
         monkeypatch.setattr(batch_normalization_dispatch, "plan_in_clusters", lambda *sizes: None)
         slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
         case = Case.draw(shape, dtype, seed=15, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
-        functions = []
-        monkeypatch.setattr(
-            batch_normalization_dispatch._TileEncoder,
-            "add",
-            lambda self, name, *rest: functions.append(name) or NormalizationEncoder.add(self, name, *rest),
-        )
+        functions = functions_added(monkeypatch)
         check(case, run(case))
         assert {name for name in functions if name.endswith("_of_long_channels")} == {
             f"{name}_of_long_channels"

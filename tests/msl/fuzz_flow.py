@@ -87,9 +87,6 @@ class FlowProgram(ExpressionMaker):
             lines.append(f"    y[i + {k * LANES}] = {name};")
         return "\n".join([*lines, "}\n"])
 
-    def result_size(self) -> int:
-        return (len(NUMBERS) + len(TRUTHS) + 1) * LANES
-
     def expected(self, x: np.ndarray, turns: int) -> np.ndarray:
         """What the kernel writes for ``x``."""
         a, b, c = x.reshape(3, LANES)

@@ -65,46 +65,37 @@ def test_many_random_programs(seeds: range) -> None:
     check(seeds)
 
 
-def check_loops(seeds: Sequence[int]) -> None:
-    programs = [LoopProgram(seed) for seed in seeds]
+def check_threads(kind: type[LoopProgram] | type[FlowProgram], seeds: Sequence[int]) -> None:
+    programs = [kind(seed) for seed in seeds]
     library = mg.compile(HEADER + "".join(program.source() for program in programs))
     x = np.random.default_rng(seeds[0]).integers(-20, 20, 3 * LANES).astype(np.int32).view(np.uint32)
     for program in programs:
-        y = np.zeros(6 * LANES, np.uint32)
+        expected = program.expected(x, 3)
+        y = np.zeros(expected.shape, np.uint32)
         library.function(program.name)(LANES, x, y, np.int32(3))
-        np.testing.assert_array_equal(y, program.expected(x, 3), err_msg=program.source())
+        np.testing.assert_array_equal(y, expected, err_msg=program.source())
 
 
 @pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS), ids=str)
 def test_random_loops(seeds: range) -> None:
-    check_loops(seeds)
+    check_threads(LoopProgram, seeds)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS, NIGHTLY_PROGRAMS), ids=str)
 def test_many_random_loops(seeds: range) -> None:
-    check_loops(seeds)
-
-
-def check_flow(seeds: Sequence[int]) -> None:
-    programs = [FlowProgram(seed) for seed in seeds]
-    library = mg.compile(HEADER + "".join(program.source() for program in programs))
-    x = np.random.default_rng(seeds[0]).integers(-20, 20, 3 * LANES).astype(np.int32).view(np.uint32)
-    for program in programs:
-        y = np.zeros(program.result_size(), np.uint32)
-        library.function(program.name)(LANES, x, y, np.int32(3))
-        np.testing.assert_array_equal(y, program.expected(x, 3), err_msg=program.source())
+    check_threads(LoopProgram, seeds)
 
 
 @pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS), ids=str)
 def test_random_flow(seeds: range) -> None:
-    check_flow(seeds)
+    check_threads(FlowProgram, seeds)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS, NIGHTLY_PROGRAMS), ids=str)
 def test_much_random_flow(seeds: range) -> None:
-    check_flow(seeds)
+    check_threads(FlowProgram, seeds)
 
 
 def test_the_programs_use_every_kind_of_construct() -> None:

@@ -160,7 +160,7 @@ class _Finder:
         return count
 
     def _decides_about_memory(self, index: int) -> bool:
-        """Whether memory is read or a function is called in the statement with the operator at ``index``."""
+        """Whether memory is read in the statement with the operator at ``index``."""
         source = self._source
         end = source.statement_end(index, len(source.tokens))
         return any(
