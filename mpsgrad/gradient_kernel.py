@@ -223,10 +223,6 @@ class GradientKernel(BinaryKernel):
         self._remember(key, command_buffer, start, (*sources, destination), gradient_state, descriptor, regions)
         return destination
 
-    @staticmethod
-    def _count_reads(source_gradient: Image, source_image: Image, state: State) -> None:
-        read_once((source_gradient, source_image, state))
-
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:
     # objc: -encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:destinationGradients:
     @overload  # type: ignore[override]
@@ -449,5 +445,5 @@ class GradientKernel(BinaryKernel):
             self._dispatch(command_buffer, source_gradient, source_image, destination, regions, state)
             self._note_encode(command_buffer, state, regions)
         destination._written_by(command_buffer)
-        self._count_reads(source_gradient, source_image, state)
+        read_once((source_gradient, source_image, state))
         return regions

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_convolution import Layer
-from test_convolution_tiles import UNITS, forget_plans, layout
-from test_convolution_transpose import array
-from test_convolution_transpose import check as check_transposed
+from test_convolution_tiles import UNITS, forget_plans, kernels_of_transposed, layout
 from test_convolution_variants import (
     check_against_the_references,
     check_in_a_part_of_larger_images,
@@ -22,7 +20,7 @@ from test_convolution_variants import (
 
 import mpsgrad as mg
 from mpsgrad import testing
-from mpsgrad.kernels import convolution_direct, convolution_tiles, convolution_transpose, convolution_weights
+from mpsgrad.kernels import convolution_direct, convolution_tiles, convolution_weights
 from mpsgrad.kernels.convolution_direct import is_faster
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
@@ -119,15 +117,8 @@ def test_a_value_that_is_not_finite_reaches_its_window_alone():
 
 
 def test_a_transposed_convolution_adds_its_biases(monkeypatch):
-    monkeypatch.setattr(convolution_transpose, "algorithm_for", lambda device: Algorithm.TILES)
-    chosen = []
-    plan = convolution_direct.plan_gather
-    monkeypatch.setattr(convolution_direct, "plan_gather", lambda *of: chosen.append(plan(*of)) or chosen[-1])
-    forget_plans()
-    geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (0, 0), "groups": 1, "result": (15, 18)}
-    x, g = array(1, 2, 8, 9, 5), array(2, 2, 15, 18, 3)
-    check_transposed(geometry, x, array(3, 3, 4, 4, 5), array(4, 3), g)
-    assert [one.kernel for one in chosen if one] == ["convolution_direct_by_1_of_1"] * 2
+    kernels = kernels_of_transposed(monkeypatch, convolution_direct, "plan_gather", 5)
+    assert kernels == ["convolution_direct_by_1_of_1"] * 2
 
 
 @pytest.mark.parametrize(

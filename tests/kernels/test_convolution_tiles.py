@@ -13,6 +13,8 @@ import pytest
 import test_convolution_variants
 from hypothesis import given, settings
 from test_convolution import layers
+from test_convolution_transpose import array
+from test_convolution_transpose import check as check_transposed
 from test_convolution_variants import (
     IDS,
     SINGLE,
@@ -30,6 +32,7 @@ from mpsgrad.kernels import (
     convolution_direct,
     convolution_packing,
     convolution_tiles,
+    convolution_transpose,
     convolution_weights,
     convolution_winograd,
 )
@@ -55,6 +58,19 @@ def only_tiles() -> Iterator[None]:
 # Once more, for this algorithm.
 test_each_variant_adds_to_what_a_state_holds = test_convolution_variants.test_each_variant_adds_to_what_a_state_holds
 test_each_variant_in_a_part_of_larger_images = test_convolution_variants.test_each_variant_in_a_part_of_larger_images
+
+
+def kernels_of_transposed(monkeypatch: pytest.MonkeyPatch, module: Any, planner: str, channels: int) -> list[str]:
+    """Checks a transposed convolution of tiles with biases; the kernels that ``planner`` of ``module`` plans for it."""
+    monkeypatch.setattr(convolution_transpose, "algorithm_for", lambda device: Algorithm.TILES)
+    chosen: list[Any] = []
+    plan = getattr(module, planner)
+    monkeypatch.setattr(module, planner, lambda *of: chosen.append(plan(*of)) or chosen[-1])
+    forget_plans()
+    geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (0, 0), "groups": 1, "result": (15, 18)}
+    x, g = array(1, 2, 8, 9, channels), array(2, 2, 15, 18, 3)
+    check_transposed(geometry, x, array(3, 3, 4, 4, channels), array(4, 3), g)
+    return [one.kernel for one in chosen if one]
 
 
 def forget_plans() -> None:

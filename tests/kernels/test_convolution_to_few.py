@@ -9,14 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_convolution import Layer
-from test_convolution_tiles import UNITS, forget_plans, layout, only_tiles  # noqa: F401
-from test_convolution_transpose import array
-from test_convolution_transpose import check as check_transposed
+from test_convolution_tiles import UNITS, forget_plans, kernels_of_transposed, layout, only_tiles  # noqa: F401
 from test_convolution_variants import check_against_the_references, make, names
 
 import mpsgrad as mg
-from mpsgrad.kernels import convolution_tiles, convolution_to_few, convolution_transpose
-from mpsgrad.kernels.convolution_dispatch import Algorithm
+from mpsgrad.kernels import convolution_tiles, convolution_to_few
 from mpsgrad.kernels.convolution_geometry import ConvolutionGeometry
 from mpsgrad.kernels.convolution_to_few import FEW_STEPS, MOST_LANES
 from mpsgrad.testing import assert_within, batch_sizes
@@ -96,15 +93,8 @@ def test_a_value_that_is_not_finite_reaches_its_window_alone():
 
 
 def test_a_transposed_convolution_to_few_adds_its_biases(monkeypatch):
-    monkeypatch.setattr(convolution_transpose, "algorithm_for", lambda device: Algorithm.TILES)
-    chosen = []
-    plan = convolution_to_few.plan_gradient
-    monkeypatch.setattr(convolution_to_few, "plan_gradient", lambda *of: chosen.append(plan(*of)) or chosen[-1])
-    forget_plans()
-    geometry = {"stride": (2, 2), "dilation": (1, 1), "offset": (0, 0), "groups": 1, "result": (15, 18)}
-    x, g = array(1, 2, 8, 9, 64), array(2, 2, 15, 18, 3)
-    check_transposed(geometry, x, array(3, 3, 4, 4, 64), array(4, 3), g)
-    assert [one.kernel for one in chosen if one] == ["convolution_to_few_3_by_2"]
+    kernels = kernels_of_transposed(monkeypatch, convolution_to_few, "plan_gradient", 64)
+    assert kernels == ["convolution_to_few_3_by_2"]
 
 
 # (images, size of the source, window, stride, channels of the gradient, whether the kernel is faster than tiles)
