@@ -585,6 +585,7 @@ def installed(**attributes: Any) -> Iterator[StandIn]:
         (cuda, "compile_cubin"): compile_cubin,
         (cuda, "cache_name"): cache_name,
         (cuda, "missing"): lambda: None,
+        (cuda_api, "missing"): lambda: None,
         (cuda.CUDADevice, "compile"): compile_with_options,
         (cuda_api, "MODULE"): module.__name__,
     }

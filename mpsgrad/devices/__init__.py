@@ -7,12 +7,14 @@ Without it the best one present is taken: Metal on macOS, else CUDA, else OpenCL
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import threading
 from collections.abc import Sequence
 from functools import cache as once
 from types import ModuleType
 
+from mpsgrad.devices import cuda_api
 from mpsgrad.devices.contract import (
     Buffer,
     CompileOptions,
@@ -64,7 +66,14 @@ def _found(name: str) -> tuple[Device, ...]:
 
 @once
 def _devices_of(name: str) -> tuple[Device, ...]:
-    return tuple(driver(name).devices())
+    return tuple(driver(name).devices()) if _may_have_devices(name) else ()
+
+
+def _may_have_devices(name: str) -> bool:
+    """Whether there is what a driver needs, found without its modules: they take as long as Intel's runtime to load."""
+    if name == "metal":
+        return importlib.util.find_spec("metalcompute") is not None
+    return name != "cuda" or cuda_api.missing() is None
 
 
 def available_devices(drivers: Sequence[str] = DRIVERS) -> list[Device]:

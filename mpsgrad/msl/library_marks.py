@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 
+AT = f"at{RENAMED_SUFFIX}"
 WHOLE = f"whole{RENAMED_SUFFIX}"
 VALUE = f"value{RENAMED_SUFFIX}"
 UNALIGNED = f"unaligned{RENAMED_SUFFIX}"

@@ -13,9 +13,18 @@ from itertools import takewhile
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
-from mpsgrad.msl.instrument import SITE
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
-from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, matching, matching_angle, spell, split_commas
+from mpsgrad.msl.tokens import (
+    IDENTIFIER,
+    PUNCTUATION,
+    SITE,
+    Token,
+    error,
+    matching,
+    matching_angle,
+    spell,
+    split_commas,
+)
 
 Piece = tuple[int, int, Callable[[], list[Token]]]
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from mpsgrad.msl.analysis.recursion import recursive_calls
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
@@ -166,6 +165,8 @@ def refuse_array_designators(tokens: Sequence[Token]) -> None:
 
 def refuse_recursion(program: Program, library: Collection[str], version: tuple[int, int], filename: str) -> None:
     """Raises ``ShaderError`` where a function of the program calls itself; ``library`` has the library's names."""
+    from mpsgrad.msl.analysis.recursion import recursive_calls
+
     source = Source(program.tokens, program, version, False, "", filename)
     for index in recursive_calls(source, library):
         message = f"'{source.text(index)}' calls itself: recursion needs Metal 2.4 or later; see language_version"

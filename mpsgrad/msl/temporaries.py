@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
-from mpsgrad.msl.instrument.expressions import AT
 from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
+from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.prototypes import prototypes_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache as once
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,6 @@ from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.case_ranges import expand_case_ranges
-from mpsgrad.msl.cuda import CUDABackend
 from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.diagnostics import shader_error
 from mpsgrad.msl.emission import emit
@@ -20,11 +20,8 @@ from mpsgrad.msl.entry_points import EntryPoints
 from mpsgrad.msl.expressions import VectorTypes
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import FunctionConstants
-from mpsgrad.msl.instrument import LIBRARY_NAMES as CHECKS_NEED
-from mpsgrad.msl.instrument import functions_with_barriers, instrument, member_template
 from mpsgrad.msl.library_marks import OF_TEMPORARIES
 from mpsgrad.msl.library_names import LibraryNames
-from mpsgrad.msl.opencl import OpenCLBackend
 from mpsgrad.msl.overloads import Overloads, Piece
 from mpsgrad.msl.packed_structs import BEFORE_STRUCT, IN_STRUCT, packed_structs
 from mpsgrad.msl.parts import parts_of
@@ -56,7 +53,7 @@ _NEVER = "if (never_mtl())"
 _PASSED_BY = f"{_NEVER} {{}} else"
 _KEPT = "kept_value_mtl"
 
-_BACKENDS: dict[str, Backend] = {"opencl": OpenCLBackend(), "cuda": CUDABackend()}
+_TARGETS = ("cuda", "opencl")
 
 
 def translate(
@@ -94,10 +91,10 @@ def translate(
     bodies are left to the target's compiler, whose messages ``parse_compiler_log`` reads. Raises ``FormatError`` for
     function constants that the source does not have or whose values do not fit.
     """
-    if target not in _BACKENDS:
-        raise ValueError(f"translate: target is {target!r} but must be one of {sorted(_BACKENDS)}")
+    if target not in _TARGETS:
+        raise ValueError(f"translate: target is {target!r} but must be one of {[*_TARGETS]}")
     try:
-        backend = _BACKENDS[target]
+        backend = _backend(target)
         tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         refuse_unsupported(tokens)
         for token in tokens:
@@ -108,7 +105,7 @@ def translate(
             tokens = expand_case_ranges(tokens)
             refuse_array_designators(tokens)
         program = read_program(tokens)
-        needs = list(CHECKS_NEED if checked is not None else ())
+        needs: list[str] = []
         if not backend.has_bit_fields and has_bit_fields(tokens):
             program = read_program(carry_bit_fields(program, filename))
             needs.append(BITS)
@@ -119,6 +116,9 @@ def translate(
             loops = _loops_of_users(program, version, source, filename, backend, checked is None)
         instrumentation = None
         if checked is not None:
+            from mpsgrad.msl.instrument import LIBRARY_NAMES, instrument
+
+            needs += LIBRARY_NAMES
             instrumentation = instrument(program, checked, source, filename, strings)
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
@@ -131,6 +131,18 @@ def translate(
         if found.source_line is None:
             raise shader_error(found, source, filename) from None
         raise
+
+
+@once
+def _backend(target: Target) -> Backend:
+    """What is not needed takes long to import: another target, and checks at run time."""
+    if target == "cuda":
+        from mpsgrad.msl.cuda import CUDABackend
+
+        return CUDABackend()
+    from mpsgrad.msl.opencl import OpenCLBackend
+
+    return OpenCLBackend()
 
 
 class _Loops(NamedTuple):
@@ -153,7 +165,7 @@ def _loops_of_users(
     from mpsgrad.msl.analysis.exits import exits_to_keep_inside
     from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
     from mpsgrad.msl.analysis.source import Source
-    from mpsgrad.msl.lint import refuse_what_targets_accept
+    from mpsgrad.msl.lint.accepted_by_targets import refuse_what_targets_accept
 
     analysed = Source(program.tokens, program, version, False, source, filename)
     refuse_what_targets_accept(analysed)
@@ -211,6 +223,8 @@ class _Translator:
         self._strings = strings
         forms = VectorForms(program, backend, self._names, filename, launch == "whole")
         if checked is not None:
+            from mpsgrad.msl.instrument import functions_with_barriers
+
             # Of a call of a function with a barrier the compiler takes for granted that all threads come to it.
             for place in functions_with_barriers(program):
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
@@ -272,7 +286,10 @@ class _Translator:
         prelude = self._backend.opening(self._names.closure(), members, self._launch) + self._names.prelude()
         prelude += self._names.makers() + self._backend.launch_parameter(self._launch)[0] + self._names.reaching()
         prelude += "".join(f"const __global char {name}[] = {text};\n" for text, name in self._strings.items())
-        prelude += "".join(member_template(name, self._names.spelling(name)) for name in members_in_checks)
+        if members_in_checks:
+            from mpsgrad.msl.instrument import member_template
+
+            prelude += "".join(member_template(name, self._names.spelling(name)) for name in members_in_checks)
         text, shifts = emit(output, self._filename, prelude)
         return Translation(text, self._entry_points.signatures, self._constants.declared, shifts)
 

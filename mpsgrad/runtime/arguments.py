@@ -5,20 +5,36 @@ from __future__ import annotations
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from mpsgrad.data_type import require_unmasked
+from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, with_article
-from mpsgrad.image import Image, TemporaryImage
 from mpsgrad.msl import Argument
 from mpsgrad.runtime.element_types import ElementType, element_type, fitting
-from mpsgrad.vector import Vector
 
-HELD = (np.ndarray, np.generic, Buffer, Vector, Image)
-"""What an argument may be that has its bytes in memory, as numbers and dicts have not."""
+if TYPE_CHECKING:
+    from mpsgrad.image import Image
+    from mpsgrad.vector import Vector
+
+
+def is_device_memory(value: Any) -> TypeGuard[Buffer | Vector | Image]:
+    """Whether a kernel can use ``value`` as it is."""
+    if isinstance(value, Buffer) or not isinstance(value, DeviceBound):
+        return isinstance(value, Buffer)
+    # Whoever has neither needs neither module, which take long to import.
+    from mpsgrad.image import Image
+    from mpsgrad.vector import Vector
+
+    return isinstance(value, (Vector, Image))
+
+
+def has_bytes(value: Any) -> bool:
+    """Whether an argument has its bytes in memory, as numbers and dicts have not."""
+    return isinstance(value, (np.ndarray, np.generic)) or is_device_memory(value)
 
 
 def declared(argument: Argument) -> str:
@@ -43,7 +59,7 @@ class BoundArguments:
         """
         where = f"{self.owner}: argument {len(self.buffers)} ({declared(argument)})"
         require_unmasked(where, value)
-        if isinstance(value, (Buffer, Vector, Image)):
+        if is_device_memory(value):
             self.buffers.append(self._device_memory(where, argument, size, value))
         elif isinstance(value, np.ndarray) and not _is_value(argument, value):
             self.buffers.append(self._array(where, argument, size, value))
@@ -58,6 +74,9 @@ class BoundArguments:
     def _device_memory(
         self, where: str, argument: Argument, size: int | None, value: Buffer | Vector | Image
     ) -> Buffer:
+        from mpsgrad.image import TemporaryImage
+        from mpsgrad.vector import Vector
+
         element = element_type(argument.type)
         if isinstance(value, Buffer):
             buffer, nbytes = value, value.nbytes

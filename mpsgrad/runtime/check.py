@@ -12,13 +12,11 @@ from mpsgrad.devices.contract import Buffer, Extents, Function
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError
 from mpsgrad.geometry import ceiling_divide
-from mpsgrad.image import Image
 from mpsgrad.msl import Argument
 from mpsgrad.msl.instrument import CONSTANT_NAMES, THREADGROUP_NAMES, Instrumentation, Site
-from mpsgrad.runtime.arguments import BoundArguments
+from mpsgrad.runtime.arguments import BoundArguments, is_device_memory
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding, Place
 from mpsgrad.runtime.grid import extents, threadgroup_extents
-from mpsgrad.vector import Vector
 
 _VERBS = {
     checks.READ: "read", checks.WRITE: "write", checks.PLACE: "write", checks.UPDATE: "update",
@@ -75,7 +73,7 @@ def check_kernel(
 
 def _copied_to(device: OpenCLDevice, value: Any) -> Any:
     """``value``, or a copy of it on ``device`` if it is memory of another device."""
-    if getattr(value, "device", device) is device or not isinstance(value, (Buffer, Vector, Image)):
+    if getattr(value, "device", device) is device or not is_device_memory(value):
         return value
     if isinstance(value, Buffer):
         copy = device.allocate(value.nbytes)

@@ -17,7 +17,7 @@ from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.msl import Argument
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
-from mpsgrad.runtime.arguments import HELD, BoundArguments, declared
+from mpsgrad.runtime.arguments import BoundArguments, declared, has_bytes
 from mpsgrad.runtime.element_types import element_type
 from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
@@ -212,7 +212,7 @@ class KernelFunction(DeviceBound):
         values = [*given]
         for position, argument in enumerate(self.arguments):
             value = values[position]
-            if isinstance(value, HELD) or argument.is_writable or element_type(argument.type) is not None:
+            if has_bytes(value) or argument.is_writable or element_type(argument.type) is not None:
                 continue
             where = f"{self.name}: argument {position} ({declared(argument)})"
             values[position] = struct_by_value(where, argument.type, self._dtype(position), value)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.instrument.scopes import has_constructors
-from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, SITE, THREADGROUP_NAMES, Site, member_template
+from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES, Site, member_template
 from mpsgrad.msl.instrument.weaver import Weaver
 from mpsgrad.msl.program import Kernel, Program
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, Token, matching_angle
 
 __all__ = [
     "CONSTANT_NAMES",
-    "SITE",
     "THREADGROUP_NAMES",
     "Instrumentation",
     "Site",

@@ -9,9 +9,10 @@ from typing import Literal
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.instrument.edits import Edits
 from mpsgrad.msl.instrument.scopes import Scopes
-from mpsgrad.msl.instrument.sites import SITE, Site, Woven, is_swizzle
+from mpsgrad.msl.instrument.sites import Site, Woven, is_swizzle
 from mpsgrad.msl.instrument.tree import Node, TreeReader
-from mpsgrad.msl.tokens import Token
+from mpsgrad.msl.library_marks import AT
+from mpsgrad.msl.tokens import SITE, Token
 
 Context = Literal["none", "read", "write", "update", "designate", "place", "address"]
 """What an expression is for: ``designate`` binds a reference to it, ``place`` is written by what stands around it, and
@@ -21,8 +22,6 @@ _KINDS: dict[str, str] = {
     "none": "READ_MTL", "read": "READ_MTL", "write": "WRITE_MTL", "update": "UPDATE_MTL",
     "designate": "DESIGNATE_MTL", "place": "PLACE_MTL",
 }  # fmt: skip
-AT = "at_mtl"
-"""What checks the access to an element, in place of a subscript."""
 _ATOMIC = re.compile(r"atomic_(load|store|\w+)_explicit$")
 _OTHER_LANE = re.compile(r"(simd|quad)_(shuffle(?:_xor|_up|_down|_rotate_up|_rotate_down)?|broadcast)$")
 _LANE_KINDS = {

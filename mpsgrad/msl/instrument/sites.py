@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from mpsgrad.msl.analysis.expressions import SWIZZLES
 from mpsgrad.msl.tokens import Token
 
-SITE = "site"
-"""The kind of the tokens that number sites: what differs in nothing else is the same source."""
 THREADGROUP_NAMES = 64
 CONSTANT_NAMES = 1 << 16
 """What the numbers of threadgroup variables and of tables of constants start from; those of buffers are positions."""

@@ -6,128 +6,21 @@ where it is not certain. It reports what Apple's compiler would refuse, in Apple
 of what compiles and bites.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING, Any
 
-import re
-from collections.abc import Callable, Mapping
-
-from mpsgrad.errors import ShaderError
-from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.declarations import read_program
-from mpsgrad.msl.lint import (
-    address_spaces,
-    atomics_and_simd,
-    attributes,
-    behaviour,
-    jumps,
-    kernels,
-    language,
-    library,
-    member_functions,
-    metalcompute,
-    names,
-    narrowing,
-    operands,
-    redeclarations,
-    returns,
-    values,
-)
-from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
-from mpsgrad.msl.preprocessor import Preprocessor
-from mpsgrad.msl.tokens import Token, error
+from mpsgrad.msl.lint.rule import Finding, Rule
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 
-__all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint", "refuse_what_targets_accept"]
+if TYPE_CHECKING:
+    from mpsgrad.msl.lint.all_rules import RULES, lint
 
-# Importing a module enters its rules into the table.
-_SUBJECTS = (
-    address_spaces, atomics_and_simd, attributes, behaviour, jumps, kernels, language, library, member_functions,
-    metalcompute, names, narrowing, operands, redeclarations, returns, values,
-)  # fmt: skip
-
-RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))
-
-# What reading the outline of a program already refuses, by rule.
-_REFUSED_BY_READER = (
-    (16, re.compile(r"invalid return type|cannot be called 'main'|cannot be variadic|cannot be a member function")),
-    (17, re.compile(r"C\+\+ standard library header")),
-)
-
-# What no other compiler sees: a Mac would refuse a kernel that runs here.
-_ACCEPTED_BY_TARGETS = (
-    address_spaces.pointers_have_an_address_space,
-    address_spaces.references_have_an_address_space,
-    address_spaces.program_scope_variables_are_constant,
-    address_spaces.no_static_locals,
-    address_spaces.external_constants_are_defined,
-    language.doubles,
-    language.no_forbidden_constructs,
-    language.no_derived_classes,
-    language.class_templates_have_arguments,
-    values.component_names_are_known,
-    values.casts_keep_the_number_of_components,
-    narrowing.values_are_not_narrowed,
-)
-
-# What Apple's compiler takes and the reader does not.
-_BEYOND_READER = re.compile(r"not supported(?!.*Metal has only)")
+__all__ = ["LANGUAGE_VERSIONS", "RULES", "Finding", "Rule", "lint"]
 
 
-def lint(
-    source: str,
-    *,
-    filename: str = "<metal>",
-    language_version: str = "2.3",
-    metalcompute: bool = False,
-    resolve: Callable[[str, bool], tuple[str, str] | None] | None = None,
-    definitions: Mapping[str, str] | None = None,
-) -> list[Finding]:
-    """What Apple's compiler would refuse in ``source`` and what bites although it compiles, in order of place.
+def __getattr__(name: str) -> Any:
+    """All rules take long to import, and a translation needs few of them."""
+    if name in ("RULES", "lint"):
+        from mpsgrad.msl.lint import all_rules
 
-    ``filename`` names the lines that no ``#line`` directive renames. ``language_version`` is one of
-    ``LANGUAGE_VERSIONS``; another raises ``ValueError``. ``metalcompute`` adds what metalcompute cannot launch.
-    ``resolve(name, quoted)`` finds an included file (its text and name). ``definitions`` are macros, as ``-D`` would
-    set them.
-    """
-    if language_version not in LANGUAGE_VERSIONS:
-        known = ", ".join(LANGUAGE_VERSIONS)
-        raise ValueError(f"lint: language_version is {language_version!r} but must be one of {known}")
-    major, minor = (int(part) for part in language_version.split("."))
-    definitions = {"__METAL_VERSION__": f"{major}{minor}0", **(definitions or {})}
-    tokens: list[Token] = []
-    try:
-        tokens = Preprocessor(resolve, definitions).run(source, filename)
-        program = read_program(tokens)
-    except ShaderError as found:
-        line, message = found.line or 1, found.message
-        if message == "expected a kernel function's definition" and _in_braces(tokens, line, found.column):
-            message = "kernel function cannot be a member function"
-        number = next((number for number, words in _REFUSED_BY_READER if words.search(message)), 0)
-        if number == 0 and _BEYOND_READER.search(message):
-            message = f"not checked from here on: {message}"
-            return [Finding(found.file, line, found.column, "warning", message)]
-        return [Finding(found.file, line, found.column, "error", message, number)]
-    checked = Source(program.tokens, program, (major, minor), metalcompute, source, filename)
-    findings: dict[Finding, None] = {}
-    for number, rule in RULES.items():
-        for token, message, *severity in rule.check(checked):
-            level = severity[0] if severity else rule.severity
-            findings[Finding(token.file, token.line, token.column, level, message, number)] = None
-    return sorted(findings, key=lambda finding: (finding.line, finding.column or 0, finding.rule))
-
-
-def refuse_what_targets_accept(source: Source) -> None:
-    """Raises ``ShaderError`` at the first thing that Apple's compiler refuses and those of other targets do not."""
-    found = [(token, message) for check in _ACCEPTED_BY_TARGETS for token, message, *_ in check(source)]
-    for token, message in sorted(found, key=lambda each: (each[0].line, each[0].column))[:1]:
-        raise error(message, token)
-
-
-def _in_braces(tokens: list[Token], line: int, column: int | None) -> bool:
-    """Whether the last brace opened before this place is not closed."""
-    depth = 0
-    for token in tokens:
-        if (token.line, token.column) == (line, column):
-            break
-        depth += (token.text == "{") - (token.text == "}")
-    return depth > 0
+        return getattr(all_rules, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mpsgrad.msl.analysis.recursion import recursive_calls
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
@@ -102,6 +101,8 @@ def no_lambdas(source: Source) -> Iterator[Found]:
 )
 def no_recursion(source: Source) -> Iterator[Found]:
     """Sees what ``recursive_calls`` does."""
+    from mpsgrad.msl.analysis.recursion import recursive_calls
+
     if source.version >= RECURSION:
         return
     for index in recursive_calls(source, LIBRARY_FUNCTIONS):
