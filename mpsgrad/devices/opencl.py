@@ -258,6 +258,7 @@ class OpenCLDevice(Device):
             includes = translations.Includes(options.resolve if options is not None else None)
             translation = translations.translated(source, "opencl", name, options, launch, includes)
             if any(signature.part for signature in translation.kernels.values()):
+                self._expect(translation, source, build_options, 1)
                 self._require_no_errors(translation, source, name, build_options)
                 kept = translations.KeptTranslation("", translation.kernels, translation.source)
             else:
@@ -265,9 +266,14 @@ class OpenCLDevice(Device):
                 kept = translations.KeptTranslation(stored, translation.kernels)
             translations.store(kept_name, kept, includes)
         divided = Translation(kept.source, kept.kernels)
+        asked: set[int] = set()
 
         def program_of(part: int) -> pyopencl.Program:
-            part_options = (*build_options, f"-D{PART_MACRO}={part}")
+            # Who takes functions in their order will probably take the next one.
+            if part - 1 in asked:
+                self._expect(divided, source, build_options, part + 1)
+            asked.add(part)
+            part_options = _options_of_part(build_options, part)
             return program or self._program(divided, source, name, part_options, options is not None)[0]
 
         sizes = self._pointee_sizes if options is not None else None
@@ -334,7 +340,8 @@ class OpenCLDevice(Device):
         return self._compiler_with(f"{self._savings} {UNROLLING}".strip())
 
     def _compiler_with(self, limits: str) -> OpenCLCompiler:
-        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, limits, SAFEGUARDS)
+        processes = 2 if self.compute_units > 1 and os.name == "posix" else 1
+        return OpenCLCompiler(c_library(), self._handle.platform.name, self._handle.name, limits, SAFEGUARDS, processes)
 
     @property
     def _savings(self) -> str:
@@ -342,6 +349,14 @@ class OpenCLDevice(Device):
 
     def _compiler_of(self, source: str) -> OpenCLCompiler:
         return self._compiler if len(source) < LONG_SOURCE else self._compiler_of_long_sources
+
+    def _expect(self, divided: Translation, source: str, build_options: Sequence[str], part: int) -> None:
+        """Lets the compiler begin with a part beside its next request, unless there is none such or it is kept."""
+        options = _options_of_part(build_options, part)
+        if not any(kernel.part == part for kernel in divided.kernels.values()):
+            return
+        if not cache.contains(self._cache_name(divided.source, (*options, SAFEGUARDS))):
+            self._compiler_of(source).expect(divided.source, options)
 
     def _program(
         self, translation: Translation, source: str, name: str, build_options: Sequence[str], is_users: bool
@@ -462,6 +477,10 @@ class OpenCLDevice(Device):
         """Whether all work on the queue has run."""
         self._forget_what_has_run()
         return not self._in_flight
+
+
+def _options_of_part(build_options: Sequence[str], part: int) -> Sequence[str]:
+    return (*build_options, f"-D{PART_MACRO}={part}")
 
 
 def _build_options(options: CompileOptions | None) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """OpenCL's compiler in a process of its own: a compiler that ends its process, or never ends, is an error here.
 
-The process begins while the source is translated, stays for the next one, and ends with this one.
+The process begins while the source is translated, stays for the next one, and ends with this one. A second one compiles
+what other threads ask for meanwhile, or what will probably be asked for next.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from threading import Lock, Timer
+from select import select
+from threading import Lock, Thread, Timer
 from typing import TypeVar
 
 from mpsgrad.devices import opencl_compiler_process
@@ -47,6 +49,9 @@ SAFEGUARDS = "-disable-simple-loop-unswitch=1"
 # again to compile, and were not faster; tiles of 4x16 sums in registers are, by half.
 UNROLLING = "-unroll-threshold=270"
 
+_MOST_BEGUN = 4
+"""Answers that nobody has asked for are kept until there are more."""
+
 _OPTIONS = "CL_CONFIG_LLVM_OPTIONS"
 
 _Program = TypeVar("_Program")
@@ -68,25 +73,41 @@ class OpenCLCompiler:
     """
 
     def __init__(
-        self, library: str, platform_name: str, device_name: str, limits: str = "", safeguards: str = ""
+        self,
+        library: str,
+        platform_name: str,
+        device_name: str,
+        limits: str = "",
+        safeguards: str = "",
+        processes: int = 1,
     ) -> None:
         self._arguments = (library, platform_name, device_name)
         users = os.environ.get(_OPTIONS, "")
         options = (f"{safeguards} {limits} {users}".strip(), safeguards, "")
         self._environments = [{_OPTIONS: text} if text else {} for text in dict.fromkeys(options)]
-        self._process: _Process | None = None
+        self._seats = tuple(_Seat(self._arguments, self._environments) for _ in range(processes))
+        self._begun: dict[bytes, _Begun] = {}
+        self._expected: bytes | None = None
         self._lock = Lock()
+        self._owner = os.getpid()
         atexit.register(self._close)
 
     def start(self) -> None:
         """Starts the process, if it does not run, and does not wait for it."""
-        with self._lock, contextlib.suppress(OSError):
-            self._started()
+        with self._lock:
+            seat = self._free_seat()
+            if seat is not None:
+                seat.start()
+                seat.busy.release()
+
+    def expect(self, source: str, options: Sequence[str]) -> None:
+        """Says what will probably be built behind the next request: it is begun beside that, if a process is ready."""
+        with self._lock:
+            self._expected = _request(source, options, True)
 
     def find_errors(self, source: str, options: Sequence[str]) -> None:
         """Raises ``CompilerRefusal`` if ``source`` has errors, ``CompilerFault``, and ``OSError`` without a process."""
-        with self._lock:
-            status, answer = self._ask(_request(source, options, False))
+        status, answer = self._ask(_request(source, options, False))
         if status:
             raise CompilerRefusal(answer.decode(errors="replace"))
 
@@ -102,13 +123,12 @@ class OpenCLCompiler:
 
         What ends the compiler is compiled in other ways, unless it needs the lanes of simdgroups: 32 threads at a time.
         """
-        with self._lock:
-            try:
-                status, answer = self._ask(_request(source, options, True))
-            except _Ended as fault:
-                if is_bound_to_lanes:
-                    raise
-                return self._built_otherwise(source, options, load, fault)
+        try:
+            status, answer = self._ask(_request(source, options, True))
+        except _Ended as fault:
+            if is_bound_to_lanes:
+                raise
+            return self._built_otherwise(source, options, load, fault)
         if status:
             raise CompilerRefusal(answer.decode(errors="replace"))
         program = load(answer)
@@ -136,34 +156,134 @@ class OpenCLCompiler:
         raise fault
 
     def _ask(self, request: bytes) -> tuple[int, bytes]:
+        with self._lock:
+            if self._owner != os.getpid():
+                self._forget()
+            expected, self._expected = self._expected, None
+            begun = self._begun.pop(request, None)
+            seat = self._free_seat() if begun is None else None
+            if expected is not None:
+                self._begin(expected)
+        if begun is not None:
+            return begun.wait()
+        if seat is None:
+            seat = self._seats[0]
+            seat.busy.acquire()
+        try:
+            return seat.ask(request)
+        finally:
+            seat.busy.release()
+
+    def _free_seat(self) -> _Seat | None:
+        """One that nobody has, ready if there is one such; the caller has it then."""
+        free = [seat for seat in self._seats if seat.busy.acquire(blocking=False)]
+        chosen = next((seat for seat in free if seat.is_ready()), free[0] if free else None)
+        for seat in free:
+            if seat is not chosen:
+                seat.busy.release()
+        return chosen
+
+    def _begin(self, request: bytes) -> None:
+        """Has a process that is ready answer ``request``; where one is not, it starts for the next such request."""
+        if request in self._begun:
+            return
+        seat = self._free_seat()
+        if seat is None:
+            return
+        if seat.is_ready():
+            while len(self._begun) >= _MOST_BEGUN:
+                del self._begun[next(iter(self._begun))]
+            self._begun[request] = _Begun(seat, request)
+        else:
+            seat.start()
+            seat.busy.release()
+
+    def _forget(self) -> None:
+        """Forgets processes of the one that this one was forked from."""
+        self._owner = os.getpid()
+        self._seats = tuple(_Seat(self._arguments, self._environments) for _ in self._seats)
+        self._begun = {}
+
+    def _close(self) -> None:
+        for seat in self._seats:
+            seat.close()
+
+
+class _Seat:
+    """Where one process after the other compiles, one source at a time; whoever asks has ``busy``."""
+
+    def __init__(self, arguments: Sequence[str], environments: list[dict[str, str]]) -> None:
+        self._arguments = arguments
+        self._environments = environments
+        self._process: _Process | None = None
+        self.busy = Lock()
+
+    def start(self) -> None:
+        with contextlib.suppress(OSError):
+            self._started()
+
+    def is_ready(self) -> bool:
+        """Whether a process waits for a request; to be asked by who has ``busy``."""
+        return self._process is not None and self._process.is_usable() and self._process.is_ready()
+
+    def ask(self, request: bytes) -> tuple[int, bytes]:
         process = self._started()
         try:
             return process.ask(request)
         except _Idle:
-            self._close()
+            self.close()
             return self._started().ask(request)
         except _NotStarted:
-            self._close()
-            if len(self._environments) == 1:
-                raise
+            self.close()
             # Another version of the compiler ends at once for an option that it does not know.
-            del self._environments[0]
-            return self._ask(request)
+            if self._environments[0] == process.environment:
+                if len(self._environments) == 1:
+                    raise
+                del self._environments[0]
+            return self.ask(request)
         except BaseException:
             # Also an interrupted wait leaves a process behind whose next answer is to the last request.
-            self._close()
+            self.close()
             raise
 
     def _started(self) -> _Process:
         if self._process is None or not self._process.is_usable():
-            self._close()
+            self.close()
             self._process = _Process(self._arguments, self._environments[0])
         return self._process
 
-    def _close(self) -> None:
+    def close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.close()
+
+
+class _Begun:
+    """A request that a thread waits for; it has ``seat``, and leaves it free."""
+
+    def __init__(self, seat: _Seat, request: bytes) -> None:
+        self._seat = seat
+        self._outcome: tuple[int, bytes] | BaseException = OSError("there is no such thread in a forked process")
+        self._thread = Thread(target=self._ask, args=(request,), daemon=True)
+        self._thread.start()
+
+    def _ask(self, request: bytes) -> None:
+        try:
+            self._outcome = self._seat.ask(request)
+        except BaseException as error:
+            self._outcome = error
+        finally:
+            self._seat.busy.release()
+
+    def wait(self) -> tuple[int, bytes]:
+        try:
+            self._thread.join()
+        except BaseException:
+            self._seat.close()
+            raise
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
 
 
 class _Ended(CompilerFault):
@@ -182,6 +302,7 @@ class _Process:
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         if not sys.executable:
             raise OSError("it is not known how this Python is started")
+        self.environment = environment
         self._messages = tempfile.TemporaryFile()
         self._owner = os.getpid()
         # In a session of its own, so that what a terminal interrupts is not the compiler.
@@ -198,6 +319,17 @@ class _Process:
             self._messages.close()
             raise
         self._is_ready = False
+
+    def is_ready(self) -> bool:
+        """Whether a request would be answered at once; for POSIX only."""
+        assert self._process.stdout is not None
+        if not self._is_ready and select([self._process.stdout], [], [], 0)[0]:
+            self._is_ready = self._read_ready()
+        return self._is_ready
+
+    def _read_ready(self) -> bool:
+        assert self._process.stdout is not None
+        return self._process.stdout.read(len(READY)) == READY
 
     def is_usable(self) -> bool:
         """Whether the process runs and this one started it: one that a fork shares with its parent answers to both."""
@@ -217,7 +349,7 @@ class _Process:
         timer.start()
         try:
             if not self._is_ready:
-                if self._process.stdout.read(len(READY)) != READY:
+                if not self._read_ready():
                     raise _NotStarted("the process with the compiler did not start")
                 self._is_ready = True
             with contextlib.suppress(BrokenPipeError):
@@ -250,12 +382,13 @@ class _Process:
         return f"{cause}; {telling[-1]}" if telling else cause
 
     def close(self) -> None:
+        # A thread that waits for an answer has the pipe until the process has ended.
+        self._process.kill()
+        self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
-        self._process.kill()
-        self._process.wait()
         self._messages.close()
 
 

@@ -1,9 +1,9 @@
 """The process that compiles users' sources, so that a compiler that ends its process does not end the user's.
 
 ``opencl_compiler`` runs this file with nothing but the standard library, which is there three times as fast as
-``pyopencl``. It says by ``READY`` that it has begun. A request is ``REQUEST`` (whether machine code is wanted or only
-what is wrong, and how long the rest is), the options, and the source; the answer is ``ANSWER`` (OpenCL's status, and
-how long the rest is), and the machine code or the log. The process ends with the pipe, and after a pause.
+``pyopencl``. It says by ``READY`` that it waits for requests. A request is ``REQUEST`` (whether machine code is wanted
+or only what is wrong, and how long the rest is), the options, and the source; the answer is ``ANSWER`` (OpenCL's
+status, and how long the rest is), and the machine code or the log. The process ends with the pipe, and after a pause.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ def _text(ask: Any) -> bytes:
 
 
 def _serve(compiler: Compiler, requests: BinaryIO, answers: BinaryIO) -> None:
+    compiler.compile(*_FIRST, True)
     answers.write(READY)
     answers.flush()
-    compiler.compile(*_FIRST, True)
     while True:
         idle = threading.Timer(IDLE_SECONDS, os._exit, (0,))
         idle.daemon = True

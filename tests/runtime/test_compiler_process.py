@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import mpsgrad as mg
 from mpsgrad.devices import opencl, opencl_compiler, opencl_compiler_process
 from mpsgrad.devices.opencl import OpenCLDevice
+from mpsgrad.msl import parts
 
 SOURCE = "kernel void {}(device float* x, uint i [[thread_position_in_grid]]) {{ x[i] *= 2; }}"
 WITH_SIMDGROUPS = "kernel void {}(device float* x, uint i [[thread_index_in_simdgroup]]) {{ x[i] *= 2; }}"
@@ -77,11 +79,77 @@ def test_a_compiler_that_does_not_end_is_stopped(device: OpenCLDevice, monkeypat
 
 def test_a_process_that_ended_after_a_pause_is_replaced(device: OpenCLDevice) -> None:
     assert doubles("first", device)
-    process = device._compiler._process
+    process = device._compiler._seats[0]._process
     assert process is not None and process._process.stdin is not None
     process._process.stdin.close()
     process._process.wait()
     assert doubles("second", device)
+
+
+def divided(names: list[str], device: OpenCLDevice) -> mg.KernelLibrary:
+    sources = [SOURCE.format(name).replace("2;", f"2; x[i] += {added};") for added, name in enumerate(names)]
+    return mg.compile("\n".join(sources), device=device)
+
+
+@pytest.fixture
+def two_processes(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> opencl_compiler.OpenCLCompiler:
+    """The compiler of a device, with both of its processes ready; each function is a part of its source."""
+    monkeypatch.setattr(parts, "_MOST_TOKENS", 5)
+    compiler = device._compiler
+    if len(compiler._seats) < 2:
+        pytest.skip("there is one core, or a system that cannot tell whether a process waits")
+    for seat in compiler._seats:
+        seat.start()
+        while not seat.is_ready():
+            time.sleep(0.01)
+    return compiler
+
+
+def test_parts_are_begun_beside_those_that_are_asked_for(
+    device: OpenCLDevice, two_processes: opencl_compiler.OpenCLCompiler
+) -> None:
+    begun = two_processes._begun
+    library = divided(["one", "two", "three", "four", "five"], device)
+    assert [b"-DPART_MTL=1" in request for request in begun] == [True]
+    counts = []
+    for added, name in enumerate(library.function_names):
+        x = np.ones(32, np.float32)
+        library.function(name)(32, x, threadgroup=32)
+        np.testing.assert_array_equal(x, 2 + added)
+        counts.append([b"-DPART_MTL=%d" % (added + 2) in request for request in begun])
+    assert counts == [[], [True], [True], [True], []]
+
+
+def test_who_takes_a_single_function_has_no_others_compiled(
+    device: OpenCLDevice, two_processes: opencl_compiler.OpenCLCompiler
+) -> None:
+    library = divided(["one", "two", "three"], device)
+    library.function("three")
+    library.function("one")
+    assert not two_processes._begun
+
+
+def test_a_part_begun_early_that_ends_the_compiler_fails_where_it_is_asked_for(
+    device: OpenCLDevice, two_processes: opencl_compiler.OpenCLCompiler
+) -> None:
+    library = divided(["survived_by_nobody", "harmless"], device)
+    assert len(two_processes._begun) == 1
+    with pytest.raises(mg.ShaderError, match="compiler ended"):
+        library.function("survived_by_nobody")
+    assert doubles("next", device)
+
+
+def test_a_forked_process_starts_processes_of_its_own(
+    device: OpenCLDevice, two_processes: opencl_compiler.OpenCLCompiler
+) -> None:
+    seats = two_processes._seats
+    for seat in seats:
+        seat.busy.acquire()
+    two_processes._owner = -1
+    assert doubles("forked", device)
+    assert two_processes._owner == os.getpid() and not set(seats) & set(two_processes._seats)
+    for seat in seats:
+        seat.close()
 
 
 def test_a_compiler_that_does_not_know_an_option_compiles_without(
@@ -89,7 +157,7 @@ def test_a_compiler_that_does_not_know_an_option_compiles_without(
 ) -> None:
     monkeypatch.setattr(opencl, "SAVINGS", "-no-such-option")
     assert doubles("without_options", device)
-    process = device._compiler._process
+    process = device._compiler._seats[0]._process
     assert process is not None and process.is_usable()
 
 
