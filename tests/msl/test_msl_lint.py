@@ -13,6 +13,8 @@ HEAD = "kernel void f(device float* x [[buffer(0)]]"
 
 
 GRID = "uint i [[thread_position_in_grid]]"
+LANE = "uint l [[thread_index_in_simdgroup]]"
+INDEX = "uint t [[thread_index_in_threadgroup]]"
 # Rules that are about metalcompute, or say more where it is meant.
 METALCOMPUTE = {19, 41, 50, 51}
 
@@ -296,6 +298,20 @@ WARNINGS = [
     (43, "float g(float x) { return pow(-2.0, x); }", "'pow' of -2 is undefined under fast math", "float g(float x) { return pow(2.0, x) + pow(x, 0.0) + precise::pow(-2.0, x); }"),
     (43, "float g(float x) { return atan2(x, 0.0f); }", "'atan2' of 0 is undefined", "float g(float x) { return atan2(x, 1.0f) + atan2(x, x); }"),
     (43, "float g() { return log(-1.0) + 2; }", "-1 is outside the domain of 'log'", "float g(float x) { return log(1.0) + sqrt(0.0) + log(-x) + asin(0.5); }"),
+    (58, f"{HEAD}, {LANE}) {{ float v = x[l], r = 0; while (true) {{ if (v == simd_min(v)) {{ r = simd_sum(1.0f); break; }} }} x[l] = r; }}", "'simd_sum' on the way out of a loop that the threads of a simdgroup leave in different turns, by the break in line",
+     f"{HEAD}, {LANE}) {{ float v = x[l], r = 0; while (true) {{ float m = simd_min(v); if (m > 3) {{ r = simd_sum(1.0f); break; }} v += 1; }} x[l] = r; }}"),
+    (58, f"{HEAD}, {GRID}, constant uint& n) {{ uint k = uint(x[i]) & 7; for (uint j = 0; j < n; j++) {{ if (k != j) {{ x[i] = 1; }} else {{ x[i] = simd_max(2.0f); return; }} }} }}", "'simd_max' on the way out",
+     f"{HEAD}, {GRID}, constant uint& n) {{ uint k = uint(x[i]); k = simd_min(k); for (uint j = 0; j < n; j++) {{ if (k != j) {{ x[i] = 1; }} else {{ x[i] = simd_max(2.0f); return; }} }} }}"),
+    (58, f"uint those() {{ return simd_sum(1u); }}\n{HEAD}, {LANE}, constant uint& n) {{ for (uint j = l; j < n; j += 32) {{ if (j * j > n) {{ if (n > 3) {{ x[l] = those(); break; }} }} }} }}", "'those' on the way out",
+     f"uint those() {{ return simd_sum(1u); }}\n{HEAD}, {LANE}, constant uint& n) {{ for (uint j = l; j < n; j += 32) {{ uint m = those(); if (j * j > n) {{ if (n > 3) {{ x[l] = m; break; }} }} }} x[l] = those(); }}"),
+    (58, f"{HEAD}, {INDEX}) {{ for (uint j = 0; j < 256; j += 16) {{ if (t - j == 16 || t == j) {{ x[t] = simd_sum(1.0f); break; }} }} }}", "'simd_sum' on the way out",
+     f"{HEAD}, {INDEX}) {{ for (uint j = 0; j < 256; j += 16) {{ if (t / 32 == j) {{ x[t] = simd_sum(1.0f); break; }} if (t == 3) {{ x[t] = simd_sum(2.0f); return; }} }} }}"),
+    (58, f"{HEAD}, {LANE}, uint2 g [[thread_position_in_grid]], constant uint& n) {{ float v = x[g.x]; for (uint j = 0; j < n; j++) {{ if (v > j) {{ x[l] = simd_or(l); break; }} }} }}", "'simd_or' on the way out",
+     f"{HEAD}, {LANE}, uint2 g [[thread_position_in_grid]], constant uint& n) {{ float v = x[g.y]; for (uint j = 0; j < n; j++) {{ if (v > j || x[g.y + j] > 3) {{ x[l] = simd_or(l); break; }} }} }}"),
+    (58, f"{HEAD}, {LANE}, constant uint& n) {{ float v = x[l]; for (uint j = 0; j < n; j++) {{ if (v > j) {{ while (j > n) {{ x[l] = simd_min(v); }} break; }} }} }}", "'simd_min' on the way out",
+     f"{HEAD}, {LANE}, constant uint& n) {{ float v = x[l]; for (uint j = 0; j < n; j++) {{ if (v > j) {{ while (true) {{ x[l] = simd_min(v); break; }} switch (n) {{ case 3: x[l] = simd_max(v); break; }} }} }} if (v > 3) {{ x[l] = simd_sum(v); return; }} }}"),
+    (58, f"{HEAD}, {LANE}, constant uint& n) {{ float v = x[l]; do {{ v *= 2; if (v > n) return void(x[l] = simd_sum(v)); }} while (v > 0); }}", "by the return in line",
+     f"{HEAD}, {LANE}, constant uint& n) {{ float v = x[l]; do {{ v *= 2; if (simd_any(v > n)) return void(x[l] = simd_sum(v)); }} while (v > 0); }}"),
     (52, "float g(float x) { if (x > 0) return 1; }", "does not return a value in all control paths",
      "float g(float x) { if (x > 0) return 1; else { return 2; } }\nint h(int n) { for (;;) { if (n > 9) return n; n *= 2; } }\nint k(int n) { switch (n) { case 0: return 1; default: return 2; } }"),
     (52, "template <typename T> T g(T x) { while (x > 1) { return x; } }", "does not return a value",
@@ -418,7 +434,7 @@ def test_an_unknown_version_is_refused() -> None:
 
 def test_every_rule_has_a_case() -> None:
     tested = {case[0] for case in (*CASES, *WARNINGS, *VERSIONS)} | {46}
-    assert tested == set(RULES) == set(range(1, 58))
+    assert tested == set(RULES) == set(range(1, 59))
 
 
 def test_every_rule_says_why_in_one_sentence() -> None:

@@ -17,6 +17,7 @@ from mpsgrad.msl.lint import (
     kernels,
     language,
     library,
+    loop_exits,
     member_functions,
     metalcompute,
     names,
@@ -33,8 +34,8 @@ from mpsgrad.msl.versions import LANGUAGE_VERSIONS
 
 # Importing a module enters its rules into the table.
 _SUBJECTS = (
-    address_spaces, atomics_and_simd, attributes, behaviour, jumps, kernels, language, library, member_functions,
-    metalcompute, names, narrowing, operands, redeclarations, returns, values,
+    address_spaces, atomics_and_simd, attributes, behaviour, jumps, kernels, language, library, loop_exits,
+    member_functions, metalcompute, names, narrowing, operands, redeclarations, returns, values,
 )  # fmt: skip
 
 RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))

@@ -8,9 +8,14 @@ from collections.abc import Iterator, Mapping
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import FLOATS, SIZES, built_in
-from mpsgrad.msl.lint.flow import depends, enclosing_conditions, splits_simdgroup, thread_names
+from mpsgrad.msl.lint.flow import (
+    depends,
+    enclosing_conditions,
+    positions_in_threadgroup,
+    splits_simdgroup,
+    thread_names,
+)
 from mpsgrad.msl.lint.rule import Found, needs, rule
-from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, split_commas
 
 _LATER_ATOMICS = {
@@ -213,7 +218,7 @@ def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
             yield token, "simdgroup matrices are 8x8 of half or float"
     for kernel in source.program.kernels:
         names = thread_names(source, kernel, frozenset({"thread_index_in_simdgroup"}))
-        positions = _positions(source, kernel)
+        positions = positions_in_threadgroup(source, kernel)
         for index in source.places(*_MATRIX_FUNCTIONS, start=kernel.body_open, end=kernel.body_close):
             if source.text(index + 1) != "(":
                 continue
@@ -229,20 +234,6 @@ def simdgroup_matrices_are_8_by_8(source: Source) -> Iterator[Found]:
             ):
                 message = f"'{source.text(index)}' in control flow that differs between the threads of a simdgroup"
                 yield source.tokens[index], message, "warning"
-
-
-def _positions(source: Source, kernel: Kernel) -> frozenset[str]:
-    """The names of a thread's position in its threadgroup or in the grid, as one number, and of copies of it."""
-    numbered = ("thread_index_in_threadgroup", "thread_position_in_threadgroup", "thread_position_in_grid")
-    names = {
-        parameter.name
-        for parameter in kernel.parameters
-        if parameter.attribute(*numbered) and re.fullmatch(r"uint(?:16_t|32_t)?|ushort", parameter.type[-1].text)
-    }
-    for index in source.places("=", start=kernel.body_open, end=kernel.body_close):
-        if source.text(index + 1) in names and source.text(index + 2) in (";", ","):
-            names.add(source.text(index - 1))
-    return frozenset(names)
 
 
 _MATRIX_FUNCTIONS = frozenset(

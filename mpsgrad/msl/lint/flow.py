@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
@@ -171,9 +172,9 @@ def _operand_start(source: Source, end: int) -> int:
     return position + 1
 
 
-def depends(source: Source, condition: tuple[int, int], differs: frozenset[int]) -> bool:
+def depends(source: Source, condition: tuple[int, int], differs: frozenset[int], ignored: str = "") -> bool:
     """Whether a variable of ``differs`` itself decides the condition. In "position / 32 == 0", as an index or as an
-    argument it may give all threads the same answer."""
+    argument it may give all threads the same answer. Components called by a letter of ``ignored`` do not count."""
     start, end = condition
     index = start
     while index < end:
@@ -187,12 +188,28 @@ def depends(source: Source, condition: tuple[int, int], differs: frozenset[int])
             after = index + 1
             while source.text(after) == "." and source.kind(after + 1) == IDENTIFIER:
                 after += 2
-            if variable is not None and variable.place in differs and source.text(after) not in ("/", ">>"):
+            is_ignored = after > index + 1 and source.text(index + 2) in [*ignored]
+            is_apart = variable is not None and variable.place in differs and not is_ignored
+            if is_apart and source.text(after) not in ("/", ">>"):
                 differences = [place for place in (index - 1, after) if source.text(place) == "-"]
                 if all(_keeps_apart(source, place) for place in differences):
                     return True
         index += 1
     return False
+
+
+def positions_in_threadgroup(source: Source, kernel: Kernel) -> frozenset[str]:
+    """The names of a thread's position in its threadgroup or in the grid, as one number, and of copies of it."""
+    numbered = ("thread_index_in_threadgroup", "thread_position_in_threadgroup", "thread_position_in_grid")
+    names = {
+        parameter.name
+        for parameter in kernel.parameters
+        if parameter.attribute(*numbered) and re.fullmatch(r"uint(?:16_t|32_t)?|ushort", parameter.type[-1].text)
+    }
+    for index in source.places("=", start=kernel.body_open, end=kernel.body_close):
+        if source.text(index + 1) in names and source.text(index + 2) in (";", ","):
+            names.add(source.text(index - 1))
+    return frozenset(names)
 
 
 def splits_simdgroup(source: Source, condition: tuple[int, int], positions: frozenset[str]) -> bool:
