@@ -14,14 +14,13 @@ import numpy as np
 from mpsgrad.devices import Buffer, Device, Dispatch
 from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
-    FAMILIES,
     FAMILIES_AT_ONCE,
     FEW_THREADS,
     FOURS,
     PAIRS,
     TILE_PARAMETERS,
     VECTORS,
-    families_at_once,
+    families_of,
     width_of,
 )
 from mpsgrad.kernels.neuron_descriptor import NeuronType
@@ -59,7 +58,7 @@ def _gradient(sums: Dispatch, stream: Dispatch) -> Dispatch | None:
 def _kind(stream: Dispatch) -> tuple[NeuronType | None, str]:
     """The neuron that is part of the kernel, if one kernel may do all with it, and the Metal type of the images."""
     for kind in FAMILIES_AT_ONCE[FEW_THREADS] if stream.buffers else ():
-        metal_type = FAMILIES[kind].dtype_of(stream.function, stream.buffers[0].device)
+        metal_type = families_of(stream.function.name)[kind].dtype_of(stream.function, stream.buffers[0].device)
         if metal_type is not None:
             return kind, metal_type
     return None, ""
@@ -67,7 +66,7 @@ def _kind(stream: Dispatch) -> tuple[NeuronType | None, str]:
 
 def _is_own(sums: Dispatch, kind: NeuronType, metal_type: str) -> bool:
     """Whether they are made by the kernel of this neuron for such images, not by one that is only called so."""
-    family = families_at_once(sums.function.name)[kind]
+    family = families_of(sums.function.name)[kind]
     return bool(sums.buffers) and family.dtype_of(sums.function, sums.buffers[0].device) == metal_type
 
 
@@ -87,8 +86,9 @@ def _at_once(
     if packed is None:
         return None
     _, at_once, rest = sums.function.name.partition(AT_ONCE)
-    function_name = f"{stream.function.name.removesuffix(VECTORS)}{at_once}{rest}"
-    function = families_at_once(function_name)[kind].function(device, function_name, metal_type)
+    stream_name, *_ = stream.function.name.partition("_of_")
+    function_name = f"{stream_name}{at_once}{rest}"
+    function = families_of(function_name)[kind].function(device, function_name, metal_type)
     return Dispatch(function, sums.threadgroups, (*buffers, device.constant_buffer(packed)))
 
 
@@ -109,7 +109,8 @@ def _joined(sums: bytes, stream: bytes, width: int) -> bytes | None:
 
 def join_at_once() -> None:
     """Has ``CommandBuffer`` join them, kernels for vectors, too, with those for single channels that follow them."""
-    for threads, suffix, of_stream in product(FAMILIES_AT_ONCE, ("", PAIRS, FOURS, VECTORS), ("", VECTORS)):
+    endings = "", PAIRS, FOURS, VECTORS
+    for threads, suffix, of_stream in product(FAMILIES_AT_ONCE, endings, endings):
         join_when_adjacent(_normalized, f"batch_statistics{AT_ONCE}{threads}{suffix}", f"normalize{of_stream}")
         sums = f"normalization_gradient_sums{AT_ONCE}{threads}{suffix}"
         join_when_adjacent(_gradient, sums, f"normalization_gradient{of_stream}")

@@ -16,7 +16,6 @@ from mpsgrad.kernels.batch_normalization_families import (
     AT_ONCE,
     BY_CHANNELS,
     CHANNELS_OF_MERGE,
-    FAMILIES,
     FAMILIES_AT_ONCE,
     FAMILIES_BY_CHANNELS,
     FEW_THREADS,
@@ -39,7 +38,7 @@ from mpsgrad.kernels.batch_normalization_families import (
     TILE_PARAMETERS,
     WITHOUT_NEURON,
     ending_of,
-    families_at_once,
+    families_of,
 )
 from mpsgrad.kernels.batch_normalization_joins import join_normalization
 from mpsgrad.kernels.batch_normalization_state import BatchNormalizationState
@@ -52,7 +51,6 @@ from mpsgrad.kernels.normalization_tiles import (
     rows_of,
     tile_of,
     tile_parameters,
-    variant,
     vector_of,
     widest_of,
 )
@@ -75,9 +73,9 @@ THREADGROUPS_PER_UNIT = 2
 VALUES_AT_ONCE, VALUES_OF_SPLITS, VECTORS_OF_SPLITS = 485, 3100, 600
 """Of images of no more for each compute unit a thread takes single channels: few threads with several each would leave
 compute units idle. The first is for images of few rows, which are added up at once. Measured on an H200."""
-FEWEST_VALUES_JOINED, FEWEST_VALUES_OF_LONG_CHANNELS = 18500, 23000
-"""Of images of so many for each compute unit, pixels are joined where channels are no whole vectors; where they cannot
-be, threads take more of them at a time. Measured, too."""
+FEWEST_VALUES_OF_PARTS, FEWEST_VALUES_JOINED, FEWEST_VALUES_OF_LONG_CHANNELS = 7000, 18500, 23000
+"""Of images of so many for each compute unit, threads take parts of vectors, or pixels are joined where channels fit
+none; where they cannot be, threads take more of them at a time. Measured, too."""
 
 
 def streaming_pixels_per_row(channels: int) -> int:
@@ -143,8 +141,7 @@ class Encoder(NormalizationEncoder):
 
     def function(self, name: str) -> Function:
         kind = NeuronType.NONE if name.startswith(WITHOUT_NEURON) else self.neuron.neuron_type
-        families = FAMILIES_BY_CHANNELS if name.endswith(BY_CHANNELS) else families_at_once(name) or FAMILIES
-        return families[kind].function(self.device, name, self.metal_type)
+        return families_of(name)[kind].function(self.device, name, self.metal_type)
 
     @abstractmethod
     def add_statistics(self, source: Image, layout: Layout, previous: int) -> None:
@@ -315,8 +312,10 @@ join_normalization()
 join_at_once()
 
 
-def takes_singles(rows: int, channels: int, width: int, compute_units: int) -> bool:
-    """Whether images of ``rows`` pixels are so small that vectors of ``width`` channels would be too few."""
+def takes_singles(rows: int, channels: int, width: int, compute_units: int, is_part: bool = False) -> bool:
+    """Whether images of ``rows`` pixels are so small that vectors of ``width`` channels, or parts, would be too few."""
+    if is_part:
+        return rows * channels < FEWEST_VALUES_OF_PARTS * compute_units
     if rows <= MANY_THREADS * ROWS_AT_ONCE:
         return rows * channels <= VALUES_AT_ONCE * compute_units
     return rows * channels <= min(VALUES_OF_SPLITS, VECTORS_OF_SPLITS * width) * compute_units
@@ -406,19 +405,20 @@ class _TileEncoder(Encoder):
 
     def _tiles(self, layouts: Sequence[Layout], summed_rows: int | None = None) -> tuple[Tiles, int]:
         """The tiles, and the number of rows."""
-        width, element_bytes = self._vector(layouts)
+        width, element_bytes = self._vector(layouts, takes_parts=True)
         rows, channels = rows_of(layouts[0]), layouts[0][6]
         return plan_tiles(rows, channels, width, element_bytes, self._units, summed_rows), rows
 
     def _merged(self, layouts: Sequence[Layout]) -> list[Layout]:
-        """``layouts`` with rows and images joined, and so many pixels of a large image that they have whole vectors."""
+        """``layouts`` with rows and images joined, and so many pixels of a large image whose channels fit no part of a
+        vector that they have whole ones."""
         merged, width = merge_pixels(layouts), values_of_vector(self.metal_type)
         joined, rows = width // math.gcd(width, self.channels), rows_of(merged[0])
         is_run = merged[0][5] == merged[0][7] == 1 and all(
             pixel == self.channels and start % width == 0 for start, pixel, *_ in merged
         )
         is_small = rows <= MANY_THREADS * ROWS_AT_ONCE or rows * self.channels < FEWEST_VALUES_JOINED * self._units
-        if joined == 1 or rows % joined or is_small or not is_run:
+        if joined < width or rows % joined or is_small or not is_run:
             return merged
         columns = joined * self.channels
         return [(start, columns, 0, 0, rows // joined, 1, columns, 1) for start, *_ in merged]
@@ -433,8 +433,9 @@ class _TileEncoder(Encoder):
         return tiles.width == 1 and not self._is_joined(layout) and is_large
 
     def _variant(self, function_name: str, tiles: Tiles, layout: Layout) -> str:
-        """The name of the function for joined pixels, for vectors, or for single channels."""
-        return f"{function_name}{JOINED_PIXELS}" if self._is_joined(layout) else variant(function_name, tiles)
+        """The name of the function for joined pixels, for vectors or parts of these, or for single channels."""
+        ending = JOINED_PIXELS if self._is_joined(layout) else ending_of(tiles.width, values_of_vector(self.metal_type))
+        return f"{function_name}{ending}"
 
     def _variant_of_rows(self, function_name: str, tiles: Tiles, layout: Layout) -> str:
         """The same of those that take more rows where single channels are long."""
@@ -442,16 +443,19 @@ class _TileEncoder(Encoder):
         return f"{self._variant(function_name, tiles, layout)}{long}"
 
     def _rows_of_a_thread(self, rows: int, tiles: Tiles, layout: Layout) -> int:
-        """How many a thread has at a time, where it is ``rows`` unless halves are joined or single channels long."""
+        """How many a thread has at a time, where it is ``rows`` unless halves are joined, vectors not whole or single
+        channels long."""
         is_joined_half = self._is_joined(layout) and self.metal_type == "half"
-        return STATISTICS_ROWS if is_joined_half or self._has_long_channels(tiles, layout) else rows
+        has_parts = 1 < tiles.width < values_of_vector(self.metal_type)
+        return STATISTICS_ROWS if is_joined_half or has_parts or self._has_long_channels(tiles, layout) else rows
 
-    def _vector(self, layouts: Sequence[Layout]) -> tuple[int, int]:
-        """How many channels a thread takes at once, and the bytes of each."""
+    def _vector(self, layouts: Sequence[Layout], takes_parts: bool = False) -> tuple[int, int]:
+        """How many channels a thread takes at once, of parts of vectors, too, if it ``takes_parts``; bytes of each."""
         channels = layouts[0][6]
         width, element_bytes = vector_of(layouts, channels, self.metal_type)
-        singles = takes_singles(rows_of(layouts[0]), channels, width, self._units)
-        return 1 if singles else width, element_bytes
+        part = widest_of(layouts, channels, self.metal_type) if takes_parts else width
+        singles = takes_singles(rows_of(layouts[0]), channels, part, self._units, is_part=part != width)
+        return 1 if singles else part, element_bytes
 
     @property
     def _units(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronType
 from mpsgrad.kernels.pointwise import CHUNKED_ROWS, ELEMENTS_OF_LINE, THREADS_OF_EIGHTS
-from mpsgrad.shader import ParameterStruct, ShaderFamily
+from mpsgrad.shader import DEVICE_FAMILIES, ParameterStruct, ShaderFamily
 
 PARAMETERS = ParameterStruct(
     "NormalizationParameters",
@@ -61,10 +61,11 @@ WITHOUT_NEURON = "batch_statistics", "merge_", "normalization_coefficients"
 """How the names of kernels begin that do the same with every fused neuron: only the shader without one has them."""
 
 
-def _family(name: str) -> ShaderFamily:
+def _family(name: str, takes_parts: bool = False) -> ShaderFamily:
     common = name in ("none", "relu")
+    kind = "batch_normalization_of_parts" if takes_parts else "batch_normalization"
     return ShaderFamily(
-        "batch_normalization" if name == "none" else f"batch_normalization_{name}",
+        kind if name == "none" else f"{kind}_{name}",
         (IMAGE_LAYOUT, NEURON, PARAMETERS, TILE_PARAMETERS, COPY_PARAMETERS),
         {
             "by_vectors": True,
@@ -87,16 +88,20 @@ def _family(name: str) -> ShaderFamily:
             "neuron_types": (name,),
             "per_image": False,
             "in_one": False,
+            "takes_parts": takes_parts,
         },
         {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64, "calls_functions": False}},
         measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
         template="batch_normalization",
-        ahead_of_time=common,
+        ahead_of_time=common and not takes_parts,
+        device_families=("apple", "nvidia") if takes_parts else DEVICE_FAMILIES,
     )
 
 
 FAMILIES = {kind: _family(name) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
 """The shaders with each fused neuron; the rarer ones are compiled at their first use."""
+FAMILIES_OF_PARTS = {kind: _family(name, True) for kind, name in zip(NeuronType, NEURON_TYPE_NAMES, strict=True)}
+"""Those of GPUs whose threads take half a vector, or two channels."""
 
 
 def _family_in_one(name: str) -> ShaderFamily:
@@ -205,10 +210,14 @@ FAMILIES_AT_ONCE = {
 their threads are one threadgroup, for tests."""
 
 
-def families_at_once(function_name: str) -> dict[NeuronType, ShaderFamily]:
-    """Those of the number of threads that is part of the name; none for other kernels."""
+def families_of(function_name: str) -> dict[NeuronType, ShaderFamily]:
+    """Those that have the kernel, as the end of its name says."""
     _, is_at_once, rest = function_name.partition(AT_ONCE)
-    return FAMILIES_AT_ONCE[int(rest.partition("_")[0])] if is_at_once else {}
+    if is_at_once:
+        return FAMILIES_AT_ONCE[int(rest.partition("_")[0])]
+    if function_name.endswith(BY_CHANNELS):
+        return FAMILIES_BY_CHANNELS
+    return FAMILIES_OF_PARTS if function_name.endswith((FOURS, PAIRS)) else FAMILIES
 
 
 def width_of(function_name: str, vector: int) -> int:

@@ -376,7 +376,7 @@ class TestTheShadersOfGPUs:
     def test_offsets_clip_rect_and_channel_ranges(self, offset):
         test_offsets_clip_rect_and_channel_ranges(offset, mg.NeuronDescriptor("relu", 0.25))
 
-    @pytest.mark.parametrize("shape", [(2, 60, 50, 33), (2, 100, 160, 7), (4, 50, 40, 30)])
+    @pytest.mark.parametrize("shape", [(2, 60, 50, 33), (2, 100, 160, 7), (4, 50, 40, 31)])
     @pytest.mark.parametrize("name", [None, "prelu"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_pixels_are_joined_where_channels_are_no_vectors(self, monkeypatch, shape, name, dtype):
@@ -387,6 +387,23 @@ class TestTheShadersOfGPUs:
         check(case, run(case))
         assert {name for name in functions if not name.startswith("merge")} == {
             f"{name}_of_joined_pixels"
+            for name in ("batch_statistics", "normalize", "normalization_gradient_sums", "normalization_gradient")
+        }
+
+    @pytest.mark.parametrize("shape", [(2, 61, 51, 30), (1, 101, 163, 2), (2, 67, 51, 60)])
+    @pytest.mark.parametrize("name", [None, "prelu"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_threads_take_parts_of_vectors_where_these_fit(self, monkeypatch, shape, name, dtype):
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_OF_PARTS", 0)
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
+        monkeypatch.setattr(batch_normalization_dispatch, "plan_in_clusters", lambda *sizes: None)
+        slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
+        case = Case.draw(shape, dtype, seed=16, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
+        functions = functions_added(monkeypatch)
+        check(case, run(case))
+        ending = "_of_pairs" if shape[-1] % 4 else "_of_fours" if dtype is np.float16 else "_of_vectors"
+        assert {name for name in functions if not name.startswith("merge")} == {
+            f"{name}{ending}"
             for name in ("batch_statistics", "normalize", "normalization_gradient_sums", "normalization_gradient")
         }
 
@@ -436,6 +453,15 @@ class TestTheShadersOfGPUs:
         monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
         neuron = name and mg.NeuronDescriptor(name, 0.25)
         self.check_one_kernel(Case.draw(shape, dtype, seed=14, neuron=neuron), "1024")
+
+    @pytest.mark.parametrize("name", [None, "relu"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_clusters_normalize_what_threads_would_take_in_parts_of_vectors(self, device, monkeypatch, name, dtype):
+        monkeypatch.setattr(type(device), "has_clusters", True)
+        monkeypatch.setattr(batch_normalization_dispatch._TileEncoder, "_units", 132)
+        monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_OF_PARTS", 0)
+        neuron = name and mg.NeuronDescriptor(name, 0.25)
+        self.check_one_kernel(Case.draw((2, 33, 17, 46), dtype, seed=17, neuron=neuron), "1024")
 
     @pytest.mark.parametrize(
         "shape", [(2, 64, 50, 36), (1, 95, 48, 116), (3, 65, 71, 72), (2, 28, 28, 99), (2, 30, 39, 222)]
