@@ -95,6 +95,9 @@ MOST_ROWS_OF_WINDOW, MOST_IN_TILE_OF_ROWS = 64, 4096
 """Windows that span no more rows of pixels may be searched row by row, so many numbers of all these rows at a time."""
 FEWEST_THREADS_TO_PAIR = 1 << 16
 """Fewer threads of a GPU with a channel each are not made half as many with two."""
+MOST_WINDOWS_OF_ELEMENTS = 25
+"""Threads of a GPU take several channels that fit no vector where a pixel is in no more windows: what they share is
+then worth more than what they read. Measured on an H200."""
 
 _CONSTANTS: dict[str, Any] = {
     "blocks": BLOCKS,
@@ -206,13 +209,23 @@ def add_dispatch(
 ) -> None:
     """Adds one run of the kernel function ``name`` over the pixels, or the blocks, of the destination."""
     struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
-    layouts = [value for key, value in parameters.items() if key in _LAYOUTS]
+    layouts = [parameters["destination"], *(value for key, value in parameters.items() if key in _LAYOUTS)]
     is_max = name.startswith("pooling_max")
     has_vectors = blocks or "gradient" not in name or is_max
     has_eights = has_vectors or name.startswith("pooling_average")
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     has_pairs = is_max and threads_of("element", parameters["destination"], *size) >= FEWEST_THREADS_TO_PAIR
-    walk = walk_of(device, layouts, has_element4=has_vectors, has_element2=has_pairs, has_eights=has_eights)
+    taps_x, taps_y, stride_x, stride_y, *_ = parameters["window"]
+    windows = -(-taps_x // stride_x) * -(-taps_y // stride_y)
+    has_elements = is_max and "gradient" in parameters and not blocks and windows <= MOST_WINDOWS_OF_ELEMENTS
+    walk = walk_of(
+        device,
+        layouts,
+        has_element4=has_vectors,
+        has_element2=has_pairs,
+        has_eights=has_eights,
+        has_elements=has_elements,
+    )
     if walk == "row" and _is_faster_by_eights(device, name, metal_type, parameters):
         walk = "eights"
     function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)

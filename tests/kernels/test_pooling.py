@@ -16,7 +16,7 @@ from worked_cases import POOLING
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels import pooling_dispatch
+from mpsgrad.kernels import pooling_dispatch, walk
 from mpsgrad.kernels.pooling import PoolingGradientState
 from mpsgrad.kernels.pooling_dispatch import BLOCKS, BLOCKS_AT_ONCE, SEARCHED_BLOCKS
 from mpsgrad.testing import (
@@ -827,6 +827,29 @@ class TestOneThreadForEachElement:
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_windows_with_more_taps_than_a_byte_counts(self, channels, dtype):
         check_gradient_of(MAX, WindowGeometry(20, 18, 17, 16, 1, 1, 1, 1, 8, 8, 4, 3), channels, "zero", dtype)
+
+
+@pytest.fixture(scope="class")
+def few_elements_by_turns():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk, "FEWEST_THREADS_BY_TURNS", 1)
+        yield
+
+
+@pytest.mark.usefixtures("shaders_of_gpus", "few_elements_by_turns")
+class TestOneThreadForSeveralChannels:
+    """Gradients of max pooling on GPUs where no vector fits the channels."""
+
+    @pytest.mark.parametrize("kind", [MAX, RECORDED, DILATED, RECORDED_DILATED])
+    @given(data=st.data())
+    def test_any_window(self, kind, data):
+        geometry = data.draw(window_geometries(dilation=kind.dilates))
+        check_against_the_reference(kind, geometry, data.draw(st.sampled_from([3, 5, 7, 9, 13])), data)
+
+    @pytest.mark.parametrize("edge", EDGES)
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_windows_with_more_taps_than_a_byte_counts(self, edge, dtype):
+        check_gradient_of(MAX, WindowGeometry(20, 18, 17, 16, 5, 5, 1, 1, 8, 8, 4, 3), 7, edge, dtype)
 
 
 def check_gradient_of(
