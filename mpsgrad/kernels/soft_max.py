@@ -158,6 +158,55 @@ VECTOR_FAMILY = ShaderFamily(
     ahead_of_time=False,
 )
 
+VALUES_OF_LANE = 8
+"""Of a row that a GPU's threadgroup copies to its memory, at most."""
+FEWEST_CHANNELS_OF_RUNS, CHANNELS_OF_THREADS = {"float": 7, "half": 9}, (8, 10)
+MOST_CHANNELS_OF_RUNS, MOST_CHANNELS_OF_RUNS_OF_GRADIENTS = {"float": 31, "half": 64}, 15
+"""Of such rows; threads that own rows of few channels, or so many, are faster. Measured on an H200."""
+RUNS_PARAMETERS = ParameterStruct(
+    "SoftMaxRuns", gradient="int", source="int", destination="int", rows="int", channels="int", team="int"
+)
+"""``gradient``, ``source`` and ``destination`` are first elements."""
+RUNS_FAMILY = ShaderFamily(
+    "soft_max_of_runs",
+    (IMAGE_LAYOUT, RUNS_PARAMETERS),
+    {"threads": THREADS, "values_of_lane": VALUES_OF_LANE},
+    ahead_of_time=False,
+    device_families=("apple", "nvidia"),
+)
+
+
+def _add_by_runs(
+    command_buffer: CommandBuffer,
+    function_name: str,
+    metal_type: str,
+    buffers: Sequence[Buffer],
+    layouts: Sequence[Layout],
+) -> bool:
+    """Adds the kernel for rows that follow each other and no vector fits; False if it does not suit."""
+    device, (_, _, _, _, rows, _, channels, _) = command_buffer.device, layouts[0]
+    is_gradient = len(layouts) > 2
+    most = MOST_CHANNELS_OF_RUNS_OF_GRADIENTS if is_gradient else MOST_CHANNELS_OF_RUNS[metal_type]
+    if (
+        device.family == "cpu"
+        or not FEWEST_CHANNELS_OF_RUNS[metal_type] <= channels <= most
+        or channels in CHANNELS_OF_THREADS
+        or not _is_run_of_vectors(layouts, metal_type)
+    ):
+        return False
+    team = 1 << (-(-channels // VALUES_OF_LANE) - 1).bit_length()
+    destination, *sources = (layout[0] for layout in layouts)
+    parameters = RUNS_PARAMETERS.pack(
+        gradient=sources[0], source=sources[-1], destination=destination, rows=rows, channels=channels, team=team
+    )
+    command_buffer.add_dispatch(
+        RUNS_FAMILY.function(device, f"{function_name}_of_runs", metal_type),
+        -(-rows // (THREADS // team)),
+        *buffers,
+        device.constant_buffer(parameters),
+    )
+    return True
+
 
 def _add_by_vectors(
     command_buffer: CommandBuffer,
@@ -274,7 +323,8 @@ def _add_dispatches(
             buffers = [device.constant_buffer(bytes(4 * channels))] * len(operands)
             layouts = [(0, 0, 0, 0, *piece.destination[4:])] * len(operands)
         merged = target, *parts = merge_pixels([piece.destination, *layouts])
-        if _add_by_vectors(command_buffer, function_name, metal_type, (*buffers, destination.buffer), merged):
+        arguments = command_buffer, function_name, metal_type, (*buffers, destination.buffer), merged
+        if _add_by_vectors(*arguments) or _add_by_runs(*arguments):
             continue
         _, _, _, _, width, height, _, images = target
         rows = width * height * images

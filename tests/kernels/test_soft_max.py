@@ -443,11 +443,19 @@ class TestTheShadersOfGPUs:
         self._check(kind, dtype, channels)
 
     def _check(self, kind, dtype, channels):
-        x, g = (np.random.default_rng(seed).standard_normal((2, 1, 3, channels)).astype(dtype) for seed in (1, 2))
+        shape = (2, 1, 3, channels)
+        self._check_arrays(
+            kind, dtype, *(np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in (1, 2))
+        )
+
+    def _check_arrays(self, kind, dtype, x, g):
         _, y, state = encode(kind.forward(), x)
+        self._check_results(kind, dtype, (x, g), y, encode_gradient_of(kind.gradient(), g, y, state))
+
+    def _check_results(self, kind, dtype, given_arrays, y, dx):
+        x, g = given_arrays
         expected = kind.reference(x)
         assert_within(y, expected, kind.bound(x, expected, dtype))
-        dx = encode_gradient_of(kind.gradient(), g, y, state)
         expected = kind.reference_gradient(g, y)
         assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
 
@@ -457,13 +465,43 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("pixels", [1, 7, 400, 1001])
     def test_few_channels(self, kind, dtype, channels, pixels):
         shape = (1, 1, pixels, channels)
-        x, g = (np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in (1, 2))
-        _, y, state = encode(kind.forward(), x)
-        expected = kind.reference(x)
-        assert_within(y, expected, kind.bound(x, expected, dtype))
-        dx = encode_gradient_of(kind.gradient(), g, y, state)
-        expected = kind.reference_gradient(g, y)
-        assert_within(dx, expected, kind.gradient_bound(g, y, expected, dtype), name="gradient")
+        self._check_arrays(
+            kind, dtype, *(np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in (1, 2))
+        )
+
+    @each_kind
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("channels", [7, 9, 11, 14, 15, 21, 31])
+    @pytest.mark.parametrize("pixels", [1, 5, 127, 129, 1001, 8, 1000])
+    def test_rows_that_follow_each_other_are_copied_to_threadgroups(self, monkeypatch, kind, dtype, channels, pixels):
+        """By whole vectors and what is left of the last rows; large maxima lie in any lane of a row."""
+        monkeypatch.setattr(soft_max, "MOST_CHANNELS_OF_RUNS_OF_GRADIENTS", 31)
+        monkeypatch.setattr(soft_max, "FEWEST_CHANNELS_OF_RUNS", {"float": 7, "half": 7})
+        family, functions = soft_max.RUNS_FAMILY, []
+        function = family.function
+        monkeypatch.setattr(family, "function", lambda *names: functions.append(names[1]) or function(*names))
+        random = np.random.default_rng(4)
+        x = random.standard_normal((1, 1, pixels, channels)).astype(dtype)
+        x[0, 0, np.arange(pixels), random.integers(channels, size=pixels)] += 10
+        g = random.standard_normal(x.shape).astype(dtype)
+        if pixels % 8 == 0:
+            # Behind a fence of so many pixels images begin at vectors.
+            self._check_arrays(kind, dtype, x, g)
+        else:
+            with mg.CommandBuffer() as commands:
+                result, state = kind.forward().encode(commands, mg.Image.from_array(x), return_state=True)
+                gradient = kind.gradient().encode(commands, mg.Image.from_array(g), result, state)
+            self._check_results(kind, dtype, (x, g), np.asarray(result), np.asarray(gradient))
+        assert functions == [f"{kind.name}_of_runs", f"{kind.name}_gradient_of_runs"]
+
+    @gpu_forms.of_halves
+    def test_rows_apart_are_not_copied_to_threadgroups(self, monkeypatch):
+        monkeypatch.setattr(soft_max.RUNS_FAMILY, "function", None)
+        storage = mg.Image.from_array(np.random.default_rng(3).standard_normal((2, 3, 3, 24)).astype(np.float16))
+        with mg.CommandBuffer() as commands:
+            y = mg.SoftMax().encode(commands, storage.sub_image(8, 12))
+        expected = reference.soft_max(np.asarray(storage)[..., 8:20])
+        np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-3, atol=1e-4)
 
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("channels", [4, 8])
