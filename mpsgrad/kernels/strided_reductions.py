@@ -35,7 +35,7 @@ from mpsgrad.kernels.strides import (
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.tunables import Tunables, tunables
 
-SIMDGROUPS_WANTED = 1024
+SIMDGROUPS_WANTED = 4096
 """As many as keep a large GPU busy: a reduction to fewer results is cut into chunks."""
 THREADS_WANTED_PER_UNIT = 16
 """Of a CPU, so that every core has work, if there are chunks: each costs a pass over what it leaves."""
@@ -68,13 +68,16 @@ THREADGROUPS_WANTED, THREADS_WANTED = 256, 1 << 18
 """As many as keep a large GPU busy."""
 THREADGROUPS_OF_CHUNKS = 512
 """The same of those that read long chunks, and wait for memory most of the time. Measured on an H200."""
-LARGEST_TEAM, RESULTS_OF_A_TEAM = 32, 4
+LARGEST_TEAM, RESULTS_OF_A_TEAM, LOADS_OF_LANE = 32, 4, 4
 FEWEST_ELEMENTS_OF_FOLDS, FEWEST_JOINED_ROWS = 1 << 19, 1024
 """Of so many elements, and so many for each result, several rows are joined to one that vectors fit: the second pass
 over what is left of each takes less time than is won."""
 FEWEST_RESULTS_ALONG, MOST_TERMS_ALONG = 1 << 14, 256
-"""Of a GPU: so many results, of no more terms each that no vector fits, are made by a thread each. A simdgroup would
+"""Of a GPU: so many indices, of no more terms each that no vector fits, are found by a thread each. A simdgroup would
 wait for a few terms of one after the other."""
+FEWEST_RESULTS_OF_TEAMS = 1 << 14
+"""Of a GPU: so many results that no pairs fit are made by teams of lanes; of fewer each has a simdgroup. Measured on an
+H200."""
 MOST_RESULTS_OF_RUNS = 64
 """Of a GPU: long runs that become so few results are taken as rows, too, of which vectors are added up."""
 BYTES_OF_A_FOLD, BYTES_OF_THE_FOLD = 256, 1024
@@ -124,7 +127,7 @@ def reduction(
         folded = _folded(axes, views, vector) if len(staying) <= 3 and len(reduced) <= 2 else None
         if folded is not None and math.prod(axis.extent for axis in staying) <= MOST_RESULTS_OF_RUNS:
             return _in_folds(names, views, axes, folded, vector)
-    if goes_across and (is_cpu or not _are_many_without_vectors(reduced, staying, views, vector)):
+    if goes_across and (is_cpu or may_chunk or not _are_many_without_vectors(reduced, staying, views, vector)):
         run, inner, outer = filled(reduced, 3, count)
         x, y, z = filled(staying, 3, count)
         axes = [run, x, y, z, inner, outer]
@@ -192,8 +195,10 @@ def _across(
         threads = chunks * -(-results // rows_of_thread)
         shares = (1, run.extent, rows_of_thread)
         return _pass("across_by_eights", threads, names, views, axes, sizes, shares=shares), chunks
-    if loops == chunks == 1 and is_even(axes, views[:-1], vector):
-        return _across_by_vectors(names, views, axes, vector), chunks
+    if loops == chunks == 1:
+        teams = _across_in_teams(names, views, axes, vector, may_chunk)
+        if teams is not None:
+            return teams, chunks
     return _pass("across", 32 * results * chunks, names, views, axes, sizes), chunks
 
 
@@ -229,14 +234,27 @@ def enough_threads(terms: int, compute_units: int) -> int:
     return (ENOUGH_FOR_FEW_TERMS if terms < FEW_TERMS else ENOUGH_THREADS_PER_UNIT) * max(1, compute_units)
 
 
-def _across_by_vectors(names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int) -> Work:
-    """Teams of lanes that share the run of each result in vectors."""
+def _across_in_teams(
+    names: Sequence[str], views: Sequence[View], axes: Sequence[Axis], vector: int, may_have_parts: bool
+) -> Work | None:
+    """Teams of lanes that share the run of each result in vectors or, if kernels ``may_have_parts``, in pairs or single
+    elements; None if these are not faster."""
     run, x, y, z, *_ = axes
-    vectors, results = run.extent // vector, x.extent * y.extent * z.extent
-    team = min(_power_of_two(vectors), LARGEST_TEAM)
-    at_once = 1 if vectors >= team * RESULTS_OF_A_TEAM else RESULTS_OF_A_TEAM
+    results = x.extent * y.extent * z.extent
+    if is_even(axes, views[:-1], vector):
+        loads = run.extent // vector
+        team = min(_power_of_two(loads), LARGEST_TEAM)
+        at_once = 1 if loads >= team * RESULTS_OF_A_TEAM else RESULTS_OF_A_TEAM
+        walk = "vectors"
+    else:
+        has_pairs = is_even(axes, views[:-1], 2)
+        if not may_have_parts or (not has_pairs and results < FEWEST_RESULTS_OF_TEAMS):
+            return None
+        loads = run.extent // 2 if has_pairs else run.extent
+        team = min(_power_of_two(-(-loads // LOADS_OF_LANE)), LARGEST_TEAM)
+        at_once, walk = RESULTS_OF_A_TEAM, "pairs" if has_pairs else "elements"
     threads = THREADS * -(-results // (THREADS // team * at_once))
-    return _pass("across_by_vectors", threads, names, views, axes, (1, run.extent, 1, 1), (1, 1, 1, team, at_once))
+    return _pass(f"across_by_{walk}", threads, names, views, axes, (1, run.extent, 1, 1), (1, 1, 1, team, at_once))
 
 
 def _folded(axes: Sequence[Axis], views: Sequence[View], vector: int) -> list[Axis] | None:
@@ -447,7 +465,7 @@ def _goes_across(reduced: Sequence[Axis], staying: Sequence[Axis], fewest: int) 
 def _are_many_without_vectors(
     reduced: Sequence[Axis], staying: Sequence[Axis], views: Sequence[View], vector: int
 ) -> bool:
-    """Whether a GPU makes each of many results of short runs, which no vector fits, by a thread."""
+    """Whether a GPU finds each of many indices in short runs, which no vector fits, by a thread."""
     run, results = reduced[0], math.prod(axis.extent for axis in staying)
     are_many = len(reduced) == 1 and run.extent <= MOST_TERMS_ALONG and results >= FEWEST_RESULTS_ALONG
     return are_many and not is_even([run, *staying], views[:-1], vector)

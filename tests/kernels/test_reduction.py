@@ -352,7 +352,7 @@ class TestTheShadersOfGPUs:
         check_against_the_reference(kind, data)
 
     @pytest.mark.parametrize("kind", ARGUMENTS.values(), ids=ARGUMENTS)
-    @pytest.mark.parametrize("channels", [70, 72, 1032])
+    @pytest.mark.parametrize("channels", [33, 69, 70, 72, 1031, 1032])
     def test_argument_forms(self, kind, channels):
         for dtype in gpu_forms.DTYPES:
             x = np.random.default_rng(4).integers(-2, 3, (2, 3, 4, channels)).astype(dtype)
@@ -368,6 +368,9 @@ class TestTheShadersOfGPUs:
             (2, 90, 61, 8),
             (1, 3, 300, 40),
             (1, 3, 5, 1032),
+            (1, 9, 5, 34),
+            (1, 9, 15, 37),
+            (2, 3, 5, 999),
             (1, 70, 61, 13),
             (1, 70, 61, 14),
             (60, 7, 9, 64),
@@ -402,18 +405,24 @@ class TestTheShadersOfGPUs:
         assert work.first.walk == "along_in_tiles_of_vectors" and work.second is not None
         reduction.cache_clear()
 
-    @pytest.mark.parametrize("channels", [35, 50])
-    def test_channels_that_no_vector_fits_are_gone_through_by_a_thread(self, channels, monkeypatch):
+    @pytest.mark.parametrize("channels", [35, 50, 131, 266])
+    def test_channels_that_no_vector_fits(self, channels, monkeypatch):
+        """Teams of lanes share those of a pixel in pairs or one by one; threads search for indices by themselves."""
         monkeypatch.setattr(strided_reductions, "FEWEST_RESULTS_ALONG", 1)
+        monkeypatch.setattr(strided_reductions, "FEWEST_RESULTS_OF_TEAMS", 1)
         reduction.cache_clear()
+        is_short = channels <= strided_reductions.MOST_TERMS_ALONG
+        walks = {True: "_along_" if is_short else "_across", False: "_pairs" if channels % 2 == 0 else "_elements"}
         for cls, over, operation in OF_CHANNELS:
             for dtype in gpu_forms.DTYPES:
                 x = np.random.default_rng(5).integers(-9, 10, (2, 5, 7, channels)).astype(dtype)
                 commands = mg.CommandBuffer()
                 y = cls().encode(commands, mg.Image.from_array(x))
-                assert all("_along_" in dispatch.function.name for dispatch in commands._dispatches)
+                walk = walks[operation.startswith("argument")]
+                assert all(walk in dispatch.function.name for dispatch in commands._dispatches)
                 commands.commit()
-                np.testing.assert_array_equal(np.asarray(y), reference.reduction(over, operation, x))
+                expected = reference.reduction(over, operation, x)
+                np.testing.assert_allclose(np.asarray(y), expected, rtol=2 * np.finfo(dtype).eps)
         reduction.cache_clear()
 
     @pytest.mark.parametrize("name", ["spatial mean", "Row Sum", "FeatureChannels Max"])
