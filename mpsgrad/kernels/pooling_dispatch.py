@@ -96,8 +96,8 @@ MOST_ROWS_OF_WINDOW, MOST_IN_TILE_OF_ROWS = 64, 4096
 FEWEST_THREADS_TO_PAIR = 1 << 16
 """Fewer threads of a GPU with a channel each are not made half as many with two."""
 MOST_WINDOWS_OF_ELEMENTS = 25
-"""Threads of a GPU take several channels that fit no vector where a pixel is in no more windows: what they share is
-then worth more than what they read. Measured on an H200."""
+"""Threads of a GPU take gradients of several channels that fit no vector where a pixel is in no more windows: what they
+share is then worth more than what they read. Measured on an H200."""
 
 _CONSTANTS: dict[str, Any] = {
     "blocks": BLOCKS,
@@ -217,7 +217,7 @@ def add_dispatch(
     has_pairs = is_max and threads_of("element", parameters["destination"], *size) >= FEWEST_THREADS_TO_PAIR
     taps_x, taps_y, stride_x, stride_y, *_ = parameters["window"]
     windows = -(-taps_x // stride_x) * -(-taps_y // stride_y)
-    has_elements = is_max and "gradient" in parameters and not blocks and windows <= MOST_WINDOWS_OF_ELEMENTS
+    has_elements = is_max and not blocks and ("gradient" not in parameters or windows <= MOST_WINDOWS_OF_ELEMENTS)
     walk = walk_of(
         device,
         layouts,
