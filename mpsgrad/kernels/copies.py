@@ -9,7 +9,7 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.image import Image
 from mpsgrad.kernels.copies_of_pixels import CopiedPixels, add_copies_of_pixels, can_copy_pixels
 from mpsgrad.kernels.pad_dispatch import add_surrounded
-from mpsgrad.kernels.pointwise import Layout, Operand, exceeds_caches, pieces
+from mpsgrad.kernels.pointwise import Layout, Operand, bytes_of_floats, pieces
 from mpsgrad.kernels.strides import (
     EXTENTS,
     STRIDES,
@@ -109,7 +109,7 @@ def add_pieces(
     """Copies ``part`` of ``source`` to ``layout`` of ``destination``, and zeros to what lies outside it."""
     found_pieces, device = pieces(layout, (part,)), command_buffer.device
     # Copies write past the caches of CPUs what these do not hold.
-    goes_past_caches = device.family == "cpu" and exceeds_caches(layout, 2, tunables(device.tuning))
+    goes_past_caches = device.family == "cpu" and 2 * bytes_of_floats(layout) > tunables(device.tuning).streamed_bytes
     if len(found_pieces) > 1 and not goes_past_caches:
         add_surrounded(
             command_buffer, source, part.layout, destination, layout, first_pixel=(part.dx, part.dy)

@@ -16,8 +16,8 @@ from mpsgrad.kernels.pointwise import (
     THREADS_OF_EIGHTS,
     Layout,
     Operand,
+    bytes_of_floats,
     elements_per_thread,
-    exceeds_caches,
     is_run_of_eights,
     is_run_of_vectors,
     merge_channels,
@@ -181,6 +181,7 @@ def add_neuron(
     read = 1 if is_gradient and descriptor.neuron_type in CONSTANT_DERIVATIVES else len(operands)
     long_types = LONG_DERIVATIVES if is_gradient else LONG_FUNCTIONS
     is_long = device.family == "cpu" and numbers.has_many_registers and descriptor.neuron_type in long_types
+    most_bytes = numbers.cached_bytes if descriptor.neuron_type in long_types else numbers.streamed_bytes
     halves_by_eights = GRADIENTS_OF_HALVES_BY_EIGHTS if is_gradient else HALVES_BY_EIGHTS
     has_eights = metal_type == "float" or (
         not numbers.has_many_registers and descriptor.neuron_type in halves_by_eights
@@ -197,7 +198,7 @@ def add_neuron(
         ]
         _, _, _, _, width, height, run, count = target
         share = elements_per_thread(run, device.compute_units, numbers)
-        exceeds = exceeds_caches(target, 1 + read, numbers)
+        exceeds = (1 + read) * bytes_of_floats(target) > most_bytes
         chunks = -(-run // elements)
         pixels_per_simdgroup = max(1, elements // run)
         simdgroups = chunks * -(-(width * height * count) // pixels_per_simdgroup)

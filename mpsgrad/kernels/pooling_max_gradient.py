@@ -124,16 +124,18 @@ class PoolingMaxGradient(PoolingGradient):
                 return
         self._add_gradient_dispatch(command_buffer, f"{name}_gradient", metal_type, buffers, parameters)
 
-    def _exceeds_caches(self, parameters: dict[str, Any], *searched: str) -> bool:
+    def _exceeds_caches(
+        self, parameters: dict[str, Any], *searched: str, share: float = SHARE_OF_CACHES
+    ) -> bool:
         """Whether pixels, which are whole lines, are written past a CPU's caches: these would not keep the images.
 
-        ``searched`` is what a pass before this one read.
+        ``searched`` is what this pass reads, too, or one before it; ``share`` is what the caches keep.
         """
         images = [parameters[name] for name in ("destination", "gradient", *searched)]
         return (
             works_by_rows(self.device)
             and are_lines(*images[0][:4], images[0][6])
-            and bytes_of_floats(*images) > SHARE_OF_CACHES * tunables(self.device.tuning).cached_bytes
+            and bytes_of_floats(*images) > share * tunables(self.device.tuning).cached_bytes
         )
 
     def _can_visit_windows(self, parameters: dict[str, Any]) -> bool:
@@ -277,7 +279,8 @@ class PoolingMaxGradient(PoolingGradient):
         if searched == "windows":
             function_name += "_recorded"
         else:
-            parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
+            exceeds = self._exceeds_caches(parameters, "source", share=1)
+            parameters["exceeds_caches"] = metal_type == "float" and exceeds
         function = DISJOINT_FAMILY.function(self.device, function_name, metal_type)
         shares = shares_of_images(self.device, images, -(-height // stride_y), channels, LEAST_CHANNELS_BY_WINDOWS)
         add_dispatch_of_shares(command_buffer, function, buffers, GRADIENT_PARAMETERS, parameters, *shares)

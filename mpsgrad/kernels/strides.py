@@ -210,7 +210,8 @@ def elementwise(
         for start in (view.offset, *(axis.strides[operand] for axis in (x, y, z) if axis.extent > 1))
     ]
     has_whole_lines = rows == 1 or are_lines(run.extent, *starts)
-    exceeds_caches = has_whole_lines and (element_count(axes, len(views)) + elements_beside) * 4 > numbers.cached_bytes
+    nbytes = (element_count(axes, len(views)) + elements_beside) * 4
+    exceeds_caches = has_whole_lines and nbytes > numbers.streamed_bytes
     is_spread = _is_spread(run, x, results)
     if device_family == "cpu" and (is_spread or _is_short(run, x)) and not exceeds_caches:
         walk, parts, threads = pixels_of_threads(axes, compute_units, numbers)

@@ -71,6 +71,15 @@ class Tunables:
         """Whether the CPU has more than 16 registers of eight floats."""
         return self.convolution_by_eights != ALWAYS
 
+    @property
+    def streamed_bytes(self) -> int:
+        """As ``cached_bytes``, of kernels that go over their images once and compute little for an element.
+
+        Up to a quarter above it what is left in the caches is worth more to them than lines that are not read before
+        they are overwritten. On CPUs with more registers that is not known.
+        """
+        return self.cached_bytes if self.has_many_registers else self.cached_bytes // 4 * 5
+
     def with_number(self, name: str, value: int) -> Tunables:
         """These numbers but for ``name``; raises ``ValueError`` for one that it may not have."""
         return replace(self, **{name: value})

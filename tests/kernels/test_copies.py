@@ -137,8 +137,9 @@ def test_slices_of_few_channels_of_many_pixels(channels, dtype):
     np.testing.assert_array_equal(result.check(), reference.slice_image(x, (2, 3), (40, 41), 4, channels))
 
 
-def test_what_goes_past_the_caches_counts_what_is_beside_it_and_is_whole_lines():
-    numbers = tunables("cpu")
+@pytest.mark.parametrize("tuning", ["cpu", "cpu-avx2"])
+def test_what_goes_past_the_caches_counts_what_is_beside_it_and_is_whole_lines(tuning):
+    numbers = tunables(tuning)
     elements = 64 * 56 * 56
 
     def goes_past(stride: int, beside: int) -> bool:
@@ -147,7 +148,7 @@ def test_what_goes_past_the_caches_counts_what_is_beside_it_and_is_whole_lines()
         work = elementwise(names, views, (64, 56, 56, 1), 1, "cpu", 4, 2, numbers, beside)
         return bool(work.parameters["extents"][list(EXTENTS.fields).index("exceeds_caches")])
 
-    most = numbers.cached_bytes // 4 - 2 * elements
+    most = numbers.streamed_bytes // 4 - 2 * elements
     assert not goes_past(128, most) and goes_past(128, most + 1)
     assert not goes_past(127, most + 1)
 
