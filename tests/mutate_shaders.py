@@ -132,6 +132,7 @@ TESTS = {
     "response_normalization": ("tests/kernels/test_response_normalization.py",),
     "soft_max": ("tests/kernels/test_soft_max.py",),
     "soft_max_of_few_channels": ("tests/kernels/test_soft_max.py",),
+    "soft_max_of_runs": ("tests/kernels/test_soft_max.py",),
     "soft_max_of_vectors": ("tests/kernels/test_soft_max.py",),
     "upsampling": ("tests/kernels/test_upsampling.py",),
     "weighted_reduction": ("tests/kernels/test_weighted_reduction.py",),
