@@ -12,7 +12,7 @@ from mpsgrad.errors import GeometryError
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.walk import CONSTANTS, CONSTANTS_WITH_PAIRS, CPU_CONSTANTS_WITH_EIGHTS, threads_of, walk_of
 from mpsgrad.shader import ParameterStruct, ShaderFamily, family_of
-from mpsgrad.tunables import tunables
+from mpsgrad.tunables import Tunables, tunables
 
 LARGEST_RECORDED_WINDOW = 254
 """Taps of the largest window whose maxima are recorded in one byte each."""
@@ -88,9 +88,18 @@ MOST_IN_SEARCHED_TILE = 1024
 """It keeps more kinds of numbers, of which the nearest cache holds fewer."""
 BLOCKS_AT_ONCE = ((2, 1), (3, 2), (4, 2), (4, 3), (5, 2), (5, 3))
 """The same for eight channels and more. Over each pixel there are nine windows of 3 x 3 taps at stride 1, which two
-passes read as fast, and larger windows are searched faster row by row."""
+passes read as fast on CPUs with many registers, and larger windows are searched faster row by row."""
+BLOCKS_OF_FEW_REGISTERS = (*BLOCKS_AT_ONCE, (3, 1))
+RECORDED_BLOCKS = ((2, 1), (3, 1), (4, 3), (5, 3))
+"""Those of which CPUs with few registers take what is recorded in the same kernel: others are as fast or faster."""
 CHANNELS_AT_ONCE, MOST_WINNERS_AT_ONCE = 256, 8192
 """Up to so many channels have tiles there, with so many winners in a row of windows."""
+MOST_INTS_AT_ONCE = 4096
+"""So many on CPUs with few registers, which have no time to convert winners for each comparison."""
+ROWS_AT_STRIDE_1, ROWS_AT_ONCE = (4, 2, 1), (2, 1)
+"""They search so many rows of windows at once, where these share rows of taps, and as many as are left last."""
+LARGEST_OF_HALVES_AT_ONCE = 4
+"""Halves are converted for each tap, which larger windows are too many for."""
 MOST_ROWS_OF_WINDOW, MOST_IN_TILE_OF_ROWS = 64, 4096
 """Windows that span no more rows of pixels may be searched row by row, so many numbers of all these rows at a time."""
 FEWEST_THREADS_TO_PAIR = 1 << 16
@@ -153,27 +162,62 @@ SEARCH_FAMILY = ShaderFamily(
     ahead_of_time=False,
     device_families=("cpu",),
 )
-AT_ONCE_FAMILIES = {
-    size: ShaderFamily(
+
+
+def doubling(numbers: Tunables) -> dict[str, Any]:
+    """Whether halves are doubled before they are compared. Of comparisons of halves compilers make choices between
+    halves, which CPUs with AVX2 only pack and convert again each time."""
+    return {"doubles": not numbers.has_many_registers}
+
+
+def blocks_at_once(numbers: Tunables) -> tuple[tuple[int, int], ...]:
+    """Window size and stride of those that are searched and added up at once, for eight channels and more."""
+    return BLOCKS_AT_ONCE if numbers.has_many_registers else BLOCKS_OF_FEW_REGISTERS
+
+
+def _family_at_once(size: int) -> ShaderFamily:
+    def measured(numbers: Tunables) -> dict[str, Any]:
+        strides = tuple(stride for taps, stride in blocks_at_once(numbers) if taps == size)
+        counts: tuple[tuple[int, ...], ...] = ((1,),) * len(strides)
+        winner, most = "uchar", MOST_WINNERS_AT_ONCE
+        if not numbers.has_many_registers:
+            counts = tuple(_rows_at_once(size, stride) for stride in strides)
+            winner, most = "int", MOST_INTS_AT_ONCE
+        recorded = () if numbers.has_many_registers else RECORDED_BLOCKS
+        return {
+            "strides": strides,
+            "counts_of_strides": counts,
+            "recorded_strides": tuple(stride for taps, stride in recorded if taps == size),
+            "winner": winner,
+            "most_in_tile": most,
+            **doubling(numbers),
+        }
+
+    return ShaderFamily(
         f"pooling_max_at_once_{size}x{size}",
         _STRUCTS,
         {
             **_CONSTANTS,
-            "most_in_tile": MOST_WINNERS_AT_ONCE,
             "channels_of_tile": CHANNELS_AT_ONCE,
             "size": size,
-            "strides": tuple(stride for taps, stride in BLOCKS_AT_ONCE if taps == size),
             "vectors": (("Eight", 8), ("Sixteen", 16)),
         },
         {"cpu": _CPU_CONSTANTS},
+        measured=measured,
         template="pooling_max_at_once",
-        dtypes=("float", "half") if size < 5 else ("float",),
+        dtypes=("float", "half") if size <= LARGEST_OF_HALVES_AT_ONCE else ("float",),
         ahead_of_time=False,
         device_families=("cpu",),
     )
-    for size in sorted({size for size, _ in BLOCKS_AT_ONCE})
-}
-"""By the size of windows. Halves are converted for each tap, which 5 x 5 are too many for."""
+
+
+def _rows_at_once(size: int, stride: int) -> tuple[int, ...]:
+    """How many rows of windows are searched at once: one where they share fewer rows of taps than each has new ones."""
+    return ROWS_AT_STRIDE_1 if stride == 1 else ROWS_AT_ONCE if size - stride >= stride - 1 else (1,)
+
+
+AT_ONCE_FAMILIES = {size: _family_at_once(size) for size in sorted({size for size, _ in BLOCKS_AT_ONCE})}
+"""By the size of windows."""
 ROWS_FAMILY = ShaderFamily(
     "pooling_max_rows",
     _STRUCTS,
@@ -192,6 +236,7 @@ DISJOINT_FAMILY = ShaderFamily(
     _STRUCTS,
     _CONSTANTS,
     {"cpu": _CPU_CONSTANTS},
+    measured=doubling,
     ahead_of_time=False,
     device_families=("cpu",),
 )

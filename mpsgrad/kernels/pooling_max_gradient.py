@@ -14,22 +14,24 @@ from mpsgrad.kernel import Regions
 from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, are_lines, bytes_of_floats
 from mpsgrad.kernels.pooling_dispatch import (
     AT_ONCE_FAMILIES,
-    BLOCKS_AT_ONCE,
     CHANNELS_OF_TILE,
     COLUMNS_OF_TAPS,
     DISJOINT_FAMILY,
     GRADIENT_PARAMETERS,
     LARGE_WINDOWS_FAMILY,
+    LARGEST_OF_HALVES_AT_ONCE,
     LARGEST_RECORDED_WINDOW,
     MOST_CHANNELS_BY_TILES,
     MOST_ROWS_OF_WINDOW,
     PARAMETERS,
+    RECORDED_BLOCKS,
     ROWS_FAMILY,
     SEARCH_FAMILY,
     SEARCHED_BLOCKS,
     WINDOWS_FAMILY,
     add_dispatch,
     add_dispatch_of_shares,
+    blocks_at_once,
     shares_of_channels,
     shares_of_images,
     shares_with_edges,
@@ -165,24 +167,32 @@ class PoolingMaxGradient(PoolingGradient):
         )
 
     def _add_dispatch_of_blocks(
-        self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
+        self,
+        command_buffer: CommandBuffer,
+        buffers: Sequence[Buffer],
+        metal_type: str,
+        parameters: dict[str, Any],
+        winners: str = "at_once",
     ) -> bool:
-        """Adds the kernel that searches windows row by row and adds them up at once; False if it does not suit."""
-        size, stride = self.kernel_width, self.stride_in_pixels_x
+        """Adds the kernel that searches windows row by row and adds them up at once; False if it does not suit.
+
+        It takes the winners ``from_record`` where they are known.
+        """
+        size, stride, numbers = self.kernel_width, self.stride_in_pixels_x, tunables(self.device.tuning)
         *_, width, height, channels, images = parameters["destination"]
-        suits_simdgroups = size == 3 and metal_type == "float" and channels >= CHANNELS_BY_SIMDGROUPS
-        family = AT_ONCE_FAMILIES.get(size)
+        is_recorded = winners == "from_record"
+        suits_simdgroups = (size, stride) == (3, 2) and metal_type == "float" and channels >= CHANNELS_BY_SIMDGROUPS
         if (
-            family is None
-            or metal_type not in family.dtypes
-            or channels < LEAST_CHANNELS_BY_BLOCKS
+            channels < LEAST_CHANNELS_BY_BLOCKS
+            or (metal_type == "half" and size > LARGEST_OF_HALVES_AT_ONCE)
             or (suits_simdgroups and width * height * channels * images >= ELEMENTS_BY_SIMDGROUPS)
-            or not self._can_search_blocks(parameters, BLOCKS_AT_ONCE)
+            or not self._can_search_blocks(parameters, RECORDED_BLOCKS if is_recorded else blocks_at_once(numbers))
         ):
             return False
-        parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
-        function = family.function(
-            self.device, f"pooling_max_gradient_{size}x{size}_stride_{stride}_at_once", metal_type
+        if not is_recorded:
+            parameters["exceeds_caches"] = metal_type == "float" and self._exceeds_caches(parameters, "source")
+        function = AT_ONCE_FAMILIES[size].function(
+            self.device, f"pooling_max_gradient_{size}x{size}_stride_{stride}_{winners}", metal_type
         )
         # The windows at the edge of a share of the rows are searched for both shares.
         shares = shares_of_images(self.device, images, height // (4 * size), channels, LEAST_CHANNELS_AT_ONCE)
@@ -237,16 +247,21 @@ class PoolingMaxGradient(PoolingGradient):
     def _add_dispatch_of_recorded_windows(
         self, command_buffer: CommandBuffer, buffers: Sequence[Buffer], metal_type: str, parameters: dict[str, Any]
     ) -> bool:
-        """Adds the kernel that takes recorded windows that share no pixels; False if it does not suit.
+        """Adds a kernel that takes recorded windows block by block or that share no pixels; False if none suits.
 
         CPUs with many registers leave them to others.
         """
         channels = parameters["destination"][6]
         least = LEAST_HALVES_OF_RECORDED_WINDOWS if metal_type == "half" else LEAST_CHANNELS_BY_BLOCKS
-        by_blocks = channels >= LEAST_CHANNELS_BY_BLOCKS and self._has_blocks(parameters)
-        if channels < least or by_blocks or not tunables(self.device.tuning).pooling_gradient_by_eights:
+        numbers = tunables(self.device.tuning)
+        if not numbers.pooling_gradient_by_eights:
             return False
-        return self._add_dispatch_of_disjoint_windows(command_buffer, buffers, metal_type, parameters, "windows")
+        arguments = command_buffer, buffers, metal_type, parameters
+        if not numbers.has_many_registers and self._add_dispatch_of_blocks(*arguments, "from_record"):
+            return True
+        if channels < least or (channels >= LEAST_CHANNELS_BY_BLOCKS and self._has_blocks(parameters)):
+            return False
+        return self._add_dispatch_of_disjoint_windows(*arguments, "windows")
 
     def _add_dispatch_of_disjoint_windows(
         self,

@@ -18,7 +18,7 @@ import mpsgrad as mg
 from mpsgrad import archive, reference
 from mpsgrad.kernels import pooling_dispatch, walk
 from mpsgrad.kernels.pooling import PoolingGradientState
-from mpsgrad.kernels.pooling_dispatch import BLOCKS, BLOCKS_AT_ONCE, SEARCHED_BLOCKS
+from mpsgrad.kernels.pooling_dispatch import BLOCKS, BLOCKS_OF_FEW_REGISTERS, SEARCHED_BLOCKS
 from mpsgrad.testing import (
     WindowGeometry,
     assert_within,
@@ -29,7 +29,7 @@ from mpsgrad.testing import (
     values,
     window_geometries,
 )
-from mpsgrad.tunables import set_tunables, tunables
+from mpsgrad.tunables import ALWAYS, WHERE_FEWER, set_tunables, tunables
 
 EDGES = {"zero": mg.EdgeMode.ZERO, "clamp": mg.EdgeMode.CLAMP}
 edges = st.sampled_from(sorted(EDGES))
@@ -348,18 +348,54 @@ def test_few_channels_are_searched_and_taken_at_once(size, stride, width, channe
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize(("width", "height", "channels"), [(25, 33, 8), (19, 33, 13), (12, 33, 16), (170, 9, 300)])
-@pytest.mark.parametrize(("size", "stride"), BLOCKS_AT_ONCE, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS_AT_ONCE])
+@pytest.mark.parametrize(
+    ("size", "stride"), BLOCKS_OF_FEW_REGISTERS, ids=[f"{k}x{k} stride {s}" for k, s in BLOCKS_OF_FEW_REGISTERS]
+)
 def test_blocks_are_searched_and_added_up_at_once(size, stride, width, height, channels, edge, dtype):
-    """Over tiles of columns and of channels and shares of rows, with equal maxima and windows outside."""
+    """Over tiles of columns and of channels and shares of rows, with equal maxima and windows outside. CPUs with few
+    registers take what is recorded by the same kernel."""
     offset = size // 2 + stride if edge == "zero" else 1
     columns, rows = width // stride + 1, height // stride
     geometry = WindowGeometry(width, height, size, size, stride, stride, 1, 1, 2 - offset, 1, columns, rows)
     generator = np.random.default_rng(24)
     x = generator.integers(-3, 2, (1, height, width, channels)).astype(dtype)
     g = generator.integers(-9, 10, (1, rows, columns, channels)).astype(dtype)
-    source, _, state = encode(MAX.kernel(geometry, edge), x, g.shape[1:3])
-    dx = encode_gradient(mg.PoolingMaxGradient(**MAX.window(geometry)), g, source, state)
-    np.testing.assert_array_equal(dx, reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, edge)))
+    expected = reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, edge))
+    for kind in (MAX, RECORDED):
+        source, _, state = encode(kind.kernel(geometry, edge), x, g.shape[1:3])
+        dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
+        np.testing.assert_array_equal(dx, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("size", "stride"), [(2, 1), (3, 2), (4, 3), (5, 2)])
+@pytest.mark.parametrize("by_eights", [ALWAYS, WHERE_FEWER], ids=["few registers", "many registers"])
+def test_blocks_for_cpus_of_both_kinds(by_eights, size, stride, dtype):
+    """What is kept of windows, and how many channels are taken at a time, depend on the registers."""
+    device = mg.default_device()
+    before = tunables(device.tuning)
+    geometry = WindowGeometry(19, 33, size, size, stride, stride, 1, 1, 0, 1, 19 // stride + 1, 33 // stride)
+    try:
+        set_tunables(device.tuning, before.with_number("convolution_by_eights", by_eights))
+        check_gradient_of(MAX, geometry, 29, "zero", dtype)
+    finally:
+        set_tunables(device.tuning, before)
+
+
+@pytest.mark.parametrize("unit", [2.0**-24, 4096.0], ids=["small", "large"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_smallest_and_largest_halves_are_searched_and_added_up(stride, unit):
+    """They may be doubled on the way, which changes no bit of a result."""
+    generator, rows, columns = np.random.default_rng(25), 13 // stride, 11 // stride
+    numbers = np.array([-np.inf, -65504, -(2.0**-24), -0.0, 0.0, 2.0**-24, 65504, np.inf], np.float16)
+    x = generator.choice(numbers, (1, 13, 11, 9))
+    g = (unit * generator.integers(-1, 2, (1, rows, columns, 9))).astype(np.float16)
+    geometry = WindowGeometry(11, 13, 3, 3, stride, stride, 1, 1, 1, 1, columns, rows)
+    expected = reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, "clamp"))
+    for kind in (MAX, RECORDED):
+        source, _, state = encode(kind.kernel(geometry, "clamp"), x, g.shape[1:3])
+        dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
+        np.testing.assert_array_equal(dx, expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
