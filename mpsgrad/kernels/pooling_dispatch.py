@@ -116,10 +116,18 @@ _CONSTANTS: dict[str, Any] = {
     "most_in_tile": MOST_IN_TILE,
     "columns_of_taps": COLUMNS_OF_TAPS,
     "few_at_once": False,
+    "doubles": False,
     **CONSTANTS_WITH_PAIRS,
 }
 _CPU_CONSTANTS: dict[str, Any] = {"column_rows": 0, **CPU_CONSTANTS_WITH_EIGHTS}
 _STRUCTS = (IMAGE_LAYOUT, WINDOW, PARAMETERS, GRADIENT_PARAMETERS)
+
+
+def doubling(numbers: Tunables) -> dict[str, Any]:
+    """Whether halves are doubled before they are compared. Of comparisons of halves compilers make choices between
+    halves, which CPUs with AVX2 only pack and convert again each time."""
+    return {"doubles": not numbers.has_many_registers}
+
 
 LARGE_WINDOWS_FAMILY = ShaderFamily(
     "pooling_max_of_large_windows",
@@ -131,7 +139,7 @@ LARGE_WINDOWS_FAMILY = ShaderFamily(
 )
 FAMILIES = (
     LARGE_WINDOWS_FAMILY,
-    ShaderFamily("pooling_max", _STRUCTS, _CONSTANTS, {"cpu": _CPU_CONSTANTS}),
+    ShaderFamily("pooling_max", _STRUCTS, _CONSTANTS, {"cpu": _CPU_CONSTANTS}, measured=doubling),
     *(
         ShaderFamily(
             name,
@@ -162,12 +170,6 @@ SEARCH_FAMILY = ShaderFamily(
     ahead_of_time=False,
     device_families=("cpu",),
 )
-
-
-def doubling(numbers: Tunables) -> dict[str, Any]:
-    """Whether halves are doubled before they are compared. Of comparisons of halves compilers make choices between
-    halves, which CPUs with AVX2 only pack and convert again each time."""
-    return {"doubles": not numbers.has_many_registers}
 
 
 def blocks_at_once(numbers: Tunables) -> tuple[tuple[int, int], ...]:

@@ -393,7 +393,8 @@ def test_smallest_and_largest_halves_are_searched_and_added_up(stride, unit):
     geometry = WindowGeometry(11, 13, 3, 3, stride, stride, 1, 1, 1, 1, columns, rows)
     expected = reference.pooling_max_gradient(g, x, **MAX.keywords(geometry, "clamp"))
     for kind in (MAX, RECORDED):
-        source, _, state = encode(kind.kernel(geometry, "clamp"), x, g.shape[1:3])
+        source, y, state = encode(kind.kernel(geometry, "clamp"), x, g.shape[1:3])
+        np.testing.assert_array_equal(y, reference.pooling_max(x, **MAX.keywords(geometry, "clamp")))
         dx = encode_gradient(kind.gradient(**kind.window(geometry)), g, source, state)
         np.testing.assert_array_equal(dx, expected)
 
