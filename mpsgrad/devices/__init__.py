@@ -42,6 +42,7 @@ __all__ = [
     "default_device",
     "driver",
     "find_device",
+    "is_default_surely",
     "require_device",
     "set_default_device",
     "unavailable",
@@ -128,6 +129,14 @@ def default_device() -> Device:
     if _default is None:
         _default = best_device()
     return _default
+
+
+def is_default_surely(name: str) -> bool:
+    """Whether the default device, which nobody has asked for yet, is the driver's called ``name`` if there is one."""
+    chosen = os.environ.get("MPSGRAD_DEVICE", "").strip().lower()
+    if _default is not None or chosen:
+        return _default is None and chosen.partition(":")[0] == name
+    return not any(map(_may_have_devices, DRIVERS[: DRIVERS.index(name)]))
 
 
 def require_device(owner: str, device: Device | None) -> Device:

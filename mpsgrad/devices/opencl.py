@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpsgrad.devices import cache, opencl_memory, translations
+from mpsgrad.devices import cache, opencl_early, opencl_memory, translations
 from mpsgrad.devices.contract import (
     Buffer,
     CompileOptions,
@@ -77,6 +77,13 @@ _LOCAL_EXECUTION = 1 << 31
 def devices() -> list[OpenCLDevice]:
     """The devices that can run translated Metal kernels; empty if there are none."""
     return [OpenCLDevice(handle, index) for index, handle in enumerate(usable())]
+
+
+def start_compiler_early(source: str, name: str, options: CompileOptions) -> None:
+    """Starts the compiler for ``source`` before a device is found, unless it was compiled before."""
+    opencl_early.start(
+        _kind(source), lambda device: cache.contains(_translation_name(device, source, name, options, "row") or "")
+    )
 
 
 def _finish(queue: pyopencl.CommandQueue, process: int) -> None:
@@ -244,8 +251,7 @@ class OpenCLDevice(Device):
         self, source: str, name: str, options: CompileOptions | None, launch: Launch, checked: str = ""
     ) -> str | None:
         """The name in the cache of a translation, or of one with checks of the function ``checked``."""
-        device = ("opencl", self.name, self.driver_version, cache.processor(), launch, checked)
-        return translations.name_of((*device, *_build_options(options), SAFEGUARDS), source, name, options)
+        return _translation_name((self.name, self.driver_version), source, name, options, launch, checked)
 
     def _compile(self, source: str, name: str, options: CompileOptions | None, launch: Launch) -> OpenCLLibrary:
         kept_name = self._translation_name(source, name, options, launch)
@@ -265,6 +271,9 @@ class OpenCLDevice(Device):
                 program, stored = self._program(translation, source, name, build_options, options is not None)
                 kept = translations.KeptTranslation(stored, translation.kernels)
             translations.store(kept_name, kept, includes)
+            if options is not None:
+                device = (self.name, self.driver_version)
+                opencl_early.remember(_kind(source), self._compiler_of(source), device)
         divided = Translation(kept.source, kept.kernels)
         asked: set[int] = set()
 
@@ -348,7 +357,7 @@ class OpenCLDevice(Device):
         return SAVINGS if self.tuning == "cpu-avx2" else ""
 
     def _compiler_of(self, source: str) -> OpenCLCompiler:
-        return self._compiler if len(source) < LONG_SOURCE else self._compiler_of_long_sources
+        return self._compiler if _kind(source) == "short" else self._compiler_of_long_sources
 
     def _expect(self, divided: Translation, source: str, build_options: Sequence[str], part: int) -> None:
         """Lets the compiler begin with a part beside its next request, unless there is none such or it is kept."""
@@ -477,6 +486,22 @@ class OpenCLDevice(Device):
         """Whether all work on the queue has run."""
         self._forget_what_has_run()
         return not self._in_flight
+
+
+def _kind(source: str) -> str:
+    return "short" if len(source) < LONG_SOURCE else "long"
+
+
+def _translation_name(
+    device: Sequence[str],
+    source: str,
+    name: str,
+    options: CompileOptions | None,
+    launch: Launch,
+    checked: str = "",
+) -> str | None:
+    described = ("opencl", *device, cache.processor(), launch, checked)
+    return translations.name_of((*described, *_build_options(options), SAFEGUARDS), source, name, options)
 
 
 def _options_of_part(build_options: Sequence[str], part: int) -> Sequence[str]:

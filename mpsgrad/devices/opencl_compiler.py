@@ -52,7 +52,8 @@ UNROLLING = "-unroll-threshold=270"
 _MOST_BEGUN = 4
 """Answers that nobody has asked for are kept until there are more."""
 
-_OPTIONS = "CL_CONFIG_LLVM_OPTIONS"
+OPTIONS = "CL_CONFIG_LLVM_OPTIONS"
+"""The variable with options of LLVM's."""
 
 _Program = TypeVar("_Program")
 
@@ -82,15 +83,25 @@ class OpenCLCompiler:
         processes: int = 1,
     ) -> None:
         self._arguments = (library, platform_name, device_name)
-        users = os.environ.get(_OPTIONS, "")
+        users = os.environ.get(OPTIONS, "")
         options = (f"{safeguards} {limits} {users}".strip(), safeguards, "")
-        self._environments = [{_OPTIONS: text} if text else {} for text in dict.fromkeys(options)]
+        self._environments = [{OPTIONS: text} if text else {} for text in dict.fromkeys(options)]
         self._seats = tuple(_Seat(self._arguments, self._environments) for _ in range(processes))
         self._begun: dict[bytes, _Begun] = {}
         self._expected: bytes | None = None
         self._lock = Lock()
         self._owner = os.getpid()
         atexit.register(self._close)
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        """What a process is told when it is started."""
+        return self._arguments
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that a process has beside this one's."""
+        return self._environments[0]
 
     def start(self) -> None:
         """Starts the process, if it does not run, and does not wait for it."""
@@ -101,7 +112,7 @@ class OpenCLCompiler:
                 seat.busy.release()
 
     def expect(self, source: str, options: Sequence[str]) -> None:
-        """Says what will probably be built behind the next request: it is begun beside that, if a process is ready."""
+        """Says what will probably be built behind the next request: it is begun beside that, if a process runs."""
         with self._lock:
             self._expected = _request(source, options, True)
 
@@ -184,13 +195,13 @@ class OpenCLCompiler:
         return chosen
 
     def _begin(self, request: bytes) -> None:
-        """Has a process that is ready answer ``request``; where one is not, it starts for the next such request."""
+        """Has a process that runs answer ``request``; where none does one starts, for the next such request."""
         if request in self._begun:
             return
         seat = self._free_seat()
         if seat is None:
             return
-        if seat.is_ready():
+        if seat.is_started():
             while len(self._begun) >= _MOST_BEGUN:
                 del self._begun[next(iter(self._begun))]
             self._begun[request] = _Begun(seat, request)
@@ -222,9 +233,12 @@ class _Seat:
         with contextlib.suppress(OSError):
             self._started()
 
+    def is_started(self) -> bool:
+        return self._process is not None and self._process.is_usable()
+
     def is_ready(self) -> bool:
         """Whether a process waits for a request; to be asked by who has ``busy``."""
-        return self._process is not None and self._process.is_usable() and self._process.is_ready()
+        return self._process is not None and self.is_started() and self._process.is_ready()
 
     def ask(self, request: bytes) -> tuple[int, bytes]:
         process = self._started()
@@ -236,7 +250,7 @@ class _Seat:
         except _NotStarted:
             self.close()
             # Another version of the compiler ends at once for an option that it does not know.
-            if self._environments[0] == process.environment:
+            if not process.is_early and self._environments[0] == process.environment:
                 if len(self._environments) == 1:
                     raise
                 del self._environments[0]
@@ -249,7 +263,8 @@ class _Seat:
     def _started(self) -> _Process:
         if self._process is None or not self._process.is_usable():
             self.close()
-            self._process = _Process(self._arguments, self._environments[0])
+            early = _taken_early(self._arguments, self._environments[0])
+            self._process = early or _Process(self._arguments, self._environments[0])
         return self._process
 
     def close(self) -> None:
@@ -299,17 +314,22 @@ class _Idle(Exception):
 
 
 class _Process:
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """``only_here`` are variables that this process will have, too, once it has found the device."""
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], only_here: Mapping[str, str] | None = None
+    ) -> None:
         if not sys.executable:
             raise OSError("it is not known how this Python is started")
-        self.environment = environment
+        self.arguments, self.environment = arguments, environment
+        self.is_early = only_here is not None
         self._messages = tempfile.TemporaryFile()
         self._owner = os.getpid()
         # In a session of its own, so that what a terminal interrupts is not the compiler.
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(opencl_compiler_process.__file__)), *arguments],
-                env={**os.environ, **environment},
+                env={**os.environ, **(only_here or {}), **environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._messages,
@@ -390,6 +410,29 @@ class _Process:
                 if pipe is not None:
                     pipe.close()
         self._messages.close()
+
+
+_early: list[_Process] = []
+
+
+def start_early(arguments: Sequence[str], environment: Mapping[str, str], only_here: Mapping[str, str]) -> None:
+    """Starts a process for the compiler that will have these arguments and variables; raises ``OSError``."""
+    process = _Process(arguments, environment, only_here)
+    atexit.register(process.close)
+    _early.append(process)
+
+
+def _taken_early(arguments: Sequence[str], environment: Mapping[str, str]) -> _Process | None:
+    """A process that was started early for this compiler; all others end."""
+    taken = None
+    while _early:
+        process = _early.pop()
+        fits = (process.arguments, process.environment) == (arguments, environment) and process.is_usable()
+        if fits and taken is None:
+            taken = process
+        else:
+            process.close()
+    return taken
 
 
 def _request(source: str, options: Sequence[str], is_built: bool) -> bytes:

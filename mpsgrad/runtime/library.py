@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpsgrad.device_bound import DeviceBound
-from mpsgrad.devices import CompileOptions, Device, Function, Library, find_device, require_device
-from mpsgrad.devices.opencl import OpenCLDevice
+from mpsgrad.devices import CompileOptions, Device, Function, Library, find_device, is_default_surely, require_device
+from mpsgrad.devices.opencl import OpenCLDevice, start_compiler_early
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.msl import Argument
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
@@ -269,7 +269,6 @@ def compile(
     ``constant``, narrowing in braces, ``goto``. Raises ``FormatError`` for function constants that do not fit,
     ``OSError`` for a file that cannot be read, and ``NotImplementedError`` for what the driver cannot do.
     """
-    chosen = require_device("compile", device)
     if language_version not in LANGUAGE_VERSIONS:
         raise FormatError(
             f"compile: language_version is {language_version!r}; it has to be one of {', '.join(LANGUAGE_VERSIONS)}"
@@ -292,4 +291,7 @@ def compile(
         source, name = source_or_path, SOURCE_NAME
     folders = tuple(map(Path, include_folders))
     options = CompileOptions(fast_math, language_version, dict(function_constants or {}), directory, folders)
+    if device is None and is_default_surely("opencl"):
+        start_compiler_early(source, name, options)
+    chosen = require_device("compile", device)
     return KernelLibrary(chosen, chosen.compile(source, name=name, options=options), _Origin(source, name, options))

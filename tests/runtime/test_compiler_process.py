@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import opencl, opencl_compiler, opencl_compiler_process
+from mpsgrad import devices
+from mpsgrad.devices import CompileOptions, cache, opencl, opencl_compiler, opencl_compiler_process, opencl_early
 from mpsgrad.devices.opencl import OpenCLDevice
 from mpsgrad.msl import parts
 
@@ -150,6 +153,92 @@ def test_a_forked_process_starts_processes_of_its_own(
     assert two_processes._owner == os.getpid() and not set(seats) & set(two_processes._seats)
     for seat in seats:
         seat.close()
+
+
+def begin_early(source: str) -> list[opencl_compiler._Process]:
+    """The processes that are there once a fresh Python would have begun to look for the device."""
+    opencl.start_compiler_early(source, "<metal>", CompileOptions())
+    return [*opencl_compiler._early]
+
+
+def test_a_compiler_is_started_before_its_device_is_found(device: OpenCLDevice) -> None:
+    assert begin_early(SOURCE.format("any")) == []
+    assert doubles("first", device)
+    assert begin_early(SOURCE.format("first")) == []
+    (process,) = begin_early(SOURCE.format("second"))
+    again = OpenCLDevice(device._handle, 0)
+    assert doubles("second", again)
+    assert again._compiler._seats[0]._process is process and not opencl_compiler._early
+    assert begin_early(SOURCE.format("third") + "//" + "-" * opencl_compiler.LONG_SOURCE) == []
+
+
+def test_a_compiler_started_early_for_another_device_ends(
+    device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doubles("first", device)
+    (process,) = begin_early(SOURCE.format("second"))
+    monkeypatch.setattr(opencl, "SAFEGUARDS", "")
+    monkeypatch.setattr(opencl, "SAVINGS", "")
+    again = OpenCLDevice(device._handle, 0)
+    assert doubles("second", again)
+    assert again._compiler._seats[0]._process is not process and not process.is_usable()
+
+
+def test_a_compiler_that_does_not_start_early_starts_later(
+    device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doubles("first", device)
+    with monkeypatch.context() as patch:
+        patch.setattr(opencl_compiler_process, "__file__", os.devnull)
+        assert len(begin_early(SOURCE.format("second"))) == 1
+    again = OpenCLDevice(device._handle, 0)
+    environments = [*again._compiler._environments]
+    assert doubles("second", again)
+    assert again._compiler._environments == environments
+
+
+def test_a_fresh_process_uses_the_compiler_that_it_starts_early(device: OpenCLDevice) -> None:
+    program = """if True:
+        import mpsgrad.runtime, mpsgrad.devices.opencl_compiler as compiler
+        process = compiler._Process
+        started = []
+        class Noted(process):
+            def __init__(self, *arguments):
+                super().__init__(*arguments)
+                started.append(self)
+        compiler._Process = Noted
+        mpsgrad.runtime.compile("kernel void f(device float* x, uint i [[thread_position_in_grid]]) { x[i] = %s; }")
+        print([process.is_early for process in started], [process.is_usable() for process in started])
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in opencl_early._VARIABLES}
+    environment |= {"MPSGRAD_DEVICE": "opencl", "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = []
+    for number in (1, 2, 2):
+        command = [sys.executable, "-c", program % number]
+        said.append(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip())
+    assert said == ["[False] [True]", "[True] [True]", "[] []"]
+
+
+def test_what_says_nothing_of_a_compiler_starts_none(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doubles("first", device)
+    with monkeypatch.context() as patch:
+        patch.setenv("OCL_ICD_VENDORS", "/elsewhere")
+        assert begin_early(SOURCE.format("second")) == []
+    for record in cache.directory().iterdir():
+        if record.is_file() and record.name == opencl_early._name("short"):
+            cache.store(record.name, b"[1]")
+    assert begin_early(SOURCE.format("second")) == []
+
+
+def test_early_compilers_are_for_default_devices_that_will_be_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    for default, chosen, others, expected in (
+        (None, "", False, True), (None, "", True, False), (None, "opencl:0", True, True), (None, "cuda", False, False),
+        ("one", "", False, False), ("one", "opencl", False, False),
+    ):  # fmt: skip
+        monkeypatch.setattr(devices, "_default", default)
+        monkeypatch.setattr(devices, "_may_have_devices", lambda name, others=others: name == "opencl" or others)
+        monkeypatch.setenv("MPSGRAD_DEVICE", chosen)
+        assert devices.is_default_surely("opencl") == expected
 
 
 def test_a_compiler_that_does_not_know_an_option_compiles_without(
