@@ -114,6 +114,9 @@ class TimedWork:
 
 _SURELY_BRIEF = TimedWork()
 _SURELY_BRIEF.is_at_once, _SURELY_BRIEF.runs_left = True, math.inf
+LEFT_TO_OTHERS = TimedWork()
+LEFT_TO_OTHERS.runs_left = math.inf
+"""Work of users, and on much memory."""
 
 
 class ImmediateQueue:
@@ -148,8 +151,6 @@ class ImmediateQueue:
         known = self._work_of_patterns.get(patterns)
         if known is None:
             known = self._work_of(dispatches)
-            if known is None:
-                return None
             if patterns is not None:
                 if len(self._work_of_patterns) >= WORK_REMEMBERED:
                     self._work_of_patterns.clear()
@@ -164,8 +165,8 @@ class ImmediateQueue:
         self._on_trial = known
         return None
 
-    def _work_of(self, dispatches: Sequence[Dispatch]) -> TimedWork | None:
-        """What is known of the work of ``dispatches``; None if it is a user's or on much memory."""
+    def _work_of(self, dispatches: Sequence[Dispatch]) -> TimedWork:
+        """What is known of the work of ``dispatches``; what is a user's or on much memory is left to others."""
         nbytes, may_be_long = 0, False
         work: list[Any] = []
         for dispatch in dispatches:
@@ -175,12 +176,12 @@ class ImmediateQueue:
             if dispatch.held:
                 nbytes += sum(map(_nbytes, dispatch.held))
             if nbytes > MOST_BYTES_OF_A_THREADGROUP or function.box is not None:  # type: ignore[attr-defined]
-                return None
+                return LEFT_TO_OTHERS
             if threadgroups != 1:
                 may_be_long = True
             work += function, threadgroups, nbytes - before
         if may_be_long and nbytes > MOST_BYTES:
-            return None
+            return LEFT_TO_OTHERS
         if nbytes <= (SURELY_BRIEF_BYTES if may_be_long else SURELY_BRIEF_BYTES_OF_A_THREADGROUP):
             return _SURELY_BRIEF
         key = tuple(work)

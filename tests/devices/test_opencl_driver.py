@@ -238,7 +238,7 @@ def test_work_of_one_threadgroup_may_take_longer_and_more_memory_at_once(opencl_
         function = commands._dispatches[0].function
     for nbytes, threadgroups, is_timed in ((3 << 20, 1, True), (3 << 20, 2, False), (9 << 20, 1, False)):
         dispatch = Dispatch(function, threadgroups, (opencl_device.allocate(nbytes),))
-        assert (opencl_device.immediate_queue._work_of([dispatch]) is not None) == is_timed
+        assert (opencl_device.immediate_queue._work_of([dispatch]) is not opencl_brief.LEFT_TO_OTHERS) == is_timed
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,8 @@ def test_work_is_looked_up_once_and_forgotten(opencl_device: Any, monkeypatch: p
     looked_up: list[int] = []
     work_of = immediate._work_of
     monkeypatch.setattr(immediate, "_work_of", lambda given: looked_up.append(len(given)) or work_of(given))
-    images = [mg.Image.from_array(np.ones((1, size, size, 4), np.float32), opencl_device) for size in (2, 20, 30, 40)]
+    shapes = [(1, size, size, 4) for size in (2, 20, 30, 40, 400)]
+    images = [mg.Image.from_array(np.ones(shape, np.float32), opencl_device) for shape in shapes]
     double = mg.NeuronLinear(a=2, b=0, device=opencl_device)
     for image in images:
         for _ in range(5):
