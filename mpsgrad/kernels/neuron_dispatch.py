@@ -60,6 +60,10 @@ GRADIENTS_OF_HALVES_BY_EIGHTS = frozenset(
 )
 """Those of halves that CPUs with 16 registers of eight floats take by eights, in a twentieth to a third less time than
 by the lanes of simdgroups. Of others eights take as long, or longer."""
+DOUBLED_HALVES = frozenset({NeuronType.SIGMOID, NeuronType.PRELU, NeuronType.RELUN, NeuronType.GELU})
+GRADIENTS_OF_DOUBLED_HALVES = frozenset({NeuronType.PRELU, NeuronType.GELU})
+"""Those of halves for which CPUs with 16 registers of eight floats take less time if these are doubled and divided by
+two again, so that no compiler chooses between halves. Others take as long, or longer."""
 
 PARAMETERS = ParameterStruct(
     "NeuronParameters",
@@ -98,6 +102,8 @@ def _family(kind: NeuronType, name: str) -> ShaderFamily:
             "elements": numbers.neuron_elements_per_simdgroup,
             "loads": numbers.neuron_loads_before_a_store,
             "halves_by_eights": chooses and not numbers.has_many_registers,
+            "doubles_halves": kind in DOUBLED_HALVES and not numbers.has_many_registers,
+            "doubles_of_gradients": kind in GRADIENTS_OF_DOUBLED_HALVES and not numbers.has_many_registers,
         },
         template="neuron",
         ahead_of_time=name == "relu",
