@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mpsgrad.msl.compiler_names import name_library_functions
 from mpsgrad.msl.deduction import deduced_arguments
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import (
@@ -24,6 +25,7 @@ from mpsgrad.msl.program import (
 )
 from mpsgrad.msl.tokens import (
     IDENTIFIER,
+    NUMBER,
     PUNCTUATION,
     STRING,
     Token,
@@ -34,12 +36,13 @@ from mpsgrad.msl.tokens import (
     split_commas,
 )
 
+_IN_TYPES = frozenset("< > , * & ::".split())
 _STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "visible", "stitchable"})
 
 
-def read_program(tokens: list[Token]) -> Program:
+def read_program(tokens: list[Token], fast_math: bool = True) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
-    tokens = _declare_enumerations(_put_attributes_first(tokens))
+    tokens = _declare_enumerations(_put_attributes_first(name_library_functions(tokens, fast_math)))
     program = Program(_split_shifts(_tell_namespaces_apart(tokens)))
     program.aliases = _aliases(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
@@ -393,10 +396,12 @@ def _read_members(program: Program, start: int, end: int) -> None:
     for index in range(start, end):
         if index < end_of_head:
             continue
-        is_operator = "operator" in (tokens[index - 2].text, tokens[index - 3].text)
-        if tokens[index].text != "(" or not (tokens[index - 1].kind == IDENTIFIER or is_operator):
+        if tokens[index].text != "(":
             continue
-        if tokens[index - 1].text in _NOT_FUNCTIONS:
+        named = operator_before(tokens, index)
+        is_operator = named is not None
+        is_conversion = named is not None and tokens[named + 1].kind == IDENTIFIER
+        if not (tokens[index - 1].kind == IDENTIFIER or is_operator) or tokens[index - 1].text in _NOT_FUNCTIONS:
             continue
         close = matching(tokens, index, end)
         position = close + 1
@@ -418,11 +423,25 @@ def _read_members(program: Program, start: int, end: int) -> None:
             if is_constructor:
                 program.constructors.add(index)
                 program.implicit.append((close, position))
-            elif is_operator and tokens[index - 1].kind == IDENTIFIER:
+            elif is_conversion:
                 program.implicit.append(body)
         elif _text(tokens, position) == ";" and index > end_of_body:
             is_value = any(token.text == "=" for token in tokens[first:index])
             program.has_prototypes |= is_operator or not is_value
+
+
+def operator_before(tokens: Sequence[Token], opening: int) -> int | None:
+    """The index of the word ``operator`` of the one whose parameters begin at ``opening``, or None: ``operator+`` or a
+    conversion, ``operator const vec<T, 2>``."""
+    for index in (opening - 2, opening - 3):
+        if index >= 0 and tokens[index].text == "operator":
+            return index
+    index = opening - 1
+    while index > 0 and (tokens[index].kind in (IDENTIFIER, NUMBER) or tokens[index].text in _IN_TYPES):
+        if tokens[index].text == "operator":
+            return index if tokens[index + 1].kind == IDENTIFIER else None
+        index -= 1
+    return None
 
 
 def end_of_initialisers(tokens: Sequence[Token], colon: int, end: int) -> int:

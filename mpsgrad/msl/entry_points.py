@@ -58,6 +58,7 @@ class EntryPoints:
             (kernel.namespace, kernel.name.text): kernel for kernel in program.kernels if kernel.template is not None
         }
         self._taken: set[str] = set()
+        self._binds_pointers = _binds_pointers(self._tokens)
         # Where what begins a kernel's body is said to stand.
         self._place = Token(PUNCTUATION, ";", "", 1, 1)
 
@@ -72,7 +73,7 @@ class EntryPoints:
             return []
         self._refuse_twice(name, kernel.name)
         part = self._parts.get(kernel.start, WHOLE)
-        function = self._function(kernel, name, self._unique("_".join(path)), {}, part)
+        function = self._function(kernel, name, self._unique("_".join(path)), {}, {}, part)
         return in_part(part, function, self._tokens[kernel.start], self._tokens[kernel.body_close])
 
     def instantiation(self, instantiation: Instantiation) -> list[Token]:
@@ -87,8 +88,13 @@ class EntryPoints:
             looked_up = f"{name.text}<{', '.join(spell(argument) for argument in instantiation.arguments)}>"
         if self._checked not in (None, looked_up):
             return []
-        entry_point = self._unique(re.sub(r"\W", "_", looked_up))
-        bindings, substitution = self._bindings(kernel, instantiation)
+        entry_point = re.sub(r"\W", "_", looked_up)
+        said = self._tokens[kernel.parameters_open : kernel.body_close]
+        if any(token.text == entry_point for part in (said, *instantiation.arguments) for token in part):
+            # Inside of its namespace it would hide what the kernel means.
+            entry_point += RENAMED_SUFFIX
+        entry_point = self._unique(entry_point)
+        bindings, substitution, functions = self._bindings(kernel, instantiation)
         # The body finds what the template would: names of the namespaces that it is in and this instantiation is not.
         spaces = [name.replaced(each) for each in (*instantiation.qualifiers, f"{entry_point}{RENAMED_SUFFIX}")]
         opening = [token for space in spaces for token in (name.replaced("namespace"), space, name.replaced("{"))]
@@ -96,7 +102,7 @@ class EntryPoints:
             token.spaced = True
         self._refuse_twice(looked_up, name)
         part = self._parts.get(instantiation.start, WHOLE)
-        function = self._function(kernel, looked_up, entry_point, substitution, part)
+        function = self._function(kernel, looked_up, entry_point, substitution, functions, part)
         closing = [name.replaced("}") for _ in spaces]
         return in_part(part, [*opening, *bindings, *function, *closing], name, name)
 
@@ -123,16 +129,23 @@ class EntryPoints:
             raise error(f"too many template arguments for '{name.text}'", name)
         return kernel
 
-    def _bindings(self, kernel: Kernel, instantiation: Instantiation) -> tuple[list[Token], dict[str, str]]:
-        """Declarations of a template's parameters, and what they stand for as it is written."""
+    def _bindings(
+        self, kernel: Kernel, instantiation: Instantiation
+    ) -> tuple[list[Token], dict[str, str], dict[str, list[Token]]]:
+        """Declarations of a template's parameters, what they stand for as it is written, and the functions that are to
+        stand in the place of some."""
         name = instantiation.name
         bindings: list[Token] = []
         substitution: dict[str, str] = {}
+        functions: dict[str, list[Token]] = {}
         for position, parameter in enumerate(kernel.template or ()):
             value = instantiation.arguments[position] if position < len(instantiation.arguments) else parameter.default
             if value is None:
                 raise error(f"template argument '{parameter.name}' of '{name.text}' is missing", name)
             substitution[parameter.name] = spell([v.replaced(substitution.get(v.text, v.text)) for v in value])
+            if parameter.names_function:
+                functions[parameter.name] = value
+                continue
             moved = self._rewriter.rewrite([token.at(name) for token in value])
             place = name.replaced(self._names.spelling(parameter.name))
             equals, end = name.replaced("="), name.replaced(";")
@@ -142,7 +155,7 @@ class EntryPoints:
             kind = self._rewriter.rewrite([token.at(name, spaced=True) for token in parameter.kind])
             constexpr = [] if any(token.text == "constexpr" for token in kind) else [name.replaced("constexpr")]
             bindings += [*constexpr, *kind, place, equals, name.replaced("("), *moved, name.replaced(")"), end]
-        return bindings, substitution
+        return bindings, substitution, functions
 
     def _refuse_twice(self, name: str, place: Token) -> None:
         if name in self.signatures:
@@ -162,9 +175,15 @@ class EntryPoints:
         return unique
 
     def _function(
-        self, kernel: Kernel, name: str, entry_point: str, substitution: Mapping[str, str], part: int
+        self,
+        kernel: Kernel,
+        name: str,
+        entry_point: str,
+        substitution: Mapping[str, str],
+        functions: Mapping[str, Sequence[Token]],
+        part: int,
     ) -> list[Token]:
-        """The tokens of one entry point; notes its signature."""
+        """The tokens of one entry point, with ``functions`` in the place of names in its body; notes its signature."""
         tokens = self._tokens
         self._place = tokens[kernel.body_open]
         threadgroup_size = self._parameters.threadgroup_size(kernel, substitution)
@@ -195,6 +214,8 @@ class EntryPoints:
             elif argument.is_reference:
                 prologue.append(self._reference(parameter))
         body = tokens[kernel.body_open + 1 : kernel.body_close]
+        if functions:
+            body = [each for token in body for each in _in_place(token, functions.get(token.text))]
         if not self._backend.has_inner_threadgroup_variables:
             body = with_outer_threadgroup_variables(body)
         threadgroup_bytes = 0
@@ -282,7 +303,9 @@ class EntryPoints:
         last = next(token for token in reversed(rewritten) if token.text in ("*", "&"))
         for token in rewritten:
             if token.text in ("*", "&") and token is last:
-                token = token.replaced(self._backend.pointer(argument))
+                # A reference to a pointer is none to one that is known to have no aliases.
+                is_plain = self._binds_pointers and not argument.is_reference
+                token = token.replaced("*" if is_plain else self._backend.pointer(argument))
             output.append(token)
         name = self._names.spelling(parameter.name)
         if argument.is_reference:
@@ -317,6 +340,23 @@ class EntryPoints:
         """The function constants without a value that ``kernel`` uses, itself or through what it names."""
         unset = self._function_constants.unset
         return tuple(sorted(unset & self._reach.names_and_constants(kernel))) if unset else ()
+
+
+def _binds_pointers(tokens: Sequence[Token]) -> bool:
+    """Whether there are references to pointers: ``device float* thread&``."""
+    for index, token in enumerate(tokens):
+        if token.text == "&" and index > 2:
+            before = index - 1
+            while before > 0 and tokens[before].text in ("const", "thread"):
+                before -= 1
+            if tokens[before].text == "*":
+                return True
+    return False
+
+
+def _in_place(token: Token, others: Sequence[Token] | None) -> list[Token]:
+    """``others`` at the place of ``token``, or that where there are none."""
+    return [token] if others is None else [other.at(token) for other in others]
 
 
 def _positions(kernel: Kernel) -> list[tuple[Parameter, str, int]]:

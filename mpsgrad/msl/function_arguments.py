@@ -2,7 +2,8 @@
 
 Neither target needs function pointers then: ``template <void (*f)(thread float&)>`` becomes ``template <typename f>``,
 a call ``f(x)`` becomes ``f::call_mtl(x)``, and the argument ``g`` of such a template a struct whose ``call_mtl`` calls
-``g`` with whatever it is given.
+``g`` with whatever it is given. Parameters whose type has a name, ``typedef void (fn_t)(thread float&)``, stay what
+they are, which both targets take but for kernels: there the function's name stands in the place of the parameter's.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def replace_functions_as_template_arguments(program: Program) -> FunctionArgumen
             close = matching_angle(tokens, index + 1, certain=True)
             if close is not None:
                 _rewrite_parameters(tokens, index, close, positions)
-    made = FunctionArguments()
+    made = FunctionArguments(functions=_passed_by_name(program))
     if not positions:
         return made
     structs: dict[str, str] = {}
@@ -59,6 +60,49 @@ def replace_functions_as_template_arguments(program: Program) -> FunctionArgumen
                 _replace(tokens, start, end, structs[written])
             start = end + 1
     return made
+
+
+def _passed_by_name(program: Program) -> set[str]:
+    """Marks parameters of kernels whose type is a name for one of functions; gives the functions that may be passed."""
+    types = _types_of_functions(program)
+    passed: set[str] = set()
+    for kernel in program.kernels if types else ():
+        for parameter in kernel.template or ():
+            parameter.names_function = parameter.kind[-1].text in types
+            if parameter.names_function:
+                for one in program.instantiations:
+                    if one.name.text == kernel.name.text:
+                        words = {token.text for argument in one.arguments for token in argument}
+                        passed |= words & program.functions.keys()
+    return passed
+
+
+def _types_of_functions(program: Program) -> set[str]:
+    """The names of types of functions: ``typedef int f(int)``, ``typedef int (f)(int)``, ``typedef decltype(g<1>) f``
+    and what ``using f = `` says of them."""
+    tokens = program.tokens
+    found: set[str] = set()
+    for index, token in enumerate(tokens[:-4]):
+        if token.text not in ("typedef", "using"):
+            continue
+        end = index + 1
+        while end < len(tokens) and tokens[end].text not in (";", "{"):
+            end = matching(tokens, end) + 1 if tokens[end].text == "(" else end + 1
+        first = index + 3 if token.text == "using" else index + 1
+        name = tokens[index + 1 if token.text == "using" else end - 1]
+        if tokens[first].text == "decltype" and tokens[first + 1].text == "(":
+            if tokens[first + 2].text in program.functions:
+                found.add(name.text)
+        elif tokens[end - 1].text == ")":
+            opening = next((at for at in range(first, end) if tokens[at].text == "("), end)
+            if token.text == "using":
+                if matching(tokens, opening) == end - 1 and tokens[opening - 1].text not in ("decltype", "sizeof"):
+                    found.add(name.text)
+            elif [each.text for each in tokens[opening + 2 : opening + 4]] == [")", "("]:
+                found.add(tokens[opening + 1].text)
+            elif matching(tokens, opening) == end - 1 and tokens[opening - 1].kind == IDENTIFIER:
+                found.add(tokens[opening - 1].text)
+    return found
 
 
 def _rewrite_parameters(tokens: list[Token], start: int, close: int, positions: dict[str, dict[int, str]]) -> None:

@@ -26,6 +26,7 @@ _SCALARS: dict[str, type] = {
     "uint32_t": np.uint32, "int64_t": np.int64, "uint64_t": np.uint64, "unsigned": np.uint32,
     "unsigned int": np.uint32,
 }  # fmt: skip
+_QUALIFIERS = frozenset("constant const constexpr static inline metal ::".split())
 _TYPE = re.compile(rf"({'|'.join(sorted(_SCALARS, key=len, reverse=True))})([234])?$")
 
 
@@ -115,7 +116,7 @@ def _declarations(program: Program) -> Iterator[_Declaration]:
             number = integer_value(arguments, tokens[index], constants_of(tokens) if is_named else None)
             name = tokens[opening - 1]
             before = [token.text for token in tokens[start:opening]]
-            words = [t for t in tokens[start:stop] if t.text not in ("constant", "const", "static", "metal", "::")]
+            words = [token for token in tokens[start:stop] if token.text not in _QUALIFIERS]
             end = next((i for i, t in enumerate(words) if t.kind == IDENTIFIER and _ends(words, i)), 0)
             type_name = spell(words[:end])
             if not _TYPE.match(type_name) or name.kind != IDENTIFIER or "constant" not in before:

@@ -12,6 +12,7 @@ from itertools import takewhile
 
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import Backend
+from mpsgrad.msl.declarations import operator_before
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import (
@@ -92,7 +93,8 @@ class Overloads:
                 after += 1
             name = opening - 1
             if tokens[name].kind != IDENTIFIER:
-                name = next((at for at in range(name, name - 3, -1) if tokens[at].text == "operator"), name)
+                found = operator_before(tokens, opening)
+                name = name if found is None else found
             words: list[str] = []
             spaces: list[str] = []
             constants: list[bool] = []

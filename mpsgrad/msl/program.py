@@ -58,13 +58,14 @@ class Parameter:
 @dataclass(slots=True)
 class TemplateParameter:
     """``kind`` holds the tokens before the name (``typename``, ``int``, ...), of a function its whole declaration;
-    ``default`` those after ``=``."""
+    ``default`` those after ``=``. ``names_function`` says that the kind is a name for a type of functions."""
 
     kind: list[Token]
     name: str
     default: list[Token] | None
     is_type: bool
     is_function: bool = False
+    names_function: bool = False
 
 
 @dataclass(slots=True)

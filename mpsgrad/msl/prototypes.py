@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.declarations import operator_before
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
-from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, split_commas
+from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, skip_attributes, split_commas
 
 _NO_TYPES = frozenset({"return", "else", "do", "case", "new", "delete", "throw"})
 
@@ -17,9 +18,11 @@ def prototypes_of(program: Program) -> Mapping[int, Sequence[int]]:
     tokens = program.tokens
     defined: dict[str, list[int]] = {}
     openings = {opening for _, opening, _ in program.function_heads} | {head[2] for head in program.member_heads}
-    for opening in openings:
+    # What is defined in its class is not declared elsewhere.
+    for _, opening, _ in program.function_heads:
         defined.setdefault(tokens[opening - 1].text, []).append(opening)
     classes = {b.text for a, b in pairwise(tokens) if a.text in ("struct", "class")}
+    bodies = list(_bodies_of_classes(tokens))
     found: dict[int, list[int]] = {}
     for index in range(1, len(tokens)):
         if tokens[index].text != "(" or index in openings or tokens[index - 1].text not in defined:
@@ -27,12 +30,44 @@ def prototypes_of(program: Program) -> Mapping[int, Sequence[int]]:
         if not _ends_declaration(tokens, matching(tokens, index) + 1) or not _is_declared(tokens, index - 1, classes):
             continue
         declared = _parameters(tokens, index)
+        around = [name for start, end, name in bodies if start < index < end]
         for opening in defined[tokens[index - 1].text]:
             parameters = _parameters(tokens, opening)
             is_same = len(parameters) == len(declared) and all(map(_are_one_type, parameters, declared))
+            is_same = is_same and _class_of(tokens, opening, around) == (around[-1] if around else None)
             if is_same and _qualifiers(tokens, index) == _qualifiers(tokens, opening):
                 found.setdefault(opening, []).append(index)
     return found
+
+
+def _bodies_of_classes(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
+    """The brackets of the classes that have a name, and their names; outer ones before those inside."""
+    for index, token in enumerate(tokens):
+        if token.text in ("struct", "class", "union"):
+            opening = index + 1
+            while opening < len(tokens) and tokens[opening].text not in ("{", ";", "(", ")", ",", ">", "="):
+                opening += 1
+            if opening < len(tokens) and tokens[opening].text == "{":
+                name = skip_attributes(tokens, index + 1, opening)
+                yield opening, matching(tokens, opening), tokens[name].text
+
+
+def _class_of(tokens: Sequence[Token], opening: int, classes: Collection[str]) -> str | None:
+    """The one of ``classes`` whose member, defined outside of it, has its parameters at ``opening``; None of none."""
+    operator = operator_before(tokens, opening)
+    name = opening - 1 if operator is None else operator
+    name -= tokens[name - 1].text == "~"
+    if tokens[name - 1].text != "::":
+        return None
+    before = name - 2
+    if tokens[before].text == ">":
+        depth = 0
+        while before > 0:
+            depth += (tokens[before].text == ">") - (tokens[before].text == "<")
+            before -= 1
+            if depth == 0:
+                break
+    return tokens[before].text if tokens[before].text in classes else None
 
 
 def _is_declared(tokens: Sequence[Token], name: int, classes: Collection[str]) -> bool:

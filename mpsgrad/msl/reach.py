@@ -87,7 +87,7 @@ class Reach:
         found = self._of_bodies.get(kernel.start)
         if found is None:
             parts = [(kernel.body_open, kernel.body_close)]
-            if any(parameter.is_function for parameter in kernel.template or ()):
+            if any(parameter.is_function or parameter.names_function for parameter in kernel.template or ()):
                 parts += [body for name in self._functions_passed for body in self._program.functions.get(name, ())]
             found = self._of_bodies[kernel.start] = self._named(parts, {})
         return found

@@ -97,6 +97,17 @@ class Rewriter:
         return None if left is None else self.text(self._program.tokens[slice(*left)])
 
 
+    def converted_arm(self, token: Token) -> str | None:
+        """The other arm of the choice in which a scalar arm begins at ``token``, if that is to convert to it."""
+        other = self.forms.arms.get(id(token))
+        if other is None:
+            return None
+        tokens = list(self._program.tokens[slice(*other)])
+        # What begins in front of the arm ends behind it. A copy of its first token has nothing in front.
+        tokens[0] = tokens[0].replaced(tokens[0].text)
+        return self.text(tokens)
+
+
 class _Declarator(NamedTuple):
     """The place of a variable's name that its value, or several, follow in brackets."""
 
@@ -127,6 +138,10 @@ class _Pass:
         index = 0
         while index < len(tokens):
             token = tokens[index]
+            arm = self._rewriter.converted_arm(token)
+            if arm is not None:
+                self._names.used.add(CONVERT_OPERAND)
+                self._output.append(token.replaced(f"{CONVERT_OPERAND}<decltype(value_mtl({arm}))>(", PUNCTUATION))
             if id(token) in before:
                 self._output.append(token.replaced(before[id(token)], PUNCTUATION))
             if index in self._prefixed:

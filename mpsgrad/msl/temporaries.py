@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.declarations import operator_before
 from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_members
 from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.overloads import namespaces_of
@@ -167,12 +168,14 @@ def _heads_of_members(program: Program) -> Iterator[tuple[Sequence[int], Sequenc
     tokens = program.tokens
     for _, start, opening, end in program.member_heads:
         yield (start,), (opening,), end
-    outside = [head for head in program.function_heads if tokens[head[1] - 2].text == "::"]
+    heads = [(head, operator_before(tokens, head[1])) for head in program.function_heads]
+    named = [(head, head[1] - 1 if operator is None else operator) for head, operator in heads]
+    outside = [(head, name) for head, name in named if tokens[name - 1].text == "::"]
     prototypes = prototypes_of(program) if outside else {}
     namespaces = {name for _, _, name in namespaces_of(tokens)} if outside else set()
-    for start, opening, end in outside:
+    for (start, opening, end), name in outside:
         declared = prototypes.get(opening, ())
-        if tokens[opening - 3].text not in namespaces and len(declared) == 1:
+        if tokens[name - 2].text not in namespaces and len(declared) == 1:
             first = declared[0]
             while tokens[first - 1].text not in (";", "{", "}", ":"):
                 first -= 1

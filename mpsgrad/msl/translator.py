@@ -104,7 +104,7 @@ def translate(
         if not backend.has_case_ranges:
             tokens = expand_case_ranges(tokens)
             refuse_array_designators(tokens)
-        program = read_program(tokens)
+        program = read_program(tokens, fast_math)
         needs: list[str] = []
         if not backend.has_bit_fields and has_bit_fields(tokens):
             program = read_program(carry_bit_fields(program, filename))

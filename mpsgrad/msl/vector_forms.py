@@ -10,7 +10,7 @@ from functools import cached_property
 
 from mpsgrad.errors import with_article
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
-from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import VECTOR_TYPE, Backend
 from mpsgrad.msl.choices import arms_of_objects, choices
@@ -20,7 +20,7 @@ from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, COPY, LIFT, UN
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
-from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching
+from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, split_commas
 from mpsgrad.msl.unions import class_bodies, name_place, owner_of_copies
 from mpsgrad.msl.vector_operators import VectorOperators
 
@@ -34,14 +34,16 @@ class VectorForms:
     """The notes on the vectors of one program for one target; finding them changes some of its tokens.
 
     By the identity of a token: ``before`` has what is to stand in front of it, ``converted`` the left side of a
-    compound assignment that converts, ``views_read`` the swizzles that mean their vectors where they are objects, and
-    ``unnamed_spaces`` the address spaces that are not to be written.
+    compound assignment that converts, ``arms`` the other arm of a choice where a scalar one converts to it,
+    ``views_read`` the swizzles that mean their vectors where they are objects, and ``unnamed_spaces`` the address
+    spaces that are not to be written.
     """
 
     def __init__(self, program: Program, backend: Backend, names: LibraryNames, filename: str, is_own: bool) -> None:
         """``is_own`` says that the program is the package's, whose pointers to vectors are aligned to vectors."""
         self.before: dict[int, str] = {}
         self.converted: dict[int, tuple[int, int]] = {}
+        self.arms: dict[int, tuple[int, int]] = {}
         self.unnamed_spaces: frozenset[int] = frozenset()
         self._program = program
         self._tokens = program.tokens
@@ -274,6 +276,9 @@ class VectorForms:
         for index, (left, end) in found.assignments.items():
             self.converted[id(tokens[index])] = left
             self.put_before(tokens[end], ")")
+        for (start, end), other in found.arms.items():
+            self.arms[id(tokens[start])] = other
+            self.put_before(tokens[end], ")")
         for (start, end), element in found.conversions.items():
             self.before[id(tokens[start])] = self.before.get(id(tokens[start]), "") + f"({element})("
             self.put_before(tokens[end], ")")
@@ -293,14 +298,25 @@ def _parameter_of_braces(source: Source, index: int) -> str | None:
             name -= 1
         name -= 1
     found = set()
+    has_several = len(split_commas(source.tokens[index + 1 : source.close(index)])) > 1
     for function in source.functions_by_name.get(source.text(name), ()):
         parameters = source.arguments(function.opening)
         if position < len(parameters):
             words = [source.text(at) for at in range(*parameters[position])]
             words = [word for word in words if word not in ("const", "metal", "::")]
             kind = built_in(words[0]) if len(words) in (1, 2) else None
+            if has_several and len(words) in (1, 2) and _is_scalar(source, function, words[0]):
+                continue
             found.add(words[0] if kind is not None and kind.width > 1 else "")
     return found.pop() if len(found) == 1 and "" not in found else None
+
+
+def _is_scalar(source: Source, function: Function, name: str) -> bool:
+    """Whether a parameter of this type takes no braces with several values: a scalar, or what a call has to say."""
+    kind = built_in(name)
+    if kind is not None:
+        return kind.is_scalar
+    return function.is_template and name not in source.struct_bodies and name not in source.aliases
 
 
 def _members(tokens: Sequence[Token]) -> set[str]:

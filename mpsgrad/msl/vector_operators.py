@@ -40,7 +40,8 @@ class VectorOperators:
 
     ``texts`` has the new text of operators by index; ``assignments`` the compound assignments whose right side is to be
     converted, as the range of the left side and the end of the right one; ``conversions`` the range of an expression
-    that is to become an element of a vector, and the element's type.
+    that is to become an element of a vector, and the element's type; ``arms`` the range of a scalar arm of a choice
+    whose other one may be a vector, and that one's.
     """
 
     def __init__(self, source: Source, uses_packed: bool) -> None:
@@ -50,6 +51,7 @@ class VectorOperators:
         self.texts: dict[int, str] = {}
         self.assignments: dict[int, tuple[Range, int]] = {}
         self.conversions: dict[Range, str] = {}
+        self.arms: dict[Range, Range] = {}
         self._elements = self._vector_elements()
         self._uses_packed = uses_packed
         if self._elements:
@@ -78,6 +80,8 @@ class VectorOperators:
         expressions.on_choice = self._note_choice
         for index, token in enumerate(self._tokens):
             text = token.text
+            if text == "?":
+                expressions.type_of(*self._extent(index))
             if token.kind != PUNCTUATION or not (text in _COMPARISONS or text in _ARITHMETIC or text in _ASSIGNMENTS):
                 continue
             if not self._is_binary(index):
@@ -167,7 +171,7 @@ class VectorOperators:
             start -= 1
         start = colon if colon is not None else start
         end = index + 1
-        open_choices = sum(1 for position in range(start, index) if source.text(position) == "?")
+        open_choices = sum(1 for position in range(start, index + 1) if source.text(position) == "?")
         while end < len(self._tokens):
             token = self._tokens[end]
             text = token.text
@@ -257,11 +261,15 @@ class VectorOperators:
         return index
 
     def _note_choice(self, yes: Type | None, first: Range, no: Type | None, second: Range) -> None:
-        if yes is None or no is None:
-            return
-        for vector, scalar, place in ((yes, no, second), (no, yes, first)):
-            if _is_native(vector) and scalar.is_scalar and outranks(scalar.base, vector.base):
-                self.conversions[place] = vector.base
+        for other, scalar, place, others in ((yes, no, second, first), (no, yes, first, second)):
+            if scalar is None or not scalar.is_scalar:
+                continue
+            if other is None:
+                is_null = place[1] - place[0] == 1 and self._source.text(place[0]) in _NULL
+                if not is_null and any(outranks(scalar.base, element) for element in self._elements - {"bool"}):
+                    self.arms[place] = others
+            elif _is_native(other) and outranks(scalar.base, other.base):
+                self.conversions[place] = other.base
 
 
 def _is_native(kind: Type) -> bool:

@@ -203,7 +203,7 @@ class Expressions:
             if text == "*":
                 self._next()
                 operand = self._unary()
-                return replace(operand, pointers=operand.pointers - 1) if operand and operand.pointers else None
+                return self._element(operand) if operand and operand.pointers else None
             if text == "&":
                 self._next()
                 operand = self._unary()
@@ -407,7 +407,7 @@ class Expressions:
         if kind is None:
             return None
         if kind.pointers:
-            return replace(kind, pointers=kind.pointers - 1)
+            return replace(kind, pointers=kind.pointers - 1) if kind.pointers > 1 or kind.known else None
         if kind.columns:
             return replace(kind, columns=0)
         return replace(kind, width=1, packed=False) if kind.is_vector else None

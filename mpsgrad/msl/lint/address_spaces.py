@@ -34,8 +34,10 @@ def _declarators(source: Source, mark: str) -> Iterator[int]:
             if not seen_space and tokens[position + 1].text == "const":
                 continue
         elif tokens[position].text == "*" and _points(source, position):
-            # Of a pointer: the inner one lies in memory that has to be named between the two.
-            yield index
+            # Of a pointer: the inner one lies in memory that has to be named between the two. A reference to a pointer
+            # is one to a thread's.
+            if mark == "*":
+                yield index
             continue
         if tokens[position].text == "(" and source.text(index + 2) == ")" and source.text(index + 3) == "[":
             # Of an array: T (&name)[N].

@@ -1,0 +1,197 @@
+"""Programs that extend Metal's own headers, as libraries of kernels do, and what else these are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from metal_runner import LIBRARY
+from nvrtc import compile_for_cuda
+
+import mpsgrad as mg
+from mpsgrad.msl import translate
+
+FOR_BFLOAT = """
+#define EXTEND(mode)                                                                                             \\
+    METAL_FUNC bfloat abs(bfloat x) { return bfloat(__metal_fabs(float(x), mode)); }                              \\
+    METAL_FUNC bfloat max(bfloat x, bfloat y) { return bfloat(__metal_fmax(float(x), float(y), mode)); }          \\
+    METAL_FUNC bfloat frexp(bfloat x, thread int& e) { return bfloat(__metal_frexp(float(x), &e, mode)); }
+namespace metal {
+EXTEND(__METAL_MAYBE_FAST_MATH__);
+METAL_FUNC bfloat simd_sum(bfloat x) { return bfloat(__metal_simd_sum(float(x))); }
+METAL_FUNC bfloat simd_xor(bfloat x) { return bfloat(__metal_simd_xor(float(x))); }
+METAL_FUNC bfloat simd_shuffle_and_fill_down(bfloat x, bfloat y, ushort by) {
+    return as_type<bfloat>(__metal_simd_shuffle_and_fill_down(
+        as_type<ushort>(x), as_type<ushort>(y), by, __metal_get_simdgroup_size(ushort())));
+}
+namespace fast { EXTEND(__METAL_FAST_MATH__); }
+namespace precise { EXTEND(__METAL_PRECISE_MATH__); }
+}
+template <typename T> void fill(device T* o, uint i) {
+    const ushort lane = __metal_get_thread_index_in_simdgroup(ushort());
+    T v = o[i];
+    int e;
+    T m = metal::frexp(v, e);
+    o[i] = abs(v) + metal::fast::abs(v) + metal::precise::max(v, T(8)) + m + T(e) + simd_sum(v) + T(lane)
+        + simd_shuffle_and_fill_down(v, T(5), 1);
+}
+kernel void k(device bfloat* b, device float* f, uint i [[thread_position_in_grid]]) { fill(b, i); fill(f, i); }
+"""
+
+
+@pytest.mark.parametrize("fast_math", [True, False])
+def test_functions_for_another_type_in_the_librarys_namespaces(fast_math: bool) -> None:
+    source = LIBRARY + FOR_BFLOAT
+    translation = translate(
+        source, "cuda", launch="box", definitions={"__METAL_VERSION__": "310"}, fast_math=fast_math
+    )
+    compile_for_cuda(translation.source, "extensions.metal")
+    x = np.arange(32, dtype=np.float32) - 15
+    f, b = x.copy(), (x.view(np.uint32) >> 16).astype(np.uint16)
+    mg.compile(source, language_version="3.1", fast_math=fast_math).function("k")(32, b, f)
+    mantissa, exponent = np.frexp(x)
+    expected = 2 * abs(x) + np.maximum(x, 8) + mantissa + exponent + x.sum() + np.arange(32) + np.append(x[1:], 5)
+    np.testing.assert_array_equal(f, expected)
+    np.testing.assert_allclose((b.astype(np.uint32) << 16).view(np.float32), expected, atol=2)
+
+
+CONVERTED = """
+template <typename T> struct Pair {
+    T first, second;
+    constexpr Pair(T a, T b) thread : first(a), second(b) {}
+    constexpr Pair(vec<T, 2> v) thread : first(v.x), second(v.y) {}
+    constexpr operator vec<T, 2>() const thread { return vec<T, 2>(first, second); }
+    constexpr operator vec<T, 2>() const threadgroup { return vec<T, 2>(first, second); }
+    constexpr operator vec<T, 2>() const device { return vec<T, 2>(first, second); }
+    constexpr operator vec<T, 2>() const constant { return vec<T, 2>(first, second); }
+};
+template <typename T> void advance(const device Pair<T>*& p, device float*& o, int by) { p += by; o += by; }
+static constant constexpr const int stride [[function_constant(3)]];
+kernel void k(const device Pair<float>* p, device float* o, uint i [[thread_position_in_grid]]) {
+    advance(p, o, stride * int(i));
+    float2 v = *p;
+    Pair<float> twice(v * 2);
+    float2 w = twice;
+    *o = w.x + 100 * w.y;
+}
+"""
+
+
+def test_conversions_to_vectors_of_a_template_and_references_to_pointers() -> None:
+    source = LIBRARY + CONVERTED
+    compile_for_cuda(translate(source, "cuda", function_constants={"stride": 2}).source, "extensions.metal")
+    p, o = np.arange(32, dtype=np.float32), np.zeros(16, np.float32)
+    mg.compile(source, function_constants={"stride": 2}).function("k")(8, p, o)
+    np.testing.assert_array_equal(o[::2], 2 * p[0::4] + 200 * p[1::4])
+    assert not o[1::2].any()
+
+
+PASSED = """
+typedef void (plain_t)(device float* o, uint i);
+typedef void scaled_t(device float* o, uint i, float x);
+using value_t = float(float);
+struct Scale { float by; };
+template <typename T> void plain(device float* o, uint i) { o[i] = i + sizeof(T); }
+template <typename T> void scaled(device float* o, uint i, float x) { o[i] = i * x + sizeof(T); }
+template <typename T> void summed(device float* o, uint i, float x) { o[i] = simd_sum(x) + sizeof(T); }
+template <int N> float power(float x) { return N == 2 ? x * x : x; }
+template <plain_t f> void with_scale(device float* o, uint i, float x) { f(o, i); }
+template <scaled_t f> void with_scale(device float* o, uint i, float x) { f(o, i, x); }
+template <value_t f> float twice(float x) { return f(f(x)); }
+typedef decltype(with_scale<plain<half>>) with_scale_t;
+template <with_scale_t f, int N>
+kernel void k(device float* o, constant Scale& s, uint i [[thread_position_in_grid]]) { f(o, i, s.by); o[i] += N; }
+template <value_t f> kernel void v(device float* o, uint i [[thread_position_in_grid]]) { o[i] = twice<f>(i) + f(3); }
+typedef decltype(k<with_scale<plain<half>>, 1>) k_t;
+template [[host_name("plain")]] kernel k_t k<with_scale<plain<float>>, 1>;
+template [[host_name("scaled")]] kernel k_t k<with_scale<scaled<half>>, 2>;
+template [[host_name("summed")]] kernel k_t k<with_scale<summed<char>>, 3>;
+template [[host_name("power")]] kernel decltype(v<power<2>>) v<power<2>>;
+"""
+
+
+def test_functions_as_arguments_whose_type_has_a_name() -> None:
+    source = LIBRARY + PASSED
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
+    library = mg.compile(source)
+    i = np.arange(32)
+    for name, expected in (("plain", i + 5), ("scaled", i / 2 + 4), ("summed", 0 * i + 20)):
+        o = np.zeros(32, np.float32)
+        library.function(name)(32, o, {"by": 0.5})
+        np.testing.assert_array_equal(o, expected)
+    o = np.zeros(8, np.float32)
+    library.function("power")(8, o)
+    np.testing.assert_array_equal(o, i[:8] ** 4 + 9)
+
+
+CHOSEN = """
+template <typename T> void fill(device float* o, device const T* m, float by, bool flag, uint i) {
+    device const T* p = flag ? m : nullptr;
+    T t = m[i];
+    auto u = flag ? t : 0.5, w = i > 2 ? 7 : t;
+    half4 h = flag ? half4(2) : 0.25;
+    o[4 * i] = float4(p ? by * p[i] : 0.0f).x;
+    o[4 * i + 1] = float4(flag ? 1.0f : m[i]).y;
+    o[4 * i + 2] = u.x + w.z;
+    o[4 * i + 3] = h.x;
+}
+kernel void halves(device float* o, device const half4* m, constant float& by, constant bool& flag,
+    uint i [[thread_position_in_grid]]) { fill(o, m, by, flag, i); }
+kernel void floats(device float* o, device const float4* m, constant float& by, constant bool& flag,
+    uint i [[thread_position_in_grid]]) { fill(o, m, by, flag, i); }
+"""
+
+
+def test_scalars_as_arms_beside_vectors_of_a_template() -> None:
+    source = LIBRARY + CHOSEN
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
+    library = mg.compile(source)
+    i = np.arange(8)
+    for name, dtype in (("halves", np.float16), ("floats", np.float32)):
+        m = np.arange(32, dtype=dtype).reshape(8, 4)
+        for flag in (True, False):
+            o = np.zeros((8, 4), np.float32)
+            library.function(name)(8, o, m, np.float32(0.5), np.bool_(flag))
+            np.testing.assert_array_equal(o[:, 0], m[:, 0] * 0.5 if flag else 0 * i)
+            np.testing.assert_array_equal(o[:, 1], 0 * i + 1 if flag else m[:, 1])
+            np.testing.assert_array_equal(o[:, 2], (m[:, 0] if flag else 0.5) + np.where(i > 2, 7, m[:, 2]))
+            np.testing.assert_array_equal(o[:, 3], 2 if flag else 0.25)
+
+
+MEMBERS = """
+struct Both { float a, b; };
+struct Left {
+    template <typename T> T operator()(T x) thread { return x * 2; }
+    Both operator()(Both x) thread;
+    float shifted(float x) const thread;
+};
+struct Right { Both operator()(Both x) thread; float operator()(float x) thread { return x; } };
+struct Nested { Both operator()(Both x) thread { return Left{}(x); } };
+Both Left::operator()(Both x) thread { return {x.b, x.a}; }
+Both Right::operator()(Both x) thread { x.a += 5; return x; }
+float Left::shifted(float x) const thread { return x + 1; }
+template <typename I = long> I place(I x, constant const int* by) { return x + by[0]; }
+template <typename I = long> I place(uint3 x, constant const int* by) { return x.x + I(x.y) * by[1] + x.z; }
+template <typename I> I placed(uint3 x, constant const int* by) { return place<I>({2 * x.x, x.y + 1, x.z}, by); }
+#pragma METAL internals : enable
+template <typename T> constexpr constant bool is_wide = _disjunction<is_same<T, long>, is_same<T, float4>>::value;
+#pragma METAL internals : disable
+kernel void k(device float4* o, constant int* by, uint3 i [[thread_position_in_grid]]) {
+    constexpr const uniform<int> step = make_uniform(4);
+    const metal::uniform<int> n = metal::make_uniform(by[1]);
+    const uniform<int> turns = n / step;
+    Both both = Nested{}(Both{1, float(i.x)});
+    o[i.x] = float4(both.a + 10 * Right{}(both).a + Right{}(2.0f), Left{}(3.0f) + Left{}.shifted(1),
+                    placed<long>(i, by), turns + 100 * (n - step * turns) + 1000 * is_wide<float4>);
+}
+"""
+
+
+def test_members_defined_outside_braces_for_vectors_and_uniform_values() -> None:
+    source = LIBRARY + MEMBERS
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
+    o, i = np.zeros((8, 4), np.float32), np.arange(8)
+    mg.compile(source).function("k")((8, 1, 1), o, np.array([3, 7], np.int32))
+    np.testing.assert_array_equal(o[:, 0], i + 10 * (i + 5) + 2)
+    np.testing.assert_array_equal(o[:, 1], 8)
+    np.testing.assert_array_equal(o[:, 2], 2 * i + 7)
+    np.testing.assert_array_equal(o[:, 3], 1 + 300 + 1000)
