@@ -14,6 +14,7 @@ from mpsgrad.kernel import Regions
 from mpsgrad.kernels.pointwise import ELEMENTS_OF_LINE, are_lines, bytes_of_floats
 from mpsgrad.kernels.pooling_dispatch import (
     AT_ONCE_FAMILIES,
+    CHANNELS_AT_ONCE,
     CHANNELS_OF_TILE,
     COLUMNS_OF_TAPS,
     DISJOINT_FAMILY,
@@ -50,7 +51,8 @@ THREADS_BY_WINDOWS_PER_UNIT = 4
 LEAST_CHANNELS_AT_ONCE = 64
 """A thread that searches windows and adds them up at once has so many, if there are more."""
 CHANNELS_BY_SIMDGROUPS, ELEMENTS_BY_SIMDGROUPS = 128, 1 << 18
-"""Of 3 x 3 taps in float32 two passes by simdgroups are faster than one, from so many channels and elements on."""
+"""Of 3 x 3 taps in float32 two passes by simdgroups are faster than one, from so many channels and elements on; with
+few registers where channels are more than those of a tile."""
 COST_OF_TAP, COST_OF_ROW, SHARE_BY_ROWS = 4, 5, 0.7
 """Of searches row by row: what a tap of a row of pixels takes, and a row of a window, which is read again. They pay if
 they take no more than this share of what all taps of windows take."""
@@ -181,7 +183,8 @@ class PoolingMaxGradient(PoolingGradient):
         size, stride, numbers = self.kernel_width, self.stride_in_pixels_x, tunables(self.device.tuning)
         *_, width, height, channels, images = parameters["destination"]
         is_recorded = winners == "from_record"
-        suits_simdgroups = (size, stride) == (3, 2) and metal_type == "float" and channels >= CHANNELS_BY_SIMDGROUPS
+        fewest_by_simdgroups = CHANNELS_BY_SIMDGROUPS if numbers.has_many_registers else CHANNELS_AT_ONCE + 1
+        suits_simdgroups = (size, stride) == (3, 2) and metal_type == "float" and channels >= fewest_by_simdgroups
         if (
             channels < LEAST_CHANNELS_BY_BLOCKS
             or (metal_type == "half" and size > LARGEST_OF_HALVES_AT_ONCE)
