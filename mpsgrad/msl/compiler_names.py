@@ -94,6 +94,22 @@ def _with_calls(tokens: list[Token], start: int, end: int) -> list[Token]:
     return made
 
 
+def traits_added(tokens: list[Token]) -> frozenset[str]:
+    """The types and variables that the program itself adds to ``namespace metal``: the library's own stay away."""
+    found: set[str] = set()
+    for index, token in enumerate(tokens[:-2]):
+        if (token.text, tokens[index + 1].text, tokens[index + 2].text) != ("namespace", "metal", "{"):
+            continue
+        at, end = index + 3, matching(tokens, index + 2)
+        while at < end - 1:
+            before, name, behind = tokens[at - 1], tokens[at], tokens[at + 1].text
+            is_class = before.text in ("struct", "class") and behind in (":", "{")
+            if is_class or (name.kind == before.kind == IDENTIFIER and behind == "="):
+                found.add(name.text)
+            at = matching(tokens, at) + 1 if name.text in ("{", "(") else at + 1
+    return frozenset(found - {"typename"})
+
+
 def _without_nested_namespaces(tokens: list[Token], fast_math: bool) -> list[Token]:
     dropped: set[int] = set()
     renamed: dict[int, Token] = {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from mpsgrad.msl.backend import Backend
+from mpsgrad.msl.compiler_names import traits_added
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.overloads import namespaces_of
@@ -40,7 +41,8 @@ _REACHING = (
 class LibraryNames:
     """The names of one program for one target. ``used`` collects what of the library the translation needs.
 
-    ``users`` has the names that later versions of the language gave a meaning, and that are the program's own here.
+    ``users`` has the names that later versions of the language gave a meaning, and those of types that the program adds
+    to the library's namespace: both are the program's own here.
     Without ``fast_math`` functions without a qualifier are those of ``metal::precise``.
     """
 
@@ -48,7 +50,7 @@ class LibraryNames:
         self, program: Program, backend: Backend, version: tuple[int, int], fast_math: bool, used: Iterable[str]
     ) -> None:
         self.used = set(used)
-        self.users = later_names(version)
+        self.users = later_names(version) | traits_added(program.tokens)
         self._program = program
         self._tokens = program.tokens
         self._backend = backend

@@ -195,3 +195,31 @@ def test_members_defined_outside_braces_for_vectors_and_uniform_values() -> None
     np.testing.assert_array_equal(o[:, 1], 8)
     np.testing.assert_array_equal(o[:, 2], 2 * i + 7)
     np.testing.assert_array_equal(o[:, 3], 1 + 300 + 1000)
+
+
+TRAITS = """
+namespace metal {
+template <typename T> struct is_empty : metal::bool_constant<__is_empty(T)> {};
+template <typename T> constexpr constant bool is_empty_v = is_empty<T>::value;
+template <typename... T> struct make_void { typedef void type; };
+template <typename... T> using void_t = typename make_void<T...>::type;
+template <typename T> struct target {};
+template <typename T> struct target<device T*> { using type = remove_cv_t<T>; };
+}
+struct Nothing {};
+template <typename T, typename = void> struct has_type : false_type {};
+template <typename T> struct has_type<T, void_t<typename T::type>> : true_type {};
+kernel void k(device float* o) {
+    typename target<device const float*>::type x = 2;
+    o[0] = x + 10 * metal::is_empty_v<Nothing> + 100 * is_empty<float>::value + 1000 * is_convertible_v<int, float>;
+    o[1] = has_type<target<device float*>>::value + 10 * has_type<Nothing>::value;
+}
+"""
+
+
+def test_traits_in_the_librarys_namespace_are_the_programs() -> None:
+    source = LIBRARY + TRAITS
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
+    o = np.zeros(2, np.float32)
+    mg.compile(source).function("k")(1, o)
+    np.testing.assert_array_equal(o, [1012, 1])

@@ -103,9 +103,10 @@ template <typename T> struct is_void : false_type {};
 template <> struct is_void<void> : true_type {};
 template <typename T> constexpr bool is_void_v = is_void<T>::value;
 
-//@ is_empty is_empty_v is_convertible is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v : traits_mtl
+//@ is_empty is_empty_v : traits_mtl
 template <typename T> struct is_empty : bool_constant<__is_empty(T)> {};
 template <typename T> constexpr bool is_empty_v = is_empty<T>::value;
+//@ is_convertible is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v : traits_mtl
 template <typename A, typename B> struct is_convertible : bool_constant<__is_convertible_to(A, B)> {};
 template <typename A, typename B> constexpr bool is_convertible_v = is_convertible<A, B>::value;
 template <typename T> struct is_enum : bool_constant<__is_enum(T)> {};
