@@ -133,6 +133,10 @@ class LibraryNames:
                 output.append(tokens[position].replaced(f"{qualifier}_{name}{RENAMED_SUFFIX}"))
                 return position + 1
         is_call = position + 1 < len(tokens) and tokens[position + 1].text == "("
+        if name in self._own_classes:
+            self.used.add(name)
+            output.append(tokens[position].replaced(f"::{self.spelling(name)}"))
+            return position + 1
         if name in self._hidden or (is_call and name in self._shadowed):
             # The program means something else too by this name, which the library's function must not be taken for.
             self.used.add(name)
@@ -145,6 +149,13 @@ class LibraryNames:
             output.append(tokens[position].replaced(spelling))
             return position + 1
         return position
+
+    @cached_property
+    def _own_classes(self) -> frozenset[str]:
+        """The types of the library whose names the program gives to classes of its own, too."""
+        triples = zip(self._tokens, self._tokens[1:], self._tokens[2:], strict=False)
+        own = {name.text for a, name, b in triples if a.text in ("struct", "class") and b.text in (":", "{")}
+        return frozenset(name for name in own - self.users if self.has(name))
 
     @cached_property
     def mentions_bfloat(self) -> bool:

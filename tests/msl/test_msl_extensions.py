@@ -206,13 +206,18 @@ template <typename... T> using void_t = typename make_void<T...>::type;
 template <typename T> struct target {};
 template <typename T> struct target<device T*> { using type = remove_cv_t<T>; };
 }
+namespace own {
+template <typename T> struct is_integral : bool_constant<metal::is_integral<T>::value> {};
+template <> struct is_integral<float> : true_type {};
+}
 struct Nothing {};
 template <typename T, typename = void> struct has_type : false_type {};
 template <typename T> struct has_type<T, void_t<typename T::type>> : true_type {};
 kernel void k(device float* o) {
     typename target<device const float*>::type x = 2;
     o[0] = x + 10 * metal::is_empty_v<Nothing> + 100 * is_empty<float>::value + 1000 * is_convertible_v<int, float>;
-    o[1] = has_type<target<device float*>>::value + 10 * has_type<Nothing>::value;
+    o[1] = has_type<target<device float*>>::value + 10 * has_type<Nothing>::value
+        + 100 * own::is_integral<float>::value + 1000 * own::is_integral<int>::value + 10000 * is_integral_v<float>;
 }
 """
 
@@ -222,4 +227,4 @@ def test_traits_in_the_librarys_namespace_are_the_programs() -> None:
     compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
     o = np.zeros(2, np.float32)
     mg.compile(source).function("k")(1, o)
-    np.testing.assert_array_equal(o, [1012, 1])
+    np.testing.assert_array_equal(o, [1012, 1101])
