@@ -320,7 +320,8 @@ def _scan(tokens: Sequence[Token], head: int, end: int) -> _Parts:
             return parts
         if text == "(":
             close = matching(tokens, index, end)
-            if is_open and _opens_parameters(tokens, index):
+            is_name = tokens[index - 1].text == "operator" and _text(tokens, close + 1) == "("
+            if is_open and not is_name and _opens_parameters(tokens, index):
                 parts.parameters = (index, close)
             index = close
         elif text == "[":
@@ -364,6 +365,7 @@ def _is_stage(tokens: Sequence[Token], index: int) -> bool:
     return before == "[" and _text(tokens, index - 2) == "["
 
 
+_QUALIFIERS = frozenset({*ADDRESS_SPACES, "const", "noexcept"})
 _NOT_FUNCTIONS = frozenset({"if", "for", "while", "switch", "__attribute__", "alignas"})
 
 
@@ -405,7 +407,7 @@ def _read_members(program: Program, start: int, end: int) -> None:
             continue
         close = matching(tokens, index, end)
         position = close + 1
-        while position < end and (tokens[position].text in ADDRESS_SPACES or tokens[position].text == "const"):
+        while position < end and tokens[position].text in _QUALIFIERS:
             position += 1
         is_constructor = tokens[index - 1].text in classes and tokens[index - 2].text != "~"
         if is_constructor and _text(tokens, position) == ":":

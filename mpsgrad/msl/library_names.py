@@ -12,7 +12,7 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.headers import library
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
-from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, split_commas
+from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, matching_angle, split_commas
 from mpsgrad.msl.versions import later_names
 
 SCALAR_OR_VECTOR = re.compile(
@@ -127,6 +127,8 @@ class LibraryNames:
         if position >= len(tokens):
             return position
         name = tokens[position].text
+        if output and output[-1].text == "typename" and not _is_member_named(tokens, position):
+            output.pop()
         for qualifier in ("precise", "fast"):
             if qualifier in qualifiers and self.has(f"{qualifier}::{name}"):
                 self.used.add(f"{qualifier}::{name}")
@@ -235,6 +237,13 @@ class LibraryNames:
             if before.text != "::" and after.text not in ("(", "::", "<")
         }
         return frozenset(bare & self.known)
+
+
+def _is_member_named(tokens: Sequence[Token], index: int) -> bool:
+    """Whether the name at ``index`` qualifies another one, as in ``remove_cv<T>::type``."""
+    if index + 1 < len(tokens) and tokens[index + 1].text == "<":
+        index = matching_angle(tokens, index + 1) or index
+    return index + 1 < len(tokens) and tokens[index + 1].text == "::"
 
 
 def _opened(tokens: Sequence[Token], qualifier: str) -> frozenset[str]:

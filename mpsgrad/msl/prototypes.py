@@ -22,7 +22,7 @@ def prototypes_of(program: Program) -> Mapping[int, Sequence[int]]:
     for _, opening, _ in program.function_heads:
         defined.setdefault(tokens[opening - 1].text, []).append(opening)
     classes = {b.text for a, b in pairwise(tokens) if a.text in ("struct", "class")}
-    bodies = list(_bodies_of_classes(tokens))
+    bodies = list(bodies_of_classes(tokens))
     found: dict[int, list[int]] = {}
     for index in range(1, len(tokens)):
         if tokens[index].text != "(" or index in openings or tokens[index - 1].text not in defined:
@@ -34,13 +34,13 @@ def prototypes_of(program: Program) -> Mapping[int, Sequence[int]]:
         for opening in defined[tokens[index - 1].text]:
             parameters = _parameters(tokens, opening)
             is_same = len(parameters) == len(declared) and all(map(_are_one_type, parameters, declared))
-            is_same = is_same and _class_of(tokens, opening, around) == (around[-1] if around else None)
+            is_same = is_same and class_of(tokens, opening, around) == (around[-1] if around else None)
             if is_same and _qualifiers(tokens, index) == _qualifiers(tokens, opening):
                 found.setdefault(opening, []).append(index)
     return found
 
 
-def _bodies_of_classes(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
+def bodies_of_classes(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
     """The brackets of the classes that have a name, and their names; outer ones before those inside."""
     for index, token in enumerate(tokens):
         if token.text in ("struct", "class", "union"):
@@ -52,7 +52,7 @@ def _bodies_of_classes(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]
                 yield opening, matching(tokens, opening), tokens[name].text
 
 
-def _class_of(tokens: Sequence[Token], opening: int, classes: Collection[str]) -> str | None:
+def class_of(tokens: Sequence[Token], opening: int, classes: Collection[str]) -> str | None:
     """The one of ``classes`` whose member, defined outside of it, has its parameters at ``opening``; None of none."""
     operator = operator_before(tokens, opening)
     name = opening - 1 if operator is None else operator

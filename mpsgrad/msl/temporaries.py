@@ -7,7 +7,7 @@ space, and one that writes to none of its arguments takes the values of constant
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
@@ -16,8 +16,8 @@ from mpsgrad.msl.lent_members import borrowing_functions, calls_own, lends_membe
 from mpsgrad.msl.library_marks import AT
 from mpsgrad.msl.overloads import namespaces_of
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
-from mpsgrad.msl.prototypes import prototypes_of
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, split_commas
+from mpsgrad.msl.prototypes import bodies_of_classes, class_of, prototypes_of
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching, split_commas
 
 _SPACES = frozenset(ADDRESS_SPACES)
 
@@ -36,6 +36,9 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
     }
     brackets = _brackets_of_thread_objects(program)
     prototypes = prototypes_of(program)
+    bodies = list(bodies_of_classes(tokens))
+    function_objects = _function_objects(tokens, bodies)
+    elsewhere = set(_places_elsewhere(tokens, [opening for _, _, opening, _ in heads]))
     for owner, start, opening, end in heads:
         declared = (opening, *prototypes.get(opening, ()))
         closing = matching(tokens, opening)
@@ -47,12 +50,14 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
             and _only_computes(program, _body(tokens, opening), end)
             and not (brackets and _applies_brackets(tokens, opening, end, brackets))
         )
-        may_open = only_computes and not given and not (owner in closed and _is_conversion(tokens, opening))
+        is_opened = only_computes or _is_of_function_object(program, function_objects, bodies, opening, end)
+        may_open = is_opened and not given and not (owner in closed and _is_conversion(tokens, opening))
         if opening in program.constructors or may_open:
             behind = [token for at in declared for token in _qualifiers(tokens, matching(tokens, at) + 1)]
             unnamed |= {id(token) for token in behind if token.text == "thread"}
         parameters = split_commas(tokens[opening + 1 : closing])
         references = [parameter for parameter in parameters if _is_constant_reference(parameter)]
+        is_kept = False
         if not only_computes:
             is_copy = {tokens[opening - 1].text} & {token.text for each in references for token in each}
             is_member = owner is not None and not {token.text for token in tokens[start:opening]} & {"friend", "static"}
@@ -60,11 +65,14 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
             is_elsewhere = any(token.text in _SPACES - {"thread"} for token in qualifiers)
             is_writer = is_member and not is_const and not is_elsewhere and opening not in program.constructors
             is_alone = tokens[opening - 1].text not in overloaded
-            if is_copy or is_writer or not is_alone or not all(map(_is_read_only, parameters)):
-                continue
+            is_kept = bool(is_copy) or is_writer or not is_alone or not all(map(_is_read_only, parameters))
         parameters_declared = [split_commas(tokens[at + 1 : matching(tokens, at)]) for at in declared]
         for position, reference in enumerate(parameters):
             if not _is_constant_reference(reference):
+                continue
+            if is_kept and not _is_read_as_number(tokens, reference, _body(tokens, opening), end):
+                continue
+            if is_kept and (tokens[opening - 1].text, position) in elsewhere:
                 continue
             # From a reference without an address space the compiler would deduce a type with one.
             is_deduced = _names_parameter(tokens[start:opening], reference)
@@ -72,7 +80,7 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
                 continue
             for each in (parameters[position] for parameters in parameters_declared):
                 unnamed |= {id(token) for token in each if token.text == "thread"}
-                if not only_computes or is_deduced:
+                if not (only_computes or is_kept) or is_deduced:
                     next(token for token in each if token.text == "&").text = ""
     return frozenset(unnamed)
 
@@ -95,6 +103,14 @@ def closed_to_temporaries(program: Program) -> Iterator[tuple[int, str]]:
         if any(_is_constant_reference(each) and _names_parameter(tokens[start:opening], each) for each in parameters):
             found.add(scope)
     return ((ends[scope], scope[0]) for scope in found)
+
+
+def _places_elsewhere(tokens: Sequence[Token], openings: Iterable[int]) -> Iterator[tuple[str, int]]:
+    """The names of functions and the places of parameters there that are in other address spaces than ``thread``."""
+    for opening in openings:
+        for position, parameter in enumerate(split_commas(tokens[opening + 1 : matching(tokens, opening)])):
+            if {token.text for token in parameter} & (_SPACES - {"thread"}):
+                yield tokens[opening - 1].text, position
 
 
 def _overloaded(tokens: Sequence[Token], openings: Iterable[int]) -> set[str]:
@@ -226,6 +242,86 @@ def _body(tokens: Sequence[Token], opening: int) -> int:
     """The index behind the parameters that begin at ``opening`` and their qualifiers."""
     behind = matching(tokens, opening) + 1
     return behind + len(_qualifiers(tokens, behind))
+
+
+def _function_objects(tokens: Sequence[Token], bodies: Sequence[tuple[int, int, str]]) -> dict[str, set[str]]:
+    """The classes without members that an address could be taken of, and the names of their functions."""
+    found: dict[str, set[str]] = {}
+    others = set()
+    for opening, close, name in bodies:
+        functions: set[str] = set()
+        first = opening
+        while tokens[first].text not in ("struct", "class", "union"):
+            first -= 1
+        # What it is derived from may have members.
+        is_empty = all(token.text != ":" for token in tokens[first:opening])
+        start = index = opening + 1
+        while index < close:
+            if tokens[index].text in ("(", "{", ";"):
+                words = {token.text for token in tokens[start:index]}
+                if tokens[index].text == "(" and not words & {"=", "using", "typedef"}:
+                    functions.add(tokens[index - 1].text)
+                    while index < close and tokens[index].text not in ("{", ";"):
+                        index = matching(tokens, index) + 1 if tokens[index].text == "(" else index + 1
+                else:
+                    is_empty = is_empty and (not words or bool(words & {"static", "using", "typedef"}))
+                    while index < close and tokens[index].text != ";":
+                        index = matching(tokens, index) + 1 if tokens[index].text in OPENING else index + 1
+                index = matching(tokens, index) + 1 if tokens[index].text == "{" else index + 1
+                start = index
+            else:
+                index = matching(tokens, index) + 1 if tokens[index].text == "[" else index + 1
+        found.setdefault(name, set()).update(functions)
+        others |= set() if is_empty else {name}
+    return {name: functions for name, functions in found.items() if name not in others}
+
+
+def _is_of_function_object(
+    program: Program, classes: Mapping[str, set[str]], bodies: Sequence[tuple[int, int, str]], opening: int, end: int
+) -> bool:
+    """Whether the operator whose parameters begin at ``opening`` is a member of one of ``classes`` and uses nothing of
+    its object."""
+    tokens = program.tokens
+    if operator_before(tokens, opening) is None:
+        return False
+    around = [name for first, last, name in bodies if first < opening < last]
+    owner = around[-1] if around else class_of(tokens, opening, classes)
+    if owner is None or owner not in classes:
+        return False
+    return not any(
+        tokens[index].text == "this"
+        or (tokens[index].text in classes[owner] and tokens[index - 1].text not in (".", "->", "::"))
+        for index in range(_body(tokens, opening), end)
+        if tokens[index].kind == IDENTIFIER
+    )
+
+
+def _is_read_as_number(tokens: Sequence[Token], reference: Sequence[Token], start: int, end: int) -> bool:
+    """Whether ``reference`` is to a scalar or vector that the body in a range only takes the value of."""
+    words = [token.text for token in reference if token.text not in ("const", "thread", "&")]
+    if len(words) != 2 or built_in(words[0]) is None:
+        return False
+    for index in range(start, end):
+        if tokens[index].text != words[1] or tokens[index - 1].text in (".", "->", "::"):
+            continue
+        before, behind = tokens[index - 1].text, tokens[index + 1].text
+        if before in ("&", "{", "return", "?", ":") or behind in ("}", "?", ":", ".", "["):
+            return False
+        if before in ("(", ",") and behind in (")", ","):
+            first = index - 1
+            depth = 0
+            while depth or tokens[first].text != "(":
+                depth += (tokens[first].text in ")]}") - (tokens[first].text in OPENING)
+                first -= 1
+            if built_in(tokens[first - 1].text) is None:
+                return False
+        elif before == "=" and behind in (";", ","):
+            first = index
+            while tokens[first].text not in (";", "{", "}"):
+                first -= 1
+            if any(token.text == "&" for token in tokens[first:index]):
+                return False
+    return True
 
 
 def _is_conversion(tokens: Sequence[Token], opening: int) -> bool:

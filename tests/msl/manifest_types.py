@@ -178,6 +178,11 @@ _TRAITS: dict[str, tuple[str, ...]] = {
     "remove_cv_t": ("is_same_v<remove_cv_t<const half>, half>",),
     "remove_reference": ("is_same_v<remove_reference<int>::type, int>", "is_same_v<remove_reference<thread int&>::type, int>"),
     "remove_reference_t": ("is_same_v<remove_reference_t<thread int&>, int>",),
+    "remove_addrspace": (
+        "is_same_v<remove_addrspace<device float>::type, float>",
+        "is_same_v<remove_addrspace<const int>::type, const int>",
+    ),
+    "remove_addrspace_t": ("is_same_v<remove_addrspace_t<threadgroup half>, half>",),
     "decay": ("is_same_v<decay<const int>::type, int>",),
     "decay_t": ("is_same_v<decay_t<const thread int&>, int>",),
     "is_same": ("is_same<int, int>::value", "!is_same<int, uint>::value", "is_same<float4, vec<float, 4>>::value"),

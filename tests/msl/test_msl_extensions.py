@@ -228,3 +228,114 @@ def test_traits_in_the_librarys_namespace_are_the_programs() -> None:
     o = np.zeros(2, np.float32)
     mg.compile(source).function("k")(1, o)
     np.testing.assert_array_equal(o, [1012, 1101])
+
+
+CONSTANTS = """
+template <typename T, T v> struct known {
+    static constexpr constant T value = v;
+    METAL_FUNC constexpr operator T() const thread noexcept { return value; }
+};
+template <int n> using count = known<int, n>;
+template <typename T, T a, typename U, U b> METAL_FUNC constexpr auto operator+(known<T, a>, known<U, b>) {
+    constexpr auto sum = a + b;
+    return known<metal::remove_addrspace_t<decltype(sum)>, sum>{};
+}
+template <typename T> using vec_t = typename metal::vec<T, 4>;
+template <typename P, typename S> float strided(P x, short i, S by) {
+    x += by;
+    x -= by;
+    return vec_t<float>(x[i * by]).w;
+}
+struct Total {
+    float sum = 0;
+    void add(float x) thread { sum += x; }
+    static void all(threadgroup const float* x, thread Total& total, thread int& last, thread const short& n,
+                    const thread short& by) {
+        for (short i = 0; i < n; i += by) { total.add(x[i]); last = i + short2(by, n).x; }
+    }
+};
+template <typename T> struct address { using type = remove_addrspace_t<T>; };
+kernel void k(device float* o, const device float* x, constant int& n, uint i [[thread_position_in_grid]]) {
+    threadgroup float copy[8];
+    copy[i] = x[i];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    Total total;
+    int last = 0;
+    const int by = 2;
+    Total::all(copy, total, last, n, by);
+    typename address<decltype(count<3>{} + count<4>{})>::type seven;
+    o[i] = strided(x, 1, count<3>{}) + 10 * (count<1>{} + count<2>{}) + 100 * seven;
+    o[i] += 1000 * total.sum + 10000 * last + 1000000 * is_same_v<remove_addrspace_t<device float>, float>;
+}
+"""
+
+
+def test_constants_in_types_and_numbers_for_references_to_them() -> None:
+    source = LIBRARY + CONSTANTS
+    compile_for_cuda(translate(source, "cuda", definitions={"__METAL_VERSION__": "310"}).source, "extensions.metal")
+    o, x = np.zeros(8, np.float32), np.arange(8, dtype=np.float32) + 1
+    mg.compile(source, language_version="3.1").function("k")(8, o, x, np.int32(6), threadgroup=8)
+    np.testing.assert_array_equal(o, 4 + 30 + 700 + 1000 * (1 + 3 + 5) + 10000 * 6 + 1000000)
+
+
+CALLED = """
+struct Both { float a, b; };
+METAL_FUNC Both operator*(Both x, Both y) { return {x.a * y.a - x.b * y.b, x.a * y.b + x.b * y.a}; }
+struct Log { void note(float) const constant {} };
+constant Log log_of_calls;
+struct Power {
+    static constexpr constant int most = 3;
+    template <typename T> enable_if_t<!is_integral_v<T>, T> operator()(T x, T y) thread { return pow(x, y); }
+    template <typename T> enable_if_t<is_integral_v<T>, T> operator()(T x, T y) thread {
+        if (y > most) { log_of_calls.note(y); return -1; }
+        T product = 1;
+        for (T i = 0; i < y; ++i) product *= x;
+        return product;
+    }
+    template <> Both operator()(Both x, Both y) thread {
+        auto square = x * x;
+        return square * y;
+    }
+};
+struct Turn {
+    template <typename T> T operator()(T x) thread { return -x; };
+    Both operator()(Both x) thread;
+};
+struct Twice { template <typename T> T operator()(T x) thread { return Turn()(Turn{}(x)); } };
+Both Turn::operator()(Both x) thread {
+    auto i = Both{0, 1};
+    return x * i;
+};
+template <typename T, typename Op> void apply(device T* o, uint i) { o[i] = Op()(o[i]); }
+template <typename T, typename Op> void combine(device T* o, uint i) { Op op; o[i] = op(o[i], o[i]); }
+kernel void floats(device float* o, uint i [[thread_position_in_grid]]) {
+    combine<float, Power>(o, i);
+    apply<float, Turn>(o, i);
+}
+kernel void integers(device int* o, uint i [[thread_position_in_grid]]) {
+    combine<int, Power>(o, i);
+    apply<int, Twice>(o, i);
+}
+kernel void both(device Both* o, uint i [[thread_position_in_grid]]) {
+    combine<Both, Power>(o, i);
+    apply<Both, Turn>(o, i);
+    apply<Both, Twice>(o, i);
+}
+"""
+
+
+def test_calls_of_objects_by_templates_and_for_one_type() -> None:
+    source = LIBRARY + CALLED
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
+    library = mg.compile(source)
+    floats = np.linspace(0.5, 3, 8, dtype=np.float32)
+    o = floats.copy()
+    library.function("floats")(8, o)
+    np.testing.assert_allclose(o, -(floats.astype(np.float64) ** floats), rtol=1e-5)
+    integers = np.arange(6, dtype=np.int32)
+    library.function("integers")(6, integers)
+    np.testing.assert_array_equal(integers, [1, 1, 4, 27, -1, -1])
+    o = np.arange(8, dtype=np.float32)
+    z = o.view(np.complex64).copy()
+    library.function("both")(4, o)
+    np.testing.assert_allclose(o.view(np.complex64), z**3 * 1j * 1j * 1j, rtol=1e-6)

@@ -43,6 +43,16 @@ template <typename T> using remove_reference_t = typename remove_reference<T>::t
 template <typename T> struct decay { typedef typename remove_cv<typename remove_reference<T>::type>::type type; };
 template <typename T> using decay_t = typename decay<T>::type;
 
+//@ remove_addrspace remove_addrspace_t
+template <typename T> struct remove_addrspace { typedef T type; };
+#ifdef __OPENCL_VERSION__
+template <typename T> struct remove_addrspace<__private T> { typedef T type; };
+template <typename T> struct remove_addrspace<__global T> { typedef T type; };
+template <typename T> struct remove_addrspace<__local T> { typedef T type; };
+template <typename T> struct remove_addrspace<__constant T> { typedef T type; };
+#endif
+template <typename T> using remove_addrspace_t = typename remove_addrspace<T>::type;
+
 //@ is_same is_same_v : traits_mtl
 template <typename A, typename B> struct is_same : false_type {};
 template <typename A> struct is_same<A, A> : true_type {};

@@ -223,6 +223,14 @@ LIFTED_COMPARISON_MTL(!=)
 // The right side of a compound assignment to an L: a scalar becomes an element of a vector.
 template <typename A> A value_mtl(A a);
 template <typename L> struct convert_operand_mtl_of { template <typename B> static constexpr B convert(B b) { return b; } };
+// What a class converts to is not found where a pointer is moved by it.
+#define POINTER_MTL(space) \
+  template <typename T> struct convert_operand_mtl_of<space T *> { template <typename B> static constexpr auto convert(B b) { if constexpr (__is_class(B)) return (long)b; else return b; } };
+POINTER_MTL(__global)
+POINTER_MTL(__constant)
+POINTER_MTL(__local)
+POINTER_MTL(__private)
+#undef POINTER_MTL
 template <typename E, int N> struct convert_operand_mtl_of<vec_mtl<E, N>> {
   template <typename B, SCALARS_ONLY_MTL(B)> static constexpr E convert(B b) { return (E)b; }
   static constexpr vec_mtl<E, N> convert(vec_mtl<E, N> v) { return v; }
