@@ -3,8 +3,8 @@
 There ``c ? h : 0.0f`` is ambiguous, since each arm converts to the other's type. So it is written
 ``choose_mtl(c ? arm_mtl(h) : 0.0f)``: the library makes of the class a type that converts one way only, and back.
 
-In OpenCL objects of classes have different types where one is a variable and the other what a function returns. So
-``c ? f() : x`` is written ``c ? copy_mtl(f()) : copy_mtl(x)`` there.
+In OpenCL objects of classes have different types where one is a variable and the other what a function returns, and in
+different address spaces. So ``c ? f() : x`` is written ``c ? copy_mtl(f()) : copy_mtl(x)`` there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import SIZES, Type, built_in
 from mpsgrad.msl.backend import floating_literal
+from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, matching_angle
 
 _BOUNDARIES = frozenset("; { } , ( [ ? : = += -= *= /= %= &= |= ^= <<= >>= return else do case".split())
@@ -60,17 +61,25 @@ def choices(source: Source, scalars: Collection[str]) -> list[Choice]:
 
 
 def arms_of_objects(source: Source) -> list[Range]:
-    """The arms of choices between values of classes or matrices, one of which a function returns or is made there."""
+    """The arms of choices between values of classes or matrices, one of which a function returns or is made there, or
+    which lie in two address spaces."""
     if not source.places("?"):
         return []
     expressions = Expressions(source)
     found: list[Range] = []
     for _, arms in _choices(source):
         kinds = [expressions.type_of(*arm) for arm in arms]
-        if all(kind is None or kind.columns or kind.base not in SIZES and not kind.pointers for kind in kinds):
-            if any(_is_object_made(source, *arm) for arm in arms) and not any(_is_literal(source, *a) for a in arms):
+        if all(kind is None or _is_object(kind) for kind in kinds):
+            if any(_is_literal(source, *arm) for arm in arms):
+                continue
+            if any(_is_object_made(source, *arm) for arm in arms) or _lie_apart(source, *arms):
                 found += arms
     return found
+
+
+def _is_object(kind: Type) -> bool:
+    """Whether values of a type are objects of a class in OpenCL."""
+    return not kind.pointers and (kind.columns > 0 or kind.base not in SIZES or kind.base == "bfloat")
 
 
 def _choices(source: Source) -> Iterator[tuple[Range, tuple[Range, Range]]]:
@@ -116,10 +125,62 @@ def _is_object_made(source: Source, start: int, end: int) -> bool:
         return source.text(behind) in _ARITHMETIC
     kind = built_in(name)
     if kind is not None or name in source.struct_bodies or name in source.aliases:
-        return kind is None or kind.columns > 0
+        return kind is None or _is_object(kind)
     functions = source.functions_by_name.get(name, [])
     heads = [source.texts[function.start : function.opening] for function in functions]
     return bool(heads) and not any({"&", "*", "void", "auto"} & set(head) for head in heads)
+
+
+def _lie_apart(source: Source, yes: Range, no: Range) -> bool:
+    """Whether two arms are certainly objects in different address spaces."""
+    spaces = {_space_of(source, *yes), _space_of(source, *no)}
+    return len(spaces) == 2 and None not in spaces
+
+
+def _space_of(source: Source, start: int, end: int) -> str | None:
+    """The address space of the variable, its element or its member that an arm names; None where it is something else.
+    """
+    index, last = start + 1, start
+    while index < end:
+        if source.text(index) == "[" and source.close(index) < end:
+            index = source.close(index) + 1
+        elif source.text(index) in (".", "::") and source.kind(index + 1) == IDENTIFIER:
+            last = index + 1
+            index += 2
+        elif source.text(index) == "<":
+            close = matching_angle(source.tokens, index, end)
+            if close is None:
+                return None
+            index = close + 1
+        else:
+            return None
+    if source.kind(last) != IDENTIFIER:
+        return None
+    if source.text(last) in source.keep("constants of classes", lambda: _constants_of_classes(source)):
+        return "constant"
+    variable = source.variable(source.text(start), start)
+    if variable is None or source.text(start + 1) in ("::", "<"):
+        return None
+    first = variable.place
+    while first > 0 and source.text(first - 1) not in (";", "{", "}", "(", ",", ")"):
+        first -= 1
+    words = set(source.texts[first : variable.place])
+    spaces = words & ADDRESS_SPACES
+    if not spaces:
+        return None if words & {"*", "&", "auto"} else "thread"
+    return spaces.pop() if len(spaces) == 1 else None
+
+
+def _constants_of_classes(source: Source) -> frozenset[str]:
+    """The names of static members, which lie in the constant address space."""
+    found = set()
+    for index in source.places("static"):
+        end = index
+        while source.text(end) not in ("", "=", ";", "(", "{"):
+            end += 1
+        if source.text(end) in ("=", "{") and "constant" in source.texts[index:end]:
+            found.add(source.text(end - 1))
+    return frozenset(found)
 
 
 def _may_differ(kinds: list[Type | None]) -> bool:

@@ -13,7 +13,7 @@ from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import VECTOR_TYPE, Backend
-from mpsgrad.msl.choices import arms_of_objects, choices
+from mpsgrad.msl.choices import Choice, arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import is_operand
 from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, COPY, LIFT, UNALIGNED, WHOLE
@@ -171,12 +171,26 @@ class VectorForms:
             self._names.used.add(CHOOSE)
             if self._names.mentions_bfloat:
                 self._names.used.add(ARM_OF_BFLOAT)
-            for (start, end), function in ((choice.extent, CHOOSE), *((arm, ARM) for arm in choice.arms)):
+            arm_of = ARM
+            if self._reads_elements(choice):
+                self._names.used.add(COPY)
+                arm_of = f"{ARM}({COPY}"
+            for (start, end), function in ((choice.extent, CHOOSE), *((arm, arm_of) for arm in choice.arms)):
                 before = self.before.get(id(tokens[start]), "")
                 # What makes a view whole belongs to the bracket behind it.
                 view = WHOLE if before.endswith(WHOLE) else ""
                 self.before[id(tokens[start])] = f"{before.removesuffix(WHOLE)}{function}({view}"
-                self.put_before(tokens[end], ")")
+                self.put_before(tokens[end], ")" * (1 + function.count("(")))
+
+    def _reads_elements(self, choice: Choice) -> bool:
+        """Whether a variable gets the value of a choice between what may be elements of vectors, which no reference
+        binds to where vectors are the compiler's own."""
+        if self._backend.has_native_constructors:
+            return False
+        tokens = self._tokens
+        before = choice.extent[0] - 1
+        is_value = tokens[before].text == "=" and "&" not in (tokens[before - 2].text, tokens[before - 3].text)
+        return is_value and any(tokens[end - 1].text == "]" for _, end in choice.arms)
 
     def _copy_arms(self) -> None:
         """Gives both arms of choices between objects one type."""

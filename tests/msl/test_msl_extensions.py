@@ -339,3 +339,93 @@ def test_calls_of_objects_by_templates_and_for_one_type() -> None:
     z = o.view(np.complex64).copy()
     library.function("both")(4, o)
     np.testing.assert_allclose(o.view(np.complex64), z**3 * 1j * 1j * 1j, rtol=1e-6)
+
+
+APART = """
+template <typename T> struct Pair {
+    T first, second;
+    constexpr Pair(T a, T b) thread : first(a), second(b) {}
+    constexpr Pair() thread : first(0), second(0) {}
+    constexpr Pair() threadgroup : first(0), second(0) {}
+    template <typename U> constexpr Pair(U a) thread : first(a), second(0) {}
+    template <typename U> constexpr Pair(U a) constant : first(a), second(0) {}
+};
+template <typename T> Pair<T> operator+(Pair<T> x, Pair<T> y) {
+    return Pair<T>(x.first + y.first, x.second + y.second);
+}
+template <typename T> struct Sum {
+    static constexpr constant T none = T(0);
+    T operator()(T x, T y) thread { return x + y; }
+};
+template <typename T, typename Op> kernel void fold(device T* o, const device T* x,
+    uint i [[thread_position_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup T kept[32];
+    Op op;
+    kept[i] = x[i];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    T other = lane % 2 ? kept[i - 1] : op.none;
+    T own = lane > 4 ? kept[i] : x[0];
+    T last = lane < 8 ? Op::none : other;
+    o[i] = op(other, op(own, last));
+}
+using pair_t = Pair<float>;
+template [[host_name("pairs")]] kernel decltype(fold<pair_t, Sum<pair_t>>) fold<pair_t, Sum<pair_t>>;
+template [[host_name("floats")]] kernel decltype(fold<float, Sum<float>>) fold<float, Sum<float>>;
+"""
+
+
+def test_choices_between_objects_in_two_address_spaces() -> None:
+    source = LIBRARY + APART
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
+    library = mg.compile(source)
+    x, i = np.arange(64, dtype=np.float32).reshape(32, 2) + 1, np.arange(32)[:, None]
+    for name, values in (("pairs", x), ("floats", x[:, :1].copy())):
+        o = np.zeros_like(values)
+        library.function(name)(32, o, values, threadgroup=32)
+        other = np.where(i % 2, np.roll(values, 1, axis=0), 0)
+        np.testing.assert_array_equal(o, other + np.where(i > 4, values, values[0]) + np.where(i < 8, 0, other))
+
+
+ELEMENTS = """
+template <typename T> struct Tile {
+    vec<T, 2> held[2];
+    METAL_FUNC thread vec<T, 2>& at(short i) thread { return held[i]; }
+};
+template <typename T, typename M> void mask(device T* o, const device vec<M, 2>* m, uint i) {
+    Tile<T> tile;
+    tile.at(1) = vec<T, 2>(i);
+    vec<M, 2> flags = m[i];
+    constexpr auto least = numeric_limits<T>::lowest();
+    for (short j = 0; j < 2; j++) {
+        tile.at(1)[j] = flags[j] ? tile.at(1)[j] : least;
+        const auto other = flags[j] ? tile.at(1)[j] : tile.held[1][1 - j];
+        o[2 * i + j] = tile.held[1][j] + other;
+    }
+}
+kernel void halves(device half* o, const device int2* m, uint i [[thread_position_in_grid]]) {
+    mask<half, int>(o, m, i);
+}
+kernel void floats(device float* o, const device int2* m, uint i [[thread_position_in_grid]]) {
+    mask<float, int>(o, m, i);
+}
+kernel void bfloats(device bfloat* o, const device int2* m, uint i [[thread_position_in_grid]]) {
+    o[i] = m[i].x ? o[i] : bfloat(2);
+}
+"""
+
+
+def test_choices_between_elements_of_vectors_beside_bfloat() -> None:
+    source = LIBRARY + ELEMENTS
+    definitions = {"__METAL_VERSION__": "310"}
+    compile_for_cuda(translate(source, "cuda", launch="box", definitions=definitions).source, "extensions.metal")
+    library = mg.compile(source, language_version="3.1")
+    m = np.array([[1, 0], [1, 1], [0, 1], [1, 1]], np.int32)
+    i = np.arange(4)[:, None]
+    for name, dtype in (("halves", np.float16), ("floats", np.float32)):
+        o = np.zeros((4, 2), dtype)
+        library.function(name)(4, o, m)
+        least = np.finfo(dtype).min
+        kept = np.where(m, i, least)
+        first = kept[:, 0] + np.where(m[:, 0], kept[:, 0], i[:, 0])
+        second = kept[:, 1] + np.where(m[:, 1], kept[:, 1], kept[:, 0])
+        np.testing.assert_array_equal(o, np.stack([first, second], 1).astype(dtype))
