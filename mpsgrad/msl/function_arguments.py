@@ -4,24 +4,32 @@ Neither target needs function pointers then: ``template <void (*f)(thread float&
 a call ``f(x)`` becomes ``f::call_mtl(x)``, and the argument ``g`` of such a template a struct whose ``call_mtl`` calls
 ``g`` with whatever it is given. Parameters whose type has a name, ``typedef void (fn_t)(thread float&)``, stay what
 they are, which both targets take but for kernels: there the function's name stands in the place of the parameter's.
+OpenCL takes only functions made of templates, so an argument that is none becomes one that calls it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
+from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
-from mpsgrad.msl.program import Program
+from mpsgrad.msl.program import ADDRESS_SPACES, Program
+from mpsgrad.msl.prototypes import prototypes_of
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, matching, matching_angle, split_commas
+
+_QUALIFIERS = frozenset({"const", "volatile", "struct", *ADDRESS_SPACES})
 
 
 @dataclass(slots=True)
 class FunctionArguments:
-    """The structs to be inserted, each with the index it belongs before, and the functions called through them."""
+    """The structs and templates to be inserted, each with the index it belongs before, the functions called through
+    them, and those that have such a template."""
 
     structs: list[tuple[int, list[Token]]] = field(default_factory=list)
     functions: set[str] = field(default_factory=set)
+    templates: set[str] = field(default_factory=set)
 
 
 def replace_functions_as_template_arguments(program: Program) -> FunctionArguments:
@@ -37,6 +45,7 @@ def replace_functions_as_template_arguments(program: Program) -> FunctionArgumen
             if close is not None:
                 _rewrite_parameters(tokens, index, close, positions)
     made = FunctionArguments(functions=_passed_by_name(program))
+    _make_templates(program, made)
     if not positions:
         return made
     structs: dict[str, str] = {}
@@ -75,6 +84,90 @@ def _passed_by_name(program: Program) -> set[str]:
                         words = {token.text for argument in one.arguments for token in argument}
                         passed |= words & program.functions.keys()
     return passed
+
+
+def _make_templates(program: Program, made: FunctionArguments) -> None:
+    """Puts templates that call them in the place of functions that are none, where a parameter's type has a name."""
+    tokens = program.tokens
+    types = _types_of_functions(program)
+    positions: dict[str, set[int]] = {}
+    for index, token in enumerate(tokens if types else ()):
+        close = matching_angle(tokens, index + 1, certain=True) if token.text == "template" else None
+        if close is not None:
+            parts = [[each.text for each in part] for part in split_commas(tokens[index + 2 : close])]
+            found = {position for position, part in enumerate(parts) if types & set(part[:-1])}
+            for name in _declared(tokens, close)[0] if found else ():
+                positions.setdefault(name, set()).update(found)
+    if not positions:
+        return
+    prototypes = prototypes_of(program) if program.has_prototypes else {}
+    heads: dict[str, list[tuple[int, int, int]]] = {}
+    for start, opening, end in program.function_heads:
+        heads.setdefault(tokens[opening - 1].text, []).append((start, opening, end))
+    for index, token in enumerate(tokens[:-1]):
+        close = matching_angle(tokens, index + 1) if token.text in positions and tokens[index + 1].text == "<" else None
+        if close is None:
+            continue
+        for position, part in enumerate(split_commas(tokens[index + 2 : close])):
+            is_name = position in positions[token.text] and all(t.kind == IDENTIFIER or t.text == "::" for t in part)
+            name = part[-1].text if is_name and part else ""
+            if name not in heads or any(tokens[start].text == "template" for start, _, _ in heads[name]):
+                continue
+            made.functions.add(name)
+            if name not in made.templates:
+                made.templates.add(name)
+                for start, opening, end in heads[name]:
+                    declared = [_behind(tokens, at) for at in prototypes.get(opening, ())]
+                    made.structs.append((min([end, *declared]), _template(tokens, start, opening)))
+            part[-1].text = f"{name}_passed{RENAMED_SUFFIX}<0>"
+
+
+def _template(tokens: Sequence[Token], start: int, opening: int) -> list[Token]:
+    """The template that calls the function that begins at ``start``."""
+    name = tokens[opening - 1]
+    parameters: list[Token] = []
+    passed: list[str] = []
+    for position, parameter in enumerate(split_commas(tokens[opening + 1 : matching(tokens, opening)])):
+        kind = list(takewhile(lambda token: token.text != "=", parameter))
+        words = [token.text for token in kind]
+        is_type = len(kind) < 2 or built_in(words[-1]) is not None or set(words[:-1]) <= _QUALIFIERS
+        if not is_type and kind[-1].kind == IDENTIFIER and words[-2] != "::":
+            kind.pop()
+        passed.append(f"argument_{position + 1}{RENAMED_SUFFIX}")
+        parameters += [*kind, name.replaced(passed[-1]), name.replaced(",", PUNCTUATION)]
+    head = [token.replaced(token.text) for token in (*tokens[start : opening - 1], *parameters[:-1])]
+    split = opening - 1 - start
+    return [
+        name.replaced("template <int>"),
+        *head[:split],
+        name.replaced(f"{name.text}_passed{RENAMED_SUFFIX}"),
+        name.replaced("(", PUNCTUATION),
+        *head[split:],
+        name.replaced(") { return", PUNCTUATION),
+        name.replaced(name.text),
+        name.replaced(f"({', '.join(passed)}); }}", PUNCTUATION),
+    ]
+
+
+def _behind(tokens: Sequence[Token], opening: int) -> int:
+    """The index behind the declaration without a body whose parameters begin at ``opening``."""
+    return next(at for at in range(matching(tokens, opening), len(tokens)) if tokens[at].text == ";") + 1
+
+
+def _declared(tokens: Sequence[Token], close: int) -> tuple[list[str], int]:
+    """The names that the template whose ``<`` ... ``>`` ends at ``close`` may declare, and where its head ends."""
+    found = []
+    end = close + 1
+    while end < len(tokens) and tokens[end].text not in ("{", ";"):
+        if tokens[end].text == "(":
+            opening = end
+            end = matching(tokens, end)
+            if tokens[opening - 1].kind == IDENTIFIER:
+                found.append(tokens[opening - 1].text)
+        elif tokens[end].text in ("struct", "class"):
+            found.append(tokens[end + 1].text)
+        end += 1
+    return found, end
 
 
 def _types_of_functions(program: Program) -> set[str]:
@@ -118,16 +211,9 @@ def _rewrite_parameters(tokens: list[Token], start: int, close: int, positions: 
         index += len(part) + 1
     if not found:
         return
-    end = close + 1
-    while end < len(tokens) and tokens[end].text not in ("{", ";"):
-        if tokens[end].text == "(":
-            opening = end
-            end = matching(tokens, end)
-            if tokens[opening - 1].kind == IDENTIFIER:
-                positions.setdefault(tokens[opening - 1].text, {}).update(found)
-        elif tokens[end].text in ("struct", "class"):
-            positions.setdefault(tokens[end + 1].text, {}).update(found)
-        end += 1
+    names, end = _declared(tokens, close)
+    for name in names:
+        positions.setdefault(name, {}).update(found)
     if end < len(tokens) and tokens[end].text == "{":
         end = matching(tokens, end)
     for index in range(close, end):

@@ -386,6 +386,40 @@ def test_choices_between_objects_in_two_address_spaces() -> None:
         np.testing.assert_array_equal(o, other + np.where(i > 4, values, values[0]) + np.where(i < 8, 0, other))
 
 
+PLAIN = """
+typedef float (one_t)(float);
+using two_t = void(thread float&, constant float* by);
+METAL_FUNC float square(float x) { return x * x; }
+inline float half_of(float);
+static void increase(thread float& x, constant float*) { x += 1; }
+namespace own { void scale(thread float& x, constant float* by) { x *= *by; } }
+template <typename T> void decrease(thread T& x, constant float* by) { x -= *by; }
+template <one_t f> float twice(float x) { return f(f(x)); }
+template <one_t f, two_t g> struct Both {
+    float operator()(float x, constant float* by) const thread { g(x, by); return f(x); }
+};
+template <two_t g, typename T> kernel void k(device T* o, constant float* by, uint i [[thread_position_in_grid]]) {
+    Both<square, g> both;
+    o[i] = both(i, by) + 1000 * twice<half_of>(8) + 10000 * twice<square>(i);
+}
+inline float half_of(float x) { return x / 2; }
+template [[host_name("increase")]] kernel decltype(k<increase, float>) k<increase, float>;
+template [[host_name("scale")]] kernel decltype(k<own::scale, float>) k<own::scale, float>;
+template [[host_name("decrease")]] kernel decltype(k<decrease<float>, float>) k<decrease<float>, float>;
+"""
+
+
+def test_functions_that_are_no_templates_as_arguments_whose_type_has_a_name() -> None:
+    source = LIBRARY + PLAIN
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
+    library = mg.compile(source)
+    i = np.arange(4)
+    for name, changed in (("increase", i + 1), ("scale", 3 * i), ("decrease", i - 3)):
+        o = np.zeros(4, np.float32)
+        library.function(name)(4, o, np.float32(3))
+        np.testing.assert_array_equal(o, changed**2 + 2000 + 10000 * i**4)
+
+
 ELEMENTS = """
 template <typename T> struct Tile {
     vec<T, 2> held[2];
