@@ -42,6 +42,7 @@ from mpsgrad.msl.strings import move_strings
 from mpsgrad.msl.temporaries import closed_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
+from mpsgrad.msl.vector_specialisations import specialise_for_vectors
 from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def translate(
         if not backend.has_case_ranges:
             tokens = expand_case_ranges(tokens)
             refuse_array_designators(tokens)
+        if not backend.has_native_constructors:
+            tokens = specialise_for_vectors(tokens)
         program = read_program(tokens, fast_math)
         needs: list[str] = []
         if not backend.has_bit_fields and has_bit_fields(tokens):

@@ -463,3 +463,78 @@ def test_choices_between_elements_of_vectors_beside_bfloat() -> None:
         first = kept[:, 0] + np.where(m[:, 0], kept[:, 0], i[:, 0])
         second = kept[:, 1] + np.where(m[:, 1], kept[:, 1], kept[:, 0])
         np.testing.assert_array_equal(o, np.stack([first, second], 1).astype(dtype))
+
+
+SPECIALISED = """
+template <typename T> struct shape { using element = T; static constexpr constant int size = 1; };
+template <typename T, int n> struct shape<vec<T, n>> {
+    using element = T;
+    static constexpr constant int size = n;
+    static T last(vec<T, n> v) { return v[n - 1]; }
+};
+template <typename T, typename U> struct is_pair_of : false_type {};
+template <typename T> struct bytes { static constexpr constant int value = 0; };
+template <typename T> struct bytes<vec<T, 2>> { static constexpr constant int value = 2 * sizeof(T); };
+template <> struct bytes<bool2> { static constexpr constant int value = 7; };
+template <typename T> struct is_pair_of<T, metal::vec<T, 2>> : true_type {};
+kernel void k(device int* o) {
+    o[0] = shape<float2>::size + 10 * shape<bool3>::size + 100 * shape<vec<bool, 4>>::size + 1000 * shape<int>::size;
+    o[1] = is_same_v<shape<bool2>::element, bool> + 10 * is_same_v<shape<half4>::element, half>;
+    o[1] += 100 * bytes<bool2>::value + 1000 * bytes<float2>::value;
+    o[2] = shape<bool3>::last(float3(1, 2, 3) > 2) + 10 * shape<int2>::last(int2(4, 5));
+    o[3] = is_pair_of<bool, bool2>::value + 10 * is_pair_of<half, half2>::value + 100 * is_pair_of<int, float2>::value;
+}
+"""
+OF_BFLOATS = """
+kernel void b(device int* o, device bfloat* x) {
+    o[0] = shape<bfloat4>::size + 10 * shape<vec<float, 3>>::size + 100 * shape<bool3>::size;
+    o[1] = is_same_v<shape<bfloat2>::element, bfloat> + 10 * is_pair_of<bfloat, vec<bfloat, 2>>::value;
+    *x = shape<bfloat2>::last(bfloat2(1, 2));
+}
+"""
+
+
+def test_classes_specialised_for_vectors_of_any_element() -> None:
+    compile_for_cuda(translate(LIBRARY + SPECIALISED, "cuda", launch="box").source, "extensions.metal")
+    for version, source in (("2.3", SPECIALISED), ("3.1", SPECIALISED + OF_BFLOATS)):
+        o = np.zeros(4, np.int32)
+        library = mg.compile(LIBRARY + source, language_version=version)
+        library.function("k")(1, o)
+        np.testing.assert_array_equal(o, [2 + 30 + 400 + 1000, 11 + 700 + 8000, 1 + 50, 11])
+    x = np.zeros(1, np.uint16)
+    library.function("b")(1, o, x)
+    np.testing.assert_array_equal(o[:2], [4 + 30 + 300, 11])
+    assert (x.astype(np.uint32) << 16).view(np.float32)[0] == 2
+
+
+BRANCHES = """
+template <int n> struct Walk {
+    device float* o;
+    float at;
+    METAL_FUNC void step(thread const float* by) thread { at += *by; }
+    METAL_FUNC void run(float by) thread {
+        if constexpr (n > 1) {
+            step(&by);
+            step(&by);
+        } else if constexpr (n == 1) {
+            step(&by);
+        }
+        *o = at;
+    }
+};
+kernel void k(device float* o) {
+    Walk<1> one{o, 1};
+    Walk<2> two{o + 1, 1};
+    Walk<0> none{o + 2, 1};
+    one.run(5);
+    two.run(5);
+    none.run(5);
+}
+"""
+
+
+def test_members_that_choose_at_compile_time_which_others_they_call() -> None:
+    compile_for_cuda(translate(LIBRARY + BRANCHES, "cuda", launch="box").source, "extensions.metal")
+    o = np.zeros(3, np.float32)
+    mg.compile(LIBRARY + BRANCHES).function("k")(1, o)
+    np.testing.assert_array_equal(o, [6, 11, 1])
