@@ -38,6 +38,7 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
     prototypes = prototypes_of(program)
     bodies = list(bodies_of_classes(tokens))
     function_objects = _function_objects(tokens, bodies)
+    closed_members = _closed_members(program)
     elsewhere = set(_places_elsewhere(tokens, [opening for _, _, opening, _ in heads]))
     for owner, start, opening, end in heads:
         declared = (opening, *prototypes.get(opening, ()))
@@ -51,7 +52,8 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
             and not (brackets and _applies_brackets(tokens, opening, end, brackets))
         )
         is_opened = only_computes or _is_of_function_object(program, function_objects, bodies, opening, end)
-        may_open = is_opened and not given and not (owner in closed and _is_conversion(tokens, opening))
+        may_open = is_opened and _member(tokens, opening) not in closed_members
+        may_open = may_open and not given and not (owner in closed and _is_conversion(tokens, opening))
         if opening in program.constructors or may_open:
             behind = [token for at in declared for token in _qualifiers(tokens, matching(tokens, at) + 1)]
             unnamed |= {id(token) for token in behind if token.text == "thread"}
@@ -103,6 +105,31 @@ def closed_to_temporaries(program: Program) -> Iterator[tuple[int, str]]:
         if any(_is_constant_reference(each) and _names_parameter(tokens[start:opening], each) for each in parameters):
             found.add(scope)
     return ((ends[scope], scope[0]) for scope in found)
+
+
+def _closed_members(program: Program) -> set[tuple[str, int]]:
+    """The members of templates that are specialised outside of these and one of which does not only compute: all have
+    to say the same of their objects."""
+    tokens = program.tokens
+    specialised = {
+        _member(tokens, opening)
+        for start, opening, _ in program.function_heads
+        if [token.text for token in tokens[start : start + 3]] == ["template", "<", ">"]
+        and [token.text for token in tokens[opening - 3 : opening - 1]] == [">", "::"]
+    }
+    heads = [(opening, end) for _, opening, end in program.function_heads] if specialised else []
+    heads += [(opening, end) for _, _, opening, end in program.member_heads] if specialised else []
+    alike = [(_member(tokens, opening), opening, end) for opening, end in heads]
+    return {
+        member
+        for member, opening, end in alike
+        if member in specialised and not _only_computes(program, _body(tokens, opening), end)
+    }
+
+
+def _member(tokens: Sequence[Token], opening: int) -> tuple[str, int]:
+    """The name of the function whose parameters begin at ``opening``, and how many these are."""
+    return tokens[opening - 1].text, len(split_commas(tokens[opening + 1 : matching(tokens, opening)]))
 
 
 def _places_elsewhere(tokens: Sequence[Token], openings: Iterable[int]) -> Iterator[tuple[str, int]]:

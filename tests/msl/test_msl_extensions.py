@@ -538,3 +538,31 @@ def test_members_that_choose_at_compile_time_which_others_they_call() -> None:
     o = np.zeros(3, np.float32)
     mg.compile(LIBRARY + BRANCHES).function("k")(1, o)
     np.testing.assert_array_equal(o, [6, 11, 1])
+
+
+SPECIALISED_MEMBERS = """
+template <typename T> struct Reader {
+    const device T* x;
+    float load(int i) const thread { auto p = x + i; return *p; }
+    float last(int n) const thread { return x[n - 1]; }
+    float twice(int i) const thread { return 2 * load(i); }
+};
+template <> float Reader<int>::load(int i) const thread { return x[i] / 2; }
+template <> float Reader<int>::last(int n) const thread { return -x[n - 1]; }
+kernel void k(device float* o, const device int* a, const device float* b) {
+    Reader<int> ints{a};
+    Reader<float> floats{b};
+    o[0] = ints.twice(1);
+    o[1] = floats.twice(1);
+    o[2] = Reader<int>{a}.last(2);
+    o[3] = Reader<float>{b}.last(2);
+}
+"""
+
+
+def test_members_of_templates_specialised_outside() -> None:
+    source = LIBRARY + SPECIALISED_MEMBERS
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "extensions.metal")
+    o = np.zeros(4, np.float32)
+    mg.compile(source).function("k")(1, o, np.array([4, 7], np.int32), np.array([1, 2.5], np.float32))
+    np.testing.assert_array_equal(o, [6, 5, -7, 2.5])
