@@ -44,8 +44,9 @@ def replace_functions_as_template_arguments(program: Program) -> FunctionArgumen
             close = matching_angle(tokens, index + 1, certain=True)
             if close is not None:
                 _rewrite_parameters(tokens, index, close, positions)
-    made = FunctionArguments(functions=_passed_by_name(program))
-    _make_templates(program, made)
+    types = _types_of_functions(program)
+    made = FunctionArguments(functions=_passed_by_name(program, types))
+    _make_templates(program, types, made)
     if not positions:
         return made
     structs: dict[str, str] = {}
@@ -71,9 +72,9 @@ def replace_functions_as_template_arguments(program: Program) -> FunctionArgumen
     return made
 
 
-def _passed_by_name(program: Program) -> set[str]:
-    """Marks parameters of kernels whose type is a name for one of functions; gives the functions that may be passed."""
-    types = _types_of_functions(program)
+def _passed_by_name(program: Program, types: set[str]) -> set[str]:
+    """Marks parameters of kernels whose type is one of ``types``, of functions; gives the functions that may be passed.
+    """
     passed: set[str] = set()
     for kernel in program.kernels if types else ():
         for parameter in kernel.template or ():
@@ -86,10 +87,9 @@ def _passed_by_name(program: Program) -> set[str]:
     return passed
 
 
-def _make_templates(program: Program, made: FunctionArguments) -> None:
-    """Puts templates that call them in the place of functions that are none, where a parameter's type has a name."""
+def _make_templates(program: Program, types: set[str], made: FunctionArguments) -> None:
+    """Puts templates that call them in the place of functions that are none, where a parameter is of ``types``."""
     tokens = program.tokens
-    types = _types_of_functions(program)
     positions: dict[str, set[int]] = {}
     for index, token in enumerate(tokens if types else ()):
         close = matching_angle(tokens, index + 1, certain=True) if token.text == "template" else None

@@ -96,7 +96,6 @@ class Rewriter:
         left = self.forms.converted.get(id(token))
         return None if left is None else self.text(self._program.tokens[slice(*left)])
 
-
     def converted_arm(self, token: Token) -> str | None:
         """The other arm of the choice in which a scalar arm begins at ``token``, if that is to convert to it."""
         other = self.forms.arms.get(id(token))

@@ -333,6 +333,15 @@ def functions_added(monkeypatch):
     return functions
 
 
+def kernels_of_checked_case(monkeypatch, shape, dtype, seed, name):
+    """The names of the kernels of tiles for a case with that neuron, whose results are the reference's."""
+    slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
+    case = Case.draw(shape, dtype, seed=seed, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
+    functions = functions_added(monkeypatch)
+    check(case, run(case))
+    return functions
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     """Vectors and single channels, rows of one threadgroup and of several, contiguous and not."""
@@ -381,10 +390,7 @@ class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     def test_pixels_are_joined_where_channels_are_no_vectors(self, monkeypatch, shape, name, dtype):
         monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
-        slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
-        case = Case.draw(shape, dtype, seed=14, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
-        functions = functions_added(monkeypatch)
-        check(case, run(case))
+        functions = kernels_of_checked_case(monkeypatch, shape, dtype, 14, name)
         assert {name for name in functions if not name.startswith("merge")} == {
             f"{name}_of_joined_pixels"
             for name in ("batch_statistics", "normalize", "normalization_gradient_sums", "normalization_gradient")
@@ -397,10 +403,7 @@ class TestTheShadersOfGPUs:
         monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_OF_PARTS", 0)
         monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_JOINED", 0)
         monkeypatch.setattr(batch_normalization_dispatch, "plan_in_clusters", lambda *sizes: None)
-        slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
-        case = Case.draw(shape, dtype, seed=16, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
-        functions = functions_added(monkeypatch)
-        check(case, run(case))
+        functions = kernels_of_checked_case(monkeypatch, shape, dtype, 16, name)
         ending = "_of_pairs" if shape[-1] % 4 else "_of_fours" if dtype is np.float16 else "_of_vectors"
         assert {name for name in functions if not name.startswith("merge")} == {
             f"{name}{ending}"
@@ -413,10 +416,7 @@ class TestTheShadersOfGPUs:
     def test_threads_take_more_rows_of_single_channels_of_many_pixels(self, monkeypatch, shape, name, dtype):
         monkeypatch.setattr(batch_normalization_dispatch, "FEWEST_VALUES_OF_LONG_CHANNELS", 0)
         monkeypatch.setattr(batch_normalization_dispatch, "plan_in_clusters", lambda *sizes: None)
-        slopes = np.linspace(-1, 1, shape[-1]) if name == "prelu" else None
-        case = Case.draw(shape, dtype, seed=15, neuron=name and mg.NeuronDescriptor(name, 0.25, data=slopes))
-        functions = functions_added(monkeypatch)
-        check(case, run(case))
+        functions = kernels_of_checked_case(monkeypatch, shape, dtype, 15, name)
         assert {name for name in functions if name.endswith("_of_long_channels")} == {
             f"{name}_of_long_channels"
             for name in ("normalize", "normalization_gradient_sums", "normalization_gradient")

@@ -22,7 +22,7 @@ _UNEQUAL = frozenset({"/", ">>", "[", "?"})
 # Beside these only where the other operand is no constant that keeps the values apart.
 _UNEQUAL_BUT_FOR_CONSTANTS = frozenset({"-", "*", "&", "("})
 _BOUNDS = ("min", "clamp", "max", "select")
-_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
+ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def _thread_names(source: Source, kernel: Kernel, attributes: frozenset[str]) ->
     differs = {variable.place for name in follows if (variable := source.variable(name, kernel.body_open)) is not None}
     follows |= {p.name for p in kernel.parameters if p.attribute("threadgroup_position_in_grid")}
     assignments = []
-    for index in source.places(*_ASSIGNMENTS, start=kernel.body_open, end=kernel.body_close):
+    for index in source.places(*ASSIGNMENTS, start=kernel.body_open, end=kernel.body_close):
         if source.kind(index - 1) != IDENTIFIER or source.text(index - 2) in (".", "->"):
             continue
         end = index + 1
@@ -166,15 +166,17 @@ def _operand_start(source: Source, end: int) -> int:
         text = source.text(position)
         if text in (")", "]") and source.close(position) >= 0:
             position = source.close(position)
-        elif text in (";", "{", "}", "(", "[", ",", "?", ":", "return") or text in _ASSIGNMENTS:
+        elif text in (";", "{", "}", "(", "[", ",", "?", ":", "return") or text in ASSIGNMENTS:
             break
         position -= 1
     return position + 1
 
 
-def depends(source: Source, condition: tuple[int, int], differs: frozenset[int], ignored: str = "") -> bool:
+def depends(
+    source: Source, condition: tuple[int, int], differs: frozenset[int], ignored: frozenset[str] = frozenset()
+) -> bool:
     """Whether a variable of ``differs`` itself decides the condition. In "position / 32 == 0", as an index or as an
-    argument it may give all threads the same answer. Components called by a letter of ``ignored`` do not count."""
+    argument it may give all threads the same answer. The components ``ignored`` do not count."""
     start, end = condition
     index = start
     while index < end:
@@ -188,7 +190,7 @@ def depends(source: Source, condition: tuple[int, int], differs: frozenset[int],
             after = index + 1
             while source.text(after) == "." and source.kind(after + 1) == IDENTIFIER:
                 after += 2
-            is_ignored = after > index + 1 and source.text(index + 2) in [*ignored]
+            is_ignored = after > index + 1 and source.text(index + 2) in ignored
             is_apart = variable is not None and variable.place in differs and not is_ignored
             if is_apart and source.text(after) not in ("/", ">>"):
                 differences = [place for place in (index - 1, after) if source.text(place) == "-"]

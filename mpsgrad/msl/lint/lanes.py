@@ -12,6 +12,8 @@ from mpsgrad.msl.tokens import IDENTIFIER
 
 _LANE = frozenset({"thread_index_in_simdgroup"})
 _POSITIONS = _LANE | {"thread_position_in_grid", "thread_position_in_threadgroup", "thread_index_in_threadgroup"}
+_OTHER_AXES = frozenset("yz")
+"""Of a position: those along which the lanes of a simdgroup do not lie."""
 
 Range = tuple[int, int]
 
@@ -27,7 +29,8 @@ class Lanes:
     def differ(self, source: Source, part: Range) -> bool:
         """Whether an expression may have other values in other lanes; silent about the results of functions."""
         return depends(source, part, self.values) or any(
-            depends(source, index, self.indices | self.values, ignored="yz") for index in _subscripts(source, part)
+            depends(source, index, self.indices | self.values, ignored=_OTHER_AXES)
+            for index in _subscripts(source, part)
         )
 
 
@@ -49,7 +52,7 @@ def _lanes(source: Source, kernel: Kernel) -> Lanes:
             # What is also given one value for all, as simd_sum's, may have that where it is asked for.
             if all(lanes.differ(source, part) for part in parts):
                 values |= {place}
-            if all(depends(source, part, indices, ignored="yz") for part in parts):
+            if all(depends(source, part, indices, ignored=_OTHER_AXES) for part in parts):
                 indices |= {place}
         if (values, indices) == (lanes.values, lanes.indices):
             return lanes

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.lint.flow import positions_in_threadgroup, splits_simdgroup
+from mpsgrad.msl.lint.flow import ASSIGNMENTS, positions_in_threadgroup, splits_simdgroup
 from mpsgrad.msl.lint.lanes import lanes_of
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.program import Kernel
 
 _TOGETHER = re.compile(r"(?:simd|quad)_\w+")
-_CHANGES = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
 
 Range = tuple[int, int]
 
@@ -88,7 +87,7 @@ def _changes(source: Source, loop: Range, condition: Range) -> bool:
     loop writes."""
     if source.places("(", "[", start=condition[0], end=condition[1]):
         return True
-    written = {source.text(index - 1) for index in source.places(*_CHANGES, start=loop[0], end=loop[1])}
+    written = {source.text(index - 1) for index in source.places(*ASSIGNMENTS, start=loop[0], end=loop[1])}
     for index in source.places("++", "--", start=loop[0], end=loop[1]):
         written |= {source.text(index - 1), source.text(index + 1)}
     return not written.isdisjoint(source.texts[condition[0] : condition[1]])

@@ -109,15 +109,6 @@ SIMD_SCAN_MTL(simd_prefix_inclusive_product, simd_prefix_exclusive_product, 1, *
 //@ simd_all simd_any : lanes_mtl
 inline bool simd_all(bool x) { return __all_sync(lanes_mtl(), x); }
 inline bool simd_any(bool x) { return __any_sync(lanes_mtl(), x); }
-//@ simd_and_mtl : simd_and
-template <typename T> inline T simd_and_mtl(T x) { return simd_and(x); }
-inline float simd_and_mtl(float x) { return __builtin_bit_cast(float, simd_and(__builtin_bit_cast(uint, x))); }
-//@ simd_or_mtl : simd_or
-template <typename T> inline T simd_or_mtl(T x) { return simd_or(x); }
-inline float simd_or_mtl(float x) { return __builtin_bit_cast(float, simd_or(__builtin_bit_cast(uint, x))); }
-//@ simd_xor_mtl : simd_xor
-template <typename T> inline T simd_xor_mtl(T x) { return simd_xor(x); }
-inline float simd_xor_mtl(float x) { return __builtin_bit_cast(float, simd_xor(__builtin_bit_cast(uint, x))); }
 //@ simd_lane_mtl
 inline ushort simd_lane_mtl() { return (ushort)lane_index_mtl(); }
 //@ simd_is_first

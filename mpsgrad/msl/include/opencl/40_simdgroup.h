@@ -170,15 +170,6 @@ inline bool simd_any(bool x) { return sub_group_non_uniform_any(x); }
 //@ quad_all quad_any
 inline bool quad_all(bool x) { return sub_group_clustered_reduce_min((int)x, 4); }
 inline bool quad_any(bool x) { return sub_group_clustered_reduce_max((int)x, 4); }
-//@ simd_and_mtl : simd_and
-template <typename T> inline T simd_and_mtl(T x) { return simd_and(x); }
-inline float simd_and_mtl(float x) { return __builtin_bit_cast(float, simd_and(__builtin_bit_cast(uint, x))); }
-//@ simd_or_mtl : simd_or
-template <typename T> inline T simd_or_mtl(T x) { return simd_or(x); }
-inline float simd_or_mtl(float x) { return __builtin_bit_cast(float, simd_or(__builtin_bit_cast(uint, x))); }
-//@ simd_xor_mtl : simd_xor
-template <typename T> inline T simd_xor_mtl(T x) { return simd_xor(x); }
-inline float simd_xor_mtl(float x) { return __builtin_bit_cast(float, simd_xor(__builtin_bit_cast(uint, x))); }
 //@ simd_lane_mtl
 inline ushort simd_lane_mtl() { return (ushort)get_sub_group_local_id(); }
 //@ simd_is_first
