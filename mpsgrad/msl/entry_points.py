@@ -187,43 +187,21 @@ class EntryPoints:
         tokens = self._tokens
         self._place = tokens[kernel.body_open]
         threadgroup_size = self._parameters.threadgroup_size(kernel, substitution)
-        simd_names = self._reach.simd_names(kernel)
         uses_simdgroups = self._reach.uses_simdgroups(kernel)
-        prologue: list[Token] = []
-        arguments: list[tuple[Argument, Parameter]] = []
-        for argument, parameter in self._parameters.arguments(kernel, substitution, self._is_present):
-            if self._is_present(parameter):
-                arguments.append((argument, parameter))
-            else:
-                prologue.append(self._absent(argument, parameter))
+        arguments, absent = self._arguments(kernel, substitution)
         positions = _positions(kernel)
         if self._launch == "whole":
             flat = threadgroup_size is not None and all(dimensions == 1 for *_, dimensions in positions)
         else:
             flat = uses_simdgroups
-        opening = self._backend.launch_prologue(self._launch) + self._backend.simdgroup_prologue(simd_names)
-        if opening:
-            prologue.insert(0, self._place.replaced(opening, IDENTIFIER))
-        prologue += [self._position(*position, flat) for position in positions]
-        arguments.sort(key=lambda pair: (pair[0].address_space == "threadgroup", pair[0].index))
-        special = {parameter.name: self._special_parameter(argument, parameter) for argument, parameter in arguments}
-        for argument, parameter in arguments:
-            found = special[parameter.name]
+        special = [self._special_parameter(*each) for each in arguments]
+        prologue = self._opening(kernel) + absent + [self._position(*position, flat) for position in positions]
+        for (argument, parameter), found in zip(arguments, special, strict=True):
             if found is not None:
                 prologue.append(self._place.replaced(found[1], IDENTIFIER))
             elif argument.is_reference:
                 prologue.append(self._reference(parameter))
-        body = tokens[kernel.body_open + 1 : kernel.body_close]
-        if functions:
-            body = [each for token in body for each in _in_place(token, functions.get(token.text))]
-        if not self._backend.has_inner_threadgroup_variables:
-            body = with_outer_threadgroup_variables(body)
-        threadgroup_bytes = 0
-        if self._backend.most_threadgroup_bytes is not None:
-            own = constants_of(body, in_functions=True)
-            body, threadgroup_bytes = with_memory_of_launches(
-                body, self._backend.most_threadgroup_bytes, lambda: {**self._parameters.constants, **own}
-            )
+        body, threadgroup_bytes = self._body(kernel, functions)
         self.signatures[name] = KernelSignature(
             name=name,
             entry_point=entry_point,
@@ -237,32 +215,76 @@ class EntryPoints:
             part=part,
         )
         is_exact = threadgroup_size is not None and flat and self._launch == "whole"
-        head = self._complete_types(arguments)
-        head += self._backend.kernel_head(
-            kernel, entry_point, threadgroup_size, is_exact, uses_simdgroups, self._reach.has_long_vectors(kernel)
+        has_long_vectors = self._reach.has_long_vectors(kernel)
+        head = self._complete_types(arguments) + self._backend.kernel_head(
+            kernel, entry_point, threadgroup_size, is_exact, uses_simdgroups, has_long_vectors
         )
         first = tokens[kernel.start]
         output = [Token(IDENTIFIER, head, first.file, first.line, first.column, True)]
-        output.append(tokens[kernel.parameters_open])
-        for number, (argument, parameter) in enumerate(arguments):
-            if number:
-                output.append(parameter.type[0].replaced(","))
-            found = special[parameter.name]
-            if found is not None:
-                output.append(parameter.type[0].replaced(found[0], IDENTIFIER))
-            else:
-                output += self._parameter(argument, parameter)
-        if self._launch_parameter:
-            separator = ", " if arguments else ""
-            output.append(tokens[kernel.parameters_close].replaced(separator + self._launch_parameter))
-        output += [tokens[kernel.parameters_close], tokens[kernel.body_open], *prologue]
-        output += self._rewriter.rewrite(body)
-        output.append(tokens[kernel.body_close])
+        output += self._parameter_list(kernel, arguments, special)
+        output += [tokens[kernel.body_open], *prologue, *self._rewriter.rewrite(body), tokens[kernel.body_close]]
         if self._launch_parameter:
             pointees = [
                 "char" if argument.type == "void" else self._pointee(parameter) for argument, parameter in arguments
             ]
             output.append(tokens[kernel.body_close].replaced(self._backend.sizes(entry_point, pointees)))
+        return output
+
+    def _arguments(
+        self, kernel: Kernel, substitution: Mapping[str, str]
+    ) -> tuple[list[tuple[Argument, Parameter]], list[Token]]:
+        """The arguments of an entry point in their order, and declarations of those that do not exist."""
+        present: list[tuple[Argument, Parameter]] = []
+        absent: list[Token] = []
+        for argument, parameter in self._parameters.arguments(kernel, substitution, self._is_present):
+            if self._is_present(parameter):
+                present.append((argument, parameter))
+            else:
+                absent.append(self._absent(argument, parameter))
+        return sorted(present, key=lambda pair: (pair[0].address_space == "threadgroup", pair[0].index)), absent
+
+    def _opening(self, kernel: Kernel) -> list[Token]:
+        """What an entry point's body begins with for the launch and for what it has of simdgroups."""
+        opening = self._backend.launch_prologue(self._launch)
+        opening += self._backend.simdgroup_prologue(self._reach.simd_names(kernel))
+        return [self._place.replaced(opening, IDENTIFIER)] if opening else []
+
+    def _body(self, kernel: Kernel, functions: Mapping[str, Sequence[Token]]) -> tuple[list[Token], int]:
+        """What is between a kernel's braces, and the bytes of threadgroup memory that it takes from the launch."""
+        body = self._tokens[kernel.body_open + 1 : kernel.body_close]
+        if functions:
+            body = [each for token in body for each in _in_place(token, functions.get(token.text))]
+        if not self._backend.has_inner_threadgroup_variables:
+            body = with_outer_threadgroup_variables(body)
+        if self._backend.most_threadgroup_bytes is None:
+            return body, 0
+        own = constants_of(body, in_functions=True)
+        return with_memory_of_launches(
+            body, self._backend.most_threadgroup_bytes, lambda: {**self._parameters.constants, **own}
+        )
+
+    def _parameter_list(
+        self,
+        kernel: Kernel,
+        arguments: Sequence[tuple[Argument, Parameter]],
+        special: Sequence[tuple[str, str] | None],
+    ) -> list[Token]:
+        """The parameters of an entry point in their parentheses; the last one describes the launch, where that has one.
+
+        ``special`` is what ``_special_parameter`` gives for each argument.
+        """
+        opening, closing = self._tokens[kernel.parameters_open], self._tokens[kernel.parameters_close]
+        output = [opening]
+        for (argument, parameter), found in zip(arguments, special, strict=True):
+            if len(output) > 1:
+                output.append(parameter.type[0].replaced(","))
+            if found is not None:
+                output.append(parameter.type[0].replaced(found[0], IDENTIFIER))
+            else:
+                output += self._parameter(argument, parameter)
+        if self._launch_parameter:
+            output.append(closing.replaced((", " if arguments else "") + self._launch_parameter))
+        output.append(closing)
         return output
 
     def _special_parameter(self, argument: Argument, parameter: Parameter) -> tuple[str, str] | None:

@@ -156,6 +156,35 @@ class _Loops(NamedTuple):
     detours: Sequence[Detour] = ()
     exits: Exits | None = None
 
+    def put_into(self, forms: VectorForms) -> None:
+        """Writes all of them at their places in the program."""
+        for loop in self.rolled:
+            if loop.kind == "pragma":
+                loop.text = f"#pragma {_ROLLED}"
+            elif loop.kind == STRING:
+                loop.text = f'"{_ROLLED}"'
+            else:
+                forms.put_before(loop, f'_Pragma("{_ROLLED}") ')
+        for token, jump, is_alone in self.detours:
+            way = f"{_NEVER} {jump or '{}'}{'' if is_alone else ' else'}"
+            if token.kind == "pragma":
+                token.text = f"{way}\n{token.text}"
+            else:
+                forms.put_before(token, f"{way} ")
+        if self.exits is not None:
+            self._keep_inside(self.exits, forms)
+
+    @staticmethod
+    def _keep_inside(exits: Exits, forms: VectorForms) -> None:
+        """Gives ways out of loops one back, which no thread takes."""
+        for jump in exits.jumps:
+            forms.put_before(jump, f"{_PASSED_BY} ")
+        for word, behind in exits.values:
+            word.text = f"{{ const auto {_KEPT} ="
+            forms.put_before(behind, f"{_PASSED_BY} return {_KEPT}; }} ")
+        for literal, name in exits.literals:
+            literal.text = f"(never_mtl() ? {name} : {literal.text})"
+
 
 def _loops_of_users(
     program: Program, version: tuple[int, int], source: str, filename: str, backend: Backend, is_run: bool
@@ -179,17 +208,6 @@ def _loops_of_users(
         detours_of(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
     )
-
-
-def _keep_inside(exits: Exits, forms: VectorForms) -> None:
-    """Gives ways out of loops one back, which no thread takes."""
-    for jump in exits.jumps:
-        forms.put_before(jump, f"{_PASSED_BY} ")
-    for word, behind in exits.values:
-        word.text = f"{{ const auto {_KEPT} ="
-        forms.put_before(behind, f"{_PASSED_BY} return {_KEPT}; }} ")
-    for literal, name in exits.literals:
-        literal.text = f"(never_mtl() ? {name} : {literal.text})"
 
 
 class _Translator:
@@ -232,32 +250,11 @@ class _Translator:
             for place in functions_with_barriers(program):
                 forms.put_before(program.tokens[place], "__attribute__((always_inline)) ")
         if not backend.has_native_constructors:
-            _forget_unused_functions(program)
-            for declaration, body in packed_structs(program.tokens):
-                forms.put_before(declaration, BEFORE_STRUCT)
-                forms.put_before(body, IN_STRUCT)
-            # What a class assigns by itself gives a reference that does not say where the object is.
-            for first, end, name in _assignments_returned(program.tokens):
-                forms.put_before(first, "(")
-                forms.put_before(end, f", {'*this' if name == '*this' else self._names.spelling(name)})")
+            self._carry_structs(forms)
         if backend.regroups_sums and not fast_math and launch != "whole":
             for loop in _loops(program.tokens):
                 forms.put_before(loop, '_Pragma("clang loop vectorize(disable)") ')
-        for loop in loops.rolled:
-            if loop.kind == "pragma":
-                loop.text = f"#pragma {_ROLLED}"
-            elif loop.kind == STRING:
-                loop.text = f'"{_ROLLED}"'
-            else:
-                forms.put_before(loop, f'_Pragma("{_ROLLED}") ')
-        for token, jump, is_alone in loops.detours:
-            way = f"{_NEVER} {jump or '{}'}{'' if is_alone else ' else'}"
-            if token.kind == "pragma":
-                token.text = f"{way}\n{token.text}"
-            else:
-                forms.put_before(token, f"{way} ")
-        if loops.exits is not None:
-            _keep_inside(loops.exits, forms)
+        loops.put_into(forms)
         self._rewriter = Rewriter(program, backend, self._names, forms, types, constants)
         reach = Reach(program, self._passed.functions)
         divides = backend.is_compiled_in_parts and launch != "whole" and checked is None
@@ -272,6 +269,18 @@ class _Translator:
             parts_of(program, reach) if divides else {},
             checked,
         )
+
+    def _carry_structs(self, forms: VectorForms) -> None:
+        """Writes for OpenCL what it has not: packed structs, and assignments whose result is returned."""
+        tokens = self._program.tokens
+        _forget_unused_functions(self._program)
+        for declaration, body in packed_structs(tokens):
+            forms.put_before(declaration, BEFORE_STRUCT)
+            forms.put_before(body, IN_STRUCT)
+        # What a class assigns by itself gives a reference that does not say where the object is.
+        for first, end, name in _assignments_returned(tokens):
+            forms.put_before(first, "(")
+            forms.put_before(end, f", {'*this' if name == '*this' else self._names.spelling(name)})")
 
     def translation(self, members_in_checks: Sequence[str]) -> Translation:
         """All of the program; ``members_in_checks`` are members that what checks it at run time has to reach."""

@@ -112,27 +112,12 @@ def read_type(
         elif text == "::" and base is None:
             pass
         elif token.kind == IDENTIFIER and base is None and not (signed and built_in(text) is None):
-            base = built_in(text)
-            if text in ("vec", "packed_vec") and index + 1 < end and tokens[index + 1].text == "<":
-                close = matching_angle(tokens, index + 1, end)
-                if close is None:
-                    return None
-                base = _vector_template(split_commas(tokens[index + 2 : close]))
-                index = close
-            elif base is None and text in aliases:
-                base = aliases[text] or Type(text, known=False)
-                space = base.space if base.pointers else space
-            elif base is None:
-                base = Type(text, known=text in structs)
-                while index + 2 < end and tokens[index + 1].text == "::" and tokens[index + 2].kind == IDENTIFIER:
-                    index += 2
-                    base = Type(tokens[index].text, known=tokens[index].text in structs)
-                if index + 1 < end and tokens[index + 1].text == "<":
-                    close = matching_angle(tokens, index + 1, end)
-                    if close is None or tokens[close].text != ">":
-                        return None
-                    base = Type(base.base, known=False)
-                    index = close
+            found = _named(tokens, index, end, aliases, structs)
+            if found is None:
+                return None
+            base, index = found
+            if base.pointers:
+                space = base.space
         else:
             break
         index += 1
@@ -146,17 +131,47 @@ def read_type(
         if space is None and not const:
             return base if base.space is None else replace(base, space=None), index
         return replace(base, space=space, const=const or base.const), index
-    pointers = 0
+    return _with_pointers(replace(base, space=space, const=const or base.const), tokens, index, end)
+
+
+def _named(
+    tokens: Sequence[Token], index: int, end: int, aliases: Mapping[str, Type | None], structs: Mapping[str, object]
+) -> tuple[Type, int] | None:
+    """The type whose name begins at ``index``, its template arguments included, and the index of its last token."""
+    text = tokens[index].text
+    if text in ("vec", "packed_vec") and index + 1 < end and tokens[index + 1].text == "<":
+        close = matching_angle(tokens, index + 1, end)
+        return (_vector_template(split_commas(tokens[index + 2 : close])), close) if close is not None else None
+    base = built_in(text)
+    if base is not None:
+        return base, index
+    if text in aliases:
+        return aliases[text] or Type(text, known=False), index
+    while index + 2 < end and tokens[index + 1].text == "::" and tokens[index + 2].kind == IDENTIFIER:
+        index += 2
+    base = Type(tokens[index].text, known=tokens[index].text in structs)
+    if index + 1 < end and tokens[index + 1].text == "<":
+        close = matching_angle(tokens, index + 1, end)
+        if close is None or tokens[close].text != ">":
+            return None
+        return Type(base.base, known=False), close
+    return base, index
+
+
+def _with_pointers(base: Type, tokens: Sequence[Token], index: int, end: int) -> tuple[Type, int]:
+    """``base`` with the pointers, references and qualifiers that begin at ``index``, and the index behind them."""
+    space, const, pointers = base.space, base.const, 0
     while index < end and tokens[index].text in _BEHIND_TYPES:
-        pointers += tokens[index].text == "*"
-        if tokens[index].text == "const" and not pointers:
+        text = tokens[index].text
+        pointers += text == "*"
+        if text == "const" and not pointers:
             const = True
-        if tokens[index].text in ADDRESS_SPACES:
-            space = tokens[index].text if not pointers else None
+        if text in ADDRESS_SPACES:
+            space = text if not pointers else None
         index += 1
     if pointers > 1 or (pointers and base.pointers):
         space = None
-    return replace(base, pointers=base.pointers + pointers, space=space, const=const or base.const), index
+    return replace(base, pointers=base.pointers + pointers, space=space, const=const), index
 
 
 def _vector_template(arguments: Sequence[Sequence[Token]]) -> Type:

@@ -6,12 +6,13 @@ A statement that is not understood stays as it is and is listed.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
 from mpsgrad.msl.instrument.scopes import Meaning, constants
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
-from mpsgrad.msl.instrument.tree import NotUnderstood
+from mpsgrad.msl.instrument.tree import Node, NotUnderstood
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching_angle
 
@@ -23,6 +24,17 @@ _DECLARATOR_WORDS = frozenset({"*", "&", "&&", "(", "const", "restrict", "__rest
 _SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private".split())
 _DEEPEST = 200
 _MOST_SITES = 60000
+
+
+class _Declarator(NamedTuple):
+    """One of the variables of a declaration, whose name and extents end before ``end``."""
+
+    name: str
+    end: int
+    is_reference: bool
+    is_object: bool
+    is_array: bool
+    """Whether it has an extent, and not only the attributes of an object."""
 
 
 class Weaver(ExpressionWeaver):
@@ -297,52 +309,23 @@ class Weaver(ExpressionWeaver):
         declared: list[tuple[int, int, str]] = []
         base_is_constant = not {"const", "constexpr"}.isdisjoint(words)
         while index < stop:
-            first = index
-            pointers = references = 0
-            while index < stop and self._text(index) in _DECLARATOR_WORDS:
-                pointers += self._text(index) == "*"
-                references += self._text(index) in ("&", "&&")
-                index += 1
-            name = self._text(index)
-            if index >= stop or self._source.kind(index) != IDENTIFIER:
-                raise NotUnderstood(index)
-            name_at = index
-            index += 1
-            while self._text(index) == ")":
-                index += 1
-            is_array = False
-            while index < stop and self._text(index) == "[":
-                is_array = is_array or self._text(index + 1) != "["
-                index = self._source.close(index) + 1
-                if index <= 0:
-                    raise NotUnderstood(name_at)
-            is_memory = bool(references) and words.isdisjoint({"thread", "constant"})
-            is_memory = is_memory or (is_threadgroup and not pointers and not references and not is_array)
-            has_value = index < stop and self._text(index) in ("=", "(", "{")
-            if is_threadgroup and not pointers and not references:
+            found = self._declarator(index, stop)
+            is_memory = found.is_reference and words.isdisjoint({"thread", "constant"})
+            is_memory = is_memory or (is_threadgroup and found.is_object and not found.is_array)
+            has_value = found.end < stop and self._text(found.end) in ("=", "(", "{")
+            if is_threadgroup and found.is_object:
                 if has_value:
-                    raise NotUnderstood(index)
-                declared.append((first, index, name))
+                    raise NotUnderstood(found.end)
+                declared.append((index, found.end, found.name))
+            index = found.end
             runtime = not base_is_constant
             if has_value:
-                opening = self._text(index)
-                context: Context = "designate" if references else "read"
-                if opening == "=":
-                    node = self._trees.initialiser(index + 1, stop)
-                    values = [node]
-                    index = node.end
-                elif opening == "(":
-                    values = self._trees.arguments(index, self._bracket(index))
-                    index = self._source.close(index) + 1
-                else:
-                    node = self._trees.initialiser(index, stop)
-                    values = [node]
-                    index = node.end
+                values, index = self._initial_values(index, stop)
                 runtime = runtime or any(self._is_runtime(value) for value in values)
                 if "constexpr" not in words:
                     for value in values:
-                        self._visit(value, context)
-            self._scopes.declare(name, Meaning(is_memory, not runtime))
+                        self._visit(value, "designate" if found.is_reference else "read")
+            self._scopes.declare(found.name, Meaning(is_memory, not runtime))
             if index < stop:
                 if self._text(index) != ",":
                     raise NotUnderstood(index)
@@ -350,6 +333,34 @@ class Weaver(ExpressionWeaver):
         if declared:
             self._threadgroup_variables(start, stop, declared)
         return True
+
+    def _declarator(self, index: int, stop: int) -> _Declarator:
+        """What a declaration declares at ``index``."""
+        pointers = references = 0
+        while index < stop and self._text(index) in _DECLARATOR_WORDS:
+            pointers += self._text(index) == "*"
+            references += self._text(index) in ("&", "&&")
+            index += 1
+        name_at = index
+        if index >= stop or self._source.kind(index) != IDENTIFIER:
+            raise NotUnderstood(index)
+        index += 1
+        while self._text(index) == ")":
+            index += 1
+        is_array = False
+        while index < stop and self._text(index) == "[":
+            is_array = is_array or self._text(index + 1) != "["
+            index = self._source.close(index) + 1
+            if index <= 0:
+                raise NotUnderstood(name_at)
+        return _Declarator(self._text(name_at), index, bool(references), not pointers and not references, is_array)
+
+    def _initial_values(self, index: int, stop: int) -> tuple[Sequence[Node], int]:
+        """The values that what is declared begins with, behind its name, and the index behind them."""
+        if self._text(index) == "(":
+            return self._trees.arguments(index, self._bracket(index)), self._source.close(index) + 1
+        node = self._trees.initialiser(index + (self._text(index) == "="), stop)
+        return [node], node.end
 
     def _structured_binding(self, start: int, stop: int) -> bool:
         """Notes the edits for ``auto [a, b] = value;``; False if it is none."""
