@@ -72,14 +72,16 @@ def arms_of_objects(source: Source) -> list[Range]:
         if all(kind is None or _is_object(kind) for kind in kinds):
             if any(_is_literal(source, *arm) for arm in arms):
                 continue
-            if any(_is_object_made(source, *arm) for arm in arms) or _lie_apart(source, *arms):
+            is_of_vectors = any(kind is not None and kind.is_vector and _is_object(kind) for kind in kinds)
+            if is_of_vectors or any(_is_object_made(source, *arm) for arm in arms) or _lie_apart(source, *arms):
                 found += arms
     return found
 
 
 def _is_object(kind: Type) -> bool:
     """Whether values of a type are objects of a class in OpenCL."""
-    return not kind.pointers and (kind.columns > 0 or kind.base not in SIZES or kind.base == "bfloat")
+    is_class = kind.base not in SIZES or kind.base == "bfloat" or (kind.base == "bool" and kind.width > 1)
+    return not kind.pointers and (kind.columns > 0 or is_class)
 
 
 def _choices(source: Source) -> Iterator[tuple[Range, tuple[Range, Range]]]:

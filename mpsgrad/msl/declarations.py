@@ -261,7 +261,7 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
             index = close + 1
     explicit = template is None and tokens[index].text == "template"
     head = index
-    parts = _scan(tokens, head, end)
+    parts = parts_of_declaration(tokens, head, end)
     parameters, body, stop = parts.parameters, parts.body, parts.stop
     if not parts.is_class and not explicit and body is None and (parameters is None or parts.initialised):
         if tokens[head].text not in ("using", "typedef", "static_assert", "friend", "public", "private", "_Pragma"):
@@ -297,7 +297,7 @@ def _read_declaration(program: Program, start: int, end: int, namespace: tuple[s
 
 
 @dataclass(slots=True)
-class _Parts:
+class Parts:
     """The parts of one declaration: the brackets of its parameters and of its body, and the index behind it."""
 
     parameters: tuple[int, int] | None = None
@@ -307,9 +307,9 @@ class _Parts:
     stop: int = 0
 
 
-def _scan(tokens: Sequence[Token], head: int, end: int) -> _Parts:
-    """Finds the parts of the declaration that begins at ``head``, behind the parameters of templates."""
-    parts = _Parts()
+def parts_of_declaration(tokens: Sequence[Token], head: int, end: int) -> Parts:
+    """The parts of the declaration that begins at ``head``, behind the parameters of templates."""
+    parts = Parts()
     index = head
     while index < end:
         token = tokens[index]

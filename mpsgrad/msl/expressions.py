@@ -43,6 +43,9 @@ def are_values(arguments: Sequence[Sequence[Token]]) -> bool:
         following = argument[1] if len(argument) > 1 else None
         if argument[0].kind == IDENTIFIER and following is not None and following.kind == IDENTIFIER:
             return False
+        angle = matching_angle(argument, 1) if following is not None and following.text == "<" else None
+        if angle is not None and [token.kind for token in argument[angle + 1 :]] in ([], [IDENTIFIER]):
+            return False
         ends_type = following is None or following.text in ("*", "&")
         if ends_type and SCALAR_OR_VECTOR.match(argument[0].text):
             return False

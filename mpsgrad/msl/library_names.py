@@ -165,11 +165,6 @@ class LibraryNames:
         return any(token.text in names for token in self._tokens)
 
     @cached_property
-    def has_bfloat_vectors(self) -> bool:
-        """Whether vectors may be of bfloat where they are classes then."""
-        return self.mentions_bfloat and not self._backend.has_native_constructors
-
-    @cached_property
     def has_packed_vectors(self) -> bool:
         return any(token.text.startswith("packed_") for token in self._tokens)
 

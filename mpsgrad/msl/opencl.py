@@ -221,9 +221,8 @@ class OpenCLBackend(Backend):
         text = f"template <typename E> {maker}(E x) {{ return spread_mtl<{type_name}, {element}>(x, 0); }}\n"
         convert = f"{{ return converted_vector_mtl<{type_name}>(x); }}"
         text += f"template <typename E> {maker}(vec_mtl<E, {width}> x) {convert}\n"
-        for vector in ("bool", "bfloat"):
-            convert = f"{{ return x.template convert<{element}>(); }}"
-            text += f"template <int N> {maker}({vector}_vector_mtl<N> x) {convert}\n"
+        convert = f"{{ return x.template convert<{element}>(); }}"
+        text += f"template <typename E, int N> {maker}(class_vector_mtl<E, N> x) {convert}\n"
         if packed:
             unpack = f"{{ return make_{type_name}_mtl(unpack_mtl(x)); }}"
             text += f"template <typename E, typename V> {maker}(packed_vector_mtl<E, {width}, V> x) {unpack}\n"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bool_increments import increments_a_bool, names_of_bools
 from mpsgrad.msl.declarations import declares_variable
@@ -23,6 +24,7 @@ from mpsgrad.msl.library_marks import (
     UNPACK,
     VALUE,
     VECTOR,
+    VECTOR_OF_BFLOAT,
     VECTOR_OF_BOOL,
     WRAP,
 )
@@ -367,21 +369,25 @@ class _Pass:
                 return self._as(token, CONSTRUCT_ONE, index)
         if is_template and self._text(index - 1) != "::":
             self._note_declarators_of_alias(index, index, index if close_angle is None else close_angle)
-        if text == "vec" and self._names.has_bfloat_vectors:
-            self._names.used.add(VECTOR)
-            return self._as(token, VECTOR, index)
         if text == "vec" and [self._text(index + place) for place in (1, 2, 3)] == ["<", "bool", ","]:
             self._names.used.add(VECTOR_OF_BOOL)
             self._output += [token.replaced(VECTOR_OF_BOOL), tokens[index + 1]]
             return index + 4
+        spelling = self._names.spelling(text)
+        element = self._text(index + 2)
+        if text == "vec" and (built_in(element) is None or element in self._backend.class_scalars):
+            self._names.used.add(VECTOR_OF_BOOL)
+            if self._names.mentions_bfloat:
+                self._names.used.add(VECTOR_OF_BFLOAT)
+            spelling = VECTOR
         if is_template and close_angle is not None and self._text(close_angle + 1) == "(":
             closing = matching(tokens, close_angle + 1)
             making = _maker(split_commas(tokens[close_angle + 2 : closing]))
             if making is not None:
-                self._names.used.update((text, making) if text == "vec" else (making,))
+                self._names.used.add(making)
                 self._append(close_angle, " >")
-                return self._as(token, f"{making}<{self._names.spelling(text)}", index)
-        return None
+                return self._as(token, f"{making}<{spelling}", index)
+        return self._as(token, spelling, index) if text == "vec" else None
 
     def _initialised_variable(self, token: Token, index: int) -> int:
         """Writes the variable at ``index`` whose values stand in brackets behind it."""

@@ -64,6 +64,7 @@ class VectorForms:
                 self.put_before(program.tokens[place], f"{backend.address_spaces['thread']} ")
             self._complete_braces()
             self._copy_arms()
+            self._read_views()
             self._lift_operators()
 
     def put_before(self, token: Token, text: str) -> None:
@@ -78,7 +79,7 @@ class VectorForms:
         return frozenset(
             id(tokens[index])
             for index in range(1, len(tokens) - 1)
-            if tokens[index - 1].text == "." and self._is_swizzle(index, 2)
+            if self._is_swizzle(index, 2)
         )
 
     def _source(self) -> Source:
@@ -198,6 +199,30 @@ class VectorForms:
             self._names.used.add(COPY)
             self.put_before(self._tokens[start], f"{COPY}(")
             self.put_before(self._tokens[end], ")")
+
+    def _read_views(self) -> None:
+        """Makes swizzles vectors where a template or ``auto`` gets its type by them: those of classes are views."""
+        tokens = self._tokens
+        heads = [(start, opening) for start, opening, _ in self._program.function_heads]
+        heads += [(start, opening) for _, start, opening, _ in self._program.member_heads]
+        templates = {tokens[opening - 1].text for start, opening in heads if tokens[start].text == "template"}
+        source = None
+        for index in range(3, len(tokens) - 1):
+            if not self._is_swizzle(index, 2):
+                continue
+            source = source or self._source()
+            start, end = _value_around(source, index), index + 1
+            before = tokens[start - 1]
+            if before.text == "=":
+                reads = tokens[start - 3].text == "auto" and tokens[end].text in (";", ",")
+            else:
+                reads = before.text in ("(", ",") and tokens[end].text in (",", ")")
+                reads = reads and _called(source, start - 1) in templates
+            kind = expressions_of(source).type_of(start, end) if reads else None
+            if reads and (kind is None or kind.base in ("bool", "bfloat")):
+                self._names.used.add(WHOLE)
+                self.put_before(tokens[start], f"{WHOLE}(")
+                self.put_before(tokens[end], ")")
 
     def _make_unions_assignable(self) -> None:
         """Gives assignment to unions of vectors, and to what has one without a name: they lose it where vectors are
@@ -323,6 +348,26 @@ def _parameter_of_braces(source: Source, index: int) -> str | None:
                 continue
             found.add(words[0] if kind is not None and kind.width > 1 else "")
     return found.pop() if len(found) == 1 and "" not in found else None
+
+
+def _value_around(source: Source, index: int) -> int:
+    """Where the argument or initialiser begins that ends with the word at ``index``."""
+    while index > 0 and source.text(index - 1) not in ("(", "[", "{", ",", ";", "=", "return"):
+        closes = source.text(index - 1) in (")", "]", "}")
+        index = source.close(index - 1) if closes and source.close(index - 1) >= 0 else index - 1
+    return index
+
+
+def _called(source: Source, index: int) -> str:
+    """The name of what is called with the argument behind the bracket or comma at ``index``."""
+    while index > 0 and source.text(index) != "(":
+        if source.text(index) in (";", "{", "["):
+            return ""
+        index = source.close(index) - 1 if source.text(index) in (")", "]", "}") else index - 1
+    if source.text(index - 1) == ">":
+        while index > 0 and source.text(index) not in ("<", ";", "{"):
+            index -= 1
+    return source.text(index - 1)
 
 
 def _is_scalar(source: Source, function: Function, name: str) -> bool:

@@ -12,6 +12,7 @@ from mpsgrad.msl.analysis.expressions import Expressions, Range
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, built_in
+from mpsgrad.msl.library_marks import VECTOR_TEMPLATES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION
 
 LIFT = "lift"
@@ -65,7 +66,7 @@ class VectorOperators:
             kind = built_in(name)
             if kind is not None and kind.width > 1:
                 found.add(kind.base)
-            elif name in ("vec", "packed_vec"):
+            elif name in VECTOR_TEMPLATES:
                 found |= SIZES.keys()
         return frozenset(found)
 

@@ -1,98 +1,215 @@
-"""Specialisations of classes for ``vec<T, n>`` where vectors of some elements are classes, as in OpenCL.
+"""Templates for ``vec<T, n>`` where vectors of some elements are classes, as in OpenCL.
 
-There ``template <typename T, int n> struct size_of<vec<T, n>>`` is for the compiler's own vectors only, and those of
-bool or bfloat would be taken for any other type. So it is followed by copies of it for these.
+There ``template <typename T, int n> float sum(vec<T, n> v)`` is for the compiler's own vectors only: those of bool or
+bfloat would go to whatever else takes them. So such functions, and such specialisations of classes and variables, are
+followed by copies for these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import combinations
 
+from mpsgrad.msl.declarations import end_of_initialisers, operator_before, parts_of_declaration
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
-from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching, matching_angle, split_commas
+from mpsgrad.msl.library_marks import CLASS_VECTOR, NATIVE_VECTOR
+from mpsgrad.msl.program import ADDRESS_SPACES
+from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, matching_angle, skip_attributes, split_commas
 
-_BOOLS = frozenset({"bool2", "bool3", "bool4"})
+_CLASSES = ("struct", "class", "union")
+_BEHIND_PARAMETERS = frozenset({*ADDRESS_SPACES, "const", "noexcept"})
 
 
 def specialise_for_vectors(tokens: list[Token]) -> list[Token]:
-    """``tokens`` with the copies for the elements that the program may have vectors of."""
+    """``tokens`` with the copies."""
     words = {token.text for token in tokens}
-    if "vec" not in words:
+    if not {"vec", "template"} <= words:
         return tokens
-    elements = [name for name, has in (("bool", bool(words & _BOOLS)), ("bfloat", "bfloat" in words)) if has]
-    made: list[Token] = []
-    start = 0
-    for index, token in enumerate(tokens[:-1] if elements else ()):
-        if token.text != "template" or tokens[index + 1].text != "<" or index < start:
+    return _Copies(_aliases(tokens)).expanded(tokens)
+
+
+class _Copies:
+    """The copies of one program. ``aliases`` are templates of its own that name ``vec<T, n>``, and which of their
+    arguments is the element."""
+
+    def __init__(self, aliases: Mapping[str, int]) -> None:
+        self._aliases = aliases
+
+    def expanded(self, tokens: list[Token]) -> list[Token]:
+        made: list[Token] = []
+        start = index = 0
+        while index < len(tokens) - 1:
+            if tokens[index].text != "template" or tokens[index + 1].text != "<":
+                index += 1
+                continue
+            head, parameters = index, []
+            while index < len(tokens) - 1 and [each.text for each in tokens[index : index + 2]] == ["template", "<"]:
+                close = matching_angle(tokens, index + 1, certain=True)
+                if close is None:
+                    return tokens
+                parameters, index = split_commas(tokens[index + 2 : close]), close + 1
+            types = {part[1].text for part in parameters if len(part) > 1 and part[0].text in ("typename", "class")}
+            end, first, last, is_class = _deducing(tokens, index, types)
+            types -= set() if is_class else _of_owner(tokens, index, first)
+            elements = dict.fromkeys(self._element(tokens, at) for at in self._vectors(tokens, first, last, types))
+            if tokens[index].text == "using" and tokens[index + 1].text in self._aliases:
+                made += tokens[start:end]
+                for vector in (NATIVE_VECTOR, CLASS_VECTOR):
+                    copy = [token.replaced(token.text) for token in tokens[head:end]]
+                    copy[index + 1 - head].text = _alias(copy[index + 1 - head].text, vector)
+                    for token in copy[index + 3 - head :]:
+                        token.text = vector if token.text == "vec" else token.text
+                    made += copy
+                start = index = end
+            elif elements:
+                made += tokens[start:head]
+                inside = tokens[last:end]
+                behind = self.expanded(inside) if is_class else inside
+                for count in range(len(elements) + 1):
+                    for chosen in combinations(elements, count):
+                        made += _copies(tokens[head:first]) if chosen else tokens[head:first]
+                        made += self._of_classes(tokens, first, last, types, chosen)
+                        made += _copies(behind) if chosen else behind
+                start = index = end
+            elif not is_class:
+                index = max(index, end)
+        return made + tokens[start:] if made else tokens
+
+    def _vectors(self, tokens: Sequence[Token], first: int, last: int, types: Collection[str]) -> Iterator[int]:
+        """Where from ``first`` to ``last`` a vector is named whose element is one of ``types`` that a call tells."""
+        index = first
+        while index < last:
+            text = tokens[index].text
+            if text in ("decltype", "typename"):
+                index = _behind_nested(tokens, index)
+                continue
+            if text == "=":
+                while index < last and tokens[index].text not in (",", ">"):
+                    is_opening = tokens[index].text in ("(", "{", "[")
+                    angle = matching_angle(tokens, index) if tokens[index].text == "<" else None
+                    index = matching(tokens, index) + 1 if is_opening else index + 1 if angle is None else angle + 1
+                continue
+            if (text == "vec" or text in self._aliases) and self._element(tokens, index) in types:
+                yield index
+            index += 1
+
+    def _element(self, tokens: Sequence[Token], index: int) -> str:
+        """The element of the vector that is named at ``index``, if that is one word."""
+        end = matching_angle(tokens, index + 1) if tokens[index + 1].text == "<" else None
+        arguments = split_commas(tokens[index + 2 : end]) if end is not None else []
+        place = self._aliases.get(tokens[index].text, 0)
+        return arguments[place][0].text if len(arguments) > place and len(arguments[place]) == 1 else ""
+
+    def _of_classes(
+        self, tokens: Sequence[Token], first: int, last: int, types: Collection[str], chosen: Collection[str]
+    ) -> list[Token]:
+        """The tokens from ``first`` to ``last`` with vectors of the ``chosen`` elements as classes, and the compiler's
+        own ones of others."""
+        made = [token.replaced(token.text) for token in tokens[first:last]]
+        for index in self._vectors(tokens, first, last, types):
+            vector = CLASS_VECTOR if self._element(tokens, index) in chosen else NATIVE_VECTOR
+            name = tokens[index].text
+            made[index - first].text = vector if name == "vec" else _alias(name, vector)
+        return made
+
+
+def _deducing(tokens: Sequence[Token], index: int, types: Collection[str]) -> tuple[int, int, int, bool]:
+    """The end of the declaration at ``index``, behind the parameters of templates; the range in which vectors tell the
+    elements apart; and whether it is of a class."""
+    nothing = index
+    if tokens[index].text in _CLASSES:
+        name = skip_attributes(tokens, index + 1, len(tokens))
+        if name + 1 < len(tokens) and tokens[name + 1].text == "<":
+            last = matching_angle(tokens, name + 1)
+            end = last
+            while end is not None and tokens[end].text not in ("{", ";"):
+                end += 1
+            if end is not None and last is not None:
+                end = matching(tokens, end) + 1 if tokens[end].text == "{" else end
+                return end + 1, name + 1, last, True
+        return nothing, nothing, nothing, True
+    parts = parts_of_declaration(tokens, index, len(tokens))
+    opening = parts.parameters[0] if parts.parameters is not None else 0
+    before = tokens[index:opening] if opening else ()
+    if parts.is_class or not types or any(token.text == "kernel" for token in before):
+        return parts.stop, nothing, nothing, False
+    if parts.parameters is None:
+        return parts.stop, *_specialised(tokens, index, parts.stop), False
+    closing = parts.parameters[1]
+    behind = closing + 1
+    while tokens[behind].text in _BEHIND_PARAMETERS:
+        behind += 1
+    stop = parts.stop
+    if tokens[behind].text == ":":
+        stop = matching(tokens, end_of_initialisers(tokens, behind, len(tokens))) + 1
+    operator = operator_before(tokens, opening)
+    if operator is not None and tokens[operator + 1].kind == IDENTIFIER:
+        opening = operator + 1
+    return stop, opening, closing, False
+
+
+def _of_owner(tokens: Sequence[Token], start: int, opening: int) -> set[str]:
+    """The words of the template arguments of the class whose member has its parameters at ``opening``."""
+    operator = operator_before(tokens, opening)
+    name = opening - 1 if operator is None else operator
+    for index in range(start, name):
+        if tokens[index].text == "<" and tokens[index - 1].kind == IDENTIFIER:
+            end = matching_angle(tokens, index)
+            if end == name - 2 and tokens[name - 1].text == "::":
+                return {token.text for token in tokens[index:end]}
+    return set()
+
+
+def _aliases(tokens: Sequence[Token]) -> dict[str, int]:
+    """The templates ``template <typename T> using name = vec<T, n>;`` and the place of ``T`` among their parameters."""
+    found = {}
+    for index, token in enumerate(tokens[:-6]):
+        if token.text != "template" or tokens[index + 1].text != "<":
             continue
         close = matching_angle(tokens, index + 1, certain=True)
-        if close is None or tokens[close + 1].text not in ("struct", "class") or tokens[close + 3].text != "<":
+        if close is None or tokens[close + 1].text != "using" or tokens[close + 3].text != "=":
             continue
-        end = matching_angle(tokens, close + 3)
-        opening = end + 1 if end is not None else len(tokens)
-        while opening < len(tokens) and tokens[opening].text not in ("{", ";"):
-            opening += 1
-        if end is None or opening == len(tokens) or tokens[opening].text == ";":
-            continue
-        parameters = split_commas(tokens[index + 2 : close])
-        types = {part[-1].text for part in parameters if [each.text for each in part[:-1]] in (["typename"], ["class"])}
-        element = _element(tokens, close + 3, end, types)
-        behind = matching(tokens, opening) + 1
-        if element is None or tokens[behind].text != ";":
-            continue
-        made += tokens[start : close + 1]
-        made += _native(tokens[close + 1 : end]) if "bfloat" in elements else tokens[close + 1 : end]
-        made += tokens[end : behind + 1]
-        start = behind + 1
-        for name in elements:
-            if _is_specialised(tokens, tokens[close + 2].text, name):
-                continue
-            kept = [part for part in parameters if part[-1].text != element]
-            made += [token.replaced("template"), token.replaced("<", PUNCTUATION)]
-            for place, part in enumerate(kept):
-                made += [token.replaced(",", PUNCTUATION)] * (place > 0) + [each.replaced(each.text) for each in part]
-            made.append(token.replaced(">", PUNCTUATION))
-            head = _of_class(tokens[close + 1 : end], element, f"{name}_vector{RENAMED_SUFFIX}")
-            body = [each.replaced(each.text) for each in tokens[end : behind + 1]]
-            made += [each.replaced(name) if each.text == element else each for each in (*head, *body)]
-    return made + tokens[start:] if made else tokens
+        start = close + 4
+        while tokens[start].text in ("typename", "metal", "::"):
+            start += 1
+        parameters = [part[-1].text for part in split_commas(tokens[index + 2 : close]) if part]
+        if tokens[start].text == "vec" and tokens[start + 1].text == "<" and tokens[start + 2].text in parameters:
+            end = matching_angle(tokens, start + 1)
+            if tokens[start + 3].text == "," and end is not None and tokens[end + 1].text == ";":
+                found[tokens[close + 2].text] = parameters.index(tokens[start + 2].text)
+    return found
 
 
-def _is_specialised(tokens: Sequence[Token], name: str, element: str) -> bool:
-    """Whether the program itself specialises the class ``name`` for vectors of ``element``."""
-    vectors = {f"{element}{width}" for width in (2, 3, 4)}
-    for index, token in enumerate(tokens[:-2]):
-        if token.text in ("struct", "class") and tokens[index + 1].text == name and tokens[index + 2].text == "<":
-            end = matching_angle(tokens, index + 2)
-            words = [each.text for each in tokens[index + 2 : end]]
-            if vectors & set(words) or any(words[at : at + 3] == ["vec", "<", element] for at in range(len(words))):
-                return True
-    return False
+def _alias(name: str, vector: str) -> str:
+    """The name of the alias ``name`` for ``vector`` alone."""
+    return f"{name}_of_{vector.removesuffix(RENAMED_SUFFIX)}{RENAMED_SUFFIX}"
 
 
-def _element(tokens: Sequence[Token], start: int, end: int, types: set[str]) -> str | None:
-    """The one of ``types`` that is the element of a vector among the arguments in a range."""
-    for index in range(start, end - 3):
-        if tokens[index].text == "vec" and tokens[index + 2].text in types and tokens[index + 3].text == ",":
-            return tokens[index + 2].text
-    return None
+def _specialised(tokens: Sequence[Token], start: int, end: int) -> tuple[int, int]:
+    """The template arguments of a variable that is specialised: ``is_vector<vec<T, n>> = true``."""
+    equals = next((index for index in range(start, end) if tokens[index].text == "="), start)
+    for index in range(start + 1, equals):
+        if tokens[index].text == "<" and tokens[index - 1].kind == IDENTIFIER:
+            last = matching_angle(tokens, index)
+            if last == equals - 1:
+                return index, last
+    return start, start
 
 
-def _native(head: Sequence[Token]) -> list[Token]:
-    """``head`` with the compiler's own vectors for ``vec``."""
-    return [each.replaced(f"vec{RENAMED_SUFFIX}", IDENTIFIER) if each.text == "vec" else each for each in head]
+def _behind_nested(tokens: Sequence[Token], index: int) -> int:
+    """The index behind ``decltype(x)`` or ``typename name<T>::type``, from which nothing is deduced."""
+    if tokens[index].text == "decltype":
+        return matching(tokens, index + 1) + 1 if tokens[index + 1].text == "(" else index + 1
+    index += 1
+    while tokens[index].kind == IDENTIFIER or tokens[index].text == "::":
+        angle = matching_angle(tokens, index + 1) if tokens[index + 1].text == "<" else None
+        if angle is not None and tokens[angle + 1].text != "::":
+            return angle + 1
+        if angle is None and tokens[index].kind == IDENTIFIER and tokens[index + 1].text != "::":
+            return index + 1
+        index = index + 1 if angle is None else angle + 1
+    return index
 
 
-def _of_class(head: Sequence[Token], element: str, name: str) -> list[Token]:
-    """``head`` with the class ``name`` for vectors of ``element``."""
-    made: list[Token] = []
-    index = 0
-    while index < len(head):
-        words = [each.text for each in head[index : index + 4]]
-        if words == ["vec", "<", element, ","]:
-            made += [head[index].replaced(name), head[index + 1].replaced("<", PUNCTUATION)]
-            index += 4
-        else:
-            made.append(head[index].replaced(head[index].text))
-            index += 1
-    return made
+def _copies(tokens: Sequence[Token]) -> list[Token]:
+    return [token.replaced(token.text) for token in tokens]

@@ -17,7 +17,7 @@ _TEMPLATES = frozenset(
     decay_t is_pointer is_pointer_v is_const is_const_v is_void is_void_v is_empty is_empty_v is_convertible
     is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v is_scalar
     is_scalar_v underlying_type underlying_type_t conjunction conjunction_v disjunction disjunction_v negation
-    negation_v void_t declval remove_addrspace remove_addrspace_t vec_mtl bool_vector_mtl bfloat_vector_mtl
+    negation_v void_t declval remove_addrspace remove_addrspace_t vec_mtl class_vector_mtl
     """.split()
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from mpsgrad.msl.library_marks import VECTOR_TEMPLATES
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching_angle, skip_attributes, split_commas
 
@@ -139,7 +140,7 @@ def _named(
 ) -> tuple[Type, int] | None:
     """The type whose name begins at ``index``, its template arguments included, and the index of its last token."""
     text = tokens[index].text
-    if text in ("vec", "packed_vec") and index + 1 < end and tokens[index + 1].text == "<":
+    if text in VECTOR_TEMPLATES and index + 1 < end and tokens[index + 1].text == "<":
         close = matching_angle(tokens, index + 1, end)
         return (_vector_template(split_commas(tokens[index + 2 : close])), close) if close is not None else None
     base = built_in(text)

@@ -10,12 +10,13 @@ from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import Type, read_type
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
+from mpsgrad.msl.library_marks import VECTOR_TEMPLATES
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import operand_start
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, matching_angle, split_commas
 
-_LIBRARY_TEMPLATES = frozenset({"vec", "packed_vec", "array", "simdgroup_matrix", "atomic"})
+_LIBRARY_TEMPLATES = VECTOR_TEMPLATES | {"array", "simdgroup_matrix", "atomic"}
 _QUALIFIERS = frozenset({"const", "volatile", "static", "inline", "constexpr", "typename", *ADDRESS_SPACES})
 
 

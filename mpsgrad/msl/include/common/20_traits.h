@@ -116,14 +116,25 @@ template <typename T> constexpr bool is_void_v = is_void<T>::value;
 //@ is_empty is_empty_v : traits_mtl
 template <typename T> struct is_empty : bool_constant<__is_empty(T)> {};
 template <typename T> constexpr bool is_empty_v = is_empty<T>::value;
-//@ is_convertible is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v : traits_mtl
+//@ is_convertible is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v : traits_mtl scalar_mtl
 template <typename A, typename B> struct is_convertible : bool_constant<__is_convertible_to(A, B)> {};
 template <typename A, typename B> constexpr bool is_convertible_v = is_convertible<A, B>::value;
 template <typename T> struct is_enum : bool_constant<__is_enum(T)> {};
 template <typename T> constexpr bool is_enum_v = is_enum<T>::value;
-template <typename T> struct is_class : bool_constant<__is_class(T)> {};
+// Of what Metal's compiler has itself some are classes here.
+template <typename T> struct is_built_in_mtl : bool_constant<is_scalar_mtl<T>::value> {};
+template <typename T> struct is_built_in_mtl<const T> : is_built_in_mtl<T> {};
+#ifdef __OPENCL_VERSION__
+template <typename T, int N> struct is_built_in_mtl<class_vector_mtl<T, N>> : true_type {};
+#else
+template <typename T, int N> struct vec_mtl;
+template <typename T, int N, typename V> struct packed_vector_mtl;
+template <typename T, int N> struct is_built_in_mtl<vec_mtl<T, N>> : true_type {};
+#endif
+template <typename T, int N, typename V> struct is_built_in_mtl<packed_vector_mtl<T, N, V>> : true_type {};
+template <typename T> struct is_class : bool_constant<__is_class(T) && !is_built_in_mtl<T>::value> {};
 template <typename T> constexpr bool is_class_v = is_class<T>::value;
-template <typename T> struct is_trivially_copyable : bool_constant<__is_trivially_copyable(T)> {};
+template <typename T> struct is_trivially_copyable : bool_constant<__is_trivially_copyable(T) || is_built_in_mtl<T>::value> {};
 template <typename T> constexpr bool is_trivially_copyable_v = is_trivially_copyable<T>::value;
 
 //@ is_scalar is_scalar_v : is_arithmetic is_pointer is_enum

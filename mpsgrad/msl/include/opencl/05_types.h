@@ -5,8 +5,14 @@ inline uint local_position_mtl(size_t x) { __builtin_assume(x <= 1024); return (
 inline uint lane_mtl(uint x) { __builtin_assume(x <= 32); return x; }
 inline uint lane_index_mtl() { return lane_mtl(get_sub_group_local_id()); }
 template <typename T, int N> using vec_mtl = T __attribute__((ext_vector_type(N)));
-template <int N> struct bool_vector_mtl;
-template <int N> struct bfloat_vector_mtl;
+// Vectors of what is no element of the compiler's own: bool and bfloat.
+template <typename T, int N> struct class_vector_mtl;
+template <int N> using bool_vector_mtl = class_vector_mtl<bool, N>;
+// vec<T, N> of any T. A template that takes it cannot deduce T: it takes the compiler's vectors, and a copy of it these.
+template <typename T, int N, bool = __is_arithmetic(T)> struct vector_of_mtl {};
+template <typename T, int N> struct vector_of_mtl<T, N, true> { typedef vec_mtl<T, N> type; };
+template <int N> struct vector_of_mtl<bool, N, true> { typedef bool_vector_mtl<N> type; };
+template <typename T, int N> using vector_mtl = typename vector_of_mtl<T, N>::type;
 template <typename T, int N, typename V = vec_mtl<T, N>> struct packed_vector_mtl;
 template <typename V, typename T, int N, int... I> struct swizzle_mtl;
 template <typename A> constexpr inline A unpack_mtl(A a) { return a; }
@@ -40,6 +46,7 @@ template <typename V, typename T, typename E> constexpr inline V spread_mtl(E x,
 // decltype(x) of a thread's object x, without the address space that its name has here.
 template <typename T> struct declared_type_mtl { typedef T type; };
 template <typename T> struct declared_type_mtl<__private T> { typedef T type; };
+template <typename V, typename T, int N, int... I> struct declared_type_mtl<swizzle_mtl<V, T, N, I...>> { typedef V type; };
 template <typename T> using declared_mtl = typename declared_type_mtl<T>::type;
 
 //@ scalar_mtl
@@ -108,8 +115,7 @@ template <typename T, int N> struct components_mtl {
   int n = 0;
   template <typename A, SCALARS_ONLY_MTL(A)> constexpr void put(A a) { v[n++] = (T)a; }
   template <typename E, int M> constexpr void put(vec_mtl<E, M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a[i]; }
-  template <int M> constexpr void put(bool_vector_mtl<M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
-  template <int M> constexpr void put(bfloat_vector_mtl<M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
+  template <typename E, int M> constexpr void put(class_vector_mtl<E, M> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
   template <typename E, int M, typename V> constexpr void put(packed_vector_mtl<E, M, V> a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
   template <typename V, typename E, int M, int... I> constexpr void put(swizzle_mtl<V, E, M, I...> a) { put(a.operator V()); }
   template <typename... A> constexpr components_mtl(A... a) { (put(a), ...); }
@@ -134,23 +140,24 @@ template <> struct alignas(4) truth_storage_mtl<4> {
   truth_storage_mtl() = default;
   constexpr truth_storage_mtl(bool a, bool b, bool c, bool d) : v{a, b, c, d} {}
 };
-template <int N> struct bool_vector_mtl : truth_storage_mtl<N> {
+template <int N> struct class_vector_mtl<bool, N> : truth_storage_mtl<N> {
   typedef truth_storage_mtl<N> base;
   using base::v;
-  bool_vector_mtl() = default;
-  constexpr bool_vector_mtl(const bool_vector_mtl &o) : bool_vector_mtl(components_mtl<bool, N>(o.v), places<N>()) {}
-  bool_vector_mtl &operator=(const bool_vector_mtl &o) { for (int i = 0; i < N; i++) v[i] = o.v[i]; return *this; }
-  template <typename A, SCALARS_ONLY_MTL(A)> constexpr bool_vector_mtl(A a) : bool_vector_mtl(places<N>(), (bool)a) {}
-  template <typename A, typename B, typename... C> constexpr bool_vector_mtl(A a, B b, C... c) : bool_vector_mtl(components_mtl<bool, N>(a, b, c...), places<N>()) {}
-  template <typename E> explicit constexpr bool_vector_mtl(vec_mtl<E, N> a) : bool_vector_mtl(components_mtl<bool, N>(a), places<N>()) {}
+  class_vector_mtl() = default;
+  constexpr class_vector_mtl(const class_vector_mtl &o) : class_vector_mtl(components_mtl<bool, N>(o.v), places<N>()) {}
+  class_vector_mtl &operator=(const class_vector_mtl &o) { for (int i = 0; i < N; i++) v[i] = o.v[i]; return *this; }
+  template <typename A, SCALARS_ONLY_MTL(A)> constexpr class_vector_mtl(A a) : class_vector_mtl(places<N>(), (bool)a) {}
+  template <typename A, typename B, typename... C> constexpr class_vector_mtl(A a, B b, C... c) : class_vector_mtl(components_mtl<bool, N>(a, b, c...), places<N>()) {}
+  template <typename E> explicit constexpr class_vector_mtl(vec_mtl<E, N> a) : class_vector_mtl(components_mtl<bool, N>(a), places<N>()) {}
+  template <typename E> explicit constexpr class_vector_mtl(class_vector_mtl<E, N> a) : class_vector_mtl(components_mtl<bool, N>(a), places<N>()) {}
   bool &operator[](int i) { return v[i]; }
   constexpr bool operator[](int i) const { return v[i]; }
   template <typename E> explicit operator vec_mtl<E, N>() const { return convert<E>(); }
   template <typename E> vec_mtl<E, N> convert() const { vec_mtl<E, N> r; for (int i = 0; i < N; i++) r[i] = (E)v[i]; return r; }
   vec_mtl<char, N> mask() const { return -convert<char>(); }
-  friend bool_vector_mtl operator!(bool_vector_mtl a) { bool_vector_mtl r; for (int i = 0; i < N; i++) r.v[i] = !a.v[i]; return r; }
+  friend class_vector_mtl operator!(class_vector_mtl a) { class_vector_mtl r; for (int i = 0; i < N; i++) r.v[i] = !a.v[i]; return r; }
 #define TRUTH_OPERATOR_MTL(op, how) \
-  friend bool_vector_mtl operator op(bool_vector_mtl a, bool_vector_mtl b) { bool_vector_mtl r; for (int i = 0; i < N; i++) r.v[i] = a.v[i] how b.v[i]; return r; }
+  friend class_vector_mtl operator op(class_vector_mtl a, class_vector_mtl b) { class_vector_mtl r; for (int i = 0; i < N; i++) r.v[i] = a.v[i] how b.v[i]; return r; }
   TRUTH_OPERATOR_MTL(&&, &)
   TRUTH_OPERATOR_MTL(||, |)
   TRUTH_OPERATOR_MTL(&, &)
@@ -159,17 +166,17 @@ template <int N> struct bool_vector_mtl : truth_storage_mtl<N> {
   TRUTH_OPERATOR_MTL(==, ==)
   TRUTH_OPERATOR_MTL(!=, !=)
 #undef TRUTH_OPERATOR_MTL
-  friend bool_vector_mtl &operator&=(bool_vector_mtl &a, bool_vector_mtl b) { return a = a & b; }
-  friend bool_vector_mtl &operator|=(bool_vector_mtl &a, bool_vector_mtl b) { return a = a | b; }
-  friend bool_vector_mtl &operator^=(bool_vector_mtl &a, bool_vector_mtl b) { return a = a ^ b; }
+  friend class_vector_mtl &operator&=(class_vector_mtl &a, class_vector_mtl b) { return a = a & b; }
+  friend class_vector_mtl &operator|=(class_vector_mtl &a, class_vector_mtl b) { return a = a | b; }
+  friend class_vector_mtl &operator^=(class_vector_mtl &a, class_vector_mtl b) { return a = a ^ b; }
  private:
   template <int> struct places {};
-  constexpr bool_vector_mtl(places<2>, bool a) : base(a, a) {}
-  constexpr bool_vector_mtl(places<3>, bool a) : base(a, a, a) {}
-  constexpr bool_vector_mtl(places<4>, bool a) : base(a, a, a, a) {}
-  constexpr bool_vector_mtl(components_mtl<bool, 2> t, places<2>) : base(t.v[0], t.v[1]) {}
-  constexpr bool_vector_mtl(components_mtl<bool, 3> t, places<3>) : base(t.v[0], t.v[1], t.v[2]) {}
-  constexpr bool_vector_mtl(components_mtl<bool, 4> t, places<4>) : base(t.v[0], t.v[1], t.v[2], t.v[3]) {}
+  constexpr class_vector_mtl(places<2>, bool a) : base(a, a) {}
+  constexpr class_vector_mtl(places<3>, bool a) : base(a, a, a) {}
+  constexpr class_vector_mtl(places<4>, bool a) : base(a, a, a, a) {}
+  constexpr class_vector_mtl(components_mtl<bool, 2> t, places<2>) : base(t.v[0], t.v[1]) {}
+  constexpr class_vector_mtl(components_mtl<bool, 3> t, places<3>) : base(t.v[0], t.v[1], t.v[2]) {}
+  constexpr class_vector_mtl(components_mtl<bool, 4> t, places<4>) : base(t.v[0], t.v[1], t.v[2], t.v[3]) {}
 };
 typedef bool_vector_mtl<2> bool2;
 typedef bool_vector_mtl<3> bool3;
@@ -241,7 +248,12 @@ template <typename L, typename B> constexpr inline auto convert_operand_mtl(B b)
 
 //@ as_type
 template <typename T, typename U> inline T as_type(U x) {
-  if constexpr (__is_class(T) || __is_class(U)) return __builtin_bit_cast(T, x);
+  if constexpr (__is_class(T) || __is_class(U)) {
+    static_assert(sizeof(T) == sizeof(U), "as_type cast between types of different sizes is not allowed");
+    T r;
+    for (int i = 0; i < sizeof(T); i++) ((__private uchar *)&r)[i] = ((__private uchar *)&x)[i];
+    return r;
+  }
   else return __builtin_astype(x, T);
 }
 
@@ -256,8 +268,7 @@ template <typename T, int N> struct constructor_mtl<vec_mtl<T, N>> {
   template <typename A> static auto of_value(A a, int) -> decltype(a.operator vec_mtl<T, N>()) { return a.operator vec_mtl<T, N>(); }
   template <typename A> static vec_mtl<T, N> of_value(A a, long) { return (vec_mtl<T, N>)((T)a); }
   template <typename E> static vec_mtl<T, N> make(vec_mtl<E, N> a) { return __builtin_convertvector(a, vec_mtl<T, N>); }
-  template <int M> static vec_mtl<T, N> make(bool_vector_mtl<M> a) { return a.template convert<T>(); }
-  template <int M> static vec_mtl<T, N> make(bfloat_vector_mtl<M> a) { return a.template convert<T>(); }
+  template <typename E, int M> static vec_mtl<T, N> make(class_vector_mtl<E, M> a) { return a.template convert<T>(); }
   template <typename E, typename V> static vec_mtl<T, N> make(packed_vector_mtl<E, N, V> a) { return make(unpack_mtl(a)); }
   template <typename V, typename E, int M, int... I> static vec_mtl<T, N> make(swizzle_mtl<V, E, M, I...> a) { return make(a.operator V()); }
 };

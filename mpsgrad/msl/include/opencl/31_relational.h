@@ -54,3 +54,9 @@ inline bool select_mtl(bool a, bool b, bool c) { return c ? b : a; }
 SELECT_TRUTH_MTL(bool2)
 SELECT_TRUTH_MTL(bool3)
 SELECT_TRUTH_MTL(bool4)
+template <typename T, int N> inline class_vector_mtl<T, N> select_mtl(class_vector_mtl<T, N> a, class_vector_mtl<T, N> b, bool_vector_mtl<N> c) {
+  for (int i = 0; i < N; i++) a[i] = c[i] ? b[i] : a[i];
+  return a;
+}
+template <typename T, int N> inline class_vector_mtl<T, N> select_mtl(class_vector_mtl<T, N> a, class_vector_mtl<T, N> b, bool c) { return c ? b : a; }
+template <typename T, typename require_mtl<is_scalar_mtl<T>::value && !__is_arithmetic(T)>::type = 0> inline T select_mtl(T a, T b, bool c) { return c ? b : a; }
