@@ -90,8 +90,11 @@ EIGHTS_OF_TABLE = 5
 """On CPUs: what a thread that makes all passes keeps of eight columns."""
 ROWS_OF_TILE, COLUMNS_OF_TILE = 4, 1024
 """On CPUs: a thread that makes all passes reads so many rows in turn, or more of fewer columns."""
+ROWS_OF_TILE_OF_FEW_REGISTERS, COLUMNS_OF_TILE_OF_FEW_REGISTERS = 8, 2048
+"""The same of CPUs with 16 registers of eight floats."""
 COLUMNS_OF_PANEL = 64
-"""On CPUs: so many columns are gone through from the first row to the last where caches hold the images."""
+"""On CPUs: so many columns are gone through from the first row to the last where caches hold the images. Not by those
+with few registers, whose sums are of parts of these: parts of rows are what caches are slow to read."""
 KEPT_BYTES, FEWEST_CHANNELS_OF_BLOCK = 4 << 20, 64
 """On CPUs: of the images that a thread makes all passes over; threads share one only if there are fewer than cores, and
 then have so many channels each: caches read more than a thread's part of a shorter row, and two write to its lines."""
@@ -104,14 +107,15 @@ FAMILY = ShaderFamily(
         "per_image": True,
         "columns_of_thread": COLUMNS_OF_THREAD,
         "eights_of_table": EIGHTS_OF_TABLE,
-        "rows_of_tile": ROWS_OF_TILE,
-        "columns_of_tile": COLUMNS_OF_TILE,
         "columns_of_panel": COLUMNS_OF_PANEL,
     },
     {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64}},
     measured=lambda numbers: {
         "sums": numbers.normalization_sums_per_lane,
         "columns_at_once": COLUMNS_PER_SUM * numbers.normalization_sums_per_lane,
+        "goes_by_panels": numbers.has_many_registers,
+        "rows_of_tile": ROWS_OF_TILE if numbers.has_many_registers else ROWS_OF_TILE_OF_FEW_REGISTERS,
+        "columns_of_tile": COLUMNS_OF_TILE if numbers.has_many_registers else COLUMNS_OF_TILE_OF_FEW_REGISTERS,
     },
     template="batch_normalization",
     ahead_of_time=False,
