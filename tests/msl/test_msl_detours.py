@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mpsgrad as mg
 from mpsgrad.msl import translate
+from mpsgrad.msl.analysis.loops import Loops
+from mpsgrad.msl.analysis.source import Source
 
 LANES = 64
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -123,6 +127,13 @@ def short_ways(body: str, functions: str) -> list[str]:
         (f"while (a) {{ if (a & 1) {{ {LONG} break; }} a >>= 1; }}", "", ["break;"]),
         (f"while (a) {{ switch (a) {{ case 1: {LONG} continue; case 2: a = 7; }} a >>= 1; }}", "", ["continue;"]),
         ("while (a) { if (a & 1) { while (b) { b--; break; } } a >>= 1; }", "", []),
+        (f"while (a) {{ while (b) b--; switch (b) {{ }} if (a & 1) {{ {LONG} break; }} a >>= 1; }}", "", ["break;"]),
+        (
+            f"while (a) {{ while (b) switch (b) {{ case 1: if (a & 1) {{ {LONG} continue; }} b = 3; }} a >>= 1; }}",
+            "",
+            ["continue;"],
+        ),
+        (f"while (a) {{ switch (b) {{ }} do b--; while (b); }} if (a & 1) {{ {LONG} }} while (a) break;", "", []),
         ("uint out; r = of(a, b, out);", FUNCTION, ["return {};"]),
         ("r = one(a, b) + two(a, b);", CALLED, []),
         ("r = (a & 1) ? one(a, b) : two(a, b);", CALLED, ["return {};", "return {};"]),
@@ -131,6 +142,29 @@ def short_ways(body: str, functions: str) -> list[str]:
 )
 def test_short_ways_stand_before_what_needs_them(body: str, functions: str, ways: list[str]) -> None:
     assert short_ways(body, functions) == ways
+
+
+def test_many_arms_take_as_long_as_few_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = "if (a == {}) {{ for (uint k = 0; k < n; k++) {{ r += k; if (r > b) break; }} }}"
+    steps = 0
+
+    def counted(method: Callable) -> Callable:
+        def count(*arguments: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            return method(*arguments)
+
+        return count
+
+    monkeypatch.setattr(Source, "_find_end", counted(Source._find_end))
+    monkeypatch.setattr(Loops, "is_surely_unrolled", counted(Loops.is_surely_unrolled))
+    for joint in (" else ", " "):
+        needed = []
+        for count in (10, 20, 30):
+            steps = 0
+            short_ways(joint.join(arm.format(number) for number in range(count)), "")
+            needed.append(steps)
+        assert needed[2] - needed[1] == needed[1] - needed[0] > 0
 
 
 def test_where_a_value_cannot_be_written_loops_are_passed_by() -> None:

@@ -9,6 +9,7 @@ is not known when the source is compiled.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -51,7 +52,6 @@ class _Finder:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._loops = loops_of(source)
-        self._ends: dict[int, int] = {}
         self.found: dict[int, Detour] = {}
         for index in source.places("if", "switch"):
             arms = source.arms(index) if source.in_body(index) else []
@@ -145,19 +145,30 @@ class _Finder:
 
     def _flow(self, start: int, end: int) -> int:
         """How much flow there is: nothing, one condition, or more."""
+        places, amounts = self._flows
+        first = bisect_left(places, start)
+        return sum(amounts[first : bisect_left(places, end, first, min(first + 2, len(places)))])
+
+    @cached_property
+    def _flows(self) -> tuple[list[int], list[int]]:
+        """Where there is flow, and how much."""
         source = self._source
-        count = 0
-        for index in source.places(*_FLOW, "else", *_CHOICES, *self._with_flow, start=start, end=end):
+        places: list[int] = []
+        amounts: list[int] = []
+        for index in source.places(*_FLOW, "else", *_CHOICES, *self._with_flow):
             text = source.text(index)
             if text == "if":
-                count += 1
+                amount = 1
             elif text in _CHOICES:
-                count += self._decides_about_memory(index)
+                amount = int(self._decides_about_memory(index))
             elif text not in self._with_flow:
-                count += 0 if self._loops.is_surely_unrolled(index) else 2
-            elif source.text(index + 1) in ("(", "<"):
-                count += 2
-        return count
+                amount = 0 if self._loops.is_surely_unrolled(index) else 2
+            else:
+                amount = 2 if source.text(index + 1) in ("(", "<") else 0
+            if amount:
+                places.append(index)
+                amounts.append(amount)
+        return places, amounts
 
     def _decides_about_memory(self, index: int) -> bool:
         """Whether memory is read in the statement with the operator at ``index``."""
@@ -183,30 +194,54 @@ class _Finder:
             return self._return_from(function)
         leaves = {
             word: any(
-                not any(self._around(place, targets, start)) for place in source.places(word, start=start, end=end)
+                not any(target >= start and source.text(target) in targets for target in self._around(place))
+                for place in source.places(word, start=start, end=end)
             )
             for word, targets in _TARGETS.items()
         }
-        innermost = max(self._around(start, _TARGETS["break"], 0), default=-1)
+        innermost = next(self._around(start), -1)
         is_in_switch = innermost >= 0 and source.text(innermost) == "switch"
         for word in ("continue", "break") if is_in_switch else ("break", "continue"):
             if leaves[word]:
                 return f"{word};"
         return None
 
-    def _around(self, index: int, words: Sequence[str], start: int) -> Iterator[int]:
-        """Where the statements begin, from ``start`` on, that ``index`` is in and one of ``words`` begins."""
-        for place in self._source.places(*words, start=start, end=index):
-            if self._end(place) > index:
-                yield place
+    def _around(self, index: int) -> Iterator[int]:
+        """Where the loops and ``switch`` begin that ``index`` is in, the innermost first."""
+        places, outer = self._nesting
+        number = bisect_left(places, index) - 1
+        while number >= 0:
+            if self._end(places[number]) > index:
+                yield places[number]
+            number = outer[number]
+
+    @cached_property
+    def _nesting(self) -> tuple[list[int], list[int]]:
+        """Where loops and ``switch`` begin, and the number of the one that each of them is in, or -1."""
+        places = self._source.places(*_TARGETS["break"])
+        outer: list[int] = []
+        for number, place in enumerate(places):
+            around = number - 1
+            while around >= 0 and self._end(places[around]) <= place:
+                around = outer[around]
+            outer.append(around)
+        return places, outer
 
     def _end(self, index: int) -> int:
-        if index not in self._ends:
-            self._ends[index] = self._source.statement_end(index, len(self._source.tokens))
-        return self._ends[index]
+        return self._source.statement_end(index, len(self._source.tokens))
 
     def _function_around(self, index: int) -> Function | None:
-        return next((each for each in self._source.functions if each.body_open < index < each.body_close), None)
+        number = bisect_left(self._bodies, index, key=_body_open) - 1
+        return self._bodies[number] if number >= 0 and index < self._bodies[number].body_close else None
+
+    @cached_property
+    def _bodies(self) -> list[Function]:
+        """The functions, in order, those in bodies of others left out."""
+        outermost: list[Function] = []
+        for function in sorted(self._source.functions, key=_body_open):
+            if not outermost or outermost[-1].body_close <= function.body_open:
+                outermost.append(function)
+        return outermost
 
     def _return_from(self, function: Function) -> str:
         """What leaves ``function`` with any value, or nothing if that cannot be said."""
@@ -228,3 +263,7 @@ class _Finder:
         kind = read[0]
         has_value = kind.pointers or kind.known and kind.base not in source.struct_bodies and kind.base != "auto"
         return "return {};" if has_value else ""
+
+
+def _body_open(function: Function) -> int:
+    return function.body_open

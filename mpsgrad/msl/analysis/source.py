@@ -109,6 +109,7 @@ class Source:
         self.text: Callable[[int], str] = _ByIndex(enumerate(self.texts)).__getitem__
         self.kind: Callable[[int], str] = _ByIndex(enumerate([token.kind for token in tokens])).__getitem__
         self._kept: dict[Hashable, object] = {}
+        self._statement_ends: dict[int, int] = {}
 
     def keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What ``make`` gives, which is asked for once only under each key."""
@@ -639,8 +640,15 @@ class Source:
 
     def statement_end(self, index: int, limit: int) -> int:
         """The index behind the statement at ``index``, with its ``else``."""
+        kept = self._statement_ends if limit == len(self.tokens) else {}
+        ending_here = []
         open_conditions = 0
         while index < limit:
+            if not open_conditions:
+                if index in kept:
+                    index = kept[index]
+                    break
+                ending_here.append(index)
             text = self.text(index)
             if self.kind(index) == "pragma":
                 index += 1
@@ -654,9 +662,10 @@ class Source:
             else:
                 index = self._find_end(index, limit) + 1
             if self.text(index) != "else" or not open_conditions:
-                return index
+                break
             open_conditions -= 1
             index += 1
+        kept.update(dict.fromkeys(ending_here, index))
         return index
 
     def arms(self, index: int) -> list[tuple[int, int]]:
