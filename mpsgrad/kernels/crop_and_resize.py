@@ -282,7 +282,9 @@ def _add_dispatch(
     channels_per_region: int,
 ) -> None:
     device = command_buffer.device
-    walk, lines_of_thread = walk_of(device, (destination, source), has_elements=not name), 1
+    layouts = destination, source
+    walk = walk_of(device, layouts, has_elements=not name, has_element8=not name and metal_type == "half")
+    lines_of_thread = 1
     if works_by_rows(device) and destination[6] <= MOST_CHANNELS_ALONE:
         walk = "channels"
     threads = threads_of(walk, destination)

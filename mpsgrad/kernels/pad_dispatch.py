@@ -37,6 +37,8 @@ PARAMETERS = ParameterStruct(
     by_height=DIVISOR,
 )
 """A gradient's ``source`` is the incoming gradient. The divisors are of the threads of a pixel, and of pixels."""
+MIRRORS = EdgeMode.MIRROR, EdgeMode.MIRROR_WITH_EDGE
+"""To find the outputs of a pixel of these takes so long that a thread of a GPU does it for eight halves at once."""
 FAMILY = ShaderFamily(
     "pad",
     (IMAGE_LAYOUT, AXIS, DIVISOR, PARAMETERS),
@@ -72,6 +74,7 @@ def add_dispatch(
         has_element4=is_pixel,
         has_element2=is_pixel,
         has_elements=is_pixel and not name,
+        has_element8=is_pixel and metal_type == "half" and (not name or edge_mode in MIRRORS),
     )
     threads, lines_of_thread = threads_of(walk, destination), 1
     runs = None if pads_channels else runs_of(device, source, destination)

@@ -8,12 +8,20 @@ from typing import Any, ClassVar
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import GeometryError, StateError
-from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, integer
+from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, ceiling_divide, integer
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernel_property import RealProperty
-from mpsgrad.kernels.pointwise import dense_layout
-from mpsgrad.kernels.walk import CONSTANTS, CPU_CONSTANTS_WITH_LINES, Layout, threads_of, walk_of
+from mpsgrad.kernels.divisor import DIVISOR, divisor
+from mpsgrad.kernels.pointwise import Layout, dense_layout
+from mpsgrad.kernels.walk import (
+    CONSTANTS,
+    CPU_CONSTANTS_WITH_LINES,
+    threads_of,
+    threads_of_pixel,
+    walk_of,
+    works_by_rows,
+)
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
 
@@ -38,15 +46,26 @@ PARAMETERS = ParameterStruct(
     ps="float",
     share="float",
     slope="float",
+    blocks="int",
+    by_channels=DIVISOR,
+    by_width=DIVISOR,
+    by_height=DIVISOR,
 )
 """``shift`` is where destination pixel 0 lies in the image with the windows, ``share`` is 1 / N, and ``slope`` the
-constant of the gradient's factors. ``alpha`` is over N."""
+constant of the gradient's factors. ``alpha`` is over N. The destination has ``blocks`` of rows on GPUs, whose divisors
+are of the threads of a pixel, of pixels along x and of blocks along y."""
 MOST_CHANNELS_BY_LINES = 15
 """On CPUs: more fill half of the lanes of a pixel of their own, which then need not test each column of a window."""
+ROWS_OF_COLUMNS = 4
+"""Of windows around pixels a thread of a GPU has so many below each other, which share most of what it loads."""
+CHANNELS_AT_ONCE = 5
+"""Gradients across so many channels are one kernel on GPUs where these have vectors."""
+FEWEST_THREADS_OF_COLUMNS = 1 << 17
+"""Fewer would not keep a GPU busy: then each has one pixel."""
 FAMILY = ShaderFamily(
     "response_normalization",
-    (IMAGE_LAYOUT, PARAMETERS),
-    CONSTANTS,
+    (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
+    {**CONSTANTS, "rows_of_columns": (1, ROWS_OF_COLUMNS)},
     {"cpu": CPU_CONSTANTS_WITH_LINES},
     ahead_of_time=False,
 )
@@ -86,6 +105,11 @@ class _Response:
     _size: tuple[int, int]
 
     @property
+    def _is_made_at_once(self) -> bool:
+        """Whether GPUs have a gradient kernel that makes both passes."""
+        return False
+
+    @property
     def _settings(self) -> dict[str, Any]:
         """The parameters by name, and the size of the window."""
         return {"window": self._size, **{name: getattr(self, name) for name in self._parameter_names}}
@@ -122,19 +146,31 @@ class _Response:
         device = command_buffer.device
         is_across = "cross" in self._function
         takes_lines = is_across or layouts["source"][6] <= MOST_CHANNELS_BY_LINES
-        walk = walk_of(device, list(layouts.values()), has_element4=not is_across, has_line=takes_lines)
+        walk = walk_of(device, list(layouts.values()), has_line=takes_lines)
+        *_, width, height, channels, _ = destination = layouts["destination"]
+        blocks = height
+        if not is_across and not works_by_rows(device):
+            blocks = ceiling_divide(height, ROWS_OF_COLUMNS)
+            rows = ROWS_OF_COLUMNS
+            if threads_of(walk, destination, width, blocks) < FEWEST_THREADS_OF_COLUMNS:
+                blocks, rows = height, 1
+            suffix = f"{suffix}_of_{rows}_rows"
         function = FAMILY.function(device, f"{self._function}{suffix}_by_{walk}", metal_type)
         parameters = PARAMETERS.pack(
             gradient=layouts.get("gradient", layouts["source"]),
             source=layouts["source"],
-            destination=layouts["destination"],
+            destination=destination,
             shift_x=shift[0],
             shift_y=shift[1],
             source_x=source_shift[0],
             source_y=source_shift[1],
             **self._numbers(),
+            blocks=blocks,
+            by_channels=divisor(threads_of_pixel(walk, channels)),
+            by_width=divisor(width),
+            by_height=divisor(blocks),
         )
-        threads = threads_of(walk, layouts["destination"])
+        threads = threads_of(walk, destination, width, blocks)
         command_buffer.add_dispatch(
             function, -(-threads // function.threadgroup_size), *buffers, device.constant_buffer(parameters)
         )
@@ -201,12 +237,26 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
             )
         gradient, dx, dy = self._pointwise_gradient(regions.sources[0], state)
         *_, width, height, channels, images = gradient
+        metal_type = source_image.channel_format.metal_type
+        source = regions.sources[1]
+        layouts = {"gradient": gradient, "source": source, "destination": regions.destination}
+        device = command_buffer.device
+        if self._is_made_at_once and not works_by_rows(device):
+            if walk_of(device, list(layouts.values())) == "element4":
+                self._add(
+                    command_buffer,
+                    "_gradient_at_once",
+                    metal_type,
+                    (source_gradient.buffer, source_image.buffer, destination.buffer),
+                    layouts,
+                    (dx, dy),
+                    (first.x, first.y),
+                )
+                return
         dense = dense_layout(width, height, channels, images)
         count = 3 if "p0" in self._parameter_names else 2
         scratch = tuple(command_buffer.scratch(4 * width * height * channels * images) for _ in range(count))
-        metal_type = source_image.channel_format.metal_type
         offset = state.snapshot.offset
-        source = regions.sources[1]
         self._add(
             command_buffer,
             "_factors",
@@ -231,6 +281,10 @@ class _AcrossChannels:
 
     _function: ClassVar[str] = "cross_channel_normalization"
     _size: tuple[int, int]
+
+    @property
+    def _is_made_at_once(self) -> bool:
+        return self._size[0] == CHANNELS_AT_ONCE
 
     @property
     def kernel_size(self) -> int:

@@ -127,7 +127,12 @@ def _add_dispatch(
     interpolates = function_name == "upsampling_bilinear"
     has_eights = True if interpolates else None
     walk = walk_of(
-        device, (destination, source), has_element2=True, has_eights=has_eights, has_elements=interpolates
+        device,
+        (destination, source),
+        has_element2=True,
+        has_eights=has_eights,
+        has_elements=interpolates,
+        has_element8=metal_type == "half",
     )
     threads, turns, lines_of_thread, columns = threads_of(walk, destination), 1, 1, 0
     runs = None

@@ -33,11 +33,12 @@ def walk_of(
     has_eights: bool | None = None,
     has_line: bool = False,
     has_elements: bool = False,
+    has_element8: bool = False,
 ) -> str:
     """Which of the shaders' ways to share out the work suits ``device`` and images of these layouts.
 
-    ``has_element4``, ``has_element2``, ``has_eights``, ``has_line`` and ``has_elements`` say whether the kernel has
-    these forms; the third is None where the template has the walk of short pixels instead.
+    ``has_element8``, ``has_element4``, ``has_element2``, ``has_eights``, ``has_line`` and ``has_elements`` say whether
+    the kernel has these forms; ``has_eights`` is None where the template has the walk of short pixels instead.
     """
     channels = layouts[0][6]
     if works_by_rows(device):
@@ -48,7 +49,8 @@ def walk_of(
         if has_eights is None:
             return "short_pixels"
         return "eights" if has_eights and channels >= 8 else "channels"
-    for count, has in ((4, has_element4), (2, has_element2)):
+    has_element8 = has_element8 and math.prod(layouts[0][4:]) >= 8 * FEWEST_THREADS_OF_EIGHTS
+    for count, has in ((8, has_element8), (4, has_element4), (2, has_element2)):
         if has and all(value % count == 0 for layout in layouts for value in (*layout[:4], layout[6])):
             return f"element{count}"
     are_many = math.prod(layouts[0][4:]) >= FEWEST_THREADS_BY_TURNS
@@ -57,7 +59,7 @@ def walk_of(
 
 def channels_of_thread(walk: str) -> int:
     """How many channels of a pixel a thread of a GPU owns in a ``walk`` by elements, or at most owns."""
-    return {"element4": 4, "element2": 2, "elements": 4}.get(walk, 1)
+    return {"element8": 8, "element4": 4, "element2": 2, "elements": 4}.get(walk, 1)
 
 
 def threads_of_pixel(walk: str, channels: int) -> int:
@@ -97,6 +99,8 @@ def shares_of_lines(device: Device, destination: Layout) -> tuple[int, int]:
 
 FEWEST_THREADS_BY_TURNS, TURNS = 1 << 18, 4
 """So many threads of single elements keep a GPU busy; where there are more, each takes so many elements in turn."""
+FEWEST_THREADS_OF_EIGHTS = 1 << 17
+"""Fewer threads of a GPU do not take eight channels each."""
 FEWEST_CHANNELS_BY_TURNS = 3
 """Of pixels of which a thread takes several channels in turn."""
 

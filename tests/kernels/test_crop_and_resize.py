@@ -80,6 +80,13 @@ class TestTheShadersOfGPUs:
         x = np.random.default_rng(0).standard_normal((2, 4, 5, 8)).astype(np.float32)
         check(x, (3, 4), [(0.25, 0.0, 0.5, 1.0), (0.9, 0.9, -0.8, -0.8), (-0.5, 0.5, 2.0, 1.0)])
 
+    @gpu_forms.of_halves
+    @pytest.mark.parametrize("channels", [8, 24])
+    def test_eight_halves_at_a_time(self, channels, monkeypatch):
+        monkeypatch.setattr(walk, "FEWEST_THREADS_OF_EIGHTS", 1)
+        x = np.random.default_rng(0).standard_normal((2, 4, 5, channels)).astype(np.float16)
+        check(x, (3, 4), [(0.25, 0.0, 0.5, 1.0), (0.9, 0.9, -0.8, -0.8), (-0.5, 0.5, 2.0, 1.0)])
+
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("channels", [3, 6, 13])
     def test_threads_take_turns_where_there_are_many_elements(self, channels, dtype, monkeypatch):

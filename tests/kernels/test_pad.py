@@ -82,6 +82,15 @@ class TestTheShadersOfGPUs:
         kernel.edge_mode = mg.EdgeMode[mode.upper()]
         check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, channels)).astype(dtype))
 
+    @gpu_forms.of_halves
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("channels", [8, 24])
+    def test_eight_halves_at_a_time(self, channels, mode, monkeypatch):
+        monkeypatch.setattr(walk, "FEWEST_THREADS_OF_EIGHTS", 1)
+        kernel = mg.Pad((2, 3, 0), (4, 1, 0), np.arange(float(channels)))
+        kernel.edge_mode = mg.EdgeMode[mode.upper()]
+        check(kernel, np.random.default_rng(1).standard_normal((2, 3, 2, channels)).astype(np.float16))
+
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("channels", [3, 13])

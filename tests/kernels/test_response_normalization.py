@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, functional, reference
+from mpsgrad.kernels import response_normalization
+from mpsgrad.kernels.response_normalization import ROWS_OF_COLUMNS
 from mpsgrad.testing import (
     FencedImage,
     assert_within,
@@ -119,9 +121,7 @@ def test_results_and_gradients_match_the_reference(name, data):
     check(data.draw(cases(name)), data.draw(values(shape, dtype)), data.draw(values(shape, dtype)))
 
 
-@each_name
-@given(data=st.data())
-def test_offset_clip_rectangle_and_channel_ranges(name, data):
+def check_offset_clip_rectangle_and_channel_ranges(name: str, data: Any) -> None:
     """The result is that of the source with zeros around it, at the places read; also of pixels that follow."""
     case, follow = data.draw(cases(name)), data.draw(st.booleans())
     height, width, images = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
@@ -170,6 +170,12 @@ def test_offset_clip_rectangle_and_channel_ranges(name, data):
     others = dx.copy()
     others[there] = 0
     assert not others.any()
+
+
+@each_name
+@given(data=st.data())
+def test_offset_clip_rectangle_and_channel_ranges(name, data):
+    check_offset_clip_rectangle_and_channel_ranges(name, data)
 
 
 # laws
@@ -330,11 +336,34 @@ def test_bad_input_is_named(build, error, words):
 
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
+    @pytest.fixture(params=[1, ROWS_OF_COLUMNS], ids=["pixels", "columns"], autouse=True)
+    def rows(self, request, monkeypatch):
+        monkeypatch.setattr(response_normalization, "FEWEST_THREADS_OF_COLUMNS", 0 if request.param > 1 else 2**31)
+
     @each_name
     @each_dtype
-    @pytest.mark.parametrize("channels", [3, 8])
+    @pytest.mark.parametrize("channels", [3, 8, 12])
     def test_results_and_gradients_match_the_reference(self, name, dtype, channels):
         parameters = {"alpha": 1.0, "beta": 0.75, "delta": 1.0}
         x, g = (np.random.default_rng(seed).standard_normal((2, 6, 7, channels)).astype(dtype) for seed in range(2))
-        check(Case(name, 3, parameters), x, g)
-        check(Case(name, 4, parameters), x, g)
+        for size in (3, 4, 5):
+            check(Case(name, size, parameters), x, g)
+
+    def test_channels_that_do_not_exist_add_nothing_where_only_their_base_is_zero(self):
+        case = Case("cross_channel_normalization", 5, {"alpha": 1.0, "beta": 0.75, "delta": 0.0})
+        x, g = (np.random.default_rng(seed).uniform(1, 2, (1, 2, 3, 8)).astype(np.float32) for seed in range(2))
+        x[..., 0] = x[..., -1] = 0
+        _, dx, _ = run(case, x, g)
+        np.testing.assert_allclose(dx, case.gradient(g, x), rtol=1e-4, atol=1e-6)
+
+    @each_name
+    @given(data=st.data())
+    def test_drawn_geometry(self, name, data):
+        height, width = data.draw(st.integers(1, 11)), data.draw(st.integers(1, 5))
+        shape = (data.draw(batch_sizes()), height, width, data.draw(st.sampled_from([1, 4, 5, 8])))
+        check(data.draw(cases(name)), data.draw(values(shape, np.float32)), data.draw(values(shape, np.float32)))
+
+    @each_name
+    @given(data=st.data())
+    def test_offset_clip_rectangle_and_channel_ranges(self, name, data):
+        check_offset_clip_rectangle_and_channel_ranges(name, data)

@@ -292,6 +292,12 @@ class TestTheShadersOfGPUs:
     def test_results_and_gradients_match_the_reference(self, case, dtype, channels):
         check(case, np.random.default_rng(0).standard_normal((2, 5, 6, channels)).astype(dtype))
 
+    @pytest.mark.parametrize("channels", [8, 24])
+    @pytest.mark.parametrize("case", [Case("nearest", factors=(2, 3)), Case("bilinear", size=(3, 9))])
+    def test_eight_halves_at_a_time(self, case, channels, monkeypatch):
+        monkeypatch.setattr(walk, "FEWEST_THREADS_OF_EIGHTS", 1)
+        check(case, np.random.default_rng(1).standard_normal((2, 5, 7, channels)).astype(np.float16))
+
     @each_dtype
     @pytest.mark.parametrize("channels", [1, 3, 4, 13])
     @pytest.mark.parametrize("case", [Case("nearest", factors=(2, 3)), Case("bilinear", size=(3, 9))])
