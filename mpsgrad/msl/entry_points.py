@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import Backend, position_dimensions
 from mpsgrad.msl.constant_expressions import constants_of
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
@@ -54,9 +55,10 @@ class EntryPoints:
         self._parts = parts
         self._checked = checked
         self._parameters = KernelParameters(program)
-        self._templates = {
-            (kernel.namespace, kernel.name.text): kernel for kernel in program.kernels if kernel.template is not None
-        }
+        self._templates: dict[tuple[tuple[str, ...], str], list[Kernel]] = {}
+        for kernel in program.kernels:
+            if kernel.template is not None:
+                self._templates.setdefault((kernel.namespace, kernel.name.text), []).append(kernel)
         self._taken: set[str] = set()
         self._binds_pointers = _binds_pointers(self._tokens)
         # Where what begins a kernel's body is said to stand.
@@ -116,14 +118,15 @@ class EntryPoints:
     def _template(self, instantiation: Instantiation) -> Kernel:
         name = instantiation.name
         scope = instantiation.namespace
-        kernel = self._templates.get(((*scope, *instantiation.qualifiers), name.text))
-        while kernel is None and scope:
+        kernels = self._templates.get(((*scope, *instantiation.qualifiers), name.text))
+        while kernels is None and scope:
             scope = scope[:-1]
-            kernel = self._templates.get(((*scope, *instantiation.qualifiers), name.text))
-        if kernel is None:
+            kernels = self._templates.get(((*scope, *instantiation.qualifiers), name.text))
+        if kernels is None:
             raise error(
                 f"explicit instantiation of '{name.text}', which is no kernel function template defined above", name
             )
+        kernel = next((each for each in kernels if _takes(each, instantiation.arguments)), kernels[0])
         assert kernel.template is not None
         if len(instantiation.arguments) > len(kernel.template):
             raise error(f"too many template arguments for '{name.text}'", name)
@@ -362,6 +365,18 @@ class EntryPoints:
         """The function constants without a value that ``kernel`` uses, itself or through what it names."""
         unset = self._function_constants.unset
         return tuple(sorted(unset & self._reach.names_and_constants(kernel))) if unset else ()
+
+
+def _takes(kernel: Kernel, arguments: Sequence[Sequence[Token]]) -> bool:
+    """Whether a template may be the one that is instantiated with ``arguments``."""
+    parameters = kernel.template or ()
+    if len(arguments) > len(parameters) or any(each.default is None for each in parameters[len(arguments) :]):
+        return False
+    for parameter, argument in zip(parameters, arguments, strict=False):
+        is_value = argument[0].kind != IDENTIFIER or argument[0].text in ("true", "false")
+        if parameter.is_type == is_value or (not parameter.is_type and built_in(argument[0].text) is not None):
+            return False
+    return True
 
 
 def _binds_pointers(tokens: Sequence[Token]) -> bool:

@@ -2,14 +2,16 @@
 
 Neither target needs function pointers then: ``template <void (*f)(thread float&)>`` becomes ``template <typename f>``,
 a call ``f(x)`` becomes ``f::call_mtl(x)``, and the argument ``g`` of such a template a struct whose ``call_mtl`` calls
-``g`` with whatever it is given. Parameters whose type has a name, ``typedef void (fn_t)(thread float&)``, stay what
+``g`` with whatever it is given; the type of the parameter may have a name, ``using fn = void (*)(thread float&)``.
+Parameters whose type has a name, ``typedef void (fn_t)(thread float&)``, stay what
 they are, which both targets take but for kernels: there the function's name stands in the place of the parameter's.
 OpenCL takes only functions made of templates, so an argument that is none becomes one that calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -39,17 +41,28 @@ def replace_functions_as_template_arguments(program: Program) -> FunctionArgumen
     """
     tokens = program.tokens
     positions: dict[str, dict[int, str]] = {}
+    pointers = _types_of_pointers(tokens)
+    uses = Counter(token.text for token in tokens) if pointers else Counter[str]()
+    scopes: list[_Scope] = []
     for index, token in enumerate(tokens):
         if token.text == "template" and index + 1 < len(tokens) and tokens[index + 1].text == "<":
             close = matching_angle(tokens, index + 1, certain=True)
             if close is not None:
-                _rewrite_parameters(tokens, index, close, positions)
+                scopes.append(_scope(tokens, index, close))
+                _rewrite_parameters(tokens, index, close, pointers.keys(), positions)
+    # Those that are used for nothing else.
+    after = Counter(token.text for token in tokens) if pointers else Counter[str]()
+    _forget(tokens, [declared for name, declared in pointers.items() if uses[name] > after[name] == 1])
+    for kernel in program.kernels:
+        for position, name in positions.get(kernel.name.text, {}).items():
+            parameter = (kernel.template or ())[position]
+            parameter.name, parameter.is_function = name, True
     types = _types_of_functions(program)
     made = FunctionArguments(functions=_passed_by_name(program, types))
     _make_templates(program, types, made)
     if not positions:
         return made
-    structs: dict[str, str] = {}
+    structs: dict[tuple[str, str], str] = {}
     parameters = {name for names in positions.values() for name in names.values()}
     for index, token in enumerate(tokens[:-1]):
         if token.kind != IDENTIFIER or token.text not in positions or tokens[index + 1].text != "<":
@@ -61,13 +74,14 @@ def replace_functions_as_template_arguments(program: Program) -> FunctionArgumen
         for position, part in enumerate(split_commas(tokens[start:close])):
             end = start + len(part)
             if position in positions[token.text] and part and part[0].text not in parameters:
-                written = " ".join(each.text for each in part)
+                head, passed = _dependence(scopes, part, index)
+                written = head, " ".join(each.text for each in part)
                 if written not in structs:
                     structs[written] = f"function_{len(structs) + 1}{RENAMED_SUFFIX}"
                     function = _function(program, part, start)
                     made.functions.add(function.name.text)
-                    made.structs.append((function.end, _struct(part, structs[written], function.name)))
-                _replace(tokens, start, end, structs[written])
+                    made.structs.append((function.end, _struct(part, structs[written], function.name, head)))
+                _replace(tokens, start, end, structs[written] + passed)
             start = end + 1
     return made
 
@@ -198,16 +212,84 @@ def _types_of_functions(program: Program) -> set[str]:
     return found
 
 
-def _rewrite_parameters(tokens: list[Token], start: int, close: int, positions: dict[str, dict[int, str]]) -> None:
+def _types_of_pointers(tokens: Sequence[Token]) -> dict[str, range]:
+    """The names of types of pointers to functions, and where they are declared: ``using f = void (*)(int)``, also
+    templates of them, and ``typedef void (*f)(int)``."""
+    found: dict[str, range] = {}
+    for index, token in enumerate(tokens[:-5]):
+        if token.text not in ("typedef", "using"):
+            continue
+        end = index + 1
+        while end < len(tokens) and tokens[end].text not in (";", "{"):
+            end += 1
+        texts = [each.text for each in tokens[index:end]]
+        stars = [at for at in range(2, len(texts) - 3) if texts[at : at + 2] == ["(", "*"]]
+        if not stars:
+            continue
+        is_named = texts[stars[0] + 3 : stars[0] + 5] == [")", "("]
+        start = index
+        if tokens[index - 1].text == ">":
+            start = next(at for at in range(index, -1, -1) if tokens[at].text == "template")
+        if token.text == "using" and texts[2] == "=" and texts[stars[0] + 2 : stars[0] + 4] == [")", "("]:
+            found[texts[1]] = range(start, end)
+        elif token.text == "typedef" and is_named:
+            found[texts[stars[0] + 2]] = range(start, end)
+    return found
+
+
+def _forget(tokens: Sequence[Token], ranges: Sequence[range]) -> None:
+    for index in (index for each in ranges for index in each):
+        tokens[index].text, tokens[index].kind = "", PUNCTUATION
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The range of a template, and the declarations of its parameters that have names."""
+
+    start: int
+    end: int
+    parameters: dict[str, str]
+
+
+def _scope(tokens: Sequence[Token], index: int, close: int) -> _Scope:
+    end = _declared(tokens, close)[1]
+    end = matching(tokens, end) if end < len(tokens) and tokens[end].text == "{" else end
+    parameters: dict[str, str] = {}
+    for part in split_commas(tokens[index + 2 : close]):
+        declared = list(takewhile(lambda token: token.text != "=", part))
+        if len(declared) > 1 and declared[-1].kind == IDENTIFIER:
+            parameters[declared[-1].text] = " ".join(token.text for token in declared)
+    return _Scope(index, end, parameters)
+
+
+def _dependence(scopes: Sequence[_Scope], argument: Sequence[Token], place: int) -> tuple[str, str]:
+    """The head of a template over the parameters around ``place`` that ``argument`` names, and its arguments."""
+    inside = [scope.parameters for scope in scopes if scope.start < place < scope.end]
+    around = {name: text for parameters in inside for name, text in parameters.items()}
+    names = [name for name in dict.fromkeys(token.text for token in argument) if name in around]
+    if not names:
+        return "", ""
+    return f"template <{', '.join(around[name] for name in names)}> ", f"<{', '.join(names)}>"
+
+
+def _rewrite_parameters(
+    tokens: list[Token], start: int, close: int, pointers: Collection[str], positions: dict[str, dict[int, str]]
+) -> None:
     """Makes types of the parameters that are functions, in the template whose ``<`` ... ``>`` ends at ``close``."""
     found: dict[int, str] = {}
+    renamed: dict[str, str] = {}
     index = start + 2
     for position, part in enumerate(split_commas(tokens[index:close])):
         texts = [token.text for token in part]
         star = next((i for i in range(len(part) - 3) if texts[i] == "(" and texts[i + 1] == "*"), None)
         if star is not None and texts[star + 3 : star + 5] == [")", "("]:
             found[position] = texts[star + 2]
-            _replace(tokens, index, index + len(part), f"typename {texts[star + 2]}")
+        elif len(part) > 1 and not set(texts[:-1]).isdisjoint(pointers):
+            found[position] = texts[-1]
+        if position in found:
+            # Functions of the library, which are renamed, may have the parameter's name.
+            renamed[found[position]] = found[position] = f"{found[position]}_argument{RENAMED_SUFFIX}"
+            _replace(tokens, index, index + len(part), f"typename {found[position]}")
         index += len(part) + 1
     if not found:
         return
@@ -217,8 +299,9 @@ def _rewrite_parameters(tokens: list[Token], start: int, close: int, positions: 
     if end < len(tokens) and tokens[end].text == "{":
         end = matching(tokens, end)
     for index in range(close, end):
-        if tokens[index].text in found.values() and tokens[index].kind == IDENTIFIER and tokens[index + 1].text == "(":
-            tokens[index].text += f"::call{RENAMED_SUFFIX}"
+        if tokens[index].text in renamed and tokens[index - 1].text not in (".", "->", "::"):
+            tokens[index].text = renamed[tokens[index].text]
+            tokens[index].text += f"::call{RENAMED_SUFFIX}" if tokens[index + 1].text == "(" else ""
 
 
 def _replace(tokens: list[Token], start: int, end: int, text: str) -> None:
@@ -249,8 +332,9 @@ def _function(program: Program, argument: Sequence[Token], use: int) -> _Functio
     return _Function(name, max(ends))
 
 
-def _struct(argument: Sequence[Token], name: str, place: Token) -> list[Token]:
-    """The definition of the struct to call the function through."""
+def _struct(argument: Sequence[Token], name: str, place: Token, template: str) -> list[Token]:
+    """The definition of the struct to call the function through, which may be a template."""
     called = [token.at(place) for token in argument if token.text != "&"]
-    head = f"struct {name} {{ template <typename... A> static inline auto call{RENAMED_SUFFIX}(A &&...a) {{ return"
+    call = f"template <typename... A> static inline auto call{RENAMED_SUFFIX}(A &&...a) {{ return"
+    head = f"{template}struct {name} {{ {call}"
     return [place.replaced(head), *called, place.replaced("(a...); } };", PUNCTUATION)]

@@ -81,7 +81,32 @@ class Overloads:
                 pieces += self._dispatched(group)
             elif len(group) > 1:
                 pieces += self._without_repetitions(group)
-        return pieces
+        return pieces + ([] if self._has_spaces else list(self._repeated_specialisations()))
+
+    def _repeated_specialisations(self) -> Iterator[Piece]:
+        """Leaves out specialisations of classes that only address spaces tell from an earlier one."""
+        tokens = self._tokens
+        seen: dict[tuple[object, ...], tuple[str, ...]] = {}
+        for index in range(len(tokens) - 2):
+            if tokens[index].text not in ("struct", "class") or tokens[index + 2].text != "<":
+                continue
+            angle = matching_angle(tokens, index + 2)
+            start = _start_of_template(tokens, index)
+            opening = len(tokens) if angle is None or start is None else angle
+            while opening < len(tokens) and tokens[opening].text not in ("{", ";"):
+                opening += 1
+            if start is None or opening == len(tokens) or tokens[opening].text == ";":
+                continue
+            end = matching(tokens, opening)
+            head = tuple(word for token in tokens[start:opening] for word in self._spelling(token))
+            body = tuple(t.text for t in tokens[opening:end] if t.text not in ADDRESS_SPACES and t.kind != SITE)
+            first = seen.setdefault((self._scope(start), head), body)
+            if first is body or not any(token.text in ADDRESS_SPACES for token in tokens[index:opening]):
+                continue
+            if first != body:
+                name = tokens[index + 1]
+                raise error(f"'{name.text}' does something else for another address space: not supported", name)
+            yield start, end + 2, list
 
     def _overloads(self) -> Iterator[_Overload]:
         tokens = self._tokens
@@ -267,6 +292,18 @@ class Overloads:
         name = spell(self._tokens[overload.name : overload.opening])
         message = f"'{name}' does something else for another address space: not supported"
         return error(message, self._tokens[overload.name])
+
+
+def _start_of_template(tokens: Sequence[Token], index: int) -> int | None:
+    """The index of the ``template`` whose parameters end before ``index``."""
+    start = index - 1
+    depth = 0
+    while start > 0 and tokens[index - 1].text == ">":
+        depth += (tokens[start].text == ">") - (tokens[start].text == "<")
+        if depth == 0:
+            return start - 1 if tokens[start - 1].text == "template" else None
+        start -= 1
+    return None
 
 
 def _constant_levels(words: Sequence[str]) -> Iterator[bool]:

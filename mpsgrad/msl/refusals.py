@@ -76,10 +76,11 @@ def _declares_operators(tokens: Sequence[Token]) -> bool:
 def refuse_function_pointers(tokens: Sequence[Token]) -> None:
     """Raises ``ShaderError`` at a declaration of a pointer to a function; template parameters must be gone already."""
     for index in range(1, len(tokens) - 4):
-        if tokens[index].text != "(" or tokens[index + 1].text != "*" or tokens[index + 2].kind != IDENTIFIER:
+        if tokens[index].text != "(" or tokens[index + 1].text != "*":
             continue
         is_type = tokens[index - 1].kind == IDENTIFIER and tokens[index - 1].text not in _NOT_TYPES
-        if tokens[index + 3].text == ")" and tokens[index + 4].text == "(" and (
+        behind = index + 2 + (tokens[index + 2].kind == IDENTIFIER)
+        if tokens[behind].text == ")" and tokens[behind + 1].text == "(" and (
             is_type or tokens[index - 1].text in ("*", "&", ">")
         ):  # fmt: skip
             raise error("function pointers are not supported; a template can take a function", tokens[index + 1])

@@ -290,13 +290,21 @@ class _Pass:
         spelling = self._backend.address_spaces[token.text]
         if token.text == "threadgroup" and declares_variable(self._tokens, index):
             spelling = self._backend.threadgroup_variable
-        neighbours = (self._output[-1].text if self._output else "", self._text(index + 1))
-        is_constant_twice = token.text == "constant" and "const" in neighbours
+        is_constant_twice = token.text == "constant" and self._is_const(index)
         if id(token) in self._rewriter.constructor_qualifiers or is_constant_twice:
             spelling = spelling.removeprefix("const").strip()
         if spelling:
             self._output.append(token.replaced(spelling))
         return index + 1
+
+    def _is_const(self, index: int) -> bool:
+        """Whether the words around the address space at ``index`` say ``const``."""
+        if self._output and self._output[-1].text == "const":
+            return True
+        index += 1
+        while self._text(index) in ("constexpr", "static", "inline"):
+            index += 1
+        return self._text(index) == "const"
 
     def _vector(self, token: Token, index: int) -> int:
         """Writes a vector type's name, and the construction that it begins."""

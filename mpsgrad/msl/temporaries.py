@@ -39,6 +39,25 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
     bodies = list(bodies_of_classes(tokens))
     function_objects = _function_objects(tokens, bodies)
     closed_members = _closed_members(program)
+    computing = {
+        opening
+        for _, start, opening, end in heads
+        if len({token.text for token in tokens[start:opening]} & {"thread", "const"}) < 2
+        and _only_computes(program, _body(tokens, opening), end)
+        and not (brackets and _applies_brackets(tokens, opening, end, brackets))
+    }
+    opened = {
+        opening
+        for _, _, opening, end in heads
+        if opening in computing or _is_of_function_object(program, function_objects, bodies, opening, end)
+    }
+    # Nor could a call choose between one that is opened and one that is not.
+    beside_closed = {
+        (owner, *_member(tokens, opening))
+        for owner, _, opening, _ in program.member_heads
+        if opening not in opened
+        and {token.text for token in _qualifiers(tokens, matching(tokens, opening) + 1)} == {"thread", "const"}
+    }
     elsewhere = set(_places_elsewhere(tokens, [opening for _, _, opening, _ in heads]))
     for owner, start, opening, end in heads:
         declared = (opening, *prototypes.get(opening, ()))
@@ -46,14 +65,10 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
         qualifiers = _qualifiers(tokens, closing + 1)
         is_const = any(token.text == "const" for token in qualifiers)
         given = {token.text for token in tokens[start:opening]} & {"thread", "const"}
-        only_computes = (
-            len(given) < 2
-            and _only_computes(program, _body(tokens, opening), end)
-            and not (brackets and _applies_brackets(tokens, opening, end, brackets))
-        )
-        is_opened = only_computes or _is_of_function_object(program, function_objects, bodies, opening, end)
-        may_open = is_opened and _member(tokens, opening) not in closed_members
+        only_computes = opening in computing
+        may_open = opening in opened and _member(tokens, opening) not in closed_members
         may_open = may_open and not given and not (owner in closed and _is_conversion(tokens, opening))
+        may_open = may_open and (owner, *_member(tokens, opening)) not in beside_closed
         if opening in program.constructors or may_open:
             behind = [token for at in declared for token in _qualifiers(tokens, matching(tokens, at) + 1)]
             unnamed |= {id(token) for token in behind if token.text == "thread"}

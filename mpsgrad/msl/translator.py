@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
-from mpsgrad.msl.case_ranges import expand_case_ranges
+from mpsgrad.msl.case_ranges import expand_case_ranges, fill_ranges
 from mpsgrad.msl.declarations import read_program
 from mpsgrad.msl.diagnostics import shader_error
 from mpsgrad.msl.emission import emit
@@ -98,12 +98,13 @@ def translate(
         backend = _backend(target)
         tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         refuse_unsupported(tokens)
+        tokens = [token for token in tokens if token.text != "__extension__"]
         for token in tokens:
             if token.kind == IDENTIFIER and token.text == "restrict":
                 token.text = "__restrict"
         strings = {} if backend.has_native_constructors else move_strings(tokens)
         if not backend.has_case_ranges:
-            tokens = expand_case_ranges(tokens)
+            tokens = fill_ranges(expand_case_ranges(tokens))
             refuse_array_designators(tokens)
         if not backend.has_native_constructors:
             tokens = specialise_for_vectors(tokens)

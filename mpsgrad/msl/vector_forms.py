@@ -231,7 +231,9 @@ class VectorForms:
         done = set()
         for index, close in class_bodies(source):
             names = {token.text for token in self._tokens[index + 1 : close] if token.kind == IDENTIFIER}
+            vectors = {name for name, kind in source.aliases.items() if kind is not None and kind.width > 1}
             is_special = any(VECTOR_TYPE.match(name) or name == "vec" or name in source.members for name in names)
+            is_special |= not names.isdisjoint(vectors)
             if self._tokens[index].text != "union" or not is_special:
                 continue
             owner = owner_of_copies(source, index, close)

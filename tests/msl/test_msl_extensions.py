@@ -566,3 +566,45 @@ def test_members_of_templates_specialised_outside() -> None:
     o = np.zeros(4, np.float32)
     mg.compile(source).function("k")(1, o, np.array([4, 7], np.int32), np.array([1, 2.5], np.float32))
     np.testing.assert_array_equal(o, [6, 5, -7, 2.5])
+
+
+OF_CLANG = """
+template <typename T> struct pointee { using type = uint; };
+template <typename T> struct pointee<thread T*> { using type = T; };
+template <typename T> struct pointee<device T*> { using type = T; };
+template <typename T> struct pointee<constant T*> { using type = T; };
+template <typename T> struct pointee<threadgroup T*> { using type = T; };
+typedef half2 pair_t;
+struct Block {
+    __extension__ union {
+        struct { half d, m; };
+        pair_t dm;
+    };
+};
+template <typename T> struct Tile {
+    static constant constexpr const short width = 3;
+    static constexpr constant const int depth = 2;
+};
+template <typename T, int n> T total(const device T* x) {
+    T sums[n] = { [0 ... n - 1] = T(2) };
+    T sum = 0;
+    for (int i = 0; i < n; i++) { sum += sums[i] + x[i]; }
+    return sum;
+}
+kernel void k(device float* o, const device float* x, device Block* blocks) {
+    constexpr int bits = __builtin_ctz(8) + 10 * __builtin_popcount(7) + 100 * __builtin_clz(1);
+    typename pointee<device float*>::type sum = total<float, 3>(x);
+    Block b = blocks[0];
+    blocks[1] = b;
+    o[0] = sum + 100 * Tile<float>::width * Tile<int>::depth + 1000 * is_same_v<pointee<threadgroup int*>::type, int>;
+    o[1] = bits + float(b.dm.y);
+}
+"""
+
+
+def test_what_only_clang_knows() -> None:
+    compile_for_cuda(translate(LIBRARY + OF_CLANG, "cuda", launch="box").source, "clang.metal")
+    o, blocks = np.zeros(2, np.float32), np.array([[1, 2], [0, 0]], np.float16)
+    mg.compile(LIBRARY + OF_CLANG).function("k")(1, o, np.arange(3, dtype=np.float32), blocks)
+    np.testing.assert_array_equal(o, [9 + 600 + 1000, 3 + 30 + 3100 + 2])
+    np.testing.assert_array_equal(blocks, [[1, 2], [1, 2]])

@@ -9,6 +9,7 @@ import pytest
 from metal_runner import LIBRARY, run
 from nvrtc import compile_for_cuda
 
+import mpsgrad as mg
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl import translate
 
@@ -211,3 +212,87 @@ def test_a_template_with_an_attribute_of_its_parameters() -> None:
     x = run(ATTRIBUTE_BEFORE_KERNEL, "scaled_8", np.zeros(64, np.int8), np.ones((64, 4), np.float16), threads=64)[0]
     assert (x == 8).all()
     compile_for_cuda(translate(ATTRIBUTE_BEFORE_KERNEL, "cuda", filename="attributes.metal").source, "attributes.metal")
+
+
+STEPS = """
+template <typename T> using step_of = void (*)(thread vec<T, 2>*, thread vec<T, 2>*);
+typedef float (*plain_t)(float, float);
+using other_t = float (*)(float, float);
+template <typename T> void swapped(thread vec<T, 2>* x, thread vec<T, 2>* y) { y[0] = x[1]; y[1] = x[0]; }
+template <typename T> void summed(thread vec<T, 2>* x, thread vec<T, 2>* y) { y[0] = x[0] + x[1]; y[1] = x[0] - x[1]; }
+template <typename T, int n> void scaled(thread vec<T, 2>* x, thread vec<T, 2>* y) { y[0] = x[0] * T(n); y[1] = x[1]; }
+float difference(float a, float b) { return a - b; }
+template <int n> float sum(float a, float b) { return a + n * b; }
+template <typename T, bool twice, step_of<T> step> void walk(thread vec<T, 2>* x) {
+    vec<T, 2> y[2];
+    step(x, y);
+    if (twice) { step(y, x); } else { x[0] = y[0]; x[1] = y[1]; }
+}
+template <typename T, int n, step_of<T> step> void walks(thread vec<T, 2>* x) {
+    for (int i = 0; i < n; i++) { walk<T, false, step>(x); }
+}
+template <plain_t f> float apply(float a, float b) { return f(a, b); }
+template <int n, other_t f> float apply_times(float a, float b) { return n * f(a, b); }
+template <typename T> void all_steps(thread vec<T, 2>* x) {
+    walks<T, 3, summed<T>>(x);
+    walk<T, true, swapped<T>>(x);
+    walk<T, false, scaled<T, 3>>(x);
+}
+kernel void k(device float* o) {
+    float2 x[2] = {float2(1, 2), float2(3, 4)};
+    all_steps<float>(x);
+    half2 y[2] = {half2(1, 2), half2(3, 4)};
+    walk<half, false, swapped<half>>(y);
+    o[0] = x[0].x + 100 * x[0].y;
+    o[1] = x[1].x + 100 * x[1].y;
+    o[2] = y[0].x + 100 * y[1].y;
+    o[3] = apply<difference>(5, 2) + 10 * apply_times<2, difference>(5, 2) + 100 * apply<sum<2>>(1, 2);
+}
+template <plain_t f> kernel void of(device float* o, uint i [[thread_position_in_grid]]) { o[i] = f(o[i], 2); }
+template [[host_name("of_difference")]] kernel void of<difference>(device float*, uint);
+"""
+
+
+def test_functions_whose_type_has_a_name_for_pointers_to_them() -> None:
+    source = LIBRARY + STEPS
+    library = mg.compile(source)
+    out = np.zeros(4, np.float32)
+    library.function("k")(1, out)
+    np.testing.assert_array_equal(out, [24 + 3600, -4 - 400, 3 + 200, 3 + 60 + 500])
+    library.function("of_difference")(4, out)
+    np.testing.assert_array_equal(out, [3622, -406, 201, 561])
+    compile_for_cuda(translate(source, "cuda", filename="steps.metal").source, "steps.metal")
+
+
+SAME_NAMES = """
+template <typename T> struct Pair { T first, second; };
+template <typename T> struct Reader {
+    const device vec<T, 2>* from;
+    bool turned;
+    METAL_FUNC vec<T, 2> read(vec<T, 2> v) const thread { return turned ? vec<T, 2>(v.y, v.x) : v; }
+    METAL_FUNC vec<T, 2> read(Pair<T> v) const thread { return read(vec<T, 2>(v.first, v.second)); }
+    METAL_FUNC vec<T, 2> read(T v) const thread { return read(vec<T, 2>(v, 0)); }
+    METAL_FUNC vec<T, 2> at(int i) const thread { return read(from[i]) + read(T(i)); }
+};
+template <typename T, int n, bool adds> kernel void move(device T* o, const device vec<T, 2>* x, uint i [[thread_position_in_grid]]) {
+    Reader<T> reader = {x, true};
+    o[i] = reader.at(i).x * n + adds;
+}
+template <int n, typename T, typename U = T> kernel void move(device T* o, const device vec<T, 2>* x, uint i [[thread_position_in_grid]]) {
+    Reader<U> reader = {x, false};
+    o[i] = reader.at(i).x * n;
+}
+template [[host_name("turned")]] kernel void move<float, 2, true>(device float*, const device float2*, uint);
+template [[host_name("straight")]] kernel void move<3, float>(device float*, const device float2*, uint);
+"""
+
+
+def test_members_and_kernels_of_one_name() -> None:
+    x, i = np.arange(8, dtype=np.float32).reshape(4, 2), np.arange(4)
+    source = LIBRARY + SAME_NAMES
+    library, out = mg.compile(source), np.zeros(4, np.float32)
+    library.function("turned")(4, out, x)
+    np.testing.assert_array_equal(out, 2 * x[:, 1] + 1)
+    library.function("straight")(4, out, x)
+    np.testing.assert_array_equal(out, 3 * (x[:, 0] + i))
+    compile_for_cuda(translate(source, "cuda", filename="names.metal").source, "names.metal")

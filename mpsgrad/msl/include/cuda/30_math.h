@@ -300,3 +300,9 @@ template <typename T> inline self_mtl<T> insert_bits_mtl(T base, T insert, uint 
 // refract_mtl faceforward_mtl
 inline float length_mtl(float x) { return fabsf(x); }
 inline float distance_mtl(float x, float y) { return fabsf(x - y); }
+
+//@ __builtin_ctz __builtin_clz __builtin_popcount
+// The compiler's own of clang, also in constants.
+constexpr inline int __builtin_popcount_mtl(uint x) { int n = 0; for (; x; x &= x - 1) n++; return n; }
+constexpr inline int __builtin_ctz_mtl(uint x) { return __builtin_popcount_mtl(~x & (x - 1)); }
+constexpr inline int __builtin_clz_mtl(uint x) { int n = 0; for (; !(x >> 31); x <<= 1) n++; return n; }
