@@ -29,6 +29,7 @@ from mpsgrad.kernels.walk import (
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.tunables import tunables
 
 READ = ParameterStruct("CropRead", near="int", last="int", share="float")
 """What an output reads along an axis whose last pixel is ``last``; ``near`` is -1 outside."""
@@ -50,14 +51,16 @@ PARAMETERS = ParameterStruct(
 threads of a pixel, of pixels, and of such regions."""
 MOST_IN_TILE = 4096
 """Numbers of a row of pixels whose gradients a thread of a CPU adds up at a time."""
-MOST_CHANNELS_ALONE = 2
-"""So many channels of a row of outputs are taken one after another by a thread of a CPU."""
+MOST_CHANNELS_ALONE, MOST_CHANNELS_ALONE_OF_FEW_REGISTERS = 2, 31
+"""So many channels of a row of outputs are taken by a thread of a CPU alone, where it has few registers by eights or
+fours: the lanes of a simdgroup without a channel rest."""
 CPU_WALKS = (*CPU_CONSTANTS["walks"], "channels")
+CPU_FORWARD_WALKS = (*CPU_WALKS, "fours", "eights")
 FAMILY = ShaderFamily(
     "crop_and_resize",
     (IMAGE_LAYOUT, READ, READERS, DIVISOR, PARAMETERS),
     {**CONSTANTS, "forward_walks": (*CONSTANTS["walks"], "elements"), "most_in_tile": 0},
-    {"cpu": {**CPU_CONSTANTS, "walks": CPU_WALKS, "forward_walks": CPU_WALKS, "most_in_tile": MOST_IN_TILE}},
+    {"cpu": {**CPU_CONSTANTS, "walks": CPU_WALKS, "forward_walks": CPU_FORWARD_WALKS, "most_in_tile": MOST_IN_TILE}},
     ahead_of_time=False,
 )
 
@@ -285,8 +288,8 @@ def _add_dispatch(
     layouts = destination, source
     walk = walk_of(device, layouts, has_elements=not name, has_element8=not name and metal_type == "half")
     lines_of_thread = 1
-    if works_by_rows(device) and destination[6] <= MOST_CHANNELS_ALONE:
-        walk = "channels"
+    if works_by_rows(device):
+        walk = _walk_alone(device, destination[6]) or walk
     threads = threads_of(walk, destination)
     if name == "_gradient" and works_by_rows(device) and destination[6] <= MOST_IN_TILE:
         walk, (threads, lines_of_thread) = "runs", shares_of_lines(device, destination)
@@ -308,6 +311,15 @@ def _add_dispatch(
         *buffers,
         device.constant_buffer(parameters),
     )
+
+
+def _walk_alone(device: Device, channels: int) -> str | None:
+    """How a thread of a CPU takes a row of outputs alone, or None if a simdgroup does."""
+    if channels <= MOST_CHANNELS_ALONE:
+        return "channels"
+    if tunables(device.tuning).has_many_registers or channels > MOST_CHANNELS_ALONE_OF_FEW_REGISTERS:
+        return None
+    return "eights" if channels >= 8 else "fours" if channels >= 4 else "channels"
 
 
 def _regions(owner: str, regions: Any) -> tuple[Box, ...]:

@@ -70,6 +70,14 @@ def test_gradients_go_through_tiles_of_columns(shape, dtype):
     check(x, (2, 9), [(0.1, 0.0, 0.9, 1.0), (0.9, 0.9, -0.8, -0.8), (58.5 / 69, 0.0, 0.0, 1.0)])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("channels", [2, 3, 4, 7, 8, 21, 31, 33])
+def test_any_number_of_channels_is_cropped(channels, dtype):
+    """The last channels are read with some of those before them."""
+    x = np.random.default_rng(0).standard_normal((2, 5, 6, channels)).astype(dtype)
+    check(x, (3, 4), [(0.25, 0.0, 0.5, 1.0), (0.9, 0.9, -0.8, -0.8), (-0.5, 0.5, 2.0, 1.0)])
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @given(data=st.data())
