@@ -9,13 +9,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from select import select
 from threading import Lock, Thread, Timer
 from typing import TypeVar
 
@@ -105,7 +105,7 @@ class OpenCLCompiler:
 
     def start(self) -> None:
         """Starts the process, if it does not run, and does not wait for it."""
-        with self._lock:
+        with self._own_lock():
             seat = self._free_seat()
             if seat is not None:
                 seat.start()
@@ -113,7 +113,7 @@ class OpenCLCompiler:
 
     def expect(self, source: str, options: Sequence[str]) -> None:
         """Says what will probably be built behind the next request: it is begun beside that, if a process runs."""
-        with self._lock:
+        with self._own_lock():
             self._expected = _request(source, options, True)
 
     def find_errors(self, source: str, options: Sequence[str]) -> None:
@@ -167,9 +167,7 @@ class OpenCLCompiler:
         raise fault
 
     def _ask(self, request: bytes) -> tuple[int, bytes]:
-        with self._lock:
-            if self._owner != os.getpid():
-                self._forget()
+        with self._own_lock():
             expected, self._expected = self._expected, None
             begun = self._begun.pop(request, None)
             seat = self._free_seat() if begun is None else None
@@ -188,7 +186,8 @@ class OpenCLCompiler:
     def _free_seat(self) -> _Seat | None:
         """One that nobody has, ready if there is one such; the caller has it then."""
         free = [seat for seat in self._seats if seat.busy.acquire(blocking=False)]
-        chosen = next((seat for seat in free if seat.is_ready()), free[0] if free else None)
+        ready = (seat for seat in free if seat.is_ready()) if len(free) > 1 else iter(free)
+        chosen = next(ready, free[0] if free else None)
         for seat in free:
             if seat is not chosen:
                 seat.busy.release()
@@ -209,8 +208,15 @@ class OpenCLCompiler:
             seat.start()
             seat.busy.release()
 
+    def _own_lock(self) -> Lock:
+        """The lock of this process: another thread of the one that this was forked from may have had the last."""
+        if self._owner != os.getpid():
+            self._forget()
+        return self._lock
+
     def _forget(self) -> None:
         """Forgets processes of the one that this one was forked from."""
+        self._lock = Lock()
         self._owner = os.getpid()
         self._seats = tuple(_Seat(self._arguments, self._environments) for _ in self._seats)
         self._begun = {}
@@ -335,7 +341,7 @@ class _Process:
                 stderr=self._messages,
                 start_new_session=True,
             )
-        except OSError:
+        except BaseException:
             self._messages.close()
             raise
         self._is_ready = False
@@ -343,8 +349,11 @@ class _Process:
     def is_ready(self) -> bool:
         """Whether a request would be answered at once; for POSIX only."""
         assert self._process.stdout is not None
-        if not self._is_ready and select([self._process.stdout], [], [], 0)[0]:
-            self._is_ready = self._read_ready()
+        if not self._is_ready:
+            # Unlike select() for any number of open files.
+            said = select.poll()
+            said.register(self._process.stdout, select.POLLIN)
+            self._is_ready = bool(said.poll(0)) and self._read_ready()
         return self._is_ready
 
     def _read_ready(self) -> bool:
@@ -370,6 +379,8 @@ class _Process:
         try:
             if not self._is_ready:
                 if not self._read_ready():
+                    if is_late and not self.is_early:
+                        raise CompilerFault(f"the OpenCL compiler did not start in {MOST_SECONDS:g} s")
                     raise _NotStarted("the process with the compiler did not start")
                 self._is_ready = True
             with contextlib.suppress(BrokenPipeError):
@@ -425,14 +436,21 @@ def start_early(arguments: Sequence[str], environment: Mapping[str, str], only_h
 def _taken_early(arguments: Sequence[str], environment: Mapping[str, str]) -> _Process | None:
     """A process that was started early for this compiler; all others end."""
     taken = None
-    while _early:
-        process = _early.pop()
+    while (process := _popped_early()) is not None:
         fits = (process.arguments, process.environment) == (arguments, environment) and process.is_usable()
         if fits and taken is None:
             taken = process
         else:
             process.close()
     return taken
+
+
+def _popped_early() -> _Process | None:
+    """One that no other thread gets, if there is one."""
+    try:
+        return _early.pop()
+    except IndexError:
+        return None
 
 
 def _request(source: str, options: Sequence[str], is_built: bool) -> bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread, Timer
 
 import numpy as np
 import pytest
@@ -34,6 +36,8 @@ def stand_in(self, source, options, is_built):
         os.abort()
     return compile(self, source, options, is_built)
 process.Compiler.compile = stand_in
+if "SLEEPS_AT_FIRST" in os.environ:
+    time.sleep(60)
 process.main()
 """
 
@@ -47,6 +51,10 @@ def device(opencl_device: mg.Device, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(opencl_compiler_process, "__file__", str(path))
     assert isinstance(opencl_device, OpenCLDevice)
     return OpenCLDevice(opencl_device._handle, 0)
+
+
+def forbid(*_: object, **__: object) -> None:
+    raise AssertionError("this was not to be done")
 
 
 def doubles(name: str, device: mg.Device, source: str = SOURCE) -> bool:
@@ -78,6 +86,74 @@ def test_a_compiler_that_does_not_end_is_stopped(device: OpenCLDevice, monkeypat
         doubles("sleeps", device)
     monkeypatch.undo()
     assert doubles("next", device)
+
+
+def test_a_compiler_that_does_not_begin_is_stopped_once(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opencl_compiler, "MOST_SECONDS", 0.2)
+    monkeypatch.setenv("SLEEPS_AT_FIRST", "1")
+    with pytest.raises(mg.ShaderError, match=r"did not start in 0\.2 s"):
+        doubles("first", device)
+    monkeypatch.delenv("SLEEPS_AT_FIRST")
+    monkeypatch.setattr(opencl_compiler, "MOST_SECONDS", 60)
+    assert doubles("next", device)
+
+
+def test_a_process_that_was_killed_while_it_waits_is_replaced(
+    device: OpenCLDevice, two_processes: opencl_compiler.OpenCLCompiler
+) -> None:
+    processes = [seat._process for seat in two_processes._seats]
+    for process in processes:
+        assert process is not None
+        process._process.kill()
+        process._process.wait()
+    library = divided(["one", "two", "three"], device)
+    for added, name in enumerate(library.function_names):
+        x = np.ones(32, np.float32)
+        library.function(name)(32, x, threadgroup=32)
+        np.testing.assert_array_equal(x, 2 + added)
+
+
+def test_a_process_that_is_killed_while_it_compiles_is_an_error(
+    device: OpenCLDevice, two_processes: opencl_compiler.OpenCLCompiler
+) -> None:
+    source = WITH_SIMDGROUPS.format("sleeps")
+
+    def kill() -> None:
+        for seat in two_processes._seats:
+            if seat._process is not None:
+                seat._process._process.kill()
+
+    timer = Timer(0.3, kill)
+    timer.start()
+    with pytest.raises(mg.ShaderError, match="compiler ended .SIGKILL"):
+        mg.compile(source, device=device)
+    timer.join()
+    assert doubles("next", device)
+
+
+def test_any_number_of_files_may_be_open(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 1200
+    if hard != resource.RLIM_INFINITY and hard < 2 * needed:
+        pytest.skip("the system allows few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * needed), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(needed)]
+    monkeypatch.setattr(OpenCLDevice, "_built_here", forbid)
+    try:
+        assert doubles("first", device) and doubles("second", device)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_one_process_is_not_asked_whether_it_waits(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = opencl_compiler.OpenCLCompiler(*device._compiler._arguments)
+    monkeypatch.setattr(opencl_compiler._Process, "is_ready", forbid)
+    for number in (1, 2):
+        compiler.find_errors(f"__kernel void f(__global int* x) {{ x[0] = {number}; }}", opencl.BUILD_OPTIONS)
+    compiler._close()
 
 
 def test_a_process_that_ended_after_a_pause_is_replaced(device: OpenCLDevice) -> None:
@@ -148,8 +224,13 @@ def test_a_forked_process_starts_processes_of_its_own(
     seats = two_processes._seats
     for seat in seats:
         seat.busy.acquire()
+    # As another thread may have it when a process is forked.
+    two_processes._lock.acquire()
     two_processes._owner = -1
-    assert doubles("forked", device)
+    forked = Thread(target=lambda: doubles("forked", device), daemon=True)
+    forked.start()
+    forked.join(60)
+    assert not forked.is_alive() and doubles("forked", device)
     assert two_processes._owner == os.getpid() and not set(seats) & set(two_processes._seats)
     for seat in seats:
         seat.close()
@@ -197,6 +278,35 @@ def test_a_compiler_that_does_not_start_early_starts_later(
     assert again._compiler._environments == environments
 
 
+def test_a_compiler_that_was_started_early_and_hangs_or_is_killed_is_replaced(
+    device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doubles("first", device)
+    with monkeypatch.context() as patch:
+        patch.setenv("SLEEPS_AT_FIRST", "1")
+        (process,) = begin_early(SOURCE.format("second"))
+    monkeypatch.setattr(opencl_compiler, "MOST_SECONDS", 5)
+    again = OpenCLDevice(device._handle, 0)
+    assert doubles("second", again)
+    assert not process.is_usable() and len(again._compiler._environments) == len(device._compiler._environments)
+    (process,) = begin_early(SOURCE.format("third"))
+    process._process.kill()
+    process._process.wait()
+    assert doubles("third", OpenCLDevice(device._handle, 0))
+
+
+def test_a_cache_that_cannot_be_written_begins_nothing_early(
+    device: OpenCLDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MPSGRAD_CACHE", str(tmp_path / "file" / "cache"))
+    library = divided(["one", "two"], device)
+    x = np.ones(32, np.float32)
+    library.function("two")(32, x, threadgroup=32)
+    np.testing.assert_array_equal(x, 3)
+    assert begin_early(SOURCE.format("other")) == []
+
+
 def test_a_fresh_process_uses_the_compiler_that_it_starts_early(device: OpenCLDevice) -> None:
     program = """if True:
         import mpsgrad.runtime, mpsgrad.devices.opencl_compiler as compiler
@@ -224,10 +334,23 @@ def test_what_says_nothing_of_a_compiler_starts_none(device: OpenCLDevice, monke
     with monkeypatch.context() as patch:
         patch.setenv("OCL_ICD_VENDORS", "/elsewhere")
         assert begin_early(SOURCE.format("second")) == []
-    for record in cache.directory().iterdir():
-        if record.is_file() and record.name == opencl_early._name("short"):
-            cache.store(record.name, b"[1]")
+    record = opencl_early._name("short")
+    kept = cache.load(record)
+    assert kept is not None
+    arguments, environment, where, variables = json.loads(kept)
+    for damaged in (
+        [1], {}, None, "text", [1, 2, 3, 4], [arguments, environment, where, []], [arguments, 7, where, variables],
+        [arguments, environment, [None], variables], [arguments, environment, where, {"PYOPENCL_HOME": 7}],
+        [["\0"], environment, where, variables], [[1], environment, where, variables],
+    ):  # fmt: skip
+        cache.store(record, json.dumps(damaged).encode())
+        assert begin_early(SOURCE.format("second")) == []
+    cache.store(record, b"\xff")
     assert begin_early(SOURCE.format("second")) == []
+    cache.store(record, kept)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", "/no/such/python")
+        assert begin_early(SOURCE.format("second")) == []
 
 
 def test_early_compilers_are_for_default_devices_that_will_be_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,9 +381,6 @@ def test_without_a_process_this_one_compiles(device: OpenCLDevice, monkeypatch: 
 
 
 def test_what_is_checked_again_starts_no_process(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbid(*_: object) -> None:
-        raise AssertionError("the program was to be found in the cache")
-
     def findings() -> list[str]:
         again = OpenCLDevice(device._handle, 0)
         doubled = mg.compile(SOURCE.format("checked"), device=again).function("checked")
