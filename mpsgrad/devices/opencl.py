@@ -263,6 +263,9 @@ class OpenCLDevice(Device):
                 self._compiler_of(source).start()
             includes = translations.Includes(options.resolve if options is not None else None)
             translation = translations.translated(source, "opencl", name, options, launch, includes)
+            if options is not None:
+                # Is made while the compiler's process still begins.
+                _ = self.queue
             if any(signature.part for signature in translation.kernels.values()):
                 self._expect(translation, source, build_options, 1)
                 self._require_no_errors(translation, source, name, build_options)
