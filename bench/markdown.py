@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.families import FAMILIES, OTHERS, family_of, pass_of
-from bench.reasons import reason
+from bench.reasons import moves_bytes_slowly, reason, reason_for_bytes
 from bench.screen import number
 from bench.summary import geometric_mean, summaries
 
@@ -195,6 +195,19 @@ def slower(report: Report) -> str:
     return "\n".join(_table(["op", "shape", "dtype", "reason", "PyTorch / ours"], 4, lines))
 
 
+def slow_bytes(report: Report) -> str:
+    """A line with the reason for each row whose bytes move slowly on a GPU, the slowest first."""
+    rows = [row for row in report["rows"] if row["torch_precision"] != "tf32" and moves_bytes_slowly(row, report)]
+    rows.sort(key=lambda row: row["fraction_of_copy"])
+    lines = []
+    for row in rows:
+        cells = [f"`{row['op']}`", row["shape"], row["dtype"], reason_for_bytes(row, report)]
+        cells += [f"{row['fraction_of_copy']:.2f}", number(row["fraction_of_peak"], ".2f"), ratio(row["ratio"])]
+        lines.append(cells)
+    header = ["op", "shape", "dtype", "reason", "of copy", "of peak", "PyTorch / ours"]
+    return "\n".join(_table(header, 4, lines)) if lines else ""
+
+
 def full(report: Report, plots: Mapping[str, str]) -> str:
     """A page with the ``plots`` and their captions, every op, every row, what failed and what was left out."""
     page = [f"# Benchmark: {report['device']}", "", f"{conditions(report)} {score(report)}", ""]
@@ -202,6 +215,10 @@ def full(report: Report, plots: Mapping[str, str]) -> str:
         page += [f"![{caption}]({plot})", "", caption, ""]
     page += ["## Every op", "", "Geometric means over the shapes that the first picture shows; the largest errors.", ""]
     page += [summary(report), "", "## Where PyTorch is faster", "", slower(report), ""]
+    bytes_moved = slow_bytes(report)
+    if bytes_moved:
+        page += ["## Where bytes move at less than .6 of a copy, and products at less than .5 of their limit", ""]
+        page += [bytes_moved, ""]
     page += ["## Every row", "", every_row(report), ""]
     for row in report["rows"]:
         for layout, difference in row["torch_disagrees"].items():

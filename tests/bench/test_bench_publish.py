@@ -119,6 +119,7 @@ def test_the_score_counts_rows_of_the_same_precision() -> None:
 
 def test_a_page_has_every_op_every_row_and_what_went_wrong() -> None:
     report = _report({}, {"group": "scan", "torch_disagrees": {"NHWC": "off by 7"}}, {"ratio": None, "torch_ms": None})
+    report["hardware"] = "cpu"
     report["failures"] = [{"row": "soft_max 1x1", "reason": "wrong"}]
     report["left_out"] = ["a row", "another"]
     text = markdown.full(report, {"x-ratios.svg": "The ratios."})
@@ -154,10 +155,29 @@ def test_slower_rows_have_reasons_and_the_slowest_is_first() -> None:
     assert reasons.UNKNOWN in found["a"] and reasons.UNKNOWN in found["f"]
 
 
-def test_reasons_by_name_are_of_published_rows() -> None:
+def test_rows_that_move_bytes_slowly_on_gpus_have_reasons_and_the_slowest_is_first() -> None:
+    slow = {"fraction_of_copy": 0.5, "fraction_of_peak": 0.1, "median_ms": 0.1}
+    rows = (
+        {**slow, "op": "a"},
+        {**slow, "op": "b", "fraction_of_copy": 0.7},
+        {**slow, "op": "c", "fraction_of_peak": 0.6},
+        {**slow, "op": "d", "median_ms": 0.01},
+        {**slow, "op": "pooling_max", "fraction_of_copy": 0.2, "fraction_of_peak": None, "ratio": None},
+        {**slow, "op": "f", "torch_precision": "tf32"},
+    )
+    report = {**_report(*rows), "hardware": "gpu"}
+    found = [line.split("|")[1].strip(" `") for line in markdown.slow_bytes(report).splitlines()[2:]]
+    assert found == ["pooling_max", "a"]
+    assert markdown.slow_bytes(report) in markdown.full(report, {})
+    assert reasons.reason_for_bytes(report["rows"][0], report) == reasons.UNKNOWN
+    assert markdown.slow_bytes({**report, "hardware": "cpu"}) == ""
+
+
+@pytest.mark.parametrize("subject", ["row", "bytes"])
+def test_reasons_by_name_are_of_published_rows(subject: str) -> None:
     rows = [{**row, "device": each["device"]} for each in publish.reports().values() for row in each["rows"]]
-    assert reasons.named()
-    for entry in reasons.named():
+    assert reasons.named(subject)
+    for entry in reasons.named(subject):
         patterns = {name: pattern for name, pattern in entry.items() if name != "reason"}
         assert any(all(re.fullmatch(patterns[name], row[name]) for name in patterns) for row in rows), patterns
 
