@@ -71,8 +71,8 @@ class Tile(NamedTuple):
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What the templates call it. Lanes lie in a grid of 8 columns, or of 4 if a simdgroup owns few columns."""
-        lane_columns = 4 if self.simd_columns == 32 else 8
+        """What the templates call it. Lanes lie in a grid of 8 columns, or of 4 if a simdgroup owns fewer than rows."""
+        lane_columns = 4 if self.simd_columns <= min(self.simd_rows, 32) else 8
         return {
             "tile": self.name,
             "stages": self.stages,
@@ -278,6 +278,12 @@ _NVIDIA = replace(
     tiles={
         **_GPU.tiles,
         ("gather", "float"): (Tile(128, 128, 16, 32, 64, 1.1, 1), *_GPU.tiles["gather", "float"]),
+        ("weights", "float"): (
+            *_GPU.tiles["weights", "float"],
+            Tile(16, 128, 32, 16, 32, 0.5, 5),
+            Tile(128, 16, 32, 32, 16, 0.5, 5),
+            Tile(16, 32, 32, 16, 32, 0.45, 16),
+        ),
         ("gather", "half"): (
             Tile(128, 128, 32, 64, 64, 1.94, 2, stages=2),
             Tile(128, 64, 32, 64, 64, 1.16, 4, stages=3),

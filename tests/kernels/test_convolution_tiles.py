@@ -479,6 +479,19 @@ def test_splits_of_the_weight_gradient_fill_a_gpu(size, channels, metal_type):
 
 
 @pytest.mark.parametrize(
+    ("inputs", "kernel", "outputs", "is_narrow"),
+    [(20, 3, 4, True), (4, 1, 200, True), (1, 7, 3, True), (4, 2, 4, True), (64, 3, 64, False), (20, 3, 40, False)],
+)
+def test_few_outputs_or_weights_of_floats_take_narrow_tiles(inputs, kernel, outputs, is_narrow):
+    window = (kernel, kernel, 1, 1, 1, 1, -(kernel // 2), -(kernel // 2))
+    geometry = ConvolutionGeometry(layout(16, 56, inputs), layout(16, 56, outputs), window)
+    plan = convolution_tiles.plan_weights(geometry, False, "float", "nvidia-9.0", UNITS)
+    assert plan is not None
+    (tile,) = (key[2] for key, family in convolution_tiles.FAMILIES.items() if family is plan.family)
+    assert (min(tile.rows, tile.columns) == 16) == is_narrow
+
+
+@pytest.mark.parametrize(
     ("images", "size", "inputs", "kernel", "outputs", "metal_type"),
     [
         (1, 14, 256, 3, 256, "float"),
