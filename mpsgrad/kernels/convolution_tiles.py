@@ -91,6 +91,8 @@ WEIGHTS_WIDTHS = {
 }
 """How many values of the gradient and of the source a thread may read at a time for the weights, the best first."""
 SUM_THREADS = 128
+SPLITS_AT_ONCE = 8
+"""So many partial sums a thread that adds them up has on their way."""
 JOINED_LANES, MOST_JOINED_PRODUCTS = 64, 0.6
 """The columns of a tile for the pixels of one stride, which need more than one only where no windows overlap. Their
 results are scattered, so it has to save the rest of the products that one phase after the other would take."""
@@ -126,7 +128,7 @@ FAMILIES = {
 SUMS_FAMILY = ShaderFamily(
     "convolution_tile_sums",
     _STRUCTS["gather"],
-    {"threads": SUM_THREADS},
+    {"threads": SUM_THREADS, "splits_at_once": SPLITS_AT_ONCE},
     ahead_of_time=False,
 )
 

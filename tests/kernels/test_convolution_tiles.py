@@ -347,6 +347,23 @@ def test_products_split_among_threadgroups(arguments, options, dtype):
     check_against_the_references(layer, runs=2)
 
 
+@pytest.mark.usefixtures("splits_wherever_possible")
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+def test_sums_of_many_splits(dtype, monkeypatch):
+    """More than a thread has on its way at once, and some that are left."""
+    monkeypatch.setattr(mg.default_device(), "compute_units", 16)
+    forget_plans()
+    layer = make((4, 5), 88, 40, (3, 3), padding=(1, 1), images=1, dtype=dtype)
+    images = ((0, count, 5 * count, 20 * count, 5, 4, count, 1) for count in (88, 40))
+    geometry = ConvolutionGeometry(*images, (3, 3, 1, 1, 1, 1, -1, -1))
+    metal_type = "float" if dtype == np.float32 else "half"
+    plan = convolution_tiles.plan_gather(geometry, False, metal_type, mg.default_device().tiling, 16)
+    assert plan is not None
+    (parameters,) = np.frombuffer(plan.parameters, convolution_tiles.GATHER_PARAMETERS.dtype)
+    assert parameters["splits"] > convolution_tiles.SPLITS_AT_ONCE + 1
+    check_against_the_references(layer, runs=2)
+
+
 IN_PLACE = [
     pytest.param(key, id=key[2].name, marks=() if gpu_forms.HALVES else pytest.mark.nightly)
     for key in convolution_tiles.FAMILIES
