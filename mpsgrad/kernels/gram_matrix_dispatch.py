@@ -322,10 +322,13 @@ def _add_product_with_terms(
     first, column, _, step, *_, channels, images = gradient.layout
     if metal_type == "half":
         padded = ceiling_divide(channels, HALVES_AT_ONCE) * HALVES_AT_ONCE
-        rows, length = channels * images, padded
+        rows, weight_rows = channels * images, channels * images
+        threadgroups = ceiling_divide(rows * padded, TERMS_THREADS)
     else:
-        padded = ceiling_divide(channels, LANES) * LANES
-        rows, length = plan.packing.count // LANES, LANES
+        squares = ceiling_divide(channels, LANES)
+        padded, rows, weight_rows = squares * LANES, plan.packing.count // LANES, channels * images * squares
+        zeros = (rows - weight_rows) * LANES
+        threadgroups = images * squares**2 + ceiling_divide(zeros, 4 * TERMS_THREADS)
     parameters = TERMS_PARAMETERS.pack(
         start=first,
         column_stride=column,
@@ -333,13 +336,13 @@ def _add_product_with_terms(
         channels=channels,
         padded_channels=padded,
         rows=rows,
-        weight_rows=channels * images * padded // length,
+        weight_rows=weight_rows,
         scale=alpha,
     )
     packed = command_buffer.scratch(4 * plan.packing.count)
     command_buffer.add_dispatch(
         FAMILY.function(device, "pack_terms", metal_type),
-        ceiling_divide(rows * length, TERMS_THREADS),
+        threadgroups,
         gradient.buffer,
         packed,
         device.constant_buffer(parameters),
