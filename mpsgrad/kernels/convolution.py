@@ -22,6 +22,7 @@ from mpsgrad.kernels.convolution_dispatch import (
     GradientSums,
     ImagePart,
     add_forward,
+    add_forward_by_blocks,
     add_gradient_data,
     add_gradient_weights,
 )
@@ -98,11 +99,11 @@ class Convolution(_ForwardKernel[ConvolutionGradientState]):
         part = ImagePart(source.buffer, regions.sources[0])
         factor = self.sub_pixel_scale_factor
         with result_before(self.fused_neuron_descriptor, command_buffer, destination, regions) as result:
-            if factor > 1:
+            if factor == 1:
+                add_forward(command_buffer, numbers, part, result)
+            elif not add_forward_by_blocks(command_buffer, numbers, part, result, factor):
                 add_convolution = partial(add_forward, command_buffer, numbers, part)
                 add_sub_pixels(command_buffer, result, factor, numbers.metal_type, add_convolution)
-            else:
-                add_forward(command_buffer, numbers, part, result)
 
 
 class ConvolutionGradient(_WeightedKernel, GradientKernel):

@@ -186,6 +186,32 @@ def plan_gather(
     return min(plans, key=lambda plan: plan.time)
 
 
+@lru_cache(maxsize=512)
+def plan_sub_pixels(
+    geometry: ConvolutionGeometry,
+    destination: Layout,
+    factor: int,
+    metal_type: str,
+    tiling_name: str,
+    compute_units: int,
+    *,
+    rounds: bool = False,
+) -> GatherPlan | None:
+    """What computes the result and writes the channels of each pixel to a square of ``factor`` pixels a side.
+
+    None where the result is not computed in tiles whose lanes are the channels of one pixel.
+    """
+    units = compute_units or tiling(tiling_name).units_unless_known
+    gathered = _gather(geometry, False, metal_type)
+    is_dense = geometry.groups == 1 and gathered.kernel == "convolution_dense"
+    if not is_dense or convolution_direct.plan_gather(geometry, False, metal_type, units) is not None:
+        return None
+    x, y = (axis._replace(fold=factor) for axis in (gathered.x, gathered.y))
+    spread = replace(gathered, destination=destination, x=x, y=y, fold_channels=destination[6])
+    strides = spread.channels, spread.fold_channels
+    return _plan_of_gather(spread, strides, metal_type, tiling_name, compute_units, rounds=rounds)
+
+
 def _gather(geometry: ConvolutionGeometry, is_gradient: bool, metal_type: str) -> Gather:
     """The gather with the least that tiles multiply in vain."""
     values = values_of_vector(metal_type)

@@ -13,6 +13,7 @@ import pytest
 import test_convolution_variants
 from hypothesis import given, settings
 from test_convolution import layers
+from test_convolution_sub_pixels import source_of
 from test_convolution_transpose import array
 from test_convolution_transpose import check as check_transposed
 from test_convolution_variants import (
@@ -27,7 +28,7 @@ from test_convolution_variants import (
 )
 
 import mpsgrad as mg
-from mpsgrad import testing
+from mpsgrad import reference, testing
 from mpsgrad.kernels import (
     convolution_direct,
     convolution_packing,
@@ -40,7 +41,7 @@ from mpsgrad.kernels.channel_padding import Padding
 from mpsgrad.kernels.convolution_dispatch import Algorithm
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 from mpsgrad.kernels.convolution_tile import Kind, Tile, Tiling, all_tiles, tiling
-from mpsgrad.testing import assert_within
+from mpsgrad.testing import assert_within, error_bound
 
 UNITS = 132
 """Compute units of an H200."""
@@ -77,6 +78,7 @@ def forget_plans() -> None:
     for module in (convolution_tiles, convolution_winograd):
         module.plan_gather.cache_clear()
         module.plan_weights.cache_clear()
+    convolution_tiles.plan_sub_pixels.cache_clear()
 
 
 def reckon_padding_with(patch: pytest.MonkeyPatch, time: float) -> None:
@@ -391,6 +393,48 @@ def pointwise(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
     with mg.CommandBuffer() as commands:
         result = mg.Convolution(source).encode(commands, image)
     return np.array(result)[0, :, 0]
+
+
+def check_blocks(channels: int, factor: int, dtype: Any) -> None:
+    """Checks a sub-pixel convolution, whose last blocks are cut off; tiles or sums write most where they are to be."""
+    x, b = array(0, 2, 7, 9, 12).astype(dtype), array(2, channels * factor**2)
+    w = array(1, len(b), 3, 3, 12) / 8
+    kernel = mg.Convolution(source_of(w, b, factor))
+    height, width = 7 * factor - 1, 9 * factor - 1
+    background = np.full((2, 7 * factor, 9 * factor, channels), 5, dtype)
+    result = mg.Image.from_array(background)
+    kernel.clip_rect = mg.Region(mg.Origin(0, 0, 0), mg.Size(width, height, 2))
+    commands = mg.CommandBuffer()
+    kernel.encode(commands, mg.Image.from_array(x), destination_image=result)
+    kernels = [dispatch.function.name for dispatch in commands._dispatches]
+    assert any(name.startswith(("convolution_tiles", "convolution_matrices")) for name in kernels)
+    is_copied = dtype == np.float16 and channels % 2 == 0 and "sum_of_tiles" not in kernels
+    assert any(name.startswith("add_") for name in kernels) == is_copied
+    commands.commit()
+    after, part = np.array(result), (slice(None), slice(height), slice(width))
+    exact, magnitude = (
+        reference.sub_pixels(reference.convolution(*of, size=(7, 9), offset=(0, 0)), factor)[part]
+        for of in ((x, w, b), (np.abs(x), np.abs(w), np.abs(b)))
+    )
+    assert_within(after[part], exact, error_bound(dtype, 109, magnitude, exact))
+    after[part] = 5
+    assert np.array_equal(after, background), "pixels beside the result changed"
+
+
+BLOCKS = [(9, 2), (5, 3), (8, 2)]
+
+
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+@pytest.mark.parametrize(("channels", "factor"), BLOCKS)
+def test_the_channels_of_a_pixel_are_written_to_a_block_of_pixels(channels, factor, dtype):
+    check_blocks(channels, factor, dtype)
+
+
+@pytest.mark.usefixtures("splits_wherever_possible")
+@pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+@pytest.mark.parametrize(("channels", "factor"), BLOCKS)
+def test_sums_of_splits_are_written_to_blocks_of_pixels(channels, factor, dtype):
+    check_blocks(channels, factor, dtype)
 
 
 @gpu_forms.of_halves
