@@ -18,7 +18,7 @@ from mpsgrad.kernels.convolution_gather import Plan as GatherPlan
 from mpsgrad.kernels.convolution_gather import Sums as GatherSums
 from mpsgrad.kernels.convolution_geometry import POINT, ConvolutionGeometry
 from mpsgrad.kernels.convolution_packing import LANES, half_packing
-from mpsgrad.kernels.convolution_tile import Products, Tile, Tiling, all_tiles, fits_every_gpu, tiling
+from mpsgrad.kernels.convolution_tile import Kind, Products, Tile, Tiling, all_tiles, fits_every_gpu, tiling
 from mpsgrad.kernels.convolution_weights_gradient import Plan as WeightsPlan
 from mpsgrad.kernels.convolution_weights_gradient import plan_of_splits
 from mpsgrad.kernels.divisor import DIVISOR, divisor
@@ -104,14 +104,17 @@ _STRUCTS = {
     "weights": (IMAGE_LAYOUT, WINDOW, WEIGHTS_PARAMETERS),
 }
 
-FAMILIES = {
-    (kind, metal_type, tile): ShaderFamily(
-        f"{_TEMPLATES[kind, metal_type]}_{tile.name}",
+
+def _family(kind: Kind, metal_type: str, tile: Tile, *, is_scattered: bool = False) -> ShaderFamily:
+    """If it ``is_scattered`` it stores the channels of a pixel one by one, of results that vectors do not fit."""
+    return ShaderFamily(
+        f"{_TEMPLATES[kind, metal_type]}_{tile.name}" + ("_scattered" if is_scattered else ""),
         _STRUCTS[kind],
         {
             **tile.constants,
             "unroll": "#pragma unroll",
             "widths": [widths for widths in WEIGHTS_WIDTHS[metal_type] if tile.columns // widths[1] <= tile.threads],
+            "is_scattered": is_scattered,
         },
         # Sums need registers, which CPUs have not enough of, and compile in a tenth of the time without.
         {"cpu": {"unroll": "#pragma clang loop unroll(disable)"}},
@@ -122,9 +125,19 @@ FAMILIES = {
         # More threadgroup memory than Apple GPUs have.
         device_families=DEVICE_FAMILIES if fits_every_gpu(kind, metal_type, tile) else ("cpu", "nvidia"),
     )
+
+
+FAMILIES = {
+    (kind, metal_type, tile): _family(kind, metal_type, tile)
     for kind, metal_type, tile in sorted(all_tiles())
     if kind in _STRUCTS
 }
+SCATTERED_FAMILIES = {
+    tile: _family(kind, metal_type, tile, is_scattered=True)
+    for kind, metal_type, tile in sorted(all_tiles())
+    if (kind, metal_type) == ("gather", "half") and not tile.in_place
+}
+"""Those of halves: in one kernel with the others they would make these longer, and slower."""
 SUMS_FAMILY = ShaderFamily(
     "convolution_tile_sums",
     _STRUCTS["gather"],
@@ -415,8 +428,12 @@ def _plan_of_gather(
     if splits > 1:
         count = _partial_sums(gathered, metal_type)
         sums = GatherSums(SUMS_FAMILY, "sum_of_tiles", ceiling_divide(count // 4, SUM_THREADS), 4 * splits * count)
+    family, is_folded = FAMILIES["gather", metal_type, tile], gathered.lanes != gathered.fold_channels
+    is_scattered = splits == 1 and gathered.lanes > LANES and not (is_folded or _stores_vectors(gathered, metal_type))
+    if is_scattered and metal_type == "half" and not tile.in_place:
+        family = SCATTERED_FAMILIES[tile]
     return GatherPlan(
-        FAMILIES["gather", metal_type, tile],
+        family,
         f"{_TEMPLATES['gather', metal_type]}_{tile.name}_by_{chosen.width}",
         row_tiles * column_tiles * gathered.groups * gathered.phases * splits,
         parameters,

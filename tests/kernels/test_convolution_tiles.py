@@ -539,6 +539,15 @@ def test_splits_of_the_weight_gradient_fill_a_gpu(size, channels, metal_type):
     assert plan.splits == 1 or 64 * size * size / plan.splits >= 64
 
 
+@pytest.mark.parametrize(("outputs", "is_scattered"), [(300, True), (37, True), (304, False), (7, False)])
+def test_single_halves_of_many_channels_have_kernels_of_their_own(outputs, is_scattered):
+    window = (3, 3, 1, 1, 1, 1, -1, -1)
+    geometry = ConvolutionGeometry(layout(16, 56, 5), layout(16, 56, outputs), window)
+    plan = convolution_tiles.plan_gather(geometry, False, "half", "nvidia", UNITS)
+    assert plan is not None
+    assert (plan.family in convolution_tiles.SCATTERED_FAMILIES.values()) == is_scattered
+
+
 @pytest.mark.parametrize(
     ("inputs", "kernel", "outputs", "is_narrow"),
     [(20, 3, 4, True), (4, 1, 200, True), (1, 7, 3, True), (4, 2, 4, True), (64, 3, 64, False), (20, 3, 40, False)],
