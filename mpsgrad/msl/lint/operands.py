@@ -122,21 +122,26 @@ def _called(source: Source, expressions: Expressions) -> Iterator[Found]:
 
 def _counted(source: Source) -> Iterator[Found]:
     """Calls of functions that are not overloaded with more or fewer arguments than they take."""
-    for index in source.calls(source.functions_by_name):
-        functions = source.functions_by_name[source.text(index)]
-        function = functions[0]
-        if len(functions) != 1 or function.owner is not None or function.is_template or not source.in_body(index):
-            continue
-        is_other = source.text(index - 1) == "::" or source.variable(function.name, index) is not None
-        declared = [place for place in source.places(function.name) if not source.in_body(place)]
-        if is_other or function.name in LIBRARY_FUNCTIONS or declared != [function.opening - 1]:
-            continue
-        head = source.texts[function.opening : function.closing]
-        parameters = source.arguments(function.opening)
-        if "..." in head or "=" in head or source.texts[function.opening + 1 : function.closing] == ["void"]:
+    taken = {name: _parameter_count(source, name) for name in source.functions_by_name}
+    for index in source.calls(name for name, count in taken.items() if count is not None):
+        name = source.text(index)
+        if not source.in_body(index) or source.text(index - 1) == "::" or source.variable(name, index) is not None:
             continue
         given = len(source.arguments(index + 1))
-        if given != len(parameters):
-            takes = f"{len(parameters)} argument{'s' * (len(parameters) != 1)}"
-            message = f"no matching function for call to '{function.name}': it takes {takes}, not {given}"
+        if given != taken[name]:
+            takes = f"{taken[name]} argument{'s' * (taken[name] != 1)}"
+            message = f"no matching function for call to '{name}': it takes {takes}, not {given}"
             yield source.tokens[index], message
+
+
+def _parameter_count(source: Source, name: str) -> int | None:
+    """How many arguments all calls of ``name`` have; None unless one function that is no template has this name."""
+    function, *others = source.functions_by_name[name]
+    if others or function.owner is not None or function.is_template or name in LIBRARY_FUNCTIONS:
+        return None
+    if [place for place in source.places(name) if not source.in_body(place)] != [function.opening - 1]:
+        return None
+    head = source.texts[function.opening : function.closing]
+    if "..." in head or "=" in head or head[1:] == ["void"]:
+        return None
+    return len(source.arguments(function.opening))
