@@ -762,4 +762,14 @@ def declares_variable(tokens: Sequence[Token], index: int) -> bool:
                 return False
             position = close
         position += 1
-    return position < len(tokens) and tokens[position].text in (";", "=", "[", ",")
+    ends_declarator = position < len(tokens) and tokens[position].text in (";", "=", "[", ",")
+    return ends_declarator and not _is_parameter(tokens, index)
+
+
+def _is_parameter(tokens: Sequence[Token], index: int) -> bool:
+    """Whether what begins at ``index`` stands in brackets: an array that is a parameter is a pointer."""
+    depth = 0
+    while index > 0 and depth >= 0 and tokens[index - 1].text not in (";", "{", "}"):
+        index -= 1
+        depth += (tokens[index].text in (")", "]")) - (tokens[index].text in ("(", "["))
+    return depth < 0

@@ -14,6 +14,7 @@ from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.case_ranges import expand_case_ranges, fill_ranges
 from mpsgrad.msl.declarations import read_program
+from mpsgrad.msl.defaulted_constructors import one_default_constructor
 from mpsgrad.msl.diagnostics import shader_error
 from mpsgrad.msl.emission import emit
 from mpsgrad.msl.entry_points import EntryPoints
@@ -43,7 +44,7 @@ from mpsgrad.msl.temporaries import closed_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.vector_specialisations import specialise_for_vectors
-from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of
+from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of, without_coherence
 
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.detours import Detour
@@ -97,6 +98,8 @@ def translate(
     try:
         backend = _backend(target)
         tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
+        version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
+        tokens = without_coherence(tokens, version)
         refuse_unsupported(tokens)
         tokens = [token for token in tokens if token.text != "__extension__"]
         for token in tokens:
@@ -106,6 +109,7 @@ def translate(
         if not backend.has_case_ranges:
             tokens = fill_ranges(expand_case_ranges(tokens))
             refuse_array_designators(tokens)
+        tokens = one_default_constructor(tokens, backend.address_spaces)
         if not backend.has_native_constructors:
             tokens = specialise_for_vectors(tokens)
         program = read_program(tokens, fast_math)
@@ -113,7 +117,6 @@ def translate(
         if not backend.has_bit_fields and has_bit_fields(tokens):
             program = read_program(carry_bit_fields(program, filename))
             needs.append(BITS)
-        version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
         refuse_newer(program.tokens, version)
         loops = _Loops()
         if launch != "whole":

@@ -30,6 +30,7 @@ _VERSIONS = {name: version for version, names in _CAME_WITH.items() for name in 
 RECURSION = (2, 4)
 _LAMBDAS = (3, 2)
 _BFLOAT_LITERALS = (3, 1)
+_COHERENT = ["(", "device", ")"]
 _STATEMENT_WORDS = frozenset({"return", "typedef", "const", "else", "case", "throw", "device", "constant", "thread"})
 
 
@@ -47,6 +48,20 @@ def macros(version: str) -> dict[str, str]:
 def later_names(version: tuple[int, int]) -> frozenset[str]:
     """The names of the library that ``version`` does not have."""
     return frozenset(name for name, needed in _VERSIONS.items() if needed > version)
+
+
+def without_coherence(tokens: list[Token], version: tuple[int, int]) -> list[Token]:
+    """``tokens`` without ``coherent(device)``, which asks for what all memory is here.
+
+    Raises ``ShaderError`` if ``version`` does not have it.
+    """
+    dropped: set[int] = set()
+    for index, token in enumerate(tokens[:-3]):
+        if token.text == "coherent" and [each.text for each in tokens[index + 1 : index + 4]] == _COHERENT:
+            if version < _VERSIONS["coherent"]:
+                raise error(_message("'coherent'", _VERSIONS["coherent"], version), token)
+            dropped.update(range(index, index + 4))
+    return [token for index, token in enumerate(tokens) if index not in dropped] if dropped else tokens
 
 
 def refuse_newer(tokens: Sequence[Token], version: tuple[int, int]) -> None:

@@ -16,8 +16,9 @@ _TEMPLATES = frozenset(
     remove_cv_t remove_reference remove_reference_t remove_const remove_const_t remove_volatile remove_volatile_t decay
     decay_t is_pointer is_pointer_v is_const is_const_v is_void is_void_v is_empty is_empty_v is_convertible
     is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v is_scalar
-    is_scalar_v underlying_type underlying_type_t conjunction conjunction_v disjunction disjunction_v negation
-    negation_v void_t declval remove_addrspace remove_addrspace_t vec_mtl class_vector_mtl
+    is_scalar_v vec_elements is_vector is_vector_v underlying_type underlying_type_t conjunction conjunction_v
+    disjunction disjunction_v negation negation_v void_t declval remove_addrspace remove_addrspace_t vec_mtl
+    class_vector_mtl _numeric_limits_impl __is_valid_simdgroup_type
     """.split()
 )
 

@@ -30,7 +30,7 @@ from mpsgrad.msl.lint import (
 from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.tokens import Token
-from mpsgrad.msl.versions import LANGUAGE_VERSIONS
+from mpsgrad.msl.versions import LANGUAGE_VERSIONS, without_coherence
 
 # Importing a module enters its rules into the table.
 _SUBJECTS = (
@@ -73,7 +73,7 @@ def lint(
     definitions = {"__METAL_VERSION__": f"{major}{minor}0", **(definitions or {})}
     tokens: list[Token] = []
     try:
-        tokens = Preprocessor(resolve, definitions).run(source, filename)
+        tokens = without_coherence(Preprocessor(resolve, definitions).run(source, filename), (major, minor))
         program = read_program(tokens)
     except ShaderError as found:
         line, message = found.line or 1, found.message

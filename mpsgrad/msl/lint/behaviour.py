@@ -8,6 +8,7 @@ from math import prod
 
 from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, element_of
+from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES
 from mpsgrad.msl.backend import floating_literal
 from mpsgrad.msl.lint.flow import choosing_conditions, depends, enclosing_conditions, has_guard, thread_names
@@ -127,6 +128,11 @@ def _left(source: Source, index: int) -> int:
         if source.text(start - 1) == ")" and source.close(start - 1) >= 0:
             start -= 1
             continue
+        if source.text(start) == "(" and source.text(start - 1) == ">":
+            brackets = source.keep("template brackets", lambda: template_brackets(source))
+            if start - 1 in brackets:
+                start = brackets[start - 1] - 1
+                continue
         break
     return start
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import Type, read_type
+from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.program import Parameter
 from mpsgrad.msl.tokens import IDENTIFIER, STRING, spell
@@ -67,6 +68,8 @@ def kernels_are_plain_functions(source: Source) -> Iterator[Found]:
     for index in source.calls():
         name_text = source.text(index)
         if name_text not in kernels or name_text in source.program.functions or not source.in_body(index):
+            continue
+        if name_text in LIBRARY_FUNCTIONS:  # The arguments choose.
             continue
         if _is_lambdas_parameter(source, index):
             continue

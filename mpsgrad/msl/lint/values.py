@@ -9,6 +9,7 @@ from mpsgrad.errors import with_article
 from mpsgrad.msl.analysis.expressions import SWIZZLES, Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import FLOATS, SIZES, Type, built_in, read_type
+from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.lint.statements import object_before, operand_start
 from mpsgrad.msl.tokens import IDENTIFIER, matching_angle, spell
@@ -109,7 +110,7 @@ def _assigned_or_returned(source: Source, expressions: Expressions) -> Iterator[
 
 
 def _passed(source: Source, expressions: Expressions) -> Iterator[Found]:
-    for index in source.calls(source.functions_by_name):
+    for index in source.calls(source.functions_by_name.keys() - LIBRARY_FUNCTIONS):
         functions = source.functions_by_name[source.text(index)]
         function = functions[0]
         if len(functions) != 1 or function.owner is not None or function.is_template or not source.in_body(index):

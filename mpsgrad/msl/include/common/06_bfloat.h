@@ -45,6 +45,18 @@ BFLOAT_OPERATOR_MTL(*)
 BFLOAT_OPERATOR_MTL(/)
 #undef BFLOAT_OPERATOR_MTL
 inline constexpr bfloat operator-(bfloat a) { return bfloat(-(float)a); }
+#ifdef __OPENCL_VERSION__
+// The compiler's own vectors do not convert what is a class.
+#define BFLOAT_OPERATOR_MTL(op) \
+  template <int N> inline vec_mtl<float, N> operator op(bfloat a, vec_mtl<float, N> b) { return (float)a op b; } \
+  template <int N> inline vec_mtl<float, N> operator op(vec_mtl<float, N> a, bfloat b) { return a op(float) b; } \
+  template <int N> inline vec_mtl<float, N> &operator op##=(vec_mtl<float, N> &a, bfloat b) { return a = a op(float) b; }
+BFLOAT_OPERATOR_MTL(+)
+BFLOAT_OPERATOR_MTL(-)
+BFLOAT_OPERATOR_MTL(*)
+BFLOAT_OPERATOR_MTL(/)
+#undef BFLOAT_OPERATOR_MTL
+#endif
 
 //@ arm_of_bfloat_mtl : bfloat choose_mtl
 ARM_MTL(bfloat)

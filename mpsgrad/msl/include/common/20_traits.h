@@ -141,6 +141,29 @@ template <typename T> constexpr bool is_trivially_copyable_v = is_trivially_copy
 template <typename T> struct is_scalar : bool_constant<is_arithmetic<T>::value || is_pointer<T>::value || is_enum<T>::value> {};
 template <typename T> constexpr bool is_scalar_v = is_scalar<T>::value;
 
+//@ vec_elements is_vector is_vector_v : traits_mtl
+// How many components a vector has: none where it is a scalar.
+#ifndef __OPENCL_VERSION__
+template <typename T, int N> struct vec_mtl;
+#endif
+template <typename T> struct vec_elements : integral_constant<int, 0> {};
+template <typename T> struct vec_elements<const T> : vec_elements<T> {};
+template <typename T, int N> struct vec_elements<vec_mtl<T, N>> : integral_constant<int, N> {};
+#ifdef __OPENCL_VERSION__
+template <typename T, int N> struct vec_elements<class_vector_mtl<T, N>> : integral_constant<int, N> {};
+#endif
+template <typename T> struct is_vector : bool_constant<vec_elements<T>::value != 0> {};
+template <typename T> constexpr bool is_vector_v = is_vector<T>::value;
+
+// What functions of simdgroups take.
+//@ __is_valid_simdgroup_type : is_integral is_same
+template <typename T> struct __is_valid_simdgroup_type : bool_constant<is_arithmetic<T>::value && !is_same<T, bool>::value && sizeof(T) <= 4> {};
+template <typename T> struct __is_valid_simdgroup_type<const T> : __is_valid_simdgroup_type<T> {};
+#ifndef __OPENCL_VERSION__
+template <typename T, int N> struct vec_mtl;
+#endif
+template <typename T, int N> struct __is_valid_simdgroup_type<vec_mtl<T, N>> : __is_valid_simdgroup_type<T> {};
+
 //@ underlying_type underlying_type_t
 template <typename T> struct underlying_type { typedef __underlying_type(T) type; };
 template <typename T> using underlying_type_t = typename underlying_type<T>::type;
@@ -159,8 +182,10 @@ template <typename T> constexpr bool negation_v = negation<T>::value;
 template <typename T> T &&declval();
 
 // Every function called min or max is renamed where those of the library are.
-//@ numeric_limits : infinity_mtl
-template <typename T> struct numeric_limits { static constexpr bool is_specialized = false; };
+// Programs specialise _numeric_limits_impl, the base that numeric_limits has in Metal's own header, for classes.
+//@ numeric_limits _numeric_limits_impl : infinity_mtl
+template <typename T> struct _numeric_limits_impl { static constexpr bool is_specialized = false; };
+template <typename T> struct numeric_limits : _numeric_limits_impl<T> {};
 #define INTEGER_LIMITS_MTL(t, low, high, digits_, sign) \
   template <> struct numeric_limits<t> { \
     static constexpr bool is_specialized = true, is_signed = sign, is_integer = true, is_exact = true; \

@@ -132,16 +132,23 @@ template <typename T, typename V, typename A, int M, int... I> struct is_part_mt
 #define FUNCTION_EXTRACT_MTL(f) friend vec_mtl f(const vec_mtl &a, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], offset, bits); return r; }
 #define FUNCTION_INSERT_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i], offset, bits); return r; }
 
-#define VECTOR_dot_MTL friend T dot_mtl(const vec_mtl &a, const vec_mtl &b) { T s = (T)(AT_MTL(a, 0) * AT_MTL(b, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * b.v[i]); return s; }
-#define VECTOR_length_squared_MTL friend T length_squared_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return s; }
-#define VECTOR_length_MTL friend T length_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return (T)sqrt_mtl(s); }
-#define VECTOR_distance_squared_MTL friend T distance_squared_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(AT_MTL(d, 0) * AT_MTL(d, 0)); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return s; }
-#define VECTOR_distance_MTL friend T distance_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(AT_MTL(d, 0) * AT_MTL(d, 0)); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return (T)sqrt_mtl(s); }
-#define VECTOR_normalize_MTL friend vec_mtl normalize_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return a * (T)rsqrt_mtl(s); }
-#define VECTOR_cross_MTL friend vec_mtl cross_mtl(const vec_mtl &a, const vec_mtl &b) { return vec_mtl(AT_MTL(a, 1) * AT_MTL(b, 2) - AT_MTL(a, 2) * AT_MTL(b, 1), AT_MTL(a, 2) * AT_MTL(b, 0) - AT_MTL(a, 0) * AT_MTL(b, 2), AT_MTL(a, 0) * AT_MTL(b, 1) - AT_MTL(a, 1) * AT_MTL(b, 0)); }
-#define VECTOR_reflect_MTL friend vec_mtl reflect_mtl(const vec_mtl &a, const vec_mtl &n) { T s = (T)(AT_MTL(a, 0) * AT_MTL(n, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * n.v[i]); return a - n * (T)(s + s); }
-#define VECTOR_faceforward_MTL friend vec_mtl faceforward_mtl(const vec_mtl &n, const vec_mtl &a, const vec_mtl &r) { T s = (T)(AT_MTL(a, 0) * AT_MTL(r, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * r.v[i]); return s < (T)0 ? n : -n; }
-#define VECTOR_refract_MTL friend vec_mtl refract_mtl(const vec_mtl &a, const vec_mtl &n, T eta) { \
+// Templates, and not of integers: a program may have such functions of its own.
+template <typename T> struct floats_mtl { typedef T type; };
+#define NO_FLOATS_MTL(t) template <> struct floats_mtl<t> {};
+NO_FLOATS_MTL(bool) NO_FLOATS_MTL(char) NO_FLOATS_MTL(uchar) NO_FLOATS_MTL(short) NO_FLOATS_MTL(ushort)
+NO_FLOATS_MTL(int) NO_FLOATS_MTL(uint) NO_FLOATS_MTL(long) NO_FLOATS_MTL(ulong)
+#undef NO_FLOATS_MTL
+#define OF_FLOATS_MTL template <typename E = T, typename = typename floats_mtl<E>::type>
+#define VECTOR_dot_MTL OF_FLOATS_MTL friend T dot_mtl(const vec_mtl &a, const vec_mtl &b) { T s = (T)(AT_MTL(a, 0) * AT_MTL(b, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * b.v[i]); return s; }
+#define VECTOR_length_squared_MTL OF_FLOATS_MTL friend T length_squared_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return s; }
+#define VECTOR_length_MTL OF_FLOATS_MTL friend T length_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return (T)sqrt_mtl(s); }
+#define VECTOR_distance_squared_MTL OF_FLOATS_MTL friend T distance_squared_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(AT_MTL(d, 0) * AT_MTL(d, 0)); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return s; }
+#define VECTOR_distance_MTL OF_FLOATS_MTL friend T distance_mtl(const vec_mtl &a, const vec_mtl &b) { vec_mtl d = a - b; T s = (T)(AT_MTL(d, 0) * AT_MTL(d, 0)); for (int i = 1; i < N; i++) s = (T)(s + d.v[i] * d.v[i]); return (T)sqrt_mtl(s); }
+#define VECTOR_normalize_MTL OF_FLOATS_MTL friend vec_mtl normalize_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return a * (T)rsqrt_mtl(s); }
+#define VECTOR_cross_MTL OF_FLOATS_MTL friend vec_mtl cross_mtl(const vec_mtl &a, const vec_mtl &b) { return vec_mtl(AT_MTL(a, 1) * AT_MTL(b, 2) - AT_MTL(a, 2) * AT_MTL(b, 1), AT_MTL(a, 2) * AT_MTL(b, 0) - AT_MTL(a, 0) * AT_MTL(b, 2), AT_MTL(a, 0) * AT_MTL(b, 1) - AT_MTL(a, 1) * AT_MTL(b, 0)); }
+#define VECTOR_reflect_MTL OF_FLOATS_MTL friend vec_mtl reflect_mtl(const vec_mtl &a, const vec_mtl &n) { T s = (T)(AT_MTL(a, 0) * AT_MTL(n, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * n.v[i]); return a - n * (T)(s + s); }
+#define VECTOR_faceforward_MTL OF_FLOATS_MTL friend vec_mtl faceforward_mtl(const vec_mtl &n, const vec_mtl &a, const vec_mtl &r) { T s = (T)(AT_MTL(a, 0) * AT_MTL(r, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * r.v[i]); return s < (T)0 ? n : -n; }
+#define VECTOR_refract_MTL OF_FLOATS_MTL friend vec_mtl refract_mtl(const vec_mtl &a, const vec_mtl &n, T eta) { \
     T d = (T)(AT_MTL(n, 0) * AT_MTL(a, 0)); \
     for (int i = 1; i < N; i++) d = (T)(d + n.v[i] * a.v[i]); \
     T k = (T)((T)1 - eta * eta * ((T)1 - d * d)); \

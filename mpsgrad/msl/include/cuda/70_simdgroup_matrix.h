@@ -37,7 +37,7 @@ MATRIX_FUNCTION_MTL pair_mtl<float> transpose_pair_mtl(pair_mtl<float> a) {
 // From the layout in rows to Apple's, and back.
 template <typename T> MATRIX_FUNCTION_MTL pair_mtl<T> rows_to_apple_mtl(pair_mtl<T> a) { uint lane = lane_index_mtl(); return shuffle_pair_mtl(a, (lane & 0x11) | ((lane & 6) << 1) | ((lane & 8) >> 2)); }
 template <typename T> MATRIX_FUNCTION_MTL pair_mtl<T> apple_to_rows_mtl(pair_mtl<T> a) { uint lane = lane_index_mtl(); return shuffle_pair_mtl(a, (lane & 0x11) | ((lane & 12) >> 1) | ((lane & 2) << 2)); }
-template <typename T, int C, int R> struct simdgroup_matrix {
+template <typename T, int C, int R = C> struct simdgroup_matrix {
   static_assert(C == 8 && R == 8, "a simdgroup_matrix is 8x8");
   mutable pair_mtl<T> rows_mtl, columns_mtl;
   mutable bool has_rows_mtl = true, has_columns_mtl = false;
@@ -197,3 +197,10 @@ MATRIX_FUNCTION_MTL void simdgroup_load_right_16x16(simdgroup_half8x8 *m, const 
   load_four_matrices_mtl(pairs, source, row_elements, !transposed, !transposed);
   for (uint i = 0; i < 4; i++) m[i].set_columns_mtl(pairs[i]);
 }
+
+//@ simdgroup_bfloat8x8 : simdgroup_matrix bfloat2
+MATRIX_FUNCTION_MTL pair_mtl<float> floats_of_pair_mtl(pair_mtl<bfloat> a) { return pair_mtl<float>((float)a.x, (float)a.y); }
+MATRIX_FUNCTION_MTL pair_mtl<bfloat> pair_of_floats_mtl(pair_mtl<float> a) { return pair_mtl<bfloat>((bfloat)a.x, (bfloat)a.y); }
+MATRIX_FUNCTION_MTL pair_mtl<bfloat> shuffle_pair_mtl(pair_mtl<bfloat> a, uint lane) { return pair_of_floats_mtl(shuffle_pair_mtl(floats_of_pair_mtl(a), lane)); }
+MATRIX_FUNCTION_MTL pair_mtl<bfloat> transpose_pair_mtl(pair_mtl<bfloat> a) { return pair_of_floats_mtl(transpose_pair_mtl(floats_of_pair_mtl(a))); }
+typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;

@@ -3,32 +3,41 @@
 inline uint matrix_row_mtl(uint lane) { return ((lane >> 4) & 1) * 4 + ((lane >> 1) & 3); }
 inline uint matrix_column_mtl(uint lane) { return ((lane >> 3) & 1) * 4 + (lane & 1) * 2; }
 inline uint matrix_lane_mtl(uint row, uint column) { return ((row >> 2) << 4) | ((column >> 2) << 3) | ((row & 3) << 1) | ((column >> 1) & 1); }
-template <typename T, int C, int R> struct simdgroup_matrix {
+// Two neighbouring elements.
+template <typename T> struct matrix_pair_mtl { typedef vec_mtl<T, 2> type; };
+template <typename T> using matrix_pair_mtl_t = typename matrix_pair_mtl<T>::type;
+template <typename T> inline matrix_pair_mtl_t<T> make_matrix_pair_mtl(T first, T second) {
+  matrix_pair_mtl_t<T> pair;
+  pair.x = first;
+  pair.y = second;
+  return pair;
+}
+template <typename T, int C, int R = C> struct simdgroup_matrix {
   static_assert(C == 8 && R == 8, "a simdgroup_matrix is 8x8");
-  vec_mtl<T, 2> elements_mtl;
+  matrix_pair_mtl_t<T> elements_mtl;
   simdgroup_matrix() = default;
   explicit simdgroup_matrix(T diagonal) {
     uint lane = lane_index_mtl(), row = matrix_row_mtl(lane), column = matrix_column_mtl(lane);
     elements_mtl.x = row == column ? diagonal : (T)0;
     elements_mtl.y = row == column + 1 ? diagonal : (T)0;
   }
-  __private vec_mtl<T, 2> &thread_elements() __private { return elements_mtl; }
-  const __private vec_mtl<T, 2> &thread_elements() const __private { return elements_mtl; }
+  __private matrix_pair_mtl_t<T> &thread_elements() __private { return elements_mtl; }
+  const __private matrix_pair_mtl_t<T> &thread_elements() const __private { return elements_mtl; }
   // In a member function of a class that has matrices.
-  vec_mtl<T, 2> &thread_elements() { return elements_mtl; }
-  const vec_mtl<T, 2> &thread_elements() const { return elements_mtl; }
+  matrix_pair_mtl_t<T> &thread_elements() { return elements_mtl; }
+  const matrix_pair_mtl_t<T> &thread_elements() const { return elements_mtl; }
 };
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 template <typename T, int C, int R = C, typename U> inline simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(U value) {
   simdgroup_matrix<T, C, R> m;
-  m.elements_mtl = (vec_mtl<T, 2>)((T)value);
+  m.elements_mtl = make_matrix_pair_mtl<T>((T)value, (T)value);
   return m;
 }
 // Two halves are read as one number: processors gather no shorter ones.
 typedef uint two_halves_mtl __attribute__((aligned(2), may_alias));
 #define MATRIX_MOVES_MTL(space) \
-  template <typename T> inline vec_mtl<T, 2> neighbours_mtl(const space T *p) { return (vec_mtl<T, 2>)(p[0], p[1]); } \
+  template <typename T> inline matrix_pair_mtl_t<T> neighbours_mtl(const space T *p) { return make_matrix_pair_mtl<T>(p[0], p[1]); } \
   inline half2 neighbours_mtl(const space half *p) { return as_half2(*(const space two_halves_mtl *)p); } \
   template <typename T> inline void simdgroup_load(__private simdgroup_matrix<T, 8, 8> &m, const space T *source, ulong row_elements = 8, vec_mtl<ulong, 2> origin = (vec_mtl<ulong, 2>)(0ul), bool transposed = false) { \
     uint lane = lane_index_mtl(), row = matrix_row_mtl(lane), column = matrix_column_mtl(lane); \
@@ -84,7 +93,7 @@ __attribute__((noinline)) float2 matrix_product_mtl(float2 a, float2 b, float2 s
   return sum;
 }
 #endif
-template <typename T> inline float2 matrix_floats_mtl(vec_mtl<T, 2> x) { return (float2)((float)x.x, (float)x.y); }
+template <typename T> inline float2 matrix_floats_mtl(matrix_pair_mtl_t<T> x) { return (float2)((float)x.x, (float)x.y); }
 template <typename D, typename A, typename B, typename S>
 inline void simdgroup_multiply_accumulate(__private simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a, simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<S, 8, 8> c) {
   float2 sum = matrix_product_mtl(matrix_floats_mtl<A>(a.elements_mtl), matrix_floats_mtl<B>(b.elements_mtl), matrix_floats_mtl<S>(c.elements_mtl));
@@ -114,3 +123,7 @@ template <typename T> inline simdgroup_matrix<T, 8, 8> operator*(simdgroup_matri
   simdgroup_multiply(d, a, b);
   return d;
 }
+
+//@ simdgroup_bfloat8x8 : simdgroup_matrix bfloat2
+template <> struct matrix_pair_mtl<bfloat> { typedef bfloat2 type; };
+typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;

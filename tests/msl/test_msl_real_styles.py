@@ -1,0 +1,217 @@
+"""What kernels of other projects are made of and few others use."""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from metal_runner import LIBRARY
+from nvrtc import compile_for_cuda
+
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl import translate
+from mpsgrad.msl.lint import lint
+from mpsgrad.runtime import compile
+
+THREADS = 32
+THREAD = "uint i [[thread_position_in_threadgroup]]"
+
+
+def compiles_for_cuda(source: str, version: str = "310") -> None:
+    translation = translate(source, "cuda", definitions={"__METAL_VERSION__": version}, launch="box")
+    compile_for_cuda(translation.source, "test.metal")
+
+
+def errors(source: str, version: str = "3.1") -> list[str]:
+    return [each.message for each in lint(source, language_version=version) if each.severity == "error"]
+
+
+CONSTRUCTORS = f"""
+struct Best {{
+  float value; uint at;
+  Best() thread = default;
+  Best() threadgroup = default;
+  Best() device = default;
+  Best() constant = default;
+  Best(float v, uint a) : value(v), at(a) {{}}
+}};
+template <typename T> struct Two {{
+  T first, second;
+  constexpr Two<T>() = default;
+  constexpr Two<T>() threadgroup = default;
+  constexpr Two(T a, T b) : first(a), second(b) {{}}
+}};
+kernel void constructors(device float* out, {THREAD}) {{
+  threadgroup Best best[32];
+  threadgroup Two<float> twos[32];
+  best[i] = Best(float(i) * 2, i);
+  twos[i] = Two<float>(1, i);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  Best other = best[31 - i];
+  Two<float> two;
+  two = twos[31 - i];
+  out[i] = other.value + other.at + two.second * 100;
+}}
+"""
+
+
+def test_constructors_may_be_defaulted_for_each_address_space() -> None:
+    out = np.zeros(THREADS, np.float32)
+    compile(LIBRARY + CONSTRUCTORS).function("constructors")(THREADS, out, threadgroup=THREADS)
+    assert np.array_equal(out, 103.0 * np.arange(THREADS)[::-1])
+    compiles_for_cuda(LIBRARY + CONSTRUCTORS)
+
+
+ARRAYS = f"""
+template <typename T, uint N> struct Sum {{
+  threadgroup T* kept;
+  Sum(threadgroup T shared[N]) : kept(shared) {{}}
+  T of(T x, uint i) {{
+    kept[i] = x;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    T s = 0;
+    for (uint k = 0; k < N; k++) s += kept[k];
+    return s;
+  }}
+}};
+template <typename T, uint N> T sum(device const T* in, threadgroup T shared[N], uint i) {{ return Sum<T, N>(shared).of(in[i], i); }}
+kernel void arrays(device float* out, device const float* in, {THREAD}) {{
+  threadgroup float shared[32];
+  out[i] = sum<float, 32>(in, shared, i);
+}}
+"""
+
+
+def test_threadgroup_arrays_are_pointers_where_they_are_parameters() -> None:
+    x = np.arange(THREADS, dtype=np.float32)
+    out = np.zeros_like(x)
+    compile(LIBRARY + ARRAYS).function("arrays")(THREADS, out, x, threadgroup=THREADS)
+    assert np.array_equal(out, np.full(THREADS, x.sum()))
+    compiles_for_cuda(LIBRARY + ARRAYS)
+
+
+INTERNAL_NAMES = """
+struct Ranked { float value; int rank; };
+template <> struct _numeric_limits_impl<Ranked> {
+  static constexpr Ranked lowest() { return Ranked{numeric_limits<float>::lowest(), 7}; }
+};
+template <typename T> constant constexpr bool reduces = __is_valid_simdgroup_type<T>::value;
+template <typename T> uint lanes() { return is_vector_v<T> ? vec_elements<T>::value : 1; }
+kernel void internal_names(device int* out) {
+  out[0] = vec_elements<half3>::value * 100 + vec_elements<const bool4>::value * 10 + vec_elements<int>::value;
+  out[1] = is_vector_v<float2> + 2 * is_vector_v<float> + 4 * is_vector<bfloat4>::value;
+  out[2] = numeric_limits<Ranked>::lowest().rank + (numeric_limits<int>::max() == 2147483647);
+  out[3] = reduces<half> + 2 * reduces<uint3> + 4 * reduces<long> + 8 * reduces<bool> + 16 * reduces<Ranked>;
+  out[4] = lanes<float>() + 10 * lanes<ushort2>();
+}
+"""
+
+
+def test_names_inside_of_metals_own_headers() -> None:
+    source = LIBRARY + INTERNAL_NAMES
+    assert errors(source) == []
+    out = np.zeros(5, np.int32)
+    compile(source, language_version="3.1").function("internal_names")(1, out)
+    assert out.tolist() == [340, 5, 8, 3, 21]
+    compiles_for_cuda(source)
+
+
+OVERLOADS = """
+inline int dot(int3 a, int3 b) { return a.x * b.x + a.y * b.y + a.z * b.z; }
+inline int3 cross(int3 a, int3 b) { return int3(a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x); }
+inline bfloat length(vec<bfloat, 2> a) { return a.x; }
+template <typename T> kernel void fmax(device T* out, constant T* other) { out[0] = fmax(out[0], other[0]); }
+template [[host_name("fmax_float")]] kernel void fmax<float>(device float*, constant float*);
+kernel void overloads(device int* out) {
+  int3 a = int3(1, 2, 3), b = int3(-4, 5, 6);
+  float3 c = float3(a), d = float3(b);
+  packed_float3 e = packed_float3(3, 4, 0);
+  out[0] = dot(a, b) == dot(c, d);
+  out[1] = all(cross(a, b) == int3(cross(c, d)));
+  out[2] = int(length(e) + length(float2(6, 8)) + dot(c.xy, d.yz));
+}
+"""
+
+
+def test_programs_own_overloads_stand_beside_the_librarys() -> None:
+    source = LIBRARY + OVERLOADS
+    assert errors(source) == []
+    library = compile(source, language_version="3.1")
+    out, larger = np.zeros(3, np.int32), np.array([1], np.float32)
+    library.function("overloads")(1, out)
+    library.function("fmax_float")(1, larger, np.array([3], np.float32))
+    assert out.tolist() == [1, 1, 32] and larger[0] == 3
+    compiles_for_cuda(source)
+
+
+COHERENT = """
+uint one_more(device coherent(device) const uint* p) { return p[0] + 1; }
+kernel void counted(volatile device coherent(device) uint* a [[buffer(0)]], coherent(device) device uint* b [[buffer(1)]]) {
+  device coherent(device) uint* q = b;
+  a[0] = one_more(q);
+}
+"""
+
+
+def test_coherent_memory_needs_metal_3_2() -> None:
+    out = np.zeros(1, np.uint32)
+    compile(LIBRARY + COHERENT, language_version="3.2").function("counted")(1, out, np.array([41], np.uint32))
+    assert out[0] == 42 and errors(LIBRARY + COHERENT, "3.2") == []
+    compiles_for_cuda(LIBRARY + COHERENT, "320")
+    assert errors(LIBRARY + COHERENT, "3.1")
+    with pytest.raises(ShaderError, match="3.2"):
+        translate(LIBRARY + COHERENT, "opencl", definitions={"__METAL_VERSION__": "310"})
+
+
+MATRICES = """
+kernel void matrices(device const float* a, device const float* b, device float* sum, device float* product) {
+  threadgroup bfloat left[64], right[64];
+  threadgroup bfloat rounded[64];
+  if (a != b) for (uint k = 0; k < 64; k++) { left[k] = bfloat(a[k]); right[k] = bfloat(b[k]); }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  simdgroup_bfloat8x8 x, y;
+  simdgroup_matrix<bfloat, 8> z;
+  simdgroup_matrix<float, 8> total = make_filled_simdgroup_matrix<float, 8>(1);
+  simdgroup_load(x, left, 8);
+  simdgroup_load(y, right, 8, ulong2(0), true);
+  simdgroup_multiply_accumulate(total, x, y, total);
+  simdgroup_multiply(z, x, y);
+  z.thread_elements()[0] = z.thread_elements()[0] * bfloat(2);
+  simdgroup_store(total, sum, 8);
+  simdgroup_store(z, rounded, 8);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint k = 0; k < 64; k++) product[k] = float(rounded[k]);
+}
+"""
+
+
+def test_matrices_of_bfloat_and_matrices_with_one_extent() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-8, 8, (2, 8, 8)).astype(np.float32)
+    total, product = np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float32)
+    compile(LIBRARY + MATRICES, language_version="3.1").function("matrices")(32, a, b, total, product, threadgroup=32)
+    wanted = a @ b.T
+    assert np.array_equal(total, wanted + 1)
+    assert np.allclose(product[:, 1::2], wanted[:, 1::2], rtol=2**-8) and np.allclose(product[:, ::2], 2 * wanted[:, ::2], rtol=2**-8)
+    compiles_for_cuda(LIBRARY + MATRICES)
+
+
+MIXED = """
+template <typename T> float4 scaled(T s, float4 v) { float4 a = s * v; a += v - s; a *= s; return a / s; }
+kernel void mixed(device float4* out, device const ushort* bits) { out[0] = scaled(as_type<bfloat>(bits[0]), out[0]); }
+"""
+
+
+def test_vectors_of_float_times_bfloat() -> None:
+    out = np.array([1, 2, 3, 4], np.float32)
+    library = compile(LIBRARY + MIXED, language_version="3.1")
+    library.function("mixed")(1, out, np.array([0x4040], np.uint16))  # 3
+    assert out.tolist() == [1, 5, 9, 13]
+    compiles_for_cuda(LIBRARY + MIXED)
+
+
+def test_shifts_of_what_a_template_cast_widens_are_not_too_far() -> None:
+    source = "kernel void k(device ulong* p, device const uint* q) { p[0] = static_cast<ulong>(q[0]) << 32 | q[1]; }"
+    assert [each.message for each in lint(LIBRARY + source)] == []
+    narrow = source.replace("static_cast<ulong>", "static_cast<uint>")
+    assert any("counts modulo 32" in each.message for each in lint(LIBRARY + narrow))
