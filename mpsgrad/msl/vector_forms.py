@@ -16,11 +16,11 @@ from mpsgrad.msl.backend import VECTOR_TYPE, Backend
 from mpsgrad.msl.choices import Choice, arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import is_operand
-from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, COPY, LIFT, UNALIGNED, WHOLE
+from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, COPY, LIFT, UNALIGNED, UNALIGNED_READ, WHOLE
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
-from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, split_commas
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, error, matching, split_commas
 from mpsgrad.msl.unions import class_bodies, name_place, owner_of_copies
 from mpsgrad.msl.vector_operators import VectorOperators
 
@@ -54,6 +54,7 @@ class VectorForms:
         if names.has(UNALIGNED) and not is_own and self._makes_pointers():
             names.used.add(UNALIGNED)
             self._index_components()
+            self._read_anywhere()
         self._mark_choices()
         self._read_single_values()
         if backend.has_native_constructors:
@@ -122,6 +123,22 @@ class VectorForms:
             place = _COMPONENTS[name.text]
             name.text = f"[{place}]" if operator.text == "." else f"->operator[]({place})"
             operator.text = ""
+
+    def _read_anywhere(self) -> None:
+        """Reads ``*((device const uint*)p)`` by its bytes where ``p`` is not aligned to a number."""
+        tokens = self._tokens
+        for index in range(1, len(tokens) - 6):
+            if [token.text for token in tokens[index : index + 3]] != ["*", "(", "("]:
+                continue
+            before, end, close = tokens[index - 1], matching(tokens, index + 1), matching(tokens, index + 2)
+            is_operand = before.kind in (IDENTIFIER, NUMBER) or before.text in (")", "]")
+            is_operand = is_operand and before.text != "return"
+            words = [token.text for token in tokens[index + 3 : close]]
+            kind = built_in(words[-2]) if len(words) > 2 and words[-1] == "*" and "const" in words[:-2] else None
+            is_scalar = kind is not None and kind.is_scalar and set(words[:-2]) <= {"const", *ADDRESS_SPACES}
+            if is_scalar and not is_operand and tokens[end + 1].text not in (".", "[", "->"):
+                tokens[index].text, tokens[index].kind = UNALIGNED_READ, IDENTIFIER
+                self._names.used.add(UNALIGNED_READ)
 
     def _compose_swizzles(self) -> None:
         """Makes one swizzle of two in a row, ``v.zyx.x``: where a swizzle is an object, it has none of its own."""

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from metal_runner import LIBRARY, evaluate
+from metal_runner import LIBRARY, evaluate, run
 from nvrtc import compile_for_cuda
 
 from mpsgrad.msl import translate
@@ -66,3 +66,13 @@ def test_swizzles_and_members_of_the_programs_own_stay_as_they_are() -> None:
     for kept in ("s.r = 1", "v.xy += v.zw", "v[0] += v[2]", "v[3] + s.r"):
         assert kept in translated
     compile_for_cuda(translated, "names.metal")
+
+
+def test_numbers_are_read_anywhere_where_a_cast_reads_them() -> None:
+    head = "kernel void f(device uint* out, device const ushort* x) {\n"
+    source = f"{LIBRARY}{head}uint n = *((device const uint*)(x + 1)); out[0] = n + 2 * *((const device uint*)x); }}"
+    arrays = np.zeros(1, np.uint32), np.arange(1, 5, dtype=np.uint16)
+    assert run(source, "f", *arrays, threads=1, of_user=True)[0][0] == 0x30002 + 2 * 0x20001
+    translated = translate(source, "cuda", filename="anywhere.metal", launch="row").source
+    assert translated.count("= unaligned_read_mtl((") == 1 and "* unaligned_read_mtl((" in translated
+    compile_for_cuda(translated, "anywhere.metal")

@@ -306,3 +306,12 @@ inline float distance_mtl(float x, float y) { return fabsf(x - y); }
 constexpr inline int __builtin_popcount_mtl(uint x) { int n = 0; for (; x; x &= x - 1) n++; return n; }
 constexpr inline int __builtin_ctz_mtl(uint x) { return __builtin_popcount_mtl(~x & (x - 1)); }
 constexpr inline int __builtin_clz_mtl(uint x) { int n = 0; for (; !(x >> 31); x <<= 1) n++; return n; }
+
+//@ unaligned_read_mtl
+// What *p is where p may lie at any address, as Apple's GPUs read it.
+template <typename T> inline T unaligned_read_mtl(const T *p) {
+  if (((ulong)p & (sizeof(T) - 1)) == 0) return *p;
+  T value;
+  for (int i = 0; i < sizeof(T); i++) ((uchar *)&value)[i] = ((const uchar *)p)[i];
+  return value;
+}
