@@ -47,6 +47,7 @@ from mpsgrad.devices.cuda_memory import (
     SharedPool,
     Staging,
 )
+from mpsgrad.devices.locked_property import locked_property
 from mpsgrad.dlpack import CUDA, LEGACY_STREAM, THREAD_STREAM
 from mpsgrad.errors import DeviceError
 from mpsgrad.msl import Launch, Translation
@@ -223,7 +224,7 @@ class CUDADevice(Device):
 
     __hash__ = Device.__hash__
 
-    @cached_property
+    @locked_property
     def context(self) -> _Context:
         """Makes the GPU the current one of the thread while a block runs."""
         try:
@@ -250,13 +251,13 @@ class CUDADevice(Device):
     def has_clusters(self) -> bool:
         return self.capability >= (9, 0)
 
-    @cached_property
+    @locked_property
     def stream(self) -> Any:
         """Where all work goes. CUDA orders it with work on its default stream, where other libraries mostly work."""
         with self.active:
             return checked(api().cuStreamCreate(api().CUstream_flags.CU_STREAM_DEFAULT))
 
-    @cached_property
+    @locked_property
     def _staging(self) -> Staging:
         return Staging(self.stream)
 
@@ -510,7 +511,7 @@ class CUDADevice(Device):
         except CUDAError as error:
             raise self.failure("the dispatches cannot be recorded", error) from error
 
-    @cached_property
+    @locked_property
     def _capture_stream(self) -> Any:
         return checked(api().cuStreamCreate(api().CUstream_flags.CU_STREAM_NON_BLOCKING))
 

@@ -14,7 +14,7 @@ import re
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from mpsgrad.devices.contract import (
     Submission,
     unknown_kernel,
 )
+from mpsgrad.devices.locked_property import locked_property
 from mpsgrad.devices.opencl_brief import ImmediateQueue
 from mpsgrad.devices.opencl_compiler import (
     LONG_SOURCE,
@@ -172,7 +173,7 @@ class OpenCLDevice(Device):
     def largest_buffer(self) -> int:
         return self._handle.max_mem_alloc_size
 
-    @cached_property
+    @locked_property
     def _context(self) -> pyopencl.Context:
         import pyopencl as cl
 
@@ -181,7 +182,7 @@ class OpenCLDevice(Device):
         self.runtime_threads = RuntimeThreads(threads_of_process() - before)
         return context
 
-    @cached_property
+    @locked_property
     def queue(self) -> pyopencl.CommandQueue:
         import pyopencl as cl
 
@@ -189,7 +190,7 @@ class OpenCLDevice(Device):
         atexit.register(_finish, queue, os.getpid())
         return queue
 
-    @cached_property
+    @locked_property
     def immediate_queue(self) -> ImmediateQueue | None:
         """A queue whose work the thread does that puts it there, before that returns; None where there is none such."""
         import pyopencl as cl
@@ -342,12 +343,12 @@ class OpenCLDevice(Device):
             raise ShaderError(f"the OpenCL compiler cannot be asked: {fault}", file=name) from fault
         return []
 
-    @cached_property
+    @locked_property
     def _compiler(self) -> OpenCLCompiler:
         """The compiler of users' sources."""
         return self._compiler_with(self._savings)
 
-    @cached_property
+    @locked_property
     def _compiler_of_long_sources(self) -> OpenCLCompiler:
         return self._compiler_with(f"{self._savings} {UNROLLING}".strip())
 
