@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.neuron_descriptor import NEURON, NEURON_TYPE_NAMES, NeuronType
 from mpsgrad.kernels.pointwise import CHUNKED_ROWS, ELEMENTS_OF_LINE, THREADS_OF_EIGHTS
 from mpsgrad.shader import DEVICE_FAMILIES, ParameterStruct, ShaderFamily
+from mpsgrad.tunables import Tunables
 
 PARAMETERS = ParameterStruct(
     "NormalizationParameters",
@@ -61,6 +64,12 @@ WITHOUT_NEURON = "batch_statistics", "merge_", "normalization_coefficients"
 """How the names of kernels begin that do the same with every fused neuron: only the shader without one has them."""
 
 
+def _measured(numbers: Tunables) -> dict[str, Any]:
+    """On CPUs with few registers only narrow panels of columns have their sums there, and parts of rows are what caches
+    are slow to read."""
+    return {"sums": numbers.normalization_sums_per_lane, "sums_by_panels": numbers.has_many_registers}
+
+
 def _family(name: str, takes_parts: bool = False) -> ShaderFamily:
     common = name in ("none", "relu")
     kind = "batch_normalization_of_parts" if takes_parts else "batch_normalization"
@@ -91,7 +100,7 @@ def _family(name: str, takes_parts: bool = False) -> ShaderFamily:
             "takes_parts": takes_parts,
         },
         {"cpu": {"by_vectors": False, "by_eights": True, "threads": 64, "rows": 64, "calls_functions": False}},
-        measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
+        measured=_measured,
         template="batch_normalization",
         ahead_of_time=common and not takes_parts,
         device_families=("apple", "nvidia") if takes_parts else DEVICE_FAMILIES,
@@ -119,7 +128,7 @@ def _family_in_one(name: str) -> ShaderFamily:
             "neuron_types": (name,),
             "in_one": True,
         },
-        measured=lambda numbers: {"sums": numbers.normalization_sums_per_lane},
+        measured=_measured,
         template="batch_normalization_in_one",
         ahead_of_time=False,
         device_families=("cpu",),
