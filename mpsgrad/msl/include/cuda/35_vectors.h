@@ -133,12 +133,12 @@ template <typename T, typename V, typename A, int M, int... I> struct is_part_mt
 #define FUNCTION_INSERT_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, uint offset, uint bits) { vec_mtl r; EACH_MTL r.v[i] = f(a.v[i], b.v[i], offset, bits); return r; }
 
 // Templates, and not of integers: a program may have such functions of its own.
-template <typename T> struct floats_mtl { typedef T type; };
-#define NO_FLOATS_MTL(t) template <> struct floats_mtl<t> {};
+template <typename T> struct only_of_floats_mtl { typedef T type; };
+#define NO_FLOATS_MTL(t) template <> struct only_of_floats_mtl<t> {};
 NO_FLOATS_MTL(bool) NO_FLOATS_MTL(char) NO_FLOATS_MTL(uchar) NO_FLOATS_MTL(short) NO_FLOATS_MTL(ushort)
 NO_FLOATS_MTL(int) NO_FLOATS_MTL(uint) NO_FLOATS_MTL(long) NO_FLOATS_MTL(ulong)
 #undef NO_FLOATS_MTL
-#define OF_FLOATS_MTL template <typename E = T, typename = typename floats_mtl<E>::type>
+#define OF_FLOATS_MTL template <typename E = T, typename = typename only_of_floats_mtl<E>::type>
 #define VECTOR_dot_MTL OF_FLOATS_MTL friend T dot_mtl(const vec_mtl &a, const vec_mtl &b) { T s = (T)(AT_MTL(a, 0) * AT_MTL(b, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * b.v[i]); return s; }
 #define VECTOR_length_squared_MTL OF_FLOATS_MTL friend T length_squared_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return s; }
 #define VECTOR_length_MTL OF_FLOATS_MTL friend T length_mtl(const vec_mtl &a) { T s = (T)(AT_MTL(a, 0) * AT_MTL(a, 0)); for (int i = 1; i < N; i++) s = (T)(s + a.v[i] * a.v[i]); return (T)sqrt_mtl(s); }
