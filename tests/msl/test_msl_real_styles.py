@@ -215,3 +215,22 @@ def test_shifts_of_what_a_template_cast_widens_are_not_too_far() -> None:
     assert [each.message for each in lint(LIBRARY + source)] == []
     narrow = source.replace("static_cast<ulong>", "static_cast<uint>")
     assert any("counts modulo 32" in each.message for each in lint(LIBRARY + narrow))
+
+
+BITS = """
+namespace { constexpr float from_bits(uint x) { return as_type<float>(x); }
+constexpr half half_from_bits(ushort x) { return as_type<half>(x); }
+constexpr float most_negative() { return from_bits(0xff7fffff); } }
+kernel void bits(device float* out) {
+  out[0] = most_negative();
+  out[1] = half_from_bits(0x3e00);
+  out[2] = from_bits(as_type<uint>(out[2]) + 1);
+}
+"""
+
+
+def test_constexpr_functions_that_take_values_by_their_bits() -> None:
+    out = np.array([0, 0, 2], np.float32)
+    compile(LIBRARY + BITS).function("bits")(1, out)
+    assert out.tolist() == [np.finfo(np.float32).min, 1.5, np.nextafter(np.float32(2), np.float32(3))]
+    compiles_for_cuda(LIBRARY + BITS)
