@@ -16,6 +16,8 @@ OWN |= {f"threadgroup_{name}" for name in ("end_copies", "wait_for_copies")}
 OWN |= {f"threadgroup_{name}" for name in ("tile_part", "end_tile", "multiply_tiles", "wait_for_products")}
 OWN |= {f"threadgroup_{name}" for name in ("arrive_in_cluster", "wait_for_cluster", "store_in_cluster")}
 OWN.update(("simdgroup_scale_columns", "simdgroup_store_halves"))
+# The compiler's, of which test_msl_extensions.py has tests.
+OWN |= {f"__builtin_{name}" for name in ("clz", "ctz", "popcount")}
 
 
 @pytest.mark.parametrize("section", SPECIFICATION)

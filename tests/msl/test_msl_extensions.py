@@ -602,6 +602,15 @@ kernel void k(device float* o, const device float* x, device Block* blocks) {
 """
 
 
+def test_constants_that_are_no_numbers_are_true() -> None:
+    """Of them NVIDIA's compiler made false where vectors of bool were made of constants."""
+    source = LIBRARY + """
+    constant constexpr bool2 of_two = bool2(NAN, 0.0f), of_vector = bool2(float2(0.0f, NAN)), of_one = bool2(NAN);
+    static_assert(of_two[0] && !of_two[1] && !of_vector[0] && of_vector[1] && of_one[0] && of_one[1], "");
+    kernel void k(device float* o) { o[0] = of_two.x; }"""
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "not_a_number.metal")
+
+
 def test_what_only_clang_knows() -> None:
     compile_for_cuda(translate(LIBRARY + OF_CLANG, "cuda", launch="box").source, "clang.metal")
     o, blocks = np.zeros(2, np.float32), np.array([[1, 2], [0, 0]], np.float16)

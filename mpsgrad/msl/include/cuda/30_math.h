@@ -303,9 +303,18 @@ inline float distance_mtl(float x, float y) { return fabsf(x - y); }
 
 //@ __builtin_ctz __builtin_clz __builtin_popcount
 // The compiler's own of clang, also in constants.
-constexpr inline int __builtin_popcount_mtl(uint x) { int n = 0; for (; x; x &= x - 1) n++; return n; }
+constexpr inline int __builtin_popcount_mtl(uint x) {
+  if (!__builtin_is_constant_evaluated()) return __popc(x);
+  int n = 0;
+  for (; x; x &= x - 1) n++;
+  return n;
+}
 constexpr inline int __builtin_ctz_mtl(uint x) { return __builtin_popcount_mtl(~x & (x - 1)); }
-constexpr inline int __builtin_clz_mtl(uint x) { int n = 0; for (; !(x >> 31); x <<= 1) n++; return n; }
+constexpr inline int __builtin_clz_mtl(uint x) {
+  int n = 0;
+  for (int shift = 16; shift; shift >>= 1) if (!(x >> (32 - shift))) { n += shift; x <<= shift; }
+  return n;
+}
 
 //@ unaligned_read_mtl
 // What *p is where p may lie at any address, as Apple's GPUs read it.

@@ -34,6 +34,10 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   template <typename A> swizzle_mtl &operator>>=(const count_mtl_of<A> &a) { return *this >>= a.value; }
 };
 
+// A converted to T. Of constants NVIDIA's compiler makes false of a NaN that it converts to bool.
+template <typename T, typename A> struct element_mtl { static constexpr T of(const A &a) { return (T)a; } };
+template <> struct element_mtl<bool, float> { static constexpr bool of(float a) { return !(a == 0.0f); } };
+
 // All components as one aligned object, so that a vector is loaded and stored by one instruction.
 template <typename T, int N> struct alignas(N == 3 ? 4 * sizeof(T) : N * sizeof(T)) whole_mtl_t { T v[N]; };
 template <typename T, int N> struct storage_mtl;
@@ -85,10 +89,10 @@ template <typename V> constexpr bool is_aligned_mtl(const V *p) { return !__buil
 template <typename T, int N> struct components_mtl {
   T v[N]{};
   int n = 0;
-  template <typename A> constexpr void put(const A &a) { v[n++] = (T)a; }
-  template <typename A, int M> constexpr void put(const vec_mtl<A, M> &a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
+  template <typename A> constexpr void put(const A &a) { v[n++] = element_mtl<T, A>::of(a); }
+  template <typename A, int M> constexpr void put(const vec_mtl<A, M> &a) { for (int i = 0; i < M; i++) v[n++] = element_mtl<T, A>::of(a.v[i]); }
   template <typename V, typename A, int M, int... I> constexpr void put(const swizzle_mtl<V, A, M, I...> &a) { put(a.operator V()); }
-  template <typename A, int M> constexpr void put(const packed_vector_mtl<A, M> &a) { for (int i = 0; i < M; i++) v[n++] = (T)a.v[i]; }
+  template <typename A, int M> constexpr void put(const packed_vector_mtl<A, M> &a) { for (int i = 0; i < M; i++) v[n++] = element_mtl<T, A>::of(a.v[i]); }
   template <typename... A> constexpr components_mtl(const A &...a) { (put(a), ...); }
   constexpr components_mtl(const T (&a)[N]) { for (int i = 0; i < N; i++) v[i] = a[i]; }
 };
@@ -171,7 +175,7 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   constexpr vec_mtl(const vec_mtl &o) = default;
   vec_mtl &operator=(const vec_mtl &o) { this->whole_mtl = o.whole_mtl; return *this; }
 #endif
-  template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base((T)a) {}
+  template <typename A, typename require_mtl<is_scalar_mtl<A>::value>::type = 0> constexpr vec_mtl(A a) : base(element_mtl<T, A>::of(a)) {}
   // Of a copy, which is loaded whole: the conversion of each component keeps the compiler from joining their loads.
   template <typename A> explicit constexpr vec_mtl(const vec_mtl<A, N> &o) : base(components_mtl<T, N>(vec_mtl<A, N>(o)).v) {}
   template <typename A, typename B, typename... C, typename require_mtl<is_part_mtl<T, A>::value && is_part_mtl<T, B>::value && (is_part_mtl<T, C>::value && ...)>::type = 0> constexpr vec_mtl(const A &a, const B &b, const C &...c) : base(components_mtl<T, N>(a, b, c...).v) {}
