@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -127,6 +127,8 @@ _without_compiler_warnings = _WithoutCompilerWarnings()
 class OpenCLDevice(Device):
     """One OpenCL CPU device with an in-order queue."""
 
+    _threads_of_runtime: ClassVar[frozenset[int]] = frozenset()
+
     def __init__(self, handle: pyopencl.Device, index: int) -> None:
         super().__init__(
             identifier=f"opencl:{index}",
@@ -179,7 +181,10 @@ class OpenCLDevice(Device):
 
         before = threads_of_process()
         context = cl.Context([self._handle])
-        self.runtime_threads = RuntimeThreads(threads_of_process() - before)
+        # The runtime makes them for the first context of a process.
+        made = OpenCLDevice._threads_of_runtime or threads_of_process() - before
+        OpenCLDevice._threads_of_runtime = made
+        self.runtime_threads = RuntimeThreads(made)
         return context
 
     @locked_property

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mpsgrad as mg
-from mpsgrad.devices import Dispatch, opencl_brief, opencl_launch, opencl_memory, opencl_threads
+from mpsgrad.devices import Dispatch, opencl, opencl_brief, opencl_launch, opencl_memory, opencl_threads
 from mpsgrad.devices.opencl_threads import RuntimeThreads
 from mpsgrad.errors import ShaderError
 
@@ -320,8 +320,9 @@ def test_threads_of_the_runtime_leave_the_core_of_the_thread_that_submits(
     allowed = os.sched_getaffinity(0)
     if len(allowed) == 1:
         pytest.skip("there is one core only")
-    # The runtime has threads once there is a queue.
-    assert opencl_device.queue
+    # The runtime has threads once there is a queue, which another device of the process may have had before.
+    assert opencl_device.queue and opencl.OpenCLDevice(opencl_device._handle, 0).queue
+    assert opencl.OpenCLDevice._threads_of_runtime == set(opencl_device.runtime_threads.threads)
     runtime, done = opencl_device.runtime_threads, threading.Event()
     own = threading.Thread(target=done.wait)
     own.start()

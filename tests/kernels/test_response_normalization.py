@@ -72,7 +72,7 @@ class Case:
         largest = delta + alpha * around
         ulps = (terms + 6) * (beta + 1) + 8 * (1 + beta) * (1 + abs(np.log2(delta)) + abs(np.log2(largest)))
         steep = delta**-beta
-        p0, ps = self.parameters.get("p0", 0.0), self.parameters.get("ps", 1.0)
+        p0, ps = self.parameters.get("p0", float(self.name.startswith("local"))), self.parameters.get("ps", 1.0)
         magnitude = ps * (x + abs(p0) * x.max()) * steep + abs(self.parameters.get("pm", 0.0))
         y_bound = error_bound(y.dtype, terms, magnitude, y, function_ulps=ulps)
         slope = 2 * alpha * beta * (1 + abs(p0)) * around / delta
