@@ -355,8 +355,8 @@ def test_sums_of_many_splits(dtype, monkeypatch):
     """More than a thread has on its way at once, and some that are left."""
     monkeypatch.setattr(mg.default_device(), "compute_units", 16)
     forget_plans()
-    layer = make((4, 5), 152, 40, (3, 3), padding=(1, 1), images=1, dtype=dtype)
-    images = ((0, count, 5 * count, 20 * count, 5, 4, count, 1) for count in (152, 40))
+    layer = make((4, 5), 296, 40, (3, 3), padding=(1, 1), images=1, dtype=dtype)
+    images = ((0, count, 5 * count, 20 * count, 5, 4, count, 1) for count in (296, 40))
     geometry = ConvolutionGeometry(*images, (3, 3, 1, 1, 1, 1, -1, -1))
     metal_type = "float" if dtype == np.float32 else "half"
     plan = convolution_tiles.plan_gather(geometry, False, metal_type, mg.default_device().tiling, 16)
