@@ -20,10 +20,11 @@ from mpsgrad.kernels.upsampling import require_whole_images
 from mpsgrad.kernels.walk import (
     CONSTANTS,
     CPU_CONSTANTS,
+    DIVISORS,
     Layout,
+    divisors_of,
     shares_of_lines,
     threads_of,
-    threads_of_pixel,
     walk_of,
     works_by_rows,
 )
@@ -42,9 +43,7 @@ PARAMETERS = ParameterStruct(
     regions="int",
     channels_per_region="int",
     lines_of_thread="int",
-    by_channels=DIVISOR,
-    by_width=DIVISOR,
-    by_height=DIVISOR,
+    **DIVISORS,
     by_regions=DIVISOR,
 )
 """A forward kernel's ``destination`` has a region of an image in the place of each image. The divisors are of the
@@ -300,9 +299,7 @@ def _add_dispatch(
         regions=regions,
         channels_per_region=channels_per_region,
         lines_of_thread=lines_of_thread,
-        by_channels=divisor(threads_of_pixel(walk, destination[6])),
-        by_width=divisor(destination[4]),
-        by_height=divisor(destination[5]),
+        **divisors_of(walk, destination),
         by_regions=divisor(regions),
     )
     command_buffer.add_dispatch(

@@ -9,14 +9,15 @@ from mpsgrad.devices import Buffer
 from mpsgrad.geometry import EdgeMode
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
-from mpsgrad.kernels.divisor import DIVISOR, divisor
+from mpsgrad.kernels.divisor import DIVISOR
 from mpsgrad.kernels.walk import (
     CONSTANTS_WITH_PAIRS,
     CPU_CONSTANTS,
+    DIVISORS,
     Layout,
+    divisors_of,
     runs_of,
     threads_of,
-    threads_of_pixel,
     walk_of,
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -32,9 +33,7 @@ PARAMETERS = ParameterStruct(
     channels=AXIS,
     edge_mode="int",
     lines_of_thread="int",
-    by_channels=DIVISOR,
-    by_width=DIVISOR,
-    by_height=DIVISOR,
+    **DIVISORS,
 )
 """A gradient's ``source`` is the incoming gradient. The divisors are of the threads of a pixel, and of pixels."""
 MIRRORS = EdgeMode.MIRROR, EdgeMode.MIRROR_WITH_EDGE
@@ -90,9 +89,7 @@ def add_dispatch(
         channels=axes[2],
         edge_mode=int(edge_mode),
         lines_of_thread=lines_of_thread,
-        by_channels=divisor(threads_of_pixel(walk, destination[6])),
-        by_width=divisor(destination[4]),
-        by_height=divisor(destination[5]),
+        **divisors_of(walk, destination),
     )
     command_buffer.add_dispatch(
         function,

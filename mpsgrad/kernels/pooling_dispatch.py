@@ -10,13 +10,14 @@ from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device, Function
 from mpsgrad.errors import GeometryError
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
-from mpsgrad.kernels.divisor import DIVISOR, divisor
+from mpsgrad.kernels.divisor import DIVISOR
 from mpsgrad.kernels.walk import (
     CONSTANTS,
     CONSTANTS_WITH_PAIRS,
     CPU_CONSTANTS_WITH_EIGHTS,
+    DIVISORS,
+    divisors_of,
     threads_of,
-    threads_of_pixel,
     walk_of,
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily, family_of
@@ -27,8 +28,6 @@ LARGEST_RECORDED_WINDOW = 254
 LARGEST_POSITION = 2**29
 """Of the first pixel of a window, so that sums with it are 32-bit integers."""
 
-_DIVISORS: dict[str, Any] = {"by_channels": DIVISOR, "by_width": DIVISOR, "by_height": DIVISOR}
-"""Of the threads of a pixel or a block, and of pixels or blocks along x and y, for walks by elements."""
 PARAMETERS = ParameterStruct(
     "PoolingParameters",
     source=IMAGE_LAYOUT,
@@ -40,7 +39,7 @@ PARAMETERS = ParameterStruct(
     zero_pad_y="int",
     blocks_x="int",
     blocks_y="int",
-    **_DIVISORS,
+    **DIVISORS,
 )
 """``windows`` is a second image with one element for each window: the taps to record, or the gradient."""
 
@@ -62,7 +61,7 @@ GRADIENT_PARAMETERS = ParameterStruct(
     zero_pad_x="int",
     zero_pad_y="int",
     exceeds_caches="int",
-    **_DIVISORS,
+    **DIVISORS,
 )
 """Window 0 is pixel 0 of ``gradient`` and of ``windows``; ``first`` is the source pixel of destination pixel 0.
 
@@ -289,14 +288,7 @@ def add_dispatch(
         walk = "eights"
     function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
     threads = threads_of(walk, parameters["destination"], *size)
-    *_, width, height, channels, _ = parameters["destination"]
-    columns, lines = size or (width, height)
-    packed = struct.pack(
-        **parameters,
-        by_channels=divisor(threads_of_pixel(walk, channels)),
-        by_width=divisor(columns),
-        by_height=divisor(lines),
-    )
+    packed = struct.pack(**parameters, **divisors_of(walk, parameters["destination"], *size))
     command_buffer.add_dispatch(
         function, -(-threads // function.threadgroup_size), *buffers, device.constant_buffer(packed)
     )
@@ -379,6 +371,6 @@ def add_dispatch_of_shares(
 ) -> None:
     """Adds a kernel of whose threads each has a share of the channels and of the rows of an image."""
     shares = {"blocks_x": shares_of_channels, "blocks_y": shares_of_rows}
-    packed = struct.pack(**parameters | shares, **dict.fromkeys(_DIVISORS, divisor(1)))
+    packed = struct.pack(**parameters | shares, **divisors_of("channels", parameters["destination"]))
     threads = parameters["destination"][7] * shares_of_channels * shares_of_rows
     command_buffer.add_dispatch(function, threads, *buffers, command_buffer.device.constant_buffer(packed))

@@ -12,13 +12,14 @@ from mpsgrad.geometry import LARGEST_POSITION, EdgeMode, ceiling_divide, integer
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernel_property import RealProperty
-from mpsgrad.kernels.divisor import DIVISOR, divisor
+from mpsgrad.kernels.divisor import DIVISOR
 from mpsgrad.kernels.pointwise import Layout, dense_layout
 from mpsgrad.kernels.walk import (
     CONSTANTS,
     CPU_CONSTANTS_WITH_LINES,
+    DIVISORS,
+    divisors_of,
     threads_of,
-    threads_of_pixel,
     walk_of,
     works_by_rows,
 )
@@ -47,9 +48,7 @@ PARAMETERS = ParameterStruct(
     share="float",
     slope="float",
     blocks="int",
-    by_channels=DIVISOR,
-    by_width=DIVISOR,
-    by_height=DIVISOR,
+    **DIVISORS,
 )
 """``shift`` is where destination pixel 0 lies in the image with the windows, ``share`` is 1 / N, and ``slope`` the
 constant of the gradient's factors. ``alpha`` is over N. The destination has ``blocks`` of rows on GPUs, whose divisors
@@ -105,11 +104,6 @@ class _Response:
     _size: tuple[int, int]
 
     @property
-    def _is_made_at_once(self) -> bool:
-        """Whether GPUs have a gradient kernel that makes both passes."""
-        return False
-
-    @property
     def _settings(self) -> dict[str, Any]:
         """The parameters by name, and the size of the window."""
         return {"window": self._size, **{name: getattr(self, name) for name in self._parameter_names}}
@@ -147,7 +141,7 @@ class _Response:
         is_across = "cross" in self._function
         takes_lines = is_across or layouts["source"][6] <= MOST_CHANNELS_BY_LINES
         walk = walk_of(device, list(layouts.values()), has_line=takes_lines)
-        *_, width, height, channels, _ = destination = layouts["destination"]
+        *_, width, height, _, _ = destination = layouts["destination"]
         blocks = height
         if not is_across and not works_by_rows(device):
             blocks = ceiling_divide(height, ROWS_OF_COLUMNS)
@@ -166,9 +160,7 @@ class _Response:
             source_y=source_shift[1],
             **self._numbers(),
             blocks=blocks,
-            by_channels=divisor(threads_of_pixel(walk, channels)),
-            by_width=divisor(width),
-            by_height=divisor(blocks),
+            **divisors_of(walk, destination, width, blocks),
         )
         threads = threads_of(walk, destination, width, blocks)
         command_buffer.add_dispatch(
@@ -210,6 +202,11 @@ class _ResponseNormalization(_Response, Kernel[ResponseNormalizationGradientStat
 class _ResponseNormalizationGradient(_Response, GradientKernel):
     """A gradient kernel. Its parameters have to be those of the forward kernel."""
 
+    @property
+    def _is_made_at_once(self) -> bool:
+        """Whether GPUs have a kernel that makes both passes."""
+        return False
+
     def _validate(self, source_gradient: Image, source_image: Image, state: Any) -> None:
         for name, value in self._settings.items():
             if state.settings[name] != value:
@@ -240,19 +237,17 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
         metal_type = source_image.channel_format.metal_type
         source = regions.sources[1]
         layouts = {"gradient": gradient, "source": source, "destination": regions.destination}
-        device = command_buffer.device
-        if self._is_made_at_once and not works_by_rows(device):
-            if walk_of(device, list(layouts.values())) == "element4":
-                self._add(
-                    command_buffer,
-                    "_gradient_at_once",
-                    metal_type,
-                    (source_gradient.buffer, source_image.buffer, destination.buffer),
-                    layouts,
-                    (dx, dy),
-                    (first.x, first.y),
-                )
-                return
+        if self._is_made_at_once and walk_of(command_buffer.device, list(layouts.values())) == "element4":
+            self._add(
+                command_buffer,
+                "_gradient_at_once",
+                metal_type,
+                (source_gradient.buffer, source_image.buffer, destination.buffer),
+                layouts,
+                (dx, dy),
+                (first.x, first.y),
+            )
+            return
         dense = dense_layout(width, height, channels, images)
         count = 3 if "p0" in self._parameter_names else 2
         scratch = tuple(command_buffer.scratch(4 * width * height * channels * images) for _ in range(count))

@@ -8,6 +8,7 @@ from typing import Any
 
 from mpsgrad.devices import Device
 from mpsgrad.geometry import ceiling_divide
+from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.pointwise import Layout
 
 CONSTANTS: dict[str, Any] = {"threads": 128, "walks": ("element", "element4")}
@@ -75,6 +76,23 @@ def threads_of(walk: str, layout: Layout, width: int | None = None, height: int 
     if "element" not in walk:
         return (32 if walk in ("row", "short_pixels", "line") else 1) * lines * images
     return columns * lines * images * threads_of_pixel(walk, channels)
+
+
+DIVISORS: dict[str, Any] = {"by_channels": DIVISOR, "by_width": DIVISOR, "by_height": DIVISOR}
+"""The parameters that walks by elements divide by: the threads of a pixel, and the pixels, or blocks of these, along x
+and y."""
+_NO_DIVISORS = dict.fromkeys(DIVISORS, divisor(1))
+
+
+def divisors_of(walk: str, layout: Layout, width: int | None = None, height: int | None = None) -> dict[str, Any]:
+    """``DIVISORS`` of a ``walk`` over ``layout``; ``width`` and ``height`` are those of blocks of its pixels."""
+    if "element" not in walk:
+        return _NO_DIVISORS
+    *_, columns, lines, channels, _ = layout
+    if width is not None and height is not None:
+        columns, lines = width, height
+    divided = threads_of_pixel(walk, channels), columns, lines
+    return dict(zip(DIVISORS, map(divisor, divided), strict=True))
 
 
 THREADS_OF_LINES_PER_UNIT = 8
