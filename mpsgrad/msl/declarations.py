@@ -428,7 +428,7 @@ def _read_members(program: Program, start: int, end: int) -> None:
             elif is_conversion:
                 program.implicit.append(body)
         elif _text(tokens, position) == ";" and index > end_of_body:
-            is_value = any(token.text == "=" for token in tokens[first:index])
+            is_value = any(token.text in ("=", "static_assert") for token in tokens[first:index])
             program.has_prototypes |= is_operator or not is_value
 
 

@@ -15,13 +15,15 @@ from mpsgrad.msl.tokens import Token
 # How long a function takes to compile, in tokens of one without simdgroups, of which 3000 take about a second.
 _SIMDGROUP_FACTOR = 5
 _MOST_TOKENS = 1000
+_MOST_PARTS_OF_WHOLE = 2
 
 
 def parts_of(program: Program, reach: Reach) -> dict[int, int]:
     """The part of each kernel function by the index of its first token, from 1; empty if the program is one part.
 
     What only the compiler's last steps find has to be found when the source is compiled, so a program stays whole in
-    which a function may call itself or lack a body.
+    which a function may call itself or lack a body. One of more parts does not: all of a hundred kernel functions took
+    minutes, so there that is found at the first use, too.
     """
     templates = {kernel.name.text: kernel for kernel in program.kernels if kernel.template is not None}
     functions = [(kernel.start, kernel) for kernel in program.kernels if kernel.template is None]
@@ -36,6 +38,8 @@ def parts_of(program: Program, reach: Reach) -> dict[int, int]:
             part, tokens = part + 1, 0
         tokens += more
         parts[start] = part
+    if part > _MOST_PARTS_OF_WHOLE:
+        return parts
     return parts if part > 1 and not program.has_prototypes and not reach.may_recurse() else {}
 
 

@@ -31,6 +31,7 @@ kernel void third(device float* x, uint i [[thread_position_in_grid]]) { x[i] = 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_MOST_TOKENS", 5)
+    monkeypatch.setattr(parts, "_MOST_PARTS_OF_WHOLE", 3)
 
 
 @pytest.fixture
@@ -111,11 +112,24 @@ def test_what_only_the_last_steps_of_a_compiler_find_is_found_at_once(more: str)
     assert set(part_of(SOURCE + more, "240").values()) == {WHOLE}
 
 
+def test_what_only_the_last_steps_of_a_compiler_find_in_long_sources_is_found_at_the_first_use(
+    opencl_device: mg.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_MOST_PARTS_OF_WHOLE", 2)
+    source = SOURCE.replace("float twice", "float lacks_a_body(float x);\nfloat twice")
+    source = source.replace("twice(once", "lacks_a_body(1) + twice(once")
+    library = mg.compile(source, device=opencl_device)
+    with pytest.raises(mg.ShaderError, match="lacks_a_body"):
+        library.function("third")
+    np.testing.assert_array_equal(run(library, "first"), [4] * 4)
+
+
 @pytest.mark.parametrize(
     "more",
     [
         "struct Whole { float sum; float add(float x) { float y(x); return sum + y; } };",
         'static_assert(sizeof(float) == 4, "");',
+        'template <typename T> struct Checked { static_assert(sizeof(T) == 4, ""); T value; };',
         "float total(float x) { float total = x; return total + twice(x); }",
     ],
 )
