@@ -285,7 +285,7 @@ def _add_dispatch(
 ) -> None:
     device = command_buffer.device
     layouts = destination, source
-    walk = walk_of(device, layouts, has_elements=not name, has_element8=not name and metal_type == "half")
+    walk = walk_of(device, layouts, has_elements=True, has_element8=metal_type == "half")
     lines_of_thread = 1
     if works_by_rows(device):
         walk = _walk_alone(device, destination[6]) or walk

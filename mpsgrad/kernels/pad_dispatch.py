@@ -72,7 +72,7 @@ def add_dispatch(
         (destination, source),
         has_element4=is_pixel,
         has_element2=is_pixel,
-        has_elements=is_pixel and not name,
+        has_elements=is_pixel,
         has_element8=is_pixel and metal_type == "half" and (not name or edge_mode in MIRRORS),
     )
     threads, lines_of_thread = threads_of(walk, destination), 1

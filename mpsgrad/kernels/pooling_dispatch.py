@@ -61,6 +61,8 @@ GRADIENT_PARAMETERS = ParameterStruct(
     zero_pad_x="int",
     zero_pad_y="int",
     exceeds_caches="int",
+    by_stride_x=DIVISOR,
+    by_stride_y=DIVISOR,
     **DIVISORS,
 )
 """Window 0 is pixel 0 of ``gradient`` and of ``windows``; ``first`` is the source pixel of destination pixel 0.
@@ -269,17 +271,15 @@ def add_dispatch(
     struct = GRADIENT_PARAMETERS if "gradient" in parameters else PARAMETERS
     layouts = [parameters["destination"], *(value for key, value in parameters.items() if key in _LAYOUTS)]
     is_max = name.startswith("pooling_max")
-    has_vectors = blocks or "gradient" not in name or is_max
-    has_eights = has_vectors or name.startswith("pooling_average")
+    has_eights = blocks or "gradient" not in name or not name.startswith("pooling_l2_norm")
     size = (parameters["blocks_x"], parameters["blocks_y"]) if blocks else ()
     has_pairs = is_max and threads_of("element", parameters["destination"], *size) >= FEWEST_THREADS_TO_PAIR
     taps_x, taps_y, stride_x, stride_y, *_ = parameters["window"]
     windows = -(-taps_x // stride_x) * -(-taps_y // stride_y)
-    has_elements = is_max and not blocks and ("gradient" not in parameters or windows <= MOST_WINDOWS_OF_ELEMENTS)
+    has_elements = not blocks and ("gradient" not in parameters or windows <= MOST_WINDOWS_OF_ELEMENTS)
     walk = walk_of(
         device,
         layouts,
-        has_element4=has_vectors,
         has_element2=has_pairs,
         has_eights=has_eights,
         has_elements=has_elements,

@@ -11,6 +11,7 @@ from mpsgrad.errors import GeometryError
 from mpsgrad.geometry import MAXIMUM, EdgeMode, Offset, Size
 from mpsgrad.image import Image
 from mpsgrad.kernel import GradientKernel, IntegerProperty, Regions, SizeProperty
+from mpsgrad.kernels.divisor import divisor
 from mpsgrad.kernels.pointwise import dense_layout
 from mpsgrad.kernels.pooling import PoolingGradientState
 from mpsgrad.kernels.pooling_dispatch import (
@@ -132,6 +133,8 @@ class PoolingGradient(WindowProperties, GradientKernel):
             "zero_pad_x": zero_pad_x,
             "zero_pad_y": zero_pad_y,
             "exceeds_caches": False,
+            "by_stride_x": divisor(self.stride_in_pixels_x),
+            "by_stride_y": divisor(self.stride_in_pixels_y),
         }
 
     def _blocks(self, regions: Regions, origin_x: int, origin_y: int) -> dict[str, int]:

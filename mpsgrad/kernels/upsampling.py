@@ -130,7 +130,7 @@ def _add_dispatch(
         (destination, source),
         has_element2=True,
         has_eights=has_eights,
-        has_elements=interpolates,
+        has_elements=True,
         has_element8=metal_type == "half",
     )
     threads, turns, lines_of_thread, columns = threads_of(walk, destination), 1, 1, 0

@@ -875,9 +875,9 @@ def few_elements_by_turns():
 
 @pytest.mark.usefixtures("shaders_of_gpus", "few_elements_by_turns")
 class TestOneThreadForSeveralChannels:
-    """Gradients of max pooling on GPUs where no vector fits the channels."""
+    """On GPUs where no vector fits the channels."""
 
-    @pytest.mark.parametrize("kind", [MAX, RECORDED, DILATED, RECORDED_DILATED])
+    @each_kind
     @given(data=st.data())
     def test_any_window(self, kind, data):
         geometry = data.draw(window_geometries(dilation=kind.dilates))

@@ -282,6 +282,13 @@ def test_bad_input_is_named(build, error, words):
     assert words in str(raised.value)
 
 
+CASES_OF_GPUS = (
+    *(Case("nearest", factors=factors) for factors in ((2, 3), (2, 2))),
+    Case("bilinear", factors=(2, 2)),
+    Case("bilinear", size=(3, 9)),
+)
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @each_dtype
@@ -293,14 +300,14 @@ class TestTheShadersOfGPUs:
         check(case, np.random.default_rng(0).standard_normal((2, 5, 6, channels)).astype(dtype))
 
     @pytest.mark.parametrize("channels", [8, 24])
-    @pytest.mark.parametrize("case", [Case("nearest", factors=(2, 3)), Case("bilinear", size=(3, 9))])
+    @pytest.mark.parametrize("case", CASES_OF_GPUS)
     def test_eight_halves_at_a_time(self, case, channels, monkeypatch):
         monkeypatch.setattr(walk, "FEWEST_THREADS_OF_EIGHTS", 1)
         check(case, np.random.default_rng(1).standard_normal((2, 5, 7, channels)).astype(np.float16))
 
     @each_dtype
     @pytest.mark.parametrize("channels", [1, 3, 4, 13])
-    @pytest.mark.parametrize("case", [Case("nearest", factors=(2, 3)), Case("bilinear", size=(3, 9))])
+    @pytest.mark.parametrize("case", CASES_OF_GPUS)
     def test_threads_take_turns_where_there_are_many_elements(self, case, channels, dtype, monkeypatch):
         monkeypatch.setattr(walk, "FEWEST_THREADS_BY_TURNS", 8)
         check(case, np.random.default_rng(1).standard_normal((2, 5, 7, channels)).astype(dtype))
