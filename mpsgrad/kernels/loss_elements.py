@@ -28,6 +28,15 @@ BRIEF_TYPES = (
     LossType.KULLBACK_LEIBLER_DIVERGENCE,
 )
 """They, or their derivatives, take so little that CPUs have loops for each."""
+COMMON_TYPES = (
+    LossType.MEAN_SQUARED_ERROR,
+    LossType.MEAN_ABSOLUTE_ERROR,
+    LossType.HUBER,
+    LossType.SIGMOID_CROSS_ENTROPY,
+    LossType.CATEGORICAL_CROSS_ENTROPY,
+)
+"""GPUs have loops for these where no vectors fit, which have one for each loss."""
+_NAMES = {kind.name.lower(): int(kind) for kind in LossType if kind is not LossType.SOFTMAX_CROSS_ENTROPY}
 SIMDGROUPS_PER_UNIT = 64
 """As many as a compute unit of a large GPU runs at a time: more would leave more sums for one threadgroup to add up."""
 
@@ -60,11 +69,11 @@ FAMILY = ShaderFamily(
     (IMAGE_LAYOUT, PARAMETERS),
     {
         "threads": THREADS,
-        "types": {kind.name.lower(): int(kind) for kind in LossType},
+        "types": _NAMES,
         "neuron_types": (),
         "calls_functions": False,
         "by_vectors": True,
-        "brief_types": (),
+        "brief_types": tuple(kind.name.lower() for kind in COMMON_TYPES),
     },
     {
         "cpu": {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_forms
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from loss_bounds import ELEMENT_TYPES, bound, drawn, magnitudes
@@ -67,6 +69,26 @@ SQUARES = ("mean_squared_error", np.float32, (2, 3, 3, 5), "mean", False, {"weig
 @given(case=cases(), follows=st.booleans(), seed=st.integers(0, 2**32 - 1))
 @example(case=SQUARES, follows=True, seed=7)
 def test_losses_and_gradients_match_the_reference(case, follows, seed):
+    check(case, follows, seed)
+
+
+@pytest.mark.usefixtures("shaders_of_gpus")
+class TestTheShadersOfGPUs:
+    @given(case=cases(), follows=st.booleans(), seed=st.integers(0, 2**32 - 1))
+    def test_losses_and_gradients_match_the_reference(self, case, follows, seed):
+        check(case, follows, seed)
+
+    @pytest.mark.parametrize("kind", ELEMENT_TYPES)
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("channels", [7, 16])
+    @pytest.mark.parametrize("is_weighted", [False, True])
+    def test_each_loss_by_elements_and_by_vectors(self, kind, dtype, channels, is_weighted):
+        shape = (2, 3, 11, channels)
+        weights = np.random.default_rng(3).integers(0, 3, shape).astype(np.float32) if is_weighted else None
+        check((kind, dtype, shape, "sum", False, {"weight": 0.5, "weights": weights} | BOUNDS), True, 5)
+
+
+def check(case: tuple[str, Any, tuple[int, ...], str, bool, dict[str, Any]], follows: bool, seed: int) -> None:
     kind, dtype, shape, reduction, across, options = case
     y, t = drawn(kind, shape, dtype, seed)
     plain = {name: value for name, value in options.items() if name != "weights"}
