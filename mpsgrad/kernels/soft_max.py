@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from mpsgrad.command import CommandBuffer
@@ -11,6 +13,7 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.geometry import EdgeMode, Offset
 from mpsgrad.image import Image, ImageDescriptor
 from mpsgrad.kernel import IMAGE_LAYOUT, GradientKernel, Kernel, Regions
+from mpsgrad.kernels.divisor import DIVISOR, divisor
 from mpsgrad.kernels.pointwise import (
     ASSUMED_COMPUTE_UNITS,
     Layout,
@@ -158,22 +161,55 @@ VECTOR_FAMILY = ShaderFamily(
     ahead_of_time=False,
 )
 
-VALUES_OF_LANE = 8
-"""Of a row that a GPU's threadgroup copies to its memory, at most."""
+VALUES_OF_THREAD, COUNTS_OF_VALUES = 8, (8, 12)
+"""Of rows that follow each other: so many a thread of a GPU keeps, and so many of one row a lane adds up at most."""
 FEWEST_CHANNELS_OF_RUNS, CHANNELS_OF_THREADS = {"float": 7, "half": 9}, (8, 10)
-MOST_CHANNELS_OF_RUNS, MOST_CHANNELS_OF_RUNS_OF_GRADIENTS = {"float": 31, "half": 64}, 15
+MOST_CHANNELS_OF_RUNS = {"float": 48, "half": 64}
+MOST_CHANNELS_OF_RUNS_OF_GRADIENTS = {"float": 40, "half": 256}
 """Of such rows; threads that own rows of few channels, or so many, are faster. Measured on an H200."""
 RUNS_PARAMETERS = ParameterStruct(
-    "SoftMaxRuns", gradient="int", source="int", destination="int", rows="int", channels="int", team="int"
+    "SoftMaxRuns",
+    gradient="int",
+    source="int",
+    destination="int",
+    rows="int",
+    rows_at_once="int",
+    channels="int",
+    team="int",
+    by_channels=DIVISOR,
 )
 """``gradient``, ``source`` and ``destination`` are first elements."""
 RUNS_FAMILY = ShaderFamily(
     "soft_max_of_runs",
-    (IMAGE_LAYOUT, RUNS_PARAMETERS),
-    {"threads": THREADS, "values_of_lane": VALUES_OF_LANE},
+    (IMAGE_LAYOUT, DIVISOR, RUNS_PARAMETERS),
+    {"threads": THREADS, "elements_of_thread": VALUES_OF_THREAD, "counts_of_values": COUNTS_OF_VALUES},
     ahead_of_time=False,
     device_families=("apple", "nvidia"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How a threadgroup of a GPU has rows that follow each other: ``rows`` at once, and for each a ``team`` of lanes
+    with ``values`` at most."""
+
+    rows: int
+    team: int
+    values: int
+
+    @classmethod
+    @lru_cache(maxsize=512)
+    def of(cls, channels: int, values_of_vector: int) -> Runs:
+        """Those that keep most threads busy; the rows of each threadgroup begin at a vector."""
+        step = values_of_vector // math.gcd(channels, values_of_vector)
+        options = []
+        for values in COUNTS_OF_VALUES:
+            team = 1 << (-(-channels // values) - 1).bit_length()
+            rows = min(THREADS // team, THREADS * VALUES_OF_THREAD // channels) // step * step
+            if team <= LARGEST_TEAM and rows > 0:
+                # Threads take as long for a value that they keep as for one that they add up, existing or not.
+                options.append(((VALUES_OF_THREAD + values) / (rows * channels), cls(rows, team, values)))
+        return min(options, key=lambda option: option[0])[1]
 
 
 def _add_by_runs(
@@ -185,8 +221,7 @@ def _add_by_runs(
 ) -> bool:
     """Adds the kernel for rows that follow each other and no vector fits; False if it does not suit."""
     device, (_, _, _, _, rows, _, channels, _) = command_buffer.device, layouts[0]
-    is_gradient = len(layouts) > 2
-    most = MOST_CHANNELS_OF_RUNS_OF_GRADIENTS if is_gradient else MOST_CHANNELS_OF_RUNS[metal_type]
+    most = (MOST_CHANNELS_OF_RUNS_OF_GRADIENTS if len(layouts) > 2 else MOST_CHANNELS_OF_RUNS)[metal_type]
     if (
         device.family == "cpu"
         or not FEWEST_CHANNELS_OF_RUNS[metal_type] <= channels <= most
@@ -194,14 +229,21 @@ def _add_by_runs(
         or not _is_run_of_vectors(layouts, metal_type)
     ):
         return False
-    team = 1 << (-(-channels // VALUES_OF_LANE) - 1).bit_length()
+    runs = Runs.of(channels, values_of_vector(metal_type))
     destination, *sources = (layout[0] for layout in layouts)
     parameters = RUNS_PARAMETERS.pack(
-        gradient=sources[0], source=sources[-1], destination=destination, rows=rows, channels=channels, team=team
+        gradient=sources[0],
+        source=sources[-1],
+        destination=destination,
+        rows=rows,
+        rows_at_once=runs.rows,
+        channels=channels,
+        team=runs.team,
+        by_channels=divisor(channels),
     )
     command_buffer.add_dispatch(
-        RUNS_FAMILY.function(device, f"{function_name}_of_runs", metal_type),
-        -(-rows // (THREADS // team)),
+        RUNS_FAMILY.function(device, f"{function_name}_of_runs_{runs.values}", metal_type),
+        -(-rows // runs.rows),
         *buffers,
         device.constant_buffer(parameters),
     )
