@@ -92,7 +92,7 @@ def _tell_namespaces_apart(tokens: list[Token]) -> list[Token]:
     """``tokens`` with other names for namespaces called ``metal`` in namespaces of the program's own."""
     inside: list[bool] = []
     renamed: dict[int, Token] = {}
-    own = {b.text for a, b in pairwise(tokens) if a.text == "namespace" and b.text != "metal"}
+    own = {b.text for a, b in pairwise(tokens) if a.text == "namespace" and b.kind == IDENTIFIER and b.text != "metal"}
     for index, token in enumerate(tokens):
         if token.text == "{":
             start = index

@@ -341,19 +341,19 @@ class _Pass:
         is_alias = last > index and self._text(last) in self._types.aliases
         if not is_alias or self._text(index - 1) == "::":
             return None
-        if self._text(last + 1) != "(":
+        if self._text(behind + 1) != "(":
             self._note_declarators_of_alias(index, last, behind)
             return None
-        closing = matching(tokens, last + 1)
-        arguments = split_commas(tokens[last + 2 : closing])
+        closing = matching(tokens, behind + 1)
+        arguments = split_commas(tokens[behind + 2 : closing])
         making = _maker(arguments)
         if making is None or declares_indirectly(arguments[0], tokens, closing):
             return None
         self._names.used.add(making)
         dependent = [self._output.pop()] if self._text(index - 1) == "typename" else []
         self._output.append(tokens[index].replaced(f"{making}<"))
-        self._output += [*dependent, *self._rewriter.rewrite(tokens[index : last + 1]), tokens[last].replaced(">")]
-        return last + 1
+        self._output += [*dependent, *self._rewriter.rewrite(tokens[index : behind + 1]), tokens[last].replaced(" >")]
+        return behind + 1
 
     def _vector_by_another_name(self, token: Token, index: int, following: str) -> int | None:
         """Writes what may construct a vector or name one otherwise than by its own name, if ``token`` does."""

@@ -234,3 +234,80 @@ def test_constexpr_functions_that_take_values_by_their_bits() -> None:
     compile(LIBRARY + BITS).function("bits")(1, out)
     assert out.tolist() == [np.finfo(np.float32).min, 1.5, np.nextafter(np.float32(2), np.float32(3))]
     compiles_for_cuda(LIBRARY + BITS)
+
+
+NAMESPACES = """
+namespace {
+constant float scale = 2;
+}
+namespace own { namespace metal { namespace detail {
+template <typename T> struct widened { using t = T; };
+template <typename T> using widened_t = typename widened<T>::t;
+template <> struct widened<half> { using t = float; };
+}
+template <typename T, ::metal::enable_if_t<::metal::is_floating_point_v<T>, bool> = true> T max(T a, T b) { return ::metal::max(a, b); }
+template <typename T, ::metal::enable_if_t<::metal::is_integral_v<T>, bool> = true> T max(T a, T b) { return ::metal::max(a, b); }
+inline float min(float2 a) { return ::metal::min(a.x, a.y); }
+template <typename T> T total(T a) { return T(::metal::simd_sum(detail::widened_t<T>(a))); }
+template <typename T> T largest() { return ::metal::numeric_limits<T>::max(); }
+template <typename T> T smallest() { return ::metal::numeric_limits<T>::min(); }
+inline float2 roots(float2 a) { return {::metal::sqrt(a.x), scale}; }
+} }
+kernel void namespaces(device float* out, device half* halves, uint i [[thread_position_in_threadgroup]]) {
+  half sum = own::metal::total(halves[i]);
+  if (i == 0) {
+    out[0] = sum;
+    out[1] = own::metal::max(3, 4) + own::metal::max(2.5f, 0.5f);
+    out[2] = own::metal::largest<short>();
+    out[3] = own::metal::smallest<float>();
+    out[4] = own::metal::min(float2(7, 6));
+    float2 r = own::metal::roots(float2(9, 1));
+    out[5] = r.x + r.y;
+  }
+}
+"""
+
+
+def test_namespaces_called_metal_beside_one_without_a_name() -> None:
+    out, halves = np.zeros(6, np.float32), np.ones(32, np.float16)
+    source = "#include <metal_stdlib>\n" + NAMESPACES
+    for fast_math in (True, False):
+        compile(source, language_version="3.1", fast_math=fast_math).function("namespaces")(32, out, halves, threadgroup=32)
+        assert out.tolist() == [32, 6.5, 32767, np.finfo(np.float32).tiny, 6, 5]
+    compiles_for_cuda(source)
+
+
+VOLATILE = """
+template <typename T> void exchange(device T* x, threadgroup T* both, uint i) {
+  T own[1] = {x[i]};
+  ((volatile threadgroup T*)both)[i] = own[0];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  x[i] = ((volatile threadgroup T*)both)[31 - i];
+  volatile device T* p = x;
+  p[i] += T(1.0f);
+  p[i] *= T(2.0f);
+  p[i] = p[i] * p[i] - T(1.0f);
+  T q = p[i];
+  x[i] = q / T(2.0f);
+}
+kernel void halves(device half* x, uint i [[thread_position_in_threadgroup]]) {
+  threadgroup half both[32];
+  exchange(x, both, i);
+}
+kernel void bfloats(device bfloat* x, uint i [[thread_position_in_threadgroup]]) {
+  threadgroup bfloat both[32];
+  exchange(x, both, i);
+}
+"""
+
+
+def test_volatile_numbers_of_two_bytes() -> None:
+    library = compile(LIBRARY + VOLATILE, language_version="3.1")
+    wanted = ((np.arange(8)[::-1] + 1) * 2.0) ** 2 / 2 - 0.5
+    halves = np.tile(np.arange(8), 4).astype(np.float16)
+    library.function("halves")(32, halves, threadgroup=32)
+    assert np.array_equal(halves, np.tile(wanted, 4).astype(np.float16))
+    bfloats = (np.tile(np.arange(8), 4).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    library.function("bfloats")(32, bfloats, threadgroup=32)
+    assert np.allclose((bfloats.astype(np.uint32) << 16).view(np.float32), np.tile(wanted, 4), rtol=2**-8)
+    compiles_for_cuda(LIBRARY + VOLATILE)

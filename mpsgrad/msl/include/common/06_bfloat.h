@@ -5,6 +5,13 @@ template <> struct is_whole_mtl<float> { static constexpr bool value = false; };
 template <> struct is_whole_mtl<half> { static constexpr bool value = false; };
 #define WHOLE_MTL(A) typename A, typename require_mtl<is_whole_mtl<A>::value>::type = 0
 struct bfloat;
+template <typename A> struct is_bfloat_mtl { static constexpr bool value = false; };
+template <> struct is_bfloat_mtl<bfloat> { static constexpr bool value = true; };
+#ifdef __OPENCL_VERSION__
+template <> struct is_bfloat_mtl<__global bfloat> : is_bfloat_mtl<bfloat> {};
+template <> struct is_bfloat_mtl<__local bfloat> : is_bfloat_mtl<bfloat> {};
+template <> struct is_bfloat_mtl<__private bfloat> : is_bfloat_mtl<bfloat> {};
+#endif
 SCALAR_MTL(bfloat)
 template <> struct is_whole_mtl<bfloat> { static constexpr bool value = false; };
 #ifndef __OPENCL_VERSION__
@@ -16,7 +23,16 @@ struct bfloat {
   template <WHOLE_MTL(A)> constexpr bfloat(A a) : bits_mtl(pack_mtl((float)a)) {}
   explicit constexpr bfloat(float a) : bits_mtl(pack_mtl(a)) {}
   explicit constexpr bfloat(half a) : bits_mtl(pack_mtl((float)a)) {}
+  template <typename A, typename require_mtl<is_bfloat_mtl<A>::value>::type = 0> bfloat(const volatile A &a) : bits_mtl(a.bits_mtl) {}
   constexpr operator float() const { return __builtin_bit_cast(float, (uint)bits_mtl << 16); }
+  operator float() const volatile { ushort bits = bits_mtl; return __builtin_bit_cast(float, (uint)bits << 16); }
+  template <WHOLE_MTL(A)> constexpr bfloat &operator=(A a) { return *this = bfloat(a); }
+  template <WHOLE_MTL(A)> void operator=(A a) volatile { bits_mtl = bfloat(a).bits_mtl; }
+  template <typename A, typename require_mtl<is_bfloat_mtl<A>::value>::type = 0, int = 0> void operator=(A a) volatile { bits_mtl = a.bits_mtl; }
+  template <typename A> void operator+=(A a) volatile { *this = bfloat((float)*this + (float)a); }
+  template <typename A> void operator-=(A a) volatile { *this = bfloat((float)*this - (float)a); }
+  template <typename A> void operator*=(A a) volatile { *this = bfloat((float)*this * (float)a); }
+  template <typename A> void operator/=(A a) volatile { *this = bfloat((float)*this / (float)a); }
   static constexpr ushort pack_mtl(float x) {
     uint u = __builtin_bit_cast(uint, x);
     return (u & 0x7fffffffu) > 0x7f800000u ? (ushort)(u >> 16 | 0x40u) : (ushort)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);

@@ -191,9 +191,9 @@ template <typename T> struct numeric_limits : _numeric_limits_impl<T> {};
     static constexpr bool is_specialized = true, is_signed = sign, is_integer = true, is_exact = true; \
     static constexpr bool has_infinity = false, has_quiet_NaN = false; \
     static constexpr int digits = digits_, digits10 = digits_ * 3 / 10, radix = 2; \
-    static constexpr t min() { return low; } static constexpr t min_mtl() { return low; } static constexpr t precise_min_mtl() { return low; } \
+    static constexpr t min() { return low; } static constexpr t min_mtl() { return low; } static constexpr t precise_min_mtl() { return low; } static constexpr t min_own_mtl() { return low; } \
     static constexpr t lowest() { return low; } \
-    static constexpr t max() { return high; } static constexpr t max_mtl() { return high; } static constexpr t precise_max_mtl() { return high; } \
+    static constexpr t max() { return high; } static constexpr t max_mtl() { return high; } static constexpr t precise_max_mtl() { return high; } static constexpr t max_own_mtl() { return high; } \
   };
 INTEGER_LIMITS_MTL(bool, false, true, 1, false)
 INTEGER_LIMITS_MTL(char, -128, 127, 7, true)
@@ -210,9 +210,9 @@ template <> struct numeric_limits<float> {
   static constexpr bool has_infinity = true, has_quiet_NaN = true;
   static constexpr int digits = 24, digits10 = 6, max_digits10 = 9, radix = 2;
   static constexpr int max_exponent = 128, min_exponent = -125, max_exponent10 = 38, min_exponent10 = -37;
-  static constexpr float min() { return 0x1p-126f; } static constexpr float min_mtl() { return 0x1p-126f; } static constexpr float precise_min_mtl() { return 0x1p-126f; }
+  static constexpr float min() { return 0x1p-126f; } static constexpr float min_mtl() { return 0x1p-126f; } static constexpr float precise_min_mtl() { return 0x1p-126f; } static constexpr float min_own_mtl() { return 0x1p-126f; }
   static constexpr float lowest() { return -0x1.fffffep127f; }
-  static constexpr float max() { return 0x1.fffffep127f; } static constexpr float max_mtl() { return 0x1.fffffep127f; } static constexpr float precise_max_mtl() { return 0x1.fffffep127f; }
+  static constexpr float max() { return 0x1.fffffep127f; } static constexpr float max_mtl() { return 0x1.fffffep127f; } static constexpr float precise_max_mtl() { return 0x1.fffffep127f; } static constexpr float max_own_mtl() { return 0x1.fffffep127f; }
   static constexpr float epsilon() { return 0x1p-23f; }
   static constexpr float round_error() { return 0.5f; }
   static constexpr float infinity() { return INFINITY_MTL; }
@@ -224,9 +224,9 @@ template <> struct numeric_limits<half> {
   static constexpr bool has_infinity = true, has_quiet_NaN = true;
   static constexpr int digits = 11, digits10 = 3, max_digits10 = 5, radix = 2;
   static constexpr int max_exponent = 16, min_exponent = -13, max_exponent10 = 4, min_exponent10 = -4;
-  static constexpr half min() { return (half)0x1p-14f; } static constexpr half min_mtl() { return (half)0x1p-14f; } static constexpr half precise_min_mtl() { return (half)0x1p-14f; }
+  static constexpr half min() { return (half)0x1p-14f; } static constexpr half min_mtl() { return (half)0x1p-14f; } static constexpr half precise_min_mtl() { return (half)0x1p-14f; } static constexpr half min_own_mtl() { return (half)0x1p-14f; }
   static constexpr half lowest() { return (half)-65504.0f; }
-  static constexpr half max() { return (half)65504.0f; } static constexpr half max_mtl() { return (half)65504.0f; } static constexpr half precise_max_mtl() { return (half)65504.0f; }
+  static constexpr half max() { return (half)65504.0f; } static constexpr half max_mtl() { return (half)65504.0f; } static constexpr half precise_max_mtl() { return (half)65504.0f; } static constexpr half max_own_mtl() { return (half)65504.0f; }
   static constexpr half epsilon() { return (half)0x1p-10f; }
   static constexpr half round_error() { return (half)0.5f; }
   static constexpr half infinity() { return (half)INFINITY_MTL; }

@@ -47,12 +47,22 @@ inline float widen_half_mtl(ushort h) { float r; asm("cvt.f32.f16 %0, %1;" : "=f
 struct half;
 SCALAR_MTL(half)
 template <typename A> struct becomes_half_mtl : is_scalar_mtl<A> {};
+template <typename A> struct is_same_half_mtl { static constexpr bool value = false; };
+template <> struct is_same_half_mtl<half> { static constexpr bool value = true; };
 struct half {
   ushort bits;
   half() = default;
   template <typename A, typename require_mtl<becomes_half_mtl<A>::value>::type = 0> constexpr half(A a) : bits(pack((float)a)) {}
   template <typename A, typename require_mtl<is_scalar_mtl<A>::value && !becomes_half_mtl<A>::value>::type = 0> explicit constexpr half(A a) : bits(pack((float)a)) {}
+  template <typename A, typename require_mtl<is_same_half_mtl<A>::value>::type = 0> half(const volatile A &a) : bits(a.bits) {}
   constexpr operator float() const { return unpack(bits); }
+  operator float() const volatile { return unpack(bits); }
+  template <typename A, typename require_mtl<becomes_half_mtl<A>::value && !is_same_half_mtl<A>::value>::type = 0> constexpr half &operator=(A a) { bits = half(a).bits; return *this; }
+  template <typename A, typename require_mtl<becomes_half_mtl<A>::value>::type = 0> void operator=(A a) volatile { bits = half(a).bits; }
+  template <typename A> void operator+=(A a) volatile { *this = half((float)*this + (float)a); }
+  template <typename A> void operator-=(A a) volatile { *this = half((float)*this - (float)a); }
+  template <typename A> void operator*=(A a) volatile { *this = half((float)*this * (float)a); }
+  template <typename A> void operator/=(A a) volatile { *this = half((float)*this / (float)a); }
   template <typename A> half &operator+=(A a) { return *this = half((float)*this + (float)a); }
   template <typename A> half &operator-=(A a) { return *this = half((float)*this - (float)a); }
   template <typename A> half &operator*=(A a) { return *this = half((float)*this * (float)a); }
