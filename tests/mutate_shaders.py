@@ -128,6 +128,7 @@ TESTS = {
     "pooling_max_search": ("tests/kernels/test_pooling.py",),
     "pooling_max_windows": ("tests/kernels/test_pooling.py",),
     "reduction": ("tests/kernels/test_reduction.py",),
+    "reduction_of_runs": ("tests/kernels/test_reduction.py",),
     "reduction_of_few_channels": ("tests/kernels/test_reduction.py", "tests/kernels/test_weighted_reduction.py"),
     "response_normalization": ("tests/kernels/test_response_normalization.py",),
     "soft_max": ("tests/kernels/test_soft_max.py",),

@@ -17,6 +17,7 @@ from mpsgrad.kernel import BaseKernel, GradientKernel, Kernel, RealProperty, Reg
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.reduction_extremes import extreme_gradient
 from mpsgrad.kernels.reduction_few_channels import add_over_few_channels
+from mpsgrad.kernels.reduction_of_runs import add_over_runs
 from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
     EXTENTS,
@@ -169,7 +170,8 @@ class ReduceUnary(Kernel):
         scale = self._scale(self._box(source), layout[6]) if operation == "sum" else 1.0
         if self.kept == CHANNELS:
             images = {"source": (source.buffer, layout), "destination": (destination.buffer, regions.destination)}
-            if add_over_few_channels(command_buffer, operation, metal_type, images, scale):
+            arguments = command_buffer, operation, metal_type, images, scale
+            if add_over_few_channels(*arguments) or add_over_runs(*arguments):
                 return
         add_reduction(
             command_buffer,
@@ -352,12 +354,13 @@ class ReduceGradient(GradientKernel):
         gradient = clip_layout(regions.sources[0], state.snapshot.clip_rect)
         if forward.kept == CHANNELS and (x, y) == (0, 0):
             images = {"gradient": (source_gradient.buffer, gradient)}
-            few_channels_name = "spread"
+            name = "spread"
             if forward.operation in ("min", "max"):
                 images["source"] = (source_image.buffer, regions.sources[1])
-                few_channels_name = f"{forward.operation}_gradient"
+                name = f"{forward.operation}_gradient"
             images["destination"] = (destination.buffer, layout)
-            if add_over_few_channels(command_buffer, few_channels_name, metal_type, images, state.scale):
+            arguments = command_buffer, name, metal_type, images, state.scale
+            if add_over_few_channels(*arguments) or (name != "spread" and add_over_runs(*arguments)):
                 return
         reached = (gradient[4] if keeps_x else width, gradient[5] if keeps_y else height)
         marker = Operand((0, 0, 0, 0, *reached, layout[6], layout[7]), -x, -y)

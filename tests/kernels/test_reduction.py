@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import mpsgrad as mg
 from mpsgrad import archive, reference
-from mpsgrad.kernels import strided_reductions, strides
+from mpsgrad.kernels import reduction_of_runs, strided_reductions, strides
 from mpsgrad.kernels.reduction import WITH_GRADIENT, ReduceUnary
 from mpsgrad.kernels.reduction_few_channels import FEW_CHANNELS
 from mpsgrad.kernels.strided_reductions import reduction
@@ -405,11 +405,51 @@ class TestTheShadersOfGPUs:
         assert work.first.walk == "along_in_tiles_of_vectors" and work.second is not None
         reduction.cache_clear()
 
+    @pytest.mark.parametrize("cls", [mg.ReduceFeatureChannelsMin, mg.ReduceFeatureChannelsMax])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("channels", [1, 3, 5, 8, 9, 33, 256, 257, 600, 1024])
+    def test_gradients_of_pixels_that_follow_each_other(self, cls, dtype, channels, monkeypatch):
+        """By one kernel, which finds the first of equal winners in any lane of a pixel."""
+        family, functions = reduction_of_runs.FAMILY, []
+        function = family.function
+        monkeypatch.setattr(family, "function", lambda *names: functions.append(names[1]) or function(*names))
+        operation = cls.__name__[-3:].lower()
+        for pixels, threadgroups in ((1, 1), (5, 1), (129, 1), (2051, 1), (2051, 99)):
+            monkeypatch.setattr(reduction_of_runs, "THREADGROUPS_PER_UNIT", threadgroups)
+            random = np.random.default_rng(pixels)
+            x = random.integers(-2, 3, (1, 1, pixels, channels)).astype(dtype)
+            g = random.standard_normal((1, 1, pixels, 1)).astype(dtype)
+            source, incoming = mg.Image.from_array(x), mg.Image.from_array(g)
+            state = cls().result_state(source, destination_image=incoming)
+            with mg.CommandBuffer() as commands:
+                dx = mg.ReduceGradient().encode(commands, incoming, source, state)
+            expected = reference.reduction_gradient("feature_channels", operation, g, x)
+            np.testing.assert_array_equal(np.asarray(dx), expected)
+        assert len(functions) == 5
+
+    @pytest.mark.parametrize("name", ["Min", "Max", "Mean", "Sum", "ArgumentMin", "ArgumentMax"])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("channels", [9, 33, 127, 301, 601])
+    def test_reductions_of_pixels_that_follow_each_other(self, name, dtype, channels, monkeypatch):
+        monkeypatch.setattr(reduction_of_runs, "MOST_CHANNELS", 1024)
+        monkeypatch.setattr(reduction_of_runs, "FEWEST_CHANNELS", {"sum": 9, "argument": 9})
+        cls = getattr(mg, f"ReduceFeatureChannels{name}")
+        function = f"{cls.operation}_of_runs".replace("mean", "sum")
+        for pixels in (1, 5, 129, 2051):
+            x = np.random.default_rng(pixels).integers(-2, 3, (1, 1, pixels, channels)).astype(dtype)
+            commands = mg.CommandBuffer()
+            y = cls().encode(commands, mg.Image.from_array(x))
+            assert [each.function.name.rpartition("_")[0] for each in commands._dispatches] == [function]
+            commands.commit()
+            expected = reference.reduction("feature_channels", cls.operation, x)
+            np.testing.assert_allclose(np.asarray(y), expected, rtol=2 * np.finfo(dtype).eps, atol=1e-6)
+
     @pytest.mark.parametrize("channels", [35, 50, 131, 266])
     def test_channels_that_no_vector_fits(self, channels, monkeypatch):
         """Teams of lanes share those of a pixel in pairs or one by one; threads search for indices by themselves."""
         monkeypatch.setattr(strided_reductions, "FEWEST_RESULTS_ALONG", 1)
         monkeypatch.setattr(strided_reductions, "FEWEST_RESULTS_OF_TEAMS", 1)
+        monkeypatch.setattr(reduction_of_runs, "COUNTS_OF_VALUES", ())
         reduction.cache_clear()
         is_short = channels <= strided_reductions.MOST_TERMS_ALONG
         walks = {True: "_along_" if is_short else "_across", False: "_pairs" if channels % 2 == 0 else "_elements"}
