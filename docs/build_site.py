@@ -39,7 +39,14 @@ MENU = {
     "bench/results/nvidia-h200.md": "Speed on an H200",
 }
 """The pages that every page links to, and what they are called there."""
-MODULES = ("mpsgrad", "mpsgrad.metalcompute", "!mpsgrad.graph", "!mpsgrad.mps")
+MODULES = (
+    "mpsgrad",
+    "mpsgrad.metalcompute",
+    "mpsgrad.torch_mps",
+    "mpsgrad.mlx_fast",
+    "!mpsgrad.graph",
+    "!mpsgrad.mps",
+)
 """What the reference of the API shows: names of the graph are those of the package, and docs/porting.md has Apple's."""
 REFERENCE = PurePosixPath("api/index.html")
 PICTURES = (".svg", ".png")

@@ -19,7 +19,9 @@ LEGACY_STREAM, THREAD_STREAM = 1, 2
 """Streams of CUDA that have a number of their own: the default stream, and that of a thread."""
 
 _NAME, _USED_NAME = b"dltensor", b"used_dltensor"
-_KINDS = {"i": 0, "u": 1, "f": 2}
+_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_BFLOAT = 4
+_NAMES = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split())
 
 
 class _Tensor(ctypes.Structure):
@@ -85,7 +87,7 @@ def capsule_of(
 class BorrowedTensor:
     """What is in a capsule, until this object goes.
 
-    ``strides`` count elements; ``dtype`` is None for one that NumPy lacks.
+    ``strides`` count elements; ``dtype`` is None for one that NumPy lacks, of which bfloat16 is one.
     """
 
     def __init__(self, capsule: Any) -> None:
@@ -103,9 +105,9 @@ class BorrowedTensor:
         else:
             self.strides = dense_strides(self.shape)
         kinds = {number: kind for kind, number in _KINDS.items()}
-        known = tensor.number_kind in kinds and tensor.lanes == 1 and tensor.bits in (8, 16, 32, 64)
-        name = f"{kinds.get(tensor.number_kind)}{tensor.bits // 8}"
-        self.dtype = np.dtype(name) if known and name != "f1" else None
+        name = f"{kinds.get(tensor.number_kind)}{tensor.bits // 8}" if tensor.lanes == 1 else ""
+        self.dtype = np.dtype(name) if name in _NAMES else None
+        self.is_bfloat = (tensor.number_kind, tensor.bits, tensor.lanes) == (_BFLOAT, 16, 1)
 
     def __del__(self) -> None:
         managed = getattr(self, "_managed", None)

@@ -6,7 +6,7 @@ Only the outline of a declaration is parsed. Function bodies stay tokens: a real
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -573,6 +573,15 @@ def _aliases(tokens: Sequence[Token]) -> dict[str, list[Token]]:
     """The names that ``typedef`` and ``using`` give to pointers to an address space and to the types of positions, and
     what they stand for."""
     found: dict[str, list[Token]] = {}
+    for name, meaning in type_aliases(tokens):
+        is_pointer = meaning[-1].text == "*" and any(each.text in ADDRESS_SPACES for each in meaning)
+        if is_pointer or len(meaning) == 1 and _POSITION.match(meaning[0].text):
+            found[name] = meaning
+    return found
+
+
+def type_aliases(tokens: Sequence[Token]) -> Iterator[tuple[str, list[Token]]]:
+    """Each name that a ``typedef`` or ``using`` gives to a type, wherever it is declared, and what it stands for."""
     for index, token in enumerate(tokens):
         if token.kind != IDENTIFIER or token.text not in ("typedef", "using"):
             continue
@@ -581,10 +590,8 @@ def _aliases(tokens: Sequence[Token]) -> dict[str, list[Token]]:
             end += 1
         is_alias = token.text == "using" and index + 2 < end and tokens[index + 2].text == "="
         name, meaning = (index + 1, tokens[index + 3 : end]) if is_alias else (end - 1, tokens[index + 1 : end - 1])
-        is_pointer = bool(meaning) and meaning[-1].text == "*" and any(each.text in ADDRESS_SPACES for each in meaning)
-        if is_pointer or len(meaning) == 1 and _POSITION.match(meaning[0].text):
-            found[tokens[name].text] = list(meaning)
-    return found
+        if meaning:
+            yield tokens[name].text, list(meaning)
 
 
 def _read_parameter(tokens: list[Token], place: Token, aliases: Mapping[str, list[Token]]) -> Parameter:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.constant_expressions import constants_of, integer_value
-from mpsgrad.msl.declarations import ARRAY_TYPE
+from mpsgrad.msl.declarations import ARRAY_TYPE, type_aliases
 from mpsgrad.msl.program import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program
 from mpsgrad.msl.signature import AddressSpace, Argument
 from mpsgrad.msl.tokens import Token, error, spell
@@ -119,14 +119,36 @@ class KernelParameters:
         address_space: AddressSpace = (
             "device" if space.text == "device" else "constant" if space.text == "constant" else "threadgroup"
         )
+        written = _written(spell(pointee).replace("metal::", ""))
         return Argument(
             name=parameter.name,
             index=index,
             address_space=address_space,
-            type=_written(spell(pointee).replace("metal::", "")),
+            type=written,
             is_reference=parameter.is_reference,
             is_writable=address_space != "constant" and not const,
+            alias_of=self._aliases.get(written),
         )
+
+    @cached_property
+    def _aliases(self) -> dict[str, str]:
+        """The names that the program gives to other types, and the last one in each chain of names.
+
+        Left out are those that it gives to two types, and those of pointers.
+        """
+        meanings: dict[str, set[str]] = {}
+        for name, meaning in type_aliases(self._tokens):
+            meanings.setdefault(name, set()).add(spell(meaning).replace("metal::", ""))
+        found = {}
+        for name in meanings:
+            last = name
+            for _ in range(len(meanings)):
+                if len(meanings.get(last, ())) != 1:
+                    break
+                (last,) = meanings[last]
+            if last not in meanings and "*" not in last:
+                found[name] = last
+        return found
 
 
 def position_attribute(parameter: Parameter) -> Attribute | None:

@@ -32,7 +32,7 @@ class Argument:
     """One buffer, or one length of threadgroup memory, that a kernel takes.
 
     ``type`` is the pointee's type as written, without address space and ``const``. ``is_writable`` says that the kernel
-    may store through it.
+    may store through it. ``alias_of`` is the built-in type that ``type`` is the program's own name for, if it is one.
     """
 
     name: str
@@ -41,6 +41,12 @@ class Argument:
     type: str
     is_reference: bool
     is_writable: bool
+    alias_of: str | None = None
+
+    @property
+    def built_in_type(self) -> str:
+        """``type``, or what it stands for."""
+        return self.alias_of or self.type
 
 
 def is_passed_as_number(argument: Argument, launch: Launch) -> bool:

@@ -14,17 +14,23 @@ from mpsgrad.device_bound import DeviceBound
 from mpsgrad.devices import Buffer, Device
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.msl import Argument
-from mpsgrad.runtime.element_types import ElementType, element_type, fitting
+from mpsgrad.runtime.element_types import ElementType, bfloat_bits, bfloat_type, element_type, fitting
+from mpsgrad.runtime.tensors import DeviceTensor
 
 if TYPE_CHECKING:
     from mpsgrad.image import Image
     from mpsgrad.vector import Vector
 
 
-def is_device_memory(value: Any) -> TypeGuard[Buffer | Vector | Image]:
+def element_of(argument: Argument) -> ElementType | None:
+    """The numbers that ``argument`` points to; None for structs and other types of the user's."""
+    return element_type(argument.built_in_type) or bfloat_type(argument.built_in_type)
+
+
+def is_device_memory(value: Any) -> TypeGuard[Buffer | DeviceTensor | Vector | Image]:
     """Whether a kernel can use ``value`` as it is."""
-    if isinstance(value, Buffer) or not isinstance(value, DeviceBound):
-        return isinstance(value, Buffer)
+    if isinstance(value, (Buffer, DeviceTensor)) or not isinstance(value, DeviceBound):
+        return isinstance(value, (Buffer, DeviceTensor))
     # Whoever has neither needs neither module, which take long to import.
     from mpsgrad.image import Image
     from mpsgrad.vector import Vector
@@ -72,14 +78,17 @@ class BoundArguments:
             self.buffers.append(self.device.constant_buffer(data.tobytes()))
 
     def _device_memory(
-        self, where: str, argument: Argument, size: int | None, value: Buffer | Vector | Image
+        self, where: str, argument: Argument, size: int | None, value: Buffer | DeviceTensor | Vector | Image
     ) -> Buffer:
         from mpsgrad.image import TemporaryImage
         from mpsgrad.vector import Vector
 
-        element = element_type(argument.type)
+        element = element_of(argument)
         if isinstance(value, Buffer):
             buffer, nbytes = value, value.nbytes
+        elif isinstance(value, DeviceTensor):
+            _require_dtype(where, element, value.dtype, f"a tensor of {value.dtype}")
+            buffer, nbytes = value.buffer, value.buffer.nbytes
         elif isinstance(value, Vector):
             _require_dtype(where, element, np.dtype(np.float32), "a Vector of float32")
             if value._writer is not None:
@@ -99,7 +108,7 @@ class BoundArguments:
         return buffer
 
     def _array(self, where: str, argument: Argument, size: int | None, value: np.ndarray) -> Buffer:
-        element = element_type(argument.type)
+        element = element_of(argument)
         if value.dtype.hasobject or not value.dtype.isnative:
             raise FormatError(f"{where} is {shown(value)}; it has to hold numbers in native byte order")
         if not value.flags.c_contiguous:
@@ -140,7 +149,7 @@ def _is_value(argument: Argument, array: np.ndarray) -> bool:
     """Whether an array stands for one number or one vector that is only read."""
     if argument.is_writable:
         return False
-    element = element_type(argument.type)
+    element = element_of(argument)
     lanes = element.lanes if element is not None and argument.is_reference else 1
     return array.ndim == 0 or (lanes > 1 and array.shape == (lanes,))
 
@@ -159,13 +168,18 @@ def shown(value: Any) -> str:
 def _require_dtype(where: str, element: ElementType | None, dtype: np.dtype, shown: str) -> None:
     """Raises ``FormatError`` unless numbers of ``dtype`` mean the same to the kernel, signs apart; complex ones are
     vectors of two."""
-    if element is None or dtype == element.dtype or dtype.kind == "V":
+    is_bfloat = dtype.name == "bfloat16"
+    if element is None or dtype == element.dtype or dtype.names is not None or (dtype.kind == "V" and not is_bfloat):
+        return
+    if element.is_bfloat:
+        if not is_bfloat and dtype != np.int16:
+            raise FormatError(f"{where} is {shown}; it has to be bfloat16, or uint16 with the bits of bfloats")
         return
     if dtype == np.complex64 and element.dtype == np.float32 and element.lanes == 2:
         return
     integers = dtype.kind in "iu" and element.dtype.kind in "iu"
     truths = {dtype.kind, element.dtype.kind} <= {"b", "u", "i"} and dtype.itemsize == 1
-    if dtype.itemsize != element.dtype.itemsize or not (integers or truths):
+    if is_bfloat or dtype.itemsize != element.dtype.itemsize or not (integers or truths):
         hint = f"; its bytes are its view(np.{element.dtype})" if element.dtype.itemsize == 1 else ""
         raise FormatError(f"{where} is {shown}; it has to be {element.dtype}{hint}")
 
@@ -190,7 +204,7 @@ def _require_size(where: str, argument: Argument, element: ElementType | None, s
 
 def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> np.ndarray:
     """``value`` as the bytes of what ``argument`` points to."""
-    element = element_type(argument.type)
+    element = element_of(argument)
     if element is None:
         data = np.asarray(value)
         if data.dtype.hasobject or not data.dtype.isnative:
@@ -201,9 +215,20 @@ def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> n
         return data
     if not isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence)):
         raise FormatError(f"{where} is {shown(value)}; it has to be {with_article(argument.type)}")
-    given = fitting(value, element.dtype, () if element.lanes == 1 else (element.lanes,))
+    given = _numbers(element, value)
     if given is None:
         raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.type)}")
     data = np.zeros(element.size // element.dtype.itemsize, element.dtype)
     data[: element.lanes] = given
     return data
+
+
+def _numbers(element: ElementType, value: Any) -> np.ndarray | None:
+    """``value`` as ``element`` has it; None if it has another shape, or numbers that do not fit."""
+    shape = () if element.lanes == 1 else (element.lanes,)
+    if not element.is_bfloat:
+        return fitting(value, element.dtype, shape)
+    if isinstance(value, (np.ndarray, np.generic)) and (value.dtype == np.uint16 or value.dtype.name == "bfloat16"):
+        return fitting(value.view(np.uint16), element.dtype, shape)
+    numbers = fitting(value, np.dtype(np.float32), shape)
+    return None if numbers is None else bfloat_bits(numbers)

@@ -17,6 +17,7 @@ from mpsgrad.msl.instrument import CONSTANT_NAMES, THREADGROUP_NAMES, Instrument
 from mpsgrad.runtime.arguments import BoundArguments, is_device_memory
 from mpsgrad.runtime.findings import MISTAKES, KernelFinding, Place
 from mpsgrad.runtime.grid import extents, threadgroup_extents
+from mpsgrad.runtime.tensors import DeviceTensor
 
 _VERBS = {
     checks.READ: "read", checks.WRITE: "write", checks.PLACE: "write", checks.UPDATE: "update",
@@ -73,12 +74,15 @@ def check_kernel(
 
 def _copied_to(device: OpenCLDevice, value: Any) -> Any:
     """``value``, or a copy of it on ``device`` if it is memory of another device."""
+    if isinstance(value, DeviceTensor):
+        return DeviceTensor(_copied_to(device, value.buffer), value.dtype)
     if getattr(value, "device", device) is device or not is_device_memory(value):
         return value
     if isinstance(value, Buffer):
         copy = device.allocate(value.nbytes)
         copy.write(value.read(0, value.nbytes))
         return copy
+    assert not isinstance(value, DeviceTensor)
     return type(value).from_array(np.asarray(value), device)
 
 

@@ -20,16 +20,21 @@ _SCALARS: dict[str, type] = {
 _NAME = "|".join(sorted(_SCALARS, key=len, reverse=True))
 _SCALAR = re.compile(rf"(?:{_NAME})$")
 _VECTOR = re.compile(rf"(packed_)?({_NAME})([234])$")
+_BFLOAT = re.compile(r"(packed_)?bfloat([234])?$|(packed_vec|vec|atomic|_atomic)<bfloat(?:, ?([234]))?>$")
 _TEMPLATE = re.compile(rf"(packed_vec|vec|atomic|_atomic)<({_NAME})(?:, ?([234]))?>$")
 
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """``lanes`` numbers of ``dtype`` in ``size`` bytes; three lanes take the room of four unless packed."""
+    """``lanes`` numbers of ``dtype`` in ``size`` bytes; three lanes take the room of four unless packed.
+
+    NumPy has no bfloat: with ``is_bfloat`` the numbers are the bits of one each.
+    """
 
     dtype: np.dtype
     lanes: int
     size: int
+    is_bfloat: bool = False
 
 
 def element_type(name: str) -> ElementType | None:
@@ -48,6 +53,23 @@ def element_type(name: str) -> ElementType | None:
     dtype = np.dtype(_SCALARS[scalar])
     lanes = int(count)
     return ElementType(dtype, lanes, dtype.itemsize * (4 if lanes == 3 and not packed else lanes))
+
+
+def bfloat_type(name: str) -> ElementType | None:
+    """What ``name`` is if it is bfloat, or a vector or an atomic of them."""
+    found = _BFLOAT.match(name)
+    if found is None:
+        return None
+    lanes = int(found[2] or found[4] or 1)
+    is_packed = bool(found[1]) or found[3] == "packed_vec"
+    return ElementType(np.dtype(np.uint16), lanes, 2 * (4 if lanes == 3 and not is_packed else lanes), True)
+
+
+def bfloat_bits(values: np.ndarray) -> np.ndarray:
+    """The bits of the bfloats that are nearest to ``values``, of two as near ones the even one; NaN stays NaN."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(bits.view(np.float32)), 0x7FC0, nearest).astype(np.uint16).reshape(np.shape(values))
 
 
 def fitting(value: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray | None:

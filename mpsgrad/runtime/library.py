@@ -17,11 +17,11 @@ from mpsgrad.devices.opencl import OpenCLDevice, start_compiler_early
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.msl import Argument
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
-from mpsgrad.runtime.arguments import BoundArguments, declared, has_bytes
-from mpsgrad.runtime.element_types import element_type
+from mpsgrad.runtime.arguments import BoundArguments, declared, element_of, has_bytes
 from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
 from mpsgrad.runtime.struct_values import struct_by_value
+from mpsgrad.runtime.tensors import in_place, is_tensor
 
 if TYPE_CHECKING:
     from mpsgrad.devices.opencl_checks import CheckedKernel
@@ -116,16 +116,18 @@ class KernelFunction(DeviceBound):
         ``[[threadgroup(n)]]`` arguments, one number or one for each.
 
         The arguments, in order of their buffer indices: NumPy arrays (contiguous; copied, and written back in place
-        where the kernel may write), a ``Vector``, an ``Image`` or a device buffer (used as they are), and for what is
-        only read also numbers, tuples of numbers for vectors, and for structs dicts with a value for each member, or
-        NumPy scalars of a structured dtype such as ``dtype`` gives.
+        where the kernel may write), tensors of libraries with DLPack (those of the CPU likewise, those of the device's
+        own GPU in place, after what their library did on CUDA's default stream), a ``Vector``, an ``Image`` or a device
+        buffer (used as they are), and for what is only read also numbers, tuples of numbers for vectors, and for
+        structs dicts with a value for each member, or NumPy scalars of a structured dtype such as ``dtype`` gives.
+        ``bfloat`` takes tensors and arrays of bfloat16, the bits of such in uint16, and numbers, which are rounded.
 
         Raises ``FormatError`` or ``GeometryError`` before anything is dispatched, ``DeviceError`` if the device fails,
         and ``NotImplementedError`` for what the driver cannot dispatch.
         """
         function = self._function
         expected = self._expected(arguments)
-        values = self._with_structs(arguments)
+        values = self._with_bytes(arguments)
         memory = threadgroup_memory_lengths(self.name, function, threadgroup_memory)
         sizes = function.pointee_sizes or (None,) * len(expected)
         bound = BoundArguments(self.name, self.device)
@@ -179,7 +181,7 @@ class KernelFunction(DeviceBound):
             function,
             checked,
             grid,
-            self._with_structs(arguments),
+            self._with_bytes(arguments),
             threadgroup=threadgroup,
             grid_of_threadgroups=grid_of_threadgroups,
             rounded_up=rounded_up,
@@ -207,14 +209,20 @@ class KernelFunction(DeviceBound):
             raise FormatError(f"{self.name}: takes {len(expected)} arguments ({listed}) but was given {len(given)}")
         return expected
 
-    def _with_structs(self, given: Sequence[Any]) -> Sequence[Any]:
-        """``given``, with arrays in place of dicts, and of numbers for names of types that the source declares."""
+    def _with_bytes(self, given: Sequence[Any]) -> Sequence[Any]:
+        """``given``, with their memory in place of tensors, and arrays in place of dicts and of numbers for names of
+        types that the source declares."""
         values = [*given]
         for position, argument in enumerate(self.arguments):
             value = values[position]
-            if has_bytes(value) or argument.is_writable or element_type(argument.type) is not None:
+            if has_bytes(value):
                 continue
             where = f"{self.name}: argument {position} ({declared(argument)})"
+            if is_tensor(value):
+                values[position] = in_place(where, self.device, value, is_written=argument.is_writable)
+                continue
+            if argument.is_writable or element_of(argument) is not None:
+                continue
             values[position] = struct_by_value(where, argument.type, self._dtype(position), value)
         return values
 

@@ -617,3 +617,31 @@ def test_what_only_clang_knows() -> None:
     mg.compile(LIBRARY + OF_CLANG).function("k")(1, o, np.arange(3, dtype=np.float32), blocks)
     np.testing.assert_array_equal(o, [9 + 600 + 1000, 3 + 30 + 3100 + 2])
     np.testing.assert_array_equal(blocks, [[1, 2], [1, 2]])
+
+
+FUNCTION_NAMES = """
+uint copy(constant const char* text, device char* o) {
+    uint n = 0;
+    for (; text[n]; n++) o[n] = text[n];
+    return n;
+}
+struct Teller { static uint tell(device char* o) { if (true) { return copy(__FUNCTION__, o); } return 0; } };
+template <typename T> uint of_template(T start, device char* o) {
+    constant const char* p = __func__;
+    return copy(p, o);
+}
+kernel void k(device char* o) {
+    for (uint i = 0; i < 1; i++) { o += copy(__func__, o); }
+    *o++ = ' ';
+    o += Teller::tell(o);
+    *o++ = ' ';
+    of_template(1, o);
+}
+"""
+
+
+def test_functions_know_their_names() -> None:
+    compile_for_cuda(translate(LIBRARY + FUNCTION_NAMES, "cuda", launch="box").source, "names.metal")
+    o = np.zeros(40, np.int8)
+    mg.compile(LIBRARY + FUNCTION_NAMES).function("k")(1, o)
+    assert o.tobytes().rstrip(b"\0") == b"k tell of_template"
