@@ -74,7 +74,7 @@ def _declares_operators(tokens: Sequence[Token]) -> bool:
 
 
 def refuse_function_pointers(tokens: Sequence[Token]) -> None:
-    """Raises ``ShaderError`` at a declaration of a pointer to a function; template parameters must be gone already."""
+    """Raises ``ShaderError`` at a declaration of a pointer to a function; parameters must be gone already."""
     for index in range(1, len(tokens) - 4):
         if tokens[index].text != "(" or tokens[index + 1].text != "*":
             continue
@@ -83,7 +83,8 @@ def refuse_function_pointers(tokens: Sequence[Token]) -> None:
         if tokens[behind].text == ")" and tokens[behind + 1].text == "(" and (
             is_type or tokens[index - 1].text in ("*", "&", ">")
         ):  # fmt: skip
-            raise error("function pointers are not supported; a template can take a function", tokens[index + 1])
+            words = "function pointers are not supported; a function or a template can take a function"
+            raise error(words, tokens[index + 1])
 
 
 def refuse_pointers_in_buffers(program: Program) -> None:

@@ -21,6 +21,7 @@ from mpsgrad.msl.entry_points import EntryPoints
 from mpsgrad.msl.expressions import VectorTypes
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import FunctionConstants
+from mpsgrad.msl.function_parameters import functions_as_types
 from mpsgrad.msl.library_marks import OF_TEMPORARIES
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.overloads import Overloads, Piece
@@ -105,6 +106,7 @@ def translate(
         for token in tokens:
             if token.kind == IDENTIFIER and token.text == "restrict":
                 token.text = "__restrict"
+        tokens = functions_as_types(tokens)
         strings = {} if backend.has_native_constructors else move_strings(tokens)
         if not backend.has_case_ranges:
             tokens = fill_ranges(expand_case_ranges(tokens))

@@ -242,7 +242,7 @@ CASES = [
 # The same for what compiles and bites.
 WARNINGS = [
     (28, "float4 g(float x) { return (float4)(x, 0, 0, 1); }", "a cast to 'float4' takes the last value alone", "float4 g(float x) { float4 v = (float4)(x); return (float4)max(v, 0.0) + float4(x, 0, 0, 1); }"),
-    (12, "void g(float (*h)(float)) {}", "run on Apple GPUs only", "void g(thread float (*h)[2]) { (*h)[0] = 1; }"),
+    (12, "struct S { float (*h)(float); };", "run on Apple GPUs only", "void g(thread float (*h)[2], float (*f)(float)) { (*h)[0] = f(1); }"),
     (22, f"{HEAD}, constant size_t& n) {{}}", "'size_t' is not specified for kernel arguments", f"{HEAD}, constant ulong& n) {{ size_t m = n; }}"),
     (22, "struct P { ptrdiff_t n; };\nkernel void f(constant P& p, device float* x) { x[0] = p.n; }", "'ptrdiff_t', which 'p' holds", "struct P { long n; };\nkernel void f(constant P& p, device float* x) { x[0] = ptrdiff_t(p.n); }"),
     (34, f"{HEAD}, constant int& n, {GRID}) {{ x[i] = int(x[i]) % n; }}", "division by 'n'", f"{HEAD}, constant int& n, {GRID}) {{ x[i] = i % n; }}"),
@@ -332,7 +332,7 @@ VERSIONS = [
     (9, "float g(bfloat b) { return b; }", "needs Metal 3.1", "3.0", "3.1"),
     (10, "int g() { auto h = [](int n) { return n; }; return h(1); }", "needs Metal 3.2", "3.1", "3.2"),
     (11, "int g(int n) { return n < 1 ? 0 : g(n - 1); }", "needs Metal 2.4", "2.3", "2.4"),
-    (12, "void g(float (*h)(float)) {}", "pointers to functions are not allowed", "2.2", None),
+    (12, "void g(float (*h)(float)) {}", "pointers to functions are not allowed", "2.2", "2.3"),
     (13, "void g() noexcept {}", "'noexcept'", "2.4", "3.0"),
     (14, "struct A {};\nstruct B : A {};", "derived classes", "2.4", "3.0"),
     (21, "kernel void f(device ulong* x) {}", "type 'ulong' cannot be used in buffer pointee type", "2.2", "2.3"),

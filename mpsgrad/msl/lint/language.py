@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.function_parameters import parameters_that_are_functions
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, needs, rule
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
@@ -118,8 +119,9 @@ def no_recursion(source: Source) -> Iterator[Found]:
     why="Legal on Apple GPUs from Metal 2.3, but not in OpenCL C++, so such a kernel runs on Apple GPUs only.",
 )
 def function_pointers_stay_on_apple(source: Source) -> Iterator[Found]:
-    """A function as a template's parameter is let pass: no pointer is left of it."""
+    """A function as a parameter of a template or of a function is let pass: no pointer is left of it."""
     tokens = source.tokens
+    carried = parameters_that_are_functions(tokens) if source.version >= (2, 3) else frozenset[int]()
     heads = (i + 1 for i in source.places("template") if source.text(i + 1) == "<")
     templates = [(i, matching_angle(tokens, i) or i) for i in heads]
     for index in source.places("("):
@@ -132,7 +134,7 @@ def function_pointers_stay_on_apple(source: Source) -> Iterator[Found]:
             continue
         if source.text(index - 1) == "*" and not source.is_type(index - 2):
             continue
-        if any(start < index < end for start, end in templates):
+        if index in carried or any(start < index < end for start, end in templates):
             continue
         if source.version < (2, 3):
             yield source.tokens[index + 1], "pointers to functions are not allowed", "error"
