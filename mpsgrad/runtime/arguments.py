@@ -214,10 +214,10 @@ def _by_value(where: str, argument: Argument, size: int | None, value: Any) -> n
             raise FormatError(f"{where} has {data.nbytes} bytes, but {with_article(argument.type)} has {size}")
         return data
     if not isinstance(value, (numbers.Number, np.generic, np.ndarray, Sequence)):
-        raise FormatError(f"{where} is {shown(value)}; it has to be {with_article(argument.type)}")
+        raise FormatError(f"{where} is {shown(value)}; it has to be {with_article(argument.built_in_type)}")
     given = _numbers(element, value)
     if given is None:
-        raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.type)}")
+        raise FormatError(f"{where} is {value!r}; it has to be {with_article(argument.built_in_type)}")
     data = np.zeros(element.size // element.dtype.itemsize, element.dtype)
     data[: element.lanes] = given
     return data

@@ -102,7 +102,7 @@ def test_types_with_names_of_their_own_are_checked(library):
         named(3, np.arange(3.0), y, 2)
     with pytest.raises(mg.FormatError, match=r"device pair\* y\) is a float32 array of shape 3x2; .* float16"):
         named(3, np.arange(3, dtype=np.float32), y.astype(np.float32), 2)
-    with pytest.raises(mg.FormatError, match="it has to be a real"):
+    with pytest.raises(mg.FormatError, match=r"constant real& a\) is '2'; it has to be a float$"):
         named(3, np.arange(3, dtype=np.float32), y, "2")
 
 
