@@ -222,3 +222,47 @@ def test_arrays_of_mlx():
         x = mx.arange(24).astype(dtype).reshape(4, 6)[::2]
         y = run(kernel, [x], x.shape, dtype, template=[("T", dtype)])
         assert (y.dtype, mx.array_equal(y, x * 2).item()) == (dtype, True)
+
+
+def test_a_forward_kernel_and_its_gradient_by_atomics_and_simdgroups(rng):
+    """Rows of 32 numbers between others: y = (1 - f) x[n] + f x[n + 1] where a place is n + f."""
+    names = ["x", "places"]
+    here = """
+        uint i = thread_position_in_grid.x, row = i / 32, lane = thread_index_in_simdgroup;
+        int n = clamp(int(floor(places[row])), 0, x_shape[0] - 2);
+        T f = places[row] - n;
+    """
+    forward = metal_kernel("between", names, ["y"], here + "y[i] = mix(x[n * 32 + lane], x[n * 32 + 32 + lane], f);")
+    backward = metal_kernel(
+        "between_gradient",
+        [*names, "dy"],
+        ["dx", "dplaces"],
+        here
+        + """
+        atomic_fetch_add_explicit(&dx[n * 32 + lane], (1 - f) * dy[i], memory_order_relaxed);
+        atomic_fetch_add_explicit(&dx[n * 32 + 32 + lane], f * dy[i], memory_order_relaxed);
+        T slope = simd_sum((x[n * 32 + 32 + lane] - x[n * 32 + lane]) * dy[i]);
+        if (lane == 0) atomic_fetch_add_explicit(&dplaces[row], slope, memory_order_relaxed);
+        """,
+        atomic_outputs=True,
+    )
+    x, places = rng.standard_normal((6, 32)).astype(np.float32), rng.uniform(0, 5, 20).astype(np.float32)
+    dy = rng.standard_normal((20, 32)).astype(np.float32)
+    n = np.clip(np.floor(places).astype(int), 0, 4)
+    f = (places.astype(float) - n)[:, None]
+    y = run(forward, [x, places], (20, 32), template=[("T", "float32")])
+    assert np.allclose(y, (1 - f) * x[n] + f * x[n + 1], rtol=1e-5, atol=1e-6)
+    dx, dplaces = backward(
+        inputs=[x, places, dy],
+        template=[("T", "float32")],
+        output_shapes=[x.shape, places.shape],
+        output_dtypes=["float32", "float32"],
+        grid=(20 * 32, 1, 1),
+        threadgroup=(128, 1, 1),
+        init_value=0,
+    )
+    expected = np.zeros(x.shape)
+    np.add.at(expected, n, (1 - f) * dy)
+    np.add.at(expected, n + 1, f * dy)
+    assert np.allclose(dx, expected, rtol=1e-5, atol=1e-5)
+    assert np.allclose(dplaces, ((x[n + 1].astype(float) - x[n]) * dy).sum(axis=1), rtol=1e-4, atol=1e-5)
