@@ -233,21 +233,24 @@ def _value(where: str, argument: Argument, value: Any, cast: str | None) -> Any:
         raise NotImplementedError(f"{where} is a list of tensors; a kernel cannot be given their addresses here")
     if cast is not None and cast not in _CASTS:
         raise FormatError(f"{where}: arg_casts says {cast!r}; it has to be one of {', '.join(_CASTS)}")
+    made = _numbers(where, argument, numbers, cast)
+    return made[0] if argument.is_reference and made.shape == (1,) else made
+
+
+def _numbers(where: str, argument: Argument, numbers: list[Any], cast: str | None) -> np.ndarray:
+    """``numbers`` as they arrive, which have to be what the kernel reads, or an integer whose low part it reads."""
     given = _CASTS[cast] if cast is not None else "float32" if isinstance(numbers[0], float) else "int64"
+    arrives = bfloat_bits(np.array(numbers, np.float32)) if given == "bfloat16" else np.array(numbers).astype(given)
     element = element_of(argument)
-    taken = "another type" if element is None else "bfloat16" if element.is_bfloat else element.dtype.name
-    same = given == taken or (element is not None and given.lstrip("u") == taken.lstrip("u"))
-    is_low_part = given == "int64" and len(numbers) == 1 and element is not None and element.dtype.kind in "iub"
-    if element is not None and (not (same or is_low_part) or (taken == "bfloat16" and given != taken)):
-        hint = f"arg_casts={{{argument.index}: ...}} converts it" if given in ("int64", "float32") else "see arg_casts"
-        raise FormatError(f"{where} is {value!r}, which arrives as {given}, but the kernel reads {taken}; {hint}")
-    if given == "bfloat16":
-        made = bfloat_bits(np.array(numbers, np.float32))
-    else:
-        made = np.array(numbers, given)
-        made = made.astype(element.dtype) if element is not None and is_low_part else made
-    is_one = element is not None and argument.is_reference and made.shape == (1,)
-    return made[0] if is_one else made
+    if element is None:
+        return arrives
+    taken = "bfloat16" if element.is_bfloat else element.dtype.name
+    is_low_part = given == "int64" and len(numbers) == 1 and element.dtype.kind in "iub" and not element.is_bfloat
+    if not is_low_part and given.lstrip("u") != taken.lstrip("u"):
+        hint = f"; arg_casts={{{argument.index}: ...}} converts it" if cast is None else ""
+        shown = numbers[0] if len(numbers) == 1 else numbers
+        raise FormatError(f"{where} is {shown!r}, which arrives as {given}, but the kernel reads {taken}{hint}")
+    return arrives.astype(element.dtype)
 
 
 def _memory(tensor: Any) -> Any:
