@@ -68,6 +68,15 @@ def test_results_and_gradients_match_the_reference(data):
     check_drawn(data)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("channels", [32, 40, 77])
+def test_channels_that_cpus_add_up_by_panels(channels, mode, dtype):
+    kernel = mg.Pad((2, 3, 0), (4, 1, 0))
+    kernel.edge_mode = mg.EdgeMode[mode.upper()]
+    check(kernel, np.random.default_rng(1).standard_normal((2, 3, 5, channels)).astype(dtype))
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @given(data=st.data())
