@@ -14,7 +14,8 @@ from mpsgrad.tunables import tunables
 FEW_CHANNELS = range(2, 8)
 PIXELS_AT_ONCE = 8
 MOST_CHANNELS_OF_SPREAD = 256
-"""Of more, elementwise kernels spread a gradient as fast; those write past the caches what these do not hold, too."""
+"""Of more, elementwise kernels spread a gradient as fast, and with many registers multiply it; those write past the
+caches what these do not hold, too."""
 
 Lanes = tuple[int, ...]
 
@@ -99,7 +100,8 @@ def add_over_few_channels(
     layouts = [layout for _, layout in images.values()]
     channels = max(layout[6] for layout in layouts)
     numbers = tunables(device.tuning)
-    is_spread = operation in ("spread", "weigh") and channels <= MOST_CHANNELS_OF_SPREAD
+    has_no_limit = operation == "weigh" and not numbers.has_many_registers
+    is_spread = operation in ("spread", "weigh") and (has_no_limit or channels <= MOST_CHANNELS_OF_SPREAD)
     has_eights = operation.endswith("_gradient") or (
         is_spread and not exceeds_caches(layouts[-1], len(layouts) - 1, numbers)
     )

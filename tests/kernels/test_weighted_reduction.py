@@ -97,7 +97,7 @@ class TestTheShadersOfGPUs:
 
 
 @each_kind
-@pytest.mark.parametrize("channels", [2, 3, 4, 5, 6, 7, 8, 19, 33])
+@pytest.mark.parametrize("channels", [2, 3, 4, 5, 6, 7, 8, 19, 33, 300])
 def test_channels_of_eight_pixels_at_once_and_of_those_left_over(kind, channels):
     random = np.random.default_rng(channels)
     shapes = (2, 3, 37, channels), (2, 3, 37, channels), (2, 3, 37, 1)
