@@ -207,6 +207,24 @@ def test_concatenations_and_their_gradients(aligns, data):
         np.testing.assert_array_equal(np.asarray(dx), expected)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@given(data=st.data())
+def test_two_sources_whose_pixels_are_copied_one_after_the_other(dtype, data):
+    """Of short pixels CPUs write more than there is, but for the last ones of a thread."""
+    shape = data.draw(st.tuples(batch_sizes(), st.integers(1, 9), st.integers(1, 70)))
+    counts = data.draw(st.tuples(*[st.integers(1, 50)] * 2))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    arrays = [rng.standard_normal((*shape, count)).astype(dtype) for count in counts]
+    images = [mg.Image.from_array(array) for array in arrays]
+    if data.draw(st.booleans()) and counts[0] % 4 == 0:
+        wide = np.concatenate((arrays[0][..., :1].repeat(4, 3), arrays[0]), 3)
+        images[0] = mg.Image.from_array(wide).sub_image(4, counts[0])
+    result = FencedImage.of(mg.Concatenation().destination_image_descriptor(images))
+    with mg.CommandBuffer() as commands:
+        mg.Concatenation().encode(commands, images, destination_image=result.image)
+    np.testing.assert_array_equal(result.check(), np.concatenate(arrays, 3))
+
+
 @pytest.mark.usefixtures("shaders_of_gpus")
 class TestTheShadersOfGPUs:
     @pytest.mark.parametrize("channels", [(5, 5), (50, 3, 1), (1, 2, 1, 4), (4, 12), (8, 16, 8), (9, 4)])
