@@ -586,11 +586,12 @@ def test_few_channels_of_eight_pixels_at_once_and_of_those_left_over(channels, d
 
 
 @pytest.mark.parametrize("width", [9, 131])
-@pytest.mark.parametrize("channels", [3, 4, 19, 54, 127])
-def test_halves_that_are_spread_over_pixels(channels, width):
-    """CPUs store those of several pixels at a time, and those of pixels that are left on their own."""
-    x = np.zeros((2, 3, width, channels), np.float16)
-    source, y, state = encode(KINDS["Row Sum"][0](), x)
+@pytest.mark.parametrize("channels", [3, 4, 19, 54, 127, 300])
+@pytest.mark.parametrize("name", ["Row Sum", "Column Sum"])
+def test_halves_that_are_spread_over_pixels(name, channels, width):
+    """CPUs store those of several pixels at a time, and those of pixels that are left on their own, or copy them on."""
+    x = np.zeros((2, 9, width, channels), np.float16)
+    source, y, state = encode(KINDS[name][0](), x)
     g = np.random.default_rng(channels).integers(-99, 99, y.shape).astype(np.float16)
     np.testing.assert_array_equal(encode_gradient(g, source, state), np.broadcast_to(g, x.shape))
 
