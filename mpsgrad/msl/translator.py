@@ -50,6 +50,7 @@ from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of, w
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.detours import Detour
     from mpsgrad.msl.analysis.exits import Exits
+    from mpsgrad.msl.analysis.source import Source
 
 _ROLLED = "clang loop unroll(disable)"
 _NEVER = "if (never_mtl())"
@@ -156,11 +157,12 @@ def _backend(target: Target) -> Backend:
 
 class _Loops(NamedTuple):
     """What begins the loops that are not to be unrolled; the short ways that choices need; and what leads out of loops
-    and has to stay in them."""
+    and has to stay in them. ``analysed`` is the program that they were found in."""
 
     rolled: Sequence[Token] = ()
     detours: Sequence[Detour] = ()
     exits: Exits | None = None
+    analysed: Source | None = None
 
     def put_into(self, forms: VectorForms) -> None:
         """Writes all of them at their places in the program."""
@@ -213,6 +215,7 @@ def _loops_of_users(
         loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
         detours_of(analysed) if backend.guards_flow else (),
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
+        analysed,
     )
 
 
@@ -248,7 +251,7 @@ class _Translator:
         refuse_pointers_in_buffers(program)
         refuse_positions_at_program_scope(program)
         self._strings = strings
-        forms = VectorForms(program, backend, self._names, filename, launch == "whole")
+        forms = VectorForms(program, backend, self._names, filename, launch == "whole", loops.analysed)
         if checked is not None:
             from mpsgrad.msl.instrument import functions_with_barriers
 

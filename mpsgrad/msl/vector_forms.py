@@ -39,12 +39,22 @@ class VectorForms:
     spaces that are not to be written.
     """
 
-    def __init__(self, program: Program, backend: Backend, names: LibraryNames, filename: str, is_own: bool) -> None:
-        """``is_own`` says that the program is the package's, whose pointers to vectors are aligned to vectors."""
+    def __init__(
+        self,
+        program: Program,
+        backend: Backend,
+        names: LibraryNames,
+        filename: str,
+        is_own: bool,
+        analysed: Source | None,
+    ) -> None:
+        """``is_own`` says that the program is the package's, whose pointers to vectors are aligned to vectors;
+        ``analysed`` is it as it was analysed before."""
         self.before: dict[int, str] = {}
         self.converted: dict[int, tuple[int, int]] = {}
         self.arms: dict[int, tuple[int, int]] = {}
         self.unnamed_spaces: frozenset[int] = frozenset()
+        self._analysed = analysed
         self._program = program
         self._tokens = program.tokens
         self._backend = backend
@@ -84,7 +94,10 @@ class VectorForms:
         )
 
     def _source(self) -> Source:
-        return Source(self._tokens, self._program, (2, 3), False, "", self._filename)
+        """The program as it is now: analysed again only where tokens have changed."""
+        if self._analysed is None or self._analysed.texts != [token.text for token in self._tokens]:
+            self._analysed = Source(self._tokens, self._program, (2, 3), False, "", self._filename)
+        return self._analysed
 
     @cached_property
     def _declared(self) -> frozenset[str]:

@@ -25,6 +25,10 @@ _TEMPLATES = frozenset(
 
 def template_brackets(source: Source) -> dict[int, int]:
     """The angle brackets of templates, each with its partner."""
+    return source.keep(template_brackets, lambda: _found(source))
+
+
+def _found(source: Source) -> dict[int, int]:
     tokens = source.tokens
     names = set(_TEMPLATES)
     for index, token in enumerate(tokens):

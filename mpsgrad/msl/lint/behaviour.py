@@ -129,7 +129,7 @@ def _left(source: Source, index: int) -> int:
             start -= 1
             continue
         if source.text(start) == "(" and source.text(start - 1) == ">":
-            brackets = source.keep("template brackets", lambda: template_brackets(source))
+            brackets = template_brackets(source)
             if start - 1 in brackets:
                 start = brackets[start - 1] - 1
                 continue
