@@ -51,8 +51,10 @@ FEWEST_ELEMENTS_PER_CHUNK = 64
 """For one lane."""
 FEW_ELEMENTS_PER_CHUNK = 8
 """The same of a GPU where there is more than one chunk: a lane waits for each of its elements."""
-FEWEST_ROWS_OF_FOLDS = 16
-"""On CPUs: of so many short rows that follow each other eight are taken together, as many whole vectors as results."""
+FEWEST_ROWS_OF_FOLDS, FEWEST_ROWS_OF_EIGHT = 16, 32
+"""On CPUs: of so many short rows that follow each other eight are taken together, as many whole vectors as results.
+With few registers so are rows of eight of one image: each fits a vector, but those that are added up one after the
+other wait for each other."""
 WIDE_TILE, NARROW_TILE, NARROWEST_TILE = 1024, 128, 32
 NARROW_OF_SINGLES = 32
 """Bytes that a threadgroup reads next to each other, where there are so many. Without vectors it may be one element,
@@ -105,6 +107,7 @@ def reduction(
     may_chunk: bool = True,
     tile: tuple[int, int] | None = None,
     cached_bytes: int = Tunables.cached_bytes,
+    folds_eights: bool = False,
 ) -> Reduction:
     """The work of a kernel that combines its operands over the axes of ``extents`` that are not ``kept``.
 
@@ -112,7 +115,7 @@ def reduction(
     reduced do not matter. At least one axis is reduced. ``vector`` is how many elements a thread of a GPU takes at
     most. Unless it ``may_chunk``, a result is made by one thread or simdgroup. ``tile`` are the rows and columns of
     results that a thread of a CPU makes at once, if the kernel can do that: a factor of its products has no rows, and
-    the other no columns.
+    the other no columns. A CPU takes rows of eight results together, too, if it ``folds_eights``.
     """
     count, is_cpu = len(views), device_family == "cpu"
     axes = axes_of(extents, _without_reduced_strides(views, kept))
@@ -136,7 +139,7 @@ def reduction(
     else:
         run, x, y, z = filled(staying, 4, count)
         inner, outer = filled(reduced, 2, count)
-        folds = is_cpu and may_chunk and _are_folds(run, inner)
+        folds = is_cpu and may_chunk and _are_folds(run, inner, folds_eights)
         if is_cpu and not folds and tile is None:
             run, x = _longer_first(run, x)
         left, axes = [run, x, y, z], [run, x, y, z, inner, outer]
@@ -361,11 +364,14 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _are_folds(run: Axis, inner: Axis) -> bool:
+def _are_folds(run: Axis, inner: Axis, folds_eights: bool) -> bool:
     """Whether rows of a short run follow each other, and are so many that a CPU is to take eight of them together."""
-    if run.extent >= 8 or inner.extent < FEWEST_ROWS_OF_FOLDS:
-        return False
-    return all(step == 1 and far == run.extent for step, far in zip(run.strides[:-1], inner.strides[:-1], strict=True))
+    if run.extent >= 8:
+        folds = folds_eights and run.extent == 8 and len(run.strides) == 2 and inner.extent >= FEWEST_ROWS_OF_EIGHT
+    else:
+        folds = inner.extent >= FEWEST_ROWS_OF_FOLDS
+    pairs = zip(run.strides[:-1], inner.strides[:-1], strict=True)
+    return folds and all(step == 1 and far == run.extent for step, far in pairs)
 
 
 def _longer_first(run: Axis, x: Axis) -> tuple[Axis, Axis]:
@@ -494,8 +500,9 @@ def add_reduction(
     views = tuple(view for _, view in operands.values())
     vector = values_of_vector(metal_type)
     may_chunk, units = merge is not None, device.compute_units
-    cached = tunables(device.tuning).cached_bytes
-    work = reduction(tuple(operands), views, extents, kept, device.family, vector, units, may_chunk, tile, cached)
+    numbers = tunables(device.tuning)
+    tuned = numbers.cached_bytes, not numbers.has_many_registers
+    work = reduction(tuple(operands), views, extents, kept, device.family, vector, units, may_chunk, tile, *tuned)
     none = device.constant_buffer(bytes(16))
     partials = command_buffer.scratch(4 * work.partials) if work.partials else none
     buffers = [*(buffer for buffer, _ in sources), partials, destination]
