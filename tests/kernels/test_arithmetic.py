@@ -133,6 +133,23 @@ def test_pixels_and_channels_that_are_spread(channels, dtype):
         assert_within(result, expected, error_bound(np.dtype(dtype), 4, sizes, expected), name="result")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("channels", [1, 5, 8])
+def test_gradients_of_sums_without_scales_are_the_incoming_ones(channels, dtype):
+    """To the bit; CPUs with few registers copy halves without converting them."""
+    rng = np.random.default_rng(channels)
+    x, y, wide = (rng.standard_normal((3, 4, 7, count)).astype(dtype) for count in (channels, channels, channels + 4))
+    kernel = mg.Add()
+    primary, secondary, _, state = encode(kernel, x, y)
+    incoming = mg.Image.from_array(wide).sub_image(4, 8) if channels == 8 else mg.Image.from_array(wide[..., 4:].copy())
+    for own, is_secondary in ((primary, False), (secondary, True)):
+        result = FencedImage.of(own.descriptor)
+        gradient = mg.AddGradient.of(kernel, is_secondary_source_filter=is_secondary)
+        with mg.CommandBuffer() as commands:
+            gradient.encode(commands, incoming, own, state, destination_gradient=result.image)
+        np.testing.assert_array_equal(result.check(), wide[..., 4:])
+
+
 @each_kind
 @given(data=st.data())
 def test_a_recorded_clamp_has_no_gradient_beyond_the_limits(name, data):
