@@ -35,6 +35,44 @@ def test_functions_with_a_second_result() -> None:
     np.testing.assert_array_equal(powers, 2 * x)
 
 
+EXPONENTS = (-200, -149, -130, 127, 130, 200)
+# A kernel each: where the steps to two powers have one in common, the compiler makes no constants of them.
+POWERS = "".join(
+    f"""
+kernel void powers_{k}(device const float* x, device float* y, uint i [[thread_position_in_grid]]) {{ y[i] = ldexp(x[i], {e}); }}
+kernel void powers_of_2_{k}(device const float* x, device float* y, uint i [[thread_position_in_grid]]) {{
+    y[i] = ldexp(float2(x[i]), int2({e})).y;
+}}
+"""
+    for k, e in enumerate(EXPONENTS)
+)
+
+
+def test_powers_of_two_that_no_float_holds() -> None:
+    x = np.array([0, 1e-38, 1e-30, 1, -3e38, np.inf], np.float32)
+    library = compile(LIBRARY + POWERS)
+    for k, exponent in enumerate(EXPONENTS):
+        with np.errstate(over="ignore"):
+            wanted = np.ldexp(x.astype(float), exponent).astype(np.float32)
+        for name in ("powers", "powers_of_2"):
+            y = np.zeros_like(x)
+            library.function(f"{name}_{k}")(len(x), x, y)
+            np.testing.assert_array_equal(y, wanted)
+
+
+STEPS = """
+kernel void steps(device const float* x, device float2* y, uint i [[thread_position_in_grid]]) {
+    y[i] = float2(step(0.5f, x[i]), step(float3(0.5f), float3(x[i])).z);
+}
+"""
+
+
+def test_a_step_is_down_only_below_its_edge() -> None:
+    x, y = np.array([-1, 0.5, 2, np.nan], np.float32), np.zeros((4, 2), np.float32)
+    compile(LIBRARY + STEPS, fast_math=False).function("steps")(4, x, y)
+    assert y.tolist() == [[0, 0], [1, 1], [1, 1], [1, 1]]
+
+
 def test_classification() -> None:
     x = np.array([0.0, 1.0, -np.inf, np.inf, np.nan, -0.0], np.float32)
     got = evaluate(

@@ -69,7 +69,7 @@ FLOATS_MTL(SIGN_MTL)
 #ifdef TOGETHER_MTL
 #define MIX_MTL(V) \
   inline V mix_mtl(V x, V y, V a) { return x + (y - x) * a; } \
-  inline V step_mtl(V edge, V x) { return x >= edge ? (V)1 : (V)0; } \
+  inline V step_mtl(V edge, V x) { return x < edge ? (V)0 : (V)1; } \
   inline V smoothstep_mtl(V low, V high, V x) { V t = clamp_mtl((x - low) / (high - low), (V)0, (V)1); return t * t * ((V)3 - (V)2 * t); }
 FLOATS_MTL(MIX_MTL)
 #else

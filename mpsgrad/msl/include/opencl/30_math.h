@@ -54,9 +54,10 @@ VECTORS_MTL(VECTOR_FREXP_MTL, half)
 // Intel's compiler has no ldexp and ilogb of 32 floats on every processor, which kernels with simdgroups need.
 //@ ldexp : overloads_mtl
 // Steps of powers of two that the exponent has room for; a step down stops 24 bits above the smallest normal number, so
-// that only the last product is rounded.
+// that only the last product is rounded. Of constant steps the product would be infinity, or 0.
 #define LDEXP_MTL(n) \
   inline float##n ldexp_mtl(float##n x, int##n k) { \
+    _Pragma("clang fp reassociate(off)") \
     int##n high = k > 127, low = k < -126; \
     x = high ? x * 0x1p127f : low ? x * 0x1p-102f : x; \
     k = high ? k - 127 : low ? k + 102 : k; \
