@@ -6,6 +6,7 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 
 AT = f"at{RENAMED_SUFFIX}"
 WHOLE = f"whole{RENAMED_SUFFIX}"
+WHOLE_NUMBER = f"whole_number{RENAMED_SUFFIX}"
 VALUE = f"value{RENAMED_SUFFIX}"
 UNALIGNED = f"unaligned{RENAMED_SUFFIX}"
 UNALIGNED_READ = f"unaligned_read{RENAMED_SUFFIX}"

@@ -251,7 +251,11 @@ class _Translator:
         refuse_pointers_in_buffers(program)
         refuse_positions_at_program_scope(program)
         self._strings = strings
-        forms = VectorForms(program, backend, self._names, filename, launch == "whole", loops.analysed)
+        is_own = launch == "whole"
+        is_run = not is_own and checked is None
+        forms = VectorForms(
+            program, backend, self._names, filename, is_own, loops.analysed, types if is_run else None
+        )
         if checked is not None:
             from mpsgrad.msl.instrument import functions_with_barriers
 

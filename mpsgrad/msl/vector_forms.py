@@ -15,8 +15,19 @@ from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import VECTOR_TYPE, Backend
 from mpsgrad.msl.choices import Choice, arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
-from mpsgrad.msl.expressions import is_operand
-from mpsgrad.msl.library_marks import ARM, ARM_OF_BFLOAT, CHOOSE, COPY, LIFT, UNALIGNED, UNALIGNED_READ, WHOLE
+from mpsgrad.msl.expressions import VectorTypes, is_operand
+from mpsgrad.msl.float_conversions import conversions
+from mpsgrad.msl.library_marks import (
+    ARM,
+    ARM_OF_BFLOAT,
+    CHOOSE,
+    COPY,
+    LIFT,
+    UNALIGNED,
+    UNALIGNED_READ,
+    WHOLE,
+    WHOLE_NUMBER,
+)
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
@@ -47,9 +58,11 @@ class VectorForms:
         filename: str,
         is_own: bool,
         analysed: Source | None,
+        types: VectorTypes | None = None,
     ) -> None:
         """``is_own`` says that the program is the package's, whose pointers to vectors are aligned to vectors;
-        ``analysed`` is it as it was analysed before."""
+        ``analysed`` is it as it was analysed before. With ``types`` integers are made of what has a fraction as Metal
+        makes them."""
         self.before: dict[int, str] = {}
         self.converted: dict[int, tuple[int, int]] = {}
         self.arms: dict[int, tuple[int, int]] = {}
@@ -76,7 +89,12 @@ class VectorForms:
             self._complete_braces()
             self._copy_arms()
             self._read_views()
+        found = [] if types is None else list(conversions(self._source(), types))
+        if not backend.has_native_constructors:
             self._lift_operators()
+        for start, end, name in found:
+            self.put_before(self._tokens[start], f"{WHOLE_NUMBER}<{name}>(0, ")
+            self.put_before(self._tokens[end], ")")
 
     def put_before(self, token: Token, text: str) -> None:
         """Has ``text`` stand in front of ``token`` and of what is noted there already."""

@@ -46,6 +46,7 @@ struct bfloat {
   bfloat operator++(int) { bfloat old = *this; *this += 1.0f; return old; }
   bfloat operator--(int) { bfloat old = *this; *this -= 1.0f; return old; }
 };
+template <> struct has_fraction_mtl<bfloat> { static constexpr bool value = true; };
 #ifndef __OPENCL_VERSION__
 template <> struct is_real_mtl<bfloat> { static constexpr bool value = true; };
 #endif

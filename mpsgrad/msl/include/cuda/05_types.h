@@ -96,6 +96,7 @@ struct half {
 template <typename T> struct is_real_mtl { static constexpr bool value = false; };
 template <> struct is_real_mtl<float> { static constexpr bool value = true; };
 template <> struct is_real_mtl<half> { static constexpr bool value = true; };
+template <> struct has_fraction_mtl<half> { static constexpr bool value = true; };
 template <typename A, typename B> struct is_same_type_mtl { static constexpr bool value = false; };
 template <typename A> struct is_same_type_mtl<A, A> { static constexpr bool value = true; };
 #define HALF_OPERATOR_MTL(op) \

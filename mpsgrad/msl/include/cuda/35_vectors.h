@@ -35,7 +35,7 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
 };
 
 // A converted to T. Of constants NVIDIA's compiler makes false of a NaN that it converts to bool.
-template <typename T, typename A> struct element_mtl { static constexpr T of(const A &a) { return (T)a; } };
+template <typename T, typename A> struct element_mtl { static constexpr T of(const A &a) { return (T)whole_number_mtl<T>(0, a); } };
 template <> struct element_mtl<bool, float> { static constexpr bool of(float a) { return !(a == 0.0f); } };
 
 // All components as one aligned object, so that a vector is loaded and stored by one instruction.

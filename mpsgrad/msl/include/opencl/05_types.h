@@ -1,5 +1,6 @@
 // Types and what moves between them.
 //@ *
+template <> struct has_fraction_mtl<half> { static constexpr bool value = true; };
 inline uint position_mtl(size_t x) { __builtin_assume(x <= 0x7fffffffUL); return (uint)x; }
 inline uint local_position_mtl(size_t x) { __builtin_assume(x <= 1024); return (uint)x; }
 inline uint lane_mtl(uint x) { __builtin_assume(x <= 32); return x; }
@@ -20,9 +21,10 @@ template <typename V, typename E, int N> constexpr inline V converted_vector_mtl
 #ifdef TOGETHER_MTL
   // Threads that are computed together convert vectors one after another, but a component all at once; not halves.
   constexpr bool is_of_halves = __is_same(E, half) || __is_same(V, vec_mtl<half, N>);
-  if (!is_of_halves && !__builtin_is_constant_evaluated()) {
+  typedef decltype(unpack_mtl(V()[0])) element;
+  if ((!is_of_halves || bits_of_mtl<element>::value != 0) && !__builtin_is_constant_evaluated()) {
     V r = {};
-    for (int i = 0; i < N; i++) r[i] = x[i];
+    for (int i = 0; i < N; i++) r[i] = whole_number_mtl<element>(0, x[i]);
     return r;
   }
 #endif
@@ -35,7 +37,11 @@ template <typename E, int N> struct count_mtl<vec_mtl<E, N>> { static constexpr 
 template <typename V, typename T, typename E> constexpr inline V spread_mtl(E x, long) {
   static_assert(count_mtl<E>::value <= count_mtl<V>::value, "too many elements in vector initialization");
   static_assert(count_mtl<E>::value == 1 || count_mtl<E>::value >= count_mtl<V>::value, "too few elements in vector initialization");
+#ifdef TOGETHER_MTL
+  if constexpr (count_mtl<E>::value == 1) return (V)((T)whole_number_mtl<T>(0, x));
+#else
   if constexpr (count_mtl<E>::value == 1) return (V)((T)x);
+#endif
   else return V();
 }
 

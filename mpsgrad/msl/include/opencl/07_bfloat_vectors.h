@@ -31,7 +31,7 @@ template <int N> struct class_vector_mtl<bfloat, N> : bfloat_storage_mtl<N> {
   bfloat &operator[](int i) { return v[i]; }
   constexpr bfloat operator[](int i) const { return v[i]; }
   template <typename E> explicit operator vec_mtl<E, N>() const { return convert<E>(); }
-  template <typename E> vec_mtl<E, N> convert() const { vec_mtl<E, N> r; for (int i = 0; i < N; i++) r[i] = (E)(float)v[i]; return r; }
+  template <typename E> vec_mtl<E, N> convert() const { vec_mtl<E, N> r; for (int i = 0; i < N; i++) r[i] = (E)whole_number_mtl<E>(0, (float)v[i]); return r; }
 #define ELEMENTWISE_MTL(op) \
   friend class_vector_mtl operator op(class_vector_mtl a, class_vector_mtl b) { class_vector_mtl r; for (int i = 0; i < N; i++) r.v[i] = a.v[i] op b.v[i]; return r; } \
   friend class_vector_mtl &operator op##=(class_vector_mtl &a, class_vector_mtl b) { return a = a op b; }
