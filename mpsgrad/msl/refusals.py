@@ -59,11 +59,16 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
             raise error(f"samplers are not supported: {_BUFFERS_ONLY}", token)
         if token.text == "id" and before == "[" and tokens[index - 2].text == "[" and following == "(":
             raise error("argument buffers are not supported", token)
-        reason = _NAMES.get(token.text)
+        name = "atomic_bool" if _is_atomic_bool(tokens, index) else token.text
+        reason = _NAMES.get(name)
         if reason is not None:
             own = _declared(tokens) if own is None else own
-            if token.text not in own:
-                raise error(f"'{token.text}' is not supported: {reason}", token)
+            if name not in own:
+                raise error(f"'{name}' is not supported: {reason}", token)
+
+
+def _is_atomic_bool(tokens: Sequence[Token], index: int) -> bool:
+    return [token.text for token in tokens[index : index + 4]] == ["atomic", "<", "bool", ">"]
 
 
 def _declares_operators(tokens: Sequence[Token]) -> bool:
