@@ -336,6 +336,8 @@ def _not_dispatchable(signature: KernelSignature) -> str | None:
     for argument in signature.arguments:
         if argument.address_space == "threadgroup":
             return f"has the threadgroup argument '{argument.name}', whose length metalcompute cannot set"
+        if argument.holds_pointers:
+            return f"has the argument '{argument.name}', which holds pointers: metalcompute cannot fill them in"
     indices = [argument.index for argument in signature.arguments]
     if not indices:
         return "takes no buffer, and metalcompute runs nothing without one"

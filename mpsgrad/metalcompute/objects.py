@@ -129,6 +129,8 @@ class Function:
         for argument in signature.arguments:
             if argument.address_space == "threadgroup":
                 raise error(f"{function.name}: metalcompute cannot set the length of the argument '{argument.name}'")
+            if argument.holds_pointers:
+                raise error(f"{function.name}: metalcompute cannot fill in the pointers that '{argument.name}' holds")
 
     def __call__(self, *arguments: Any) -> Run:
         """Starts ``count`` threads, rounded up to whole threadgroups, and returns the handle of the run.

@@ -13,7 +13,7 @@ from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.kernel_parameters import KernelParameters, position_attribute
 from mpsgrad.msl.library_names import SCALAR_OR_VECTOR, LibraryNames
 from mpsgrad.msl.parts import in_part
-from mpsgrad.msl.program import ADDRESS_SPACES, Instantiation, Kernel, Parameter, Program
+from mpsgrad.msl.program import ADDRESS_SPACES, Instantiation, Kernel, Parameter, Program, outside_angles
 from mpsgrad.msl.reach import Reach
 from mpsgrad.msl.rewriting import Rewriter
 from mpsgrad.msl.signature import WHOLE, Argument, KernelSignature, Launch
@@ -299,7 +299,13 @@ class EntryPoints:
         """The type that a parameter points to, as the target writes it."""
         if len(parameter.pointee) == len(parameter.type):
             raise error(f"the type of the parameter '{parameter.name}' is malformed", parameter.place)
-        return self._rewriter.text([token for token in parameter.pointee if token.text not in ADDRESS_SPACES])
+        pointee = parameter.pointee
+        named = [
+            token
+            for index, token in enumerate(pointee)
+            if token.text not in ADDRESS_SPACES or not outside_angles(pointee, index)
+        ]
+        return self._rewriter.text(named)
 
     def _complete_types(self, arguments: Sequence[tuple[Argument, Parameter]]) -> str:
         """Statements that make the compiler instantiate what arguments point to: it must know them at the signature."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
+from mpsgrad.msl.argument_buffers import PointerMembers
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.constant_expressions import constants_of, integer_value
 from mpsgrad.msl.declarations import ARRAY_TYPE, type_aliases
-from mpsgrad.msl.program import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program
+from mpsgrad.msl.program import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program, outside_angles
 from mpsgrad.msl.signature import AddressSpace, Argument
 from mpsgrad.msl.tokens import Token, error, spell
 
@@ -19,7 +20,7 @@ _UNSUPPORTED_ATTRIBUTES = {
     "sampler": "samplers are not supported",
     "stage_in": "[[stage_in]] is not supported: kernels take buffers only",
     "imageblock_data": "imageblocks are not supported",
-    "id": "argument buffers are not supported",
+    "id": "[[id]] belongs to the members of a struct",
     "grid_origin": "[[grid_origin]] is not supported: it belongs to [[stage_in]]",
     "grid_size": "[[grid_size]] is not supported: it belongs to [[stage_in]]",
 }
@@ -79,6 +80,15 @@ class KernelParameters:
         """Integer constants that attributes may name: ``constant int n = 3;``, ``constexpr``, and enumerators."""
         return constants_of(self._tokens)
 
+    def _holds_pointers(self, parameter: Parameter, substitution: Mapping[str, str]) -> bool:
+        """Whether a buffer has pointers in what it consists of."""
+        named = [token.replaced(substitution.get(token.text, token.text)) for token in parameter.pointee]
+        return self._pointer_members.are_in(named)
+
+    @cached_property
+    def _pointer_members(self) -> PointerMembers:
+        return PointerMembers(self._tokens)
+
     def _explicit_indices(self, resources: Sequence[Parameter], substitution: Mapping[str, str]) -> dict[str, set[int]]:
         taken: dict[str, set[int]] = {"buffer": set(), "threadgroup": set()}
         for parameter in resources:
@@ -111,8 +121,10 @@ class KernelParameters:
             taken[kind].add(index)
         pointee: list[Token] = []
         const = False
-        for token in parameter.pointee:
-            if token.text == "const":
+        for place, token in enumerate(parameter.pointee):
+            if not outside_angles(parameter.pointee, place):
+                pointee.append(token.replaced(substitution.get(token.text, token.text)))
+            elif token.text == "const":
                 const = True
             elif token.text not in ADDRESS_SPACES and token.text != "volatile":
                 pointee.append(token.replaced(substitution.get(token.text, token.text)))
@@ -128,6 +140,7 @@ class KernelParameters:
             is_reference=parameter.is_reference,
             is_writable=address_space != "constant" and not const,
             alias_of=self._aliases.get(written),
+            holds_pointers=bool(kind == "buffer" and self._holds_pointers(parameter, substitution)),
         )
 
     @cached_property

@@ -33,7 +33,12 @@ class Parameter:
     @property
     def address_space(self) -> Token | None:
         """The token of the outermost pointee's address space."""
-        spaces = [token for token in self.pointee if token.text in ADDRESS_SPACES]
+        pointee = self.pointee
+        spaces = [
+            token
+            for index, token in enumerate(pointee)
+            if token.text in ADDRESS_SPACES and outside_angles(pointee, index)
+        ]
         return spaces[-1] if spaces else None
 
     @property

@@ -8,10 +8,9 @@ from itertools import pairwise
 
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
-from mpsgrad.msl.program import ADDRESS_SPACES, Program
-from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, skip_attributes
+from mpsgrad.msl.program import Program
+from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching
 
-_NO_ARGUMENT_BUFFERS = "argument buffers are not supported: a buffer cannot hold a pointer"
 _BUFFERS_ONLY = "kernels take buffers only"
 _TEXTURES = re.compile(r"(?:texture(?:1d|2d|3d|cube|_buffer)\w*|depth(?:2d|cube)\w*)$")
 _REASONS = {
@@ -57,8 +56,6 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
             raise error(f"'{token.text}' is not supported: {_BUFFERS_ONLY}", token)
         if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
             raise error(f"samplers are not supported: {_BUFFERS_ONLY}", token)
-        if token.text == "id" and before == "[" and tokens[index - 2].text == "[" and following == "(":
-            raise error("argument buffers are not supported", token)
         name = "atomic_bool" if _is_atomic_bool(tokens, index) else token.text
         reason = _NAMES.get(name)
         if reason is not None:
@@ -92,25 +89,6 @@ def refuse_function_pointers(tokens: Sequence[Token]) -> None:
             raise error(words, tokens[index + 1])
 
 
-def refuse_pointers_in_buffers(program: Program) -> None:
-    """Raises ``ShaderError`` at a pointer in what a kernel takes as a buffer: the host cannot fill it."""
-    structs = _structs(program.tokens)
-    todo: list[str] = []
-    for kernel in program.kernels:
-        for parameter in kernel.parameters:
-            space = parameter.address_space
-            if space is not None and space.text in ("device", "constant"):
-                if parameter.holds_pointers:
-                    raise error(_NO_ARGUMENT_BUFFERS, parameter.place)
-                todo += [token.text for token in parameter.type]
-    while todo:
-        for member in structs.pop(todo.pop(), ()):
-            words = [token.text for token in member]
-            if "*" in words and not ADDRESS_SPACES.isdisjoint(words):
-                raise error(_NO_ARGUMENT_BUFFERS, member[-1])
-            todo += words
-
-
 def refuse_positions_at_program_scope(program: Program) -> None:
     """Raises ``ShaderError`` at a variable outside of functions that a later Metal fills with a thread's position."""
     tokens = program.tokens
@@ -120,29 +98,6 @@ def refuse_positions_at_program_scope(program: Program) -> None:
             if tokens[index - 1].text == "[" and (name in INDEX_ATTRIBUTES or name in POSITION_ATTRIBUTES):
                 message = f"[[{name}]] at program scope is not supported: make it a parameter of the kernel function"
                 raise error(message, tokens[index])
-
-
-def _structs(tokens: Sequence[Token]) -> dict[str, list[list[Token]]]:
-    """The declarations of the data members of each struct, by its name and by that which a ``typedef`` gives it."""
-    found: dict[str, list[list[Token]]] = {}
-    for index, token in enumerate(tokens):
-        if token.text != "struct":
-            continue
-        name = skip_attributes(tokens, index + 1, len(tokens) - 1)
-        opening = name + (tokens[name].kind == IDENTIFIER)
-        if opening >= len(tokens) or tokens[opening].text != "{":
-            continue
-        position, end = opening + 1, matching(tokens, opening)
-        members: list[list[Token]] = []
-        while position < end:
-            stop = position
-            while stop < end and tokens[stop].text not in (";", "{", "("):
-                stop += 1
-            if stop < end and tokens[stop].text == ";" and stop > position:
-                members.append(list(tokens[position:stop]))
-            position = (matching(tokens, stop) if stop < end and tokens[stop].text in "{(" else stop) + 1
-        found[tokens[name].text] = found[tokens[end + 1].text if end + 1 < len(tokens) else ""] = members
-    return found
 
 
 def _declared(tokens: Sequence[Token]) -> set[str]:

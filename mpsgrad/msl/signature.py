@@ -33,6 +33,7 @@ class Argument:
 
     ``type`` is the pointee's type as written, without address space and ``const``. ``is_writable`` says that the kernel
     may store through it. ``alias_of`` is the built-in type that ``type`` is the program's own name for, if it is one.
+    ``holds_pointers`` says that there are pointers in what it points to, which have to be filled in.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Argument:
     is_reference: bool
     is_writable: bool
     alias_of: str | None = None
+    holds_pointers: bool = False
 
     @property
     def built_in_type(self) -> str:

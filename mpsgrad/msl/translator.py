@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpsgrad.errors import ShaderError
+from mpsgrad.msl.argument_buffers import refuse_unfillable_buffers
 from mpsgrad.msl.backend import Backend
 from mpsgrad.msl.bit_fields import BITS, carry_bit_fields, has_bit_fields
 from mpsgrad.msl.case_ranges import expand_case_ranges, fill_ranges
@@ -33,7 +34,6 @@ from mpsgrad.msl.reach import Reach
 from mpsgrad.msl.refusals import (
     refuse_array_designators,
     refuse_function_pointers,
-    refuse_pointers_in_buffers,
     refuse_positions_at_program_scope,
     refuse_recursion,
     refuse_unsupported,
@@ -248,7 +248,7 @@ class _Translator:
         types = VectorTypes(program.tokens, self._names.users)
         self._passed = replace_functions_as_template_arguments(program)
         refuse_function_pointers(program.tokens)
-        refuse_pointers_in_buffers(program)
+        refuse_unfillable_buffers(program)
         refuse_positions_at_program_scope(program)
         self._strings = strings
         is_own = launch == "whole"

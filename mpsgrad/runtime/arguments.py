@@ -51,11 +51,15 @@ def declared(argument: Argument) -> str:
 
 @dataclass
 class BoundArguments:
-    """The buffers of one call, and the arrays that take what the kernel writes."""
+    """The buffers of one call, and the arrays that take what the kernel writes.
+
+    ``held`` are buffers that the kernel finds by their addresses in others.
+    """
 
     owner: str
     device: Device
     buffers: list[Buffer] = field(default_factory=list)
+    held: list[Buffer] = field(default_factory=list)
     _arrays: list[tuple[np.ndarray, Buffer, bool]] = field(default_factory=list)
 
     def add(self, argument: Argument, size: int | None, value: Any) -> None:
@@ -63,7 +67,7 @@ class BoundArguments:
 
         Raises ``FormatError`` naming the argument, its declaration and what was given.
         """
-        where = f"{self.owner}: argument {len(self.buffers)} ({declared(argument)})"
+        where = self.place(argument)
         require_unmasked(where, value)
         if is_device_memory(value):
             self.buffers.append(self._device_memory(where, argument, size, value))
@@ -76,6 +80,17 @@ class BoundArguments:
         else:
             data = np.ascontiguousarray(_by_value(where, argument, size, value))
             self.buffers.append(self.device.constant_buffer(data.tobytes()))
+
+    def place(self, argument: Argument) -> str:
+        """What messages say about the argument that is to be bound next."""
+        return f"{self.owner}: argument {len(self.buffers)} ({declared(argument)})"
+
+    def memory(self, where: str, argument: Argument, value: Any) -> Buffer | None:
+        """``value`` as a buffer, if it is an array or device memory; raises what ``add`` does."""
+        require_unmasked(where, value)
+        if is_device_memory(value):
+            return self._device_memory(where, argument, None, value)
+        return self._array(where, argument, None, value) if isinstance(value, np.ndarray) else None
 
     def _device_memory(
         self, where: str, argument: Argument, size: int | None, value: Buffer | DeviceTensor | Vector | Image

@@ -24,6 +24,10 @@ _BFLOAT = re.compile(r"(packed_)?bfloat([234])?$|(packed_vec|vec|atomic|_atomic)
 _TEMPLATE = re.compile(rf"(packed_vec|vec|atomic|_atomic)<({_NAME})(?:, ?([234]))?>$")
 
 
+POINTEE = "pointee"
+"""In the metadata of NumPy's type of an address: the type of the pointer that is to have it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ElementType:
     """``lanes`` numbers of ``dtype`` in ``size`` bytes; three lanes take the room of four unless packed.

@@ -96,8 +96,12 @@ def dispatch(
     threadgroups: bool,
     buffers: tuple[Any, ...],
     threadgroup_memory: tuple[int, ...],
+    held: tuple[Any, ...] = (),
 ) -> Dispatch:
-    """The dispatch over ``grid``, which counts threads, or threadgroups with ``threadgroups``."""
+    """The dispatch over ``grid``, which counts threads, or threadgroups with ``threadgroups``.
+
+    ``held`` are buffers that the kernel finds by addresses in those of ``buffers``.
+    """
     counts = extents(owner, "grid", grid)
     shape = threadgroup_extents(owner, function, counts, threadgroup, whole=threadgroups)
     threads = tuple(count * size for count, size in zip(counts, shape, strict=True)) if threadgroups else counts
@@ -110,5 +114,5 @@ def dispatch(
         # A driver that dispatches whole threadgroups in a row and nothing else.
         size = function.threadgroup_size
         if threads[0] % size == 0 and (threadgroup is None or shape[0] == size):
-            return Dispatch(function, threads[0] // size, buffers, threadgroup_memory=threadgroup_memory)
-    return Dispatch(function, groups, buffers, shape, None if threadgroups else threads, threadgroup_memory)  # type: ignore[arg-type]
+            return Dispatch(function, threads[0] // size, buffers, threadgroup_memory=threadgroup_memory, held=held)
+    return Dispatch(function, groups, buffers, shape, None if threadgroups else threads, threadgroup_memory, held)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from mpsgrad.devices.opencl import OpenCLDevice, start_compiler_early
 from mpsgrad.errors import FormatError, with_article
 from mpsgrad.msl import Argument
 from mpsgrad.msl.versions import LANGUAGE_VERSIONS
+from mpsgrad.runtime.argument_buffers import add_with_pointers
 from mpsgrad.runtime.arguments import BoundArguments, declared, element_of, has_bytes
 from mpsgrad.runtime.findings import KernelFinding
 from mpsgrad.runtime.grid import dispatch, threadgroup_memory_lengths
@@ -89,7 +90,7 @@ class KernelFunction(DeviceBound):
         if not isinstance(position, int) or not 0 <= position < len(names):
             raise FormatError(f"{self.name}: dtype of {argument!r}, but the arguments are {', '.join(names) or 'none'}")
         found = self._dtype(position)
-        if found is None:
+        if found is None or self.arguments[position].holds_pointers:
             shown = declared(self.arguments[position])
             raise FormatError(f"{self.name}: the layout of argument {position} ({shown}) cannot be told")
         return found
@@ -121,6 +122,8 @@ class KernelFunction(DeviceBound):
         buffer (used as they are), and for what is only read also numbers, tuples of numbers for vectors, and for
         structs dicts with a value for each member, or NumPy scalars of a structured dtype such as ``dtype`` gives.
         ``bfloat`` takes tensors and arrays of bfloat16, the bits of such in uint16, and numbers, which are rounded.
+        Structs that hold pointers (argument buffers) are dicts with arrays, tensors, a ``Vector``, an ``Image`` or a
+        device buffer for these, or None for a null pointer.
 
         Raises ``FormatError`` or ``GeometryError`` before anything is dispatched, ``DeviceError`` if the device fails,
         and ``NotImplementedError`` for what the driver cannot dispatch.
@@ -131,8 +134,11 @@ class KernelFunction(DeviceBound):
         memory = threadgroup_memory_lengths(self.name, function, threadgroup_memory)
         sizes = function.pointee_sizes or (None,) * len(expected)
         bound = BoundArguments(self.name, self.device)
-        for argument, size, value in zip(expected, sizes, values, strict=False):
-            bound.add(argument, size, value)
+        for position, (argument, size, value) in enumerate(zip(expected, sizes, values, strict=False)):
+            if argument.holds_pointers:
+                add_with_pointers(bound, argument, self._dtype(position), value)
+            else:
+                bound.add(argument, size, value)
         work = dispatch(
             self.name,
             function,
@@ -141,6 +147,7 @@ class KernelFunction(DeviceBound):
             threadgroups=grid_of_threadgroups,
             buffers=tuple(bound.buffers),
             threadgroup_memory=memory,
+            held=tuple(bound.held),
         )
         submission = self.device.submit([work], self.name)
         submission.wait()
@@ -170,11 +177,14 @@ class KernelFunction(DeviceBound):
         With ``rounded_up`` the threads run that a grid rounded up to whole threadgroups has, as ``metalcompute``
         dispatches them.
 
-        Raises what a call raises, and ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
+        Raises what a call raises, ``NotImplementedError`` for arguments that hold pointers, and
+        ``DeviceNotFoundError`` that says what to install if there is no OpenCL device.
         """
         from mpsgrad.runtime.check import check_kernel
 
-        self._expected(arguments)
+        for argument in self._expected(arguments):
+            if argument.holds_pointers:
+                raise NotImplementedError(f"{self.name}: kernels are not checked whose arguments hold pointers")
         device, function, checked = self._checked
         return check_kernel(
             device,
@@ -215,7 +225,7 @@ class KernelFunction(DeviceBound):
         values = [*given]
         for position, argument in enumerate(self.arguments):
             value = values[position]
-            if has_bytes(value):
+            if has_bytes(value) or argument.holds_pointers:
                 continue
             where = f"{self.name}: argument {position} ({declared(argument)})"
             if is_tensor(value):

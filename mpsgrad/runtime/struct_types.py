@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from itertools import pairwise
 
 import numpy as np
@@ -21,10 +22,23 @@ from mpsgrad.msl.tokens import (
     tokenize_lines,
 )
 from mpsgrad.msl.versions import version_of
-from mpsgrad.runtime.element_types import element_type
+from mpsgrad.runtime.element_types import POINTEE, element_type
 
 DEEPEST = 16
 """How many structs may lie in each other."""
+
+
+def _without_identifiers(tokens: list[Token]) -> list[Token]:
+    """``tokens`` without ``[[id(n)]]``, which may stand between a member's name and its extent."""
+    rest: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        if [token.text for token in tokens[index : index + 4]] == ["[", "[", "id", "("]:
+            index = matching(tokens, index) + 1
+            continue
+        rest.append(tokens[index])
+        index += 1
+    return rest
 
 
 def _with_plain_arrays(tokens: list[Token]) -> list[Token]:
@@ -83,15 +97,33 @@ def _enumerations(tokens: list[Token]) -> dict[str, Type]:
     return found
 
 
+def _names_of_structs(tokens: list[Token], structs: Container[str]) -> dict[str, Type]:
+    """The other names that ``using name = struct;`` and ``typedef struct name;`` give ``structs``."""
+    found: dict[str, Type] = {}
+    for index, token in enumerate(tokens[:-3]):
+        if token.text == "using" and tokens[index + 2].text == "=":
+            start, name = index + 3, tokens[index + 1].text
+        elif token.text == "typedef":
+            start, name = index + 1, ""
+        else:
+            continue
+        start += tokens[start].text == "struct"
+        behind = start + 1 + (not name)
+        if tokens[start].text in structs and behind < len(tokens) and tokens[behind].text == ";":
+            found[name or tokens[start + 1].text] = Type(tokens[start].text)
+    return found
+
+
 class StructTypes:
     """The structs and enumerations of one source, as it is compiled with ``options``."""
 
     def __init__(self, source: str, name: str, options: CompileOptions) -> None:
         tokens = Preprocessor(options.resolve, options.definitions()).run(source, name)
-        program = read_program(_with_plain_arrays(tokens))
+        program = read_program(_with_plain_arrays(_without_identifiers(tokens)))
         version = version_of(options.definitions()["__METAL_VERSION__"])
         self._source = Source(program.tokens, program, version, False, source, name)
         self._source.aliases.update(_enumerations(program.tokens))
+        self._source.aliases.update(_names_of_structs(program.tokens, self._source.struct_bodies))
 
     def dtype(self, name: str, size: int | None) -> np.dtype | None:
         """That of the struct, vector or scalar that is written ``name``.
@@ -107,11 +139,25 @@ class StructTypes:
             lanes = element.size // element.dtype.itemsize
             return element.dtype if lanes == 1 else np.dtype((element.dtype, lanes))
         tokens = [token for line in tokenize_lines(name, "") for token in line]
+        if tokens[0].text == "array":
+            return self._of_array(name)
         read = read_type(tokens, 0, len(tokens), self._source.aliases, self._source.struct_bodies)
         return self._of_type(read[0], (), 0) if read is not None and read[1] == len(tokens) else None
 
+    def _of_array(self, name: str) -> np.dtype | None:
+        """That of ``array<T, N>`` with an ``N`` in digits."""
+        tokens = [token for line in tokenize_lines(f"{name} elements;", "") for token in line]
+        tokens = _with_plain_arrays(tokens)
+        read = read_type(tokens, 0, len(tokens), self._source.aliases, self._source.struct_bodies)
+        extent = [token.text for token in tokens[read[1] :]] if read is not None else []
+        if read is None or extent[:2] != ["elements", "["] or extent[3:] != ["]", ";"] or not extent[2].isdecimal():
+            return None
+        return self._of_type(read[0], (int(extent[2]),), 0)
+
     def _of_type(self, kind: Type, extents: tuple[int, ...], depth: int) -> np.dtype | None:
         """That of an array of ``extents``, or of one object; a member that is one vector of three has no gap."""
+        if kind.pointers == 1:
+            return np.dtype((np.dtype(np.uint64, metadata={POINTEE: kind}), extents))
         if kind.pointers or depth > DEEPEST:
             return None
         if kind.base not in SIZES:

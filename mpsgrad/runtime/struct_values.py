@@ -41,11 +41,11 @@ def from_mapping(where: str, dtype: np.dtype, values: Mapping[str, Any]) -> np.n
     made = np.zeros((), dtype)
     for name in dtype.names:
         member, value = dtype.fields[name][0], values[name]
-        made[name] = _of_member(f"{where}.{name}", member, value)
+        made[name] = of_member(f"{where}.{name}", member, value)
     return made
 
 
-def _of_member(where: str, dtype: np.dtype, value: Any) -> np.ndarray:
+def of_member(where: str, dtype: np.dtype, value: Any) -> np.ndarray:
     """``value`` for a member of ``dtype``; a sequence of mappings fills an array of structs."""
     if dtype.names is not None and isinstance(value, Mapping):
         return from_mapping(where, dtype, value)
@@ -54,7 +54,7 @@ def _of_member(where: str, dtype: np.dtype, value: Any) -> np.ndarray:
     if len(value) != dtype.shape[0]:
         raise FormatError(f"{where} has {len(value)} values; it has to have {dtype.shape[0]}")
     inner = np.dtype((dtype.base, dtype.shape[1:]))
-    return np.array([_of_member(f"{where}[{place}]", inner, each) for place, each in enumerate(value)], dtype.base)
+    return np.array([of_member(f"{where}[{place}]", inner, each) for place, each in enumerate(value)], dtype.base)
 
 
 def _holds_mappings(value: Any) -> bool:

@@ -416,6 +416,9 @@ def constants_are_initialised_and_never_written(source: Source) -> Iterator[Foun
         subscripts += stars
         if through_member or subscripts < kind.pointers or kind.pointers > 1 + len(variable.extents):
             continue
+        if not kind.known and subscripts > kind.pointers:
+            # What the subscripts of a class give may be pointers.
+            continue
         if any(source.text(p) in (".", "->") for p in range(index + 1, position)) and not _plain_members(
             source, index, position
         ):
@@ -425,11 +428,11 @@ def constants_are_initialised_and_never_written(source: Source) -> Iterator[Foun
 
 
 def _plain_members(source: Source, index: int, position: int) -> bool:
-    """Whether no member on the way is a pointer, whose pointee may be writable."""
+    """Whether no member on the way is a pointer or may be an array of some, whose pointees may be writable."""
     names = {source.text(p) for p in range(index + 1, position) if source.kind(p) == IDENTIFIER}
     for members in source.members.values():
         for name, (kind, extents) in members.items():
-            if name in names and kind is not None and kind.pointers > len(extents):
+            if name in names and (kind is None or not kind.known or kind.pointers > len(extents)):
                 return False
     return True
 

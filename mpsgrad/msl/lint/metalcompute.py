@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source, is_buffer
 from mpsgrad.msl.analysis.types import built_in
+from mpsgrad.msl.argument_buffers import PointerMembers
 from mpsgrad.msl.backend import POSITION_ATTRIBUTES
 from mpsgrad.msl.lint.flow import ThreadNames, has_guard, thread_names
 from mpsgrad.msl.lint.rule import Found, rule
@@ -56,8 +57,11 @@ def metalcompute_can_pass_every_argument(source: Source) -> Iterator[Found]:
     """Checked for metalcompute only."""
     if not source.metalcompute:
         return
+    pointers = PointerMembers(source.tokens)
     for kernel in source.program.kernels:
         for parameter in kernel.parameters:
+            if is_buffer(parameter) and (parameter.holds_pointers or pointers.are_in(parameter.pointee)):
+                yield parameter.place, f"metalcompute cannot pass what holds pointers, as '{parameter.name}' does"
             for attribute in parameter.attributes:
                 if attribute.name in _NOT_PASSED:
                     yield attribute.token, f"metalcompute cannot pass {_NOT_PASSED[attribute.name]}"

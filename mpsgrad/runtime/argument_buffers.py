@@ -1,0 +1,97 @@
+"""Arguments that hold pointers: what the pointers are to point to is bound, and its addresses are filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpsgrad.errors import FormatError
+from mpsgrad.msl import Argument
+from mpsgrad.msl.signature import AddressSpace
+from mpsgrad.runtime.arguments import BoundArguments, shown
+from mpsgrad.runtime.element_types import POINTEE
+from mpsgrad.runtime.struct_values import of_member
+from mpsgrad.runtime.tensors import in_place, is_tensor
+
+if TYPE_CHECKING:
+    from mpsgrad.msl.analysis.types import Type
+
+
+def add_with_pointers(bound: BoundArguments, argument: Argument, dtype: np.dtype | None, value: Any) -> None:
+    """Binds an argument that holds pointers, whose layout is ``dtype``, to ``value``.
+
+    That is a dict for a struct and a sequence for an array, with arrays, tensors, device memory or None for pointers.
+    Raises ``FormatError`` for what does not fit.
+    """
+    where = bound.place(argument)
+    if argument.is_writable:
+        raise FormatError(f"{where} holds pointers, so the kernel may only read it: it has to be constant or const")
+    if dtype is None:
+        raise FormatError(f"{where} holds pointers, and its layout cannot be told")
+    if not argument.is_reference and _is_sequence(value):
+        dtype = np.dtype((dtype, (len(value),)))
+    if not _is_sequence(value) if dtype.shape else not isinstance(value, Mapping):
+        kind = f"{dtype.shape[0]} values" if dtype.shape else f"a dict with {', '.join(dtype.names or ())}"
+        raise FormatError(f"{where} is {shown(value)}; it has to be {kind}: arrays or device memory for its pointers")
+    if dtype.shape == (0,):
+        raise FormatError(f"{where} is empty")
+    data = of_member(where, dtype, _with_addresses(bound, where, dtype, value))
+    bound.buffers.append(bound.device.constant_buffer(data.tobytes()))
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
+
+
+def _with_addresses(bound: BoundArguments, where: str, dtype: np.dtype, value: Any) -> Any:
+    """``value`` for an object of the type ``dtype``, with addresses for its pointers; what does not fit stays."""
+    if dtype.shape:
+        inner = np.dtype((dtype.base, dtype.shape[1:]))
+        if not _holds_pointers(inner):
+            return value
+        if not _is_sequence(value) or len(value) != dtype.shape[0]:
+            given = f"has {len(value)} values" if _is_sequence(value) else f"is {shown(value)}"
+            raise FormatError(f"{where} {given}; it has to have {dtype.shape[0]}")
+        return [_with_addresses(bound, f"{where}[{place}]", inner, each) for place, each in enumerate(value)]
+    if dtype.fields is not None:
+        if not isinstance(value, Mapping):
+            return value
+        members = {name: dtype.fields[name][0] for name in value if name in dtype.fields}
+        return {
+            name: _with_addresses(bound, f"{where}.{name}", members[name], each) if name in members else each
+            for name, each in value.items()
+        }
+    pointer = _pointer(dtype)
+    return value if pointer is None else _address(bound, where, pointer, value)
+
+
+def _pointer(dtype: np.dtype) -> Type | None:
+    """The type of the pointer that an object of the type ``dtype`` is, if it is one."""
+    metadata: Mapping[str, Any] | None = dtype.metadata
+    return metadata.get(POINTEE) if metadata is not None else None
+
+
+def _holds_pointers(dtype: np.dtype) -> bool:
+    if dtype.base.fields is not None:
+        return any(_holds_pointers(member[0]) for member in dtype.base.fields.values())
+    return _pointer(dtype.base) is not None
+
+
+def _address(bound: BoundArguments, where: str, pointer: Type, value: Any) -> int:
+    """That of ``value`` as the kernel's memory."""
+    if value is None:
+        return 0
+    where = f"{where} ({pointer})"
+    space: AddressSpace = "constant" if pointer.space == "constant" else "device"
+    pointee = str(replace(pointer, pointers=0, space=None, const=False))
+    is_writable = space == "device" and not pointer.const
+    if is_tensor(value):
+        value = in_place(where, bound.device, value, is_written=is_writable)
+    buffer = bound.memory(where, Argument(where, 0, space, pointee, False, is_writable), value)
+    if buffer is None:
+        raise FormatError(f"{where} is {shown(value)}; it has to be an array, device memory or None")
+    bound.held.append(buffer)
+    return buffer.address
