@@ -75,3 +75,29 @@ def test_only_threads_that_exist_count(library: mg.KernelLibrary, name: str, suf
             for first in range(0, threadgroup, 32):
                 simdgroup = slice(first, first + 32)
                 np.testing.assert_array_equal(found[simdgroup], expected(threads[simdgroup]))
+
+
+FILLED = """
+#include <metal_stdlib>
+using namespace metal;
+template <typename T> T total(T value) {
+  for (ushort step = 16; step > 0; step /= 2) {
+    value += as_type<T>(simd_shuffle_and_fill_down(as_type<int2>(value), int2(0), step));
+  }
+  return value;
+}
+kernel void filled(device long* x, device long* some, uint i [[thread_position_in_threadgroup]]) {
+  x[i] = total(x[i]);
+  threadgroup_barrier(mem_flags::mem_device);
+  if (i < 3) some[i] = total(some[i]);
+}
+"""
+
+
+@pytest.mark.parametrize("threads", [32, 100, 52])
+def test_filling_stands_for_lanes_that_do_not_take_part(device: mg.Device, threads: int) -> None:
+    x, some = np.arange(1, threads + 1), np.array([5, 6, 7])
+    sums = [part.sum() for part in np.split(x, range(32, threads, 32))]
+    mg.compile(FILLED, device=device, language_version="2.4").function("filled")(threads, x, some, threadgroup=threads)
+    assert x[::32].tolist() == sums
+    assert some[0] == 18
