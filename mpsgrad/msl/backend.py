@@ -173,6 +173,11 @@ _FLOATING = re.compile(
 )
 
 
+def integer_literal(text: str) -> str:
+    """An integer literal with the type that Metal has of this size: ``1LL`` is a ``long``."""
+    return text.replace("LL", "L").replace("ll", "l")
+
+
 def floating_literal(text: str) -> tuple[str, str] | None:
     """The digits and the suffix of a floating literal, or None for an integer or what is no number."""
     match = _FLOATING.match(text)

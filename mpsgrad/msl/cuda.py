@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from mpsgrad.msl.backend import Backend, floating_literal, swizzles
+from mpsgrad.msl.backend import Backend, floating_literal, integer_literal, swizzles
 from mpsgrad.msl.cuda_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, SIZES_SUFFIX
 from mpsgrad.msl.program import Kernel
@@ -230,7 +230,7 @@ class CUDABackend(Backend):
     def number(self, text: str) -> str:
         parts = floating_literal(text)
         if parts is None:
-            return text
+            return integer_literal(text)
         digits, suffix = parts
         if suffix == "bf":
             return f"bfloat({digits}f)"

@@ -9,6 +9,7 @@ from mpsgrad.msl.argument_buffers import PointerMembers
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.constant_expressions import constants_of, integer_value
 from mpsgrad.msl.declarations import ARRAY_TYPE, type_aliases
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program, outside_angles
 from mpsgrad.msl.signature import AddressSpace, Argument
 from mpsgrad.msl.tokens import Token, error, spell
@@ -131,7 +132,7 @@ class KernelParameters:
         address_space: AddressSpace = (
             "device" if space.text == "device" else "constant" if space.text == "constant" else "threadgroup"
         )
-        written = _written(spell(pointee).replace("metal::", ""))
+        written = _written(spell(pointee).replace("metal::", "").replace(f"metal{RENAMED_SUFFIX}::", "metal::"))
         return Argument(
             name=parameter.name,
             index=index,

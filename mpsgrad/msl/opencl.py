@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from mpsgrad.msl.backend import Backend, floating_literal, swizzles
+from mpsgrad.msl.backend import Backend, floating_literal, integer_literal, swizzles
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX, SIZES_SUFFIX
 from mpsgrad.msl.opencl_names import LIBRARY_NAMES, RESERVED_NAMES
 from mpsgrad.msl.program import Kernel
@@ -233,7 +233,7 @@ class OpenCLBackend(Backend):
     def number(self, text: str) -> str:
         parts = floating_literal(text)
         if parts is None:
-            return text
+            return integer_literal(text)
         if parts[1] == "bf":
             return f"bfloat({parts[0]}f)"
         return parts[0] + (parts[1] or "f")

@@ -311,3 +311,22 @@ def test_volatile_numbers_of_two_bytes() -> None:
     library.function("bfloats")(32, bfloats, threadgroup=32)
     assert np.allclose((bfloats.astype(np.uint32) << 16).view(np.float32), np.tile(wanted, 4), rtol=2**-8)
     compiles_for_cuda(LIBRARY + VOLATILE)
+
+
+LITERALS = """
+namespace own { namespace metal { struct Value { ulong v; }; } }
+kernel void literals(device ulong* out, constant own::metal::Value& value, uint i [[thread_position_in_grid]]) {
+  out[0] = (value.v & 4294967295ULL) + (1ull << 40);
+  out[1] = max(value.v, 0xFFFFFFFFLLU) + min(long(5), 3LL) + clamp(7LL, 0L, 4L);
+}
+"""
+
+
+def test_literals_of_64_bits() -> None:
+    source = "#include <metal_stdlib>\nusing namespace metal;\n" + LITERALS
+    assert errors(source) == []
+    out, function = np.zeros(2, np.uint64), compile(source).function("literals")
+    function(1, out, {"v": 2**32 + 3})
+    assert out.tolist() == [3 + 2**40, 2**32 + 3 + 3 + 4]
+    assert function.arguments[1].type == "own::metal::Value"
+    compiles_for_cuda(source)

@@ -13,7 +13,6 @@ from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, matching_angle
 from mpsgrad.msl.versions import RECURSION
 
 _DOUBLE = re.compile(r"double[234]?|double\dx\d|long|[0-9.]*\.?[0-9.]+(?:[eE][+-]?\d+)?[lL]")
-_LONG_LONG = re.compile(r"[0-9][0-9a-fA-FxX']*(?:[uU]?(?:ll|LL)|(?:ll|LL)[uU])")
 _BFLOAT = re.compile(r"(?:packed_)?bfloat[234]?")
 
 
@@ -25,9 +24,6 @@ _BFLOAT = re.compile(r"(?:packed_)?bfloat[234]?")
 )
 def no_double(source: Source) -> Iterator[Found]:
     yield from doubles(source)
-    for index in source.matches(_LONG_LONG):
-        if source.kind(index) == NUMBER:
-            yield source.tokens[index], "'long long' is not supported in Metal"
 
 
 def doubles(source: Source) -> Iterator[Found]:
