@@ -97,6 +97,8 @@ def _function(tokens: Sequence[Token], opening: int) -> _Function | None:
     template = matching_angle(tokens, start + 1, certain=True) if tokens[start].text == "template" else None
     if tokens[start].text == "template" and (template is None or tokens[template].text != ">"):
         return None
+    if any(token.text == "kernel" for token in tokens[start:opening]):
+        return None
     function = _Function(opening - 1, start, template, range(body, matching(tokens, body)))
     place = opening + 1
     for position, part in enumerate(split_commas(tokens[place:close])):
