@@ -59,7 +59,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParse
         "-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of included files"
     )
     parser.add_argument(
-        "-D", dest="macros", metavar="NAME[=VALUE]", action="append", default=[], help="a macro, 1 without a value"
+        "-D",
+        dest="macros",
+        metavar="NAME[=VALUE]",
+        action="append",
+        default=[],
+        help="a macro, 1 without a value; it may have parameters: 'F(x)=2*x'",
     )
     checked_run.add_options(parser)
     return parser
@@ -135,7 +140,7 @@ def _definitions(macros: Sequence[str]) -> dict[str, str]:
     definitions = {}
     for macro in macros:
         name, equals, value = macro.partition("=")
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        if not re.fullmatch(r"[A-Za-z_]\w*(?:\((?:[\w\s,]|\.\.\.)*\))?", name):
             raise checked_run.UsageError(f"-D {macro}: '{name}' cannot name a macro")
         definitions[name] = value if equals else "1"
     return definitions

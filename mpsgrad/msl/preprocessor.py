@@ -118,7 +118,11 @@ class Preprocessor:
             if text is not None:
                 body = [token for line in tokenize_lines(text, "<predefined>") for token in line]
                 refuse_unknown(body)
-                self._macros[name] = Macro(name, None, None, body)
+                if "(" in name:
+                    head = [token for line in tokenize_lines(name, "<predefined>") for token in line]
+                    self._define(head[0], [*head, *body])
+                else:
+                    self._macros[name] = Macro(name, None, None, body)
 
     def run(self, source: str, file: str) -> list[Token]:
         """The tokens of ``source`` after preprocessing."""

@@ -290,3 +290,14 @@ def test_pre_commit_hook() -> None:
     assert "- id: mpsgrad-check" in text
     assert entry and entry[1] == "mpsgrad check"
     assert files and re.search(files[1], "kernels/sum.metal") and not re.search(files[1], "sum.metal.j2")
+
+
+def test_macros_of_the_command_line_may_have_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "k.metal"
+    file.write_text(LIBRARY + "kernel void f(device float* x) { x[0] = SCALED(x[1], 3) + LAST(4, 5); }\n")
+    given = ("-D", "SCALED(x, by)=((x) * by)", "-D", "LAST(...)=(__VA_ARGS__)")
+    assert check(*given, file) == 0
+    assert check("--no-compile", *given, file) == 0
+    assert check(*given[:2], "-D", "LAST(x=3", file) == 2
+    assert "'LAST(x' cannot name a macro" in capsys.readouterr().err
+    assert check(*given[2:], "-D", "SCALED(x, y)=(x).z", file) == 1
