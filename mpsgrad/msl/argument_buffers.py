@@ -8,6 +8,7 @@ from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, skip_attributes
 
 _IN_BUFFERS = frozenset({"device", "constant"})
+_NO_DATA = frozenset({"using", "typedef", "static", "template", "friend"})
 _CLASSES = ("struct", "class", "union")
 
 
@@ -95,7 +96,8 @@ def _classes(tokens: Sequence[Token]) -> dict[str, list[list[Token]]]:
             while stop < end and tokens[stop].text not in (";", "{", "("):
                 stop = skip_attributes(tokens, stop, end) if tokens[stop].text == "[" else stop
                 stop += stop < end and tokens[stop].text not in (";", "{", "(")
-            if stop < end and tokens[stop].text == ";" and stop > position:
+            is_data = position < stop < end and tokens[position].text not in _NO_DATA
+            if is_data and tokens[stop].text == ";":
                 members.append(_without_attributes(tokens[position:stop]))
             position = (matching(tokens, stop) if stop < end and tokens[stop].text in "{(" else stop) + 1
         found[tokens[name].text] = found[tokens[end + 1].text if end + 1 < len(tokens) else ""] = members
@@ -114,10 +116,22 @@ def _without_attributes(member: Sequence[Token]) -> list[Token]:
     return rest
 
 
+def _opens_namespace(tokens: Sequence[Token], brace: int) -> bool:
+    start = brace
+    while start and (tokens[start - 1].kind == IDENTIFIER or tokens[start - 1].text == "::"):
+        start -= 1
+    return any(token.text in ("namespace", "extern") for token in tokens[start:brace])
+
+
 def _aliases(tokens: Sequence[Token]) -> dict[str, list[Token]]:
-    """What ``using name = type;`` and ``typedef type name;`` say, by the name."""
+    """What ``using name = type;`` and ``typedef type name;`` say outside of functions and classes, by the name."""
     found: dict[str, list[Token]] = {}
+    behind = 0
     for index, token in enumerate(tokens):
+        if index < behind:
+            continue
+        if token.text == "{" and not _opens_namespace(tokens, index):
+            behind = matching(tokens, index)
         if token.text not in ("using", "typedef"):
             continue
         end = index + 1
@@ -128,5 +142,5 @@ def _aliases(tokens: Sequence[Token]) -> dict[str, list[Token]]:
             found[said[0].text] = said[2:]
         elif token.text == "typedef" and len(said) > 1 and tokens[end].text == ";":
             names = [each for each in said if each.kind == IDENTIFIER]
-            found[names[-1].text] = said
+            found[names[-1].text] = [each for each in said if each is not names[-1]]
     return found

@@ -134,6 +134,22 @@ def test_what_has_no_layout_or_may_be_written_is_refused(device: mg.Device) -> N
         library.function("scaled").check(1, arguments(1), np.zeros(1, np.float32))
 
 
+def test_pointers_are_found_by_other_names() -> None:
+    source = """
+    namespace n { typedef device float* ptr; struct A { ptr p; int n; }; }
+    struct B { using T = device float*; int k[2 * 3]; };
+    using C = n::A;
+    kernel void f(constant n::A& a) { a.p[0] = a.n; }
+    kernel void g(constant C& a) { a.p[0] = a.n; }
+    kernel void h(constant B& b, device float* x) { x[0] = b.k[0]; }
+    template <typename T> kernel void t(device T* x) { x[0] = 1; }
+    template [[host_name("t")]] kernel void t<float>(device float*);
+    """
+    kernels = translate(source, "opencl", launch="row").kernels
+    holding = {name: [each.holds_pointers for each in kernel.arguments] for name, kernel in kernels.items()}
+    assert holding == {"f": [True], "g": [True], "h": [False, False], "t": [False]}
+
+
 def test_metalcompute_cannot_fill_in_pointers(device: mg.Device) -> None:
     assert not [each for each in lint(SOURCE) if each.severity == "error"]
     found = [each.message for each in lint(SOURCE, metalcompute=True) if "holds pointers" in each.message]
