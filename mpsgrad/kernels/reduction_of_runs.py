@@ -17,6 +17,8 @@ THREADGROUPS_PER_UNIT = 4
 """So many are to have work, if there is so much."""
 COUNTS_OF_VALUES, FEWEST_PIXELS = (8, 16, 32), 6
 """So many elements a thread keeps, the fewest that make so many pixels: otherwise lanes would have none."""
+COUNTS_ON_APPLE = (8, 16)
+"""Those for which there is threadgroup memory."""
 
 PARAMETERS = ParameterStruct(
     "ReductionRuns",
@@ -35,6 +37,7 @@ FAMILY = ShaderFamily(
     "reduction_of_runs",
     (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
     {"threads": THREADS, "counts_of_values": COUNTS_OF_VALUES, "most_pixels": THREADS * COUNTS_OF_VALUES[0]},
+    tunables={"apple": {"counts_of_values": COUNTS_ON_APPLE}},
     ahead_of_time=False,
     device_families=("apple", "nvidia"),
 )
@@ -66,7 +69,8 @@ def add_over_runs(
     device, layouts = command_buffer.device, [layout for _, layout in images.values()]
     channels, values = images["source"][1][6], values_of_vector(metal_type)
     step = values // math.gcd(channels, values)
-    fitting = {count: THREADS * count // channels // step * step for count in COUNTS_OF_VALUES}
+    counts = COUNTS_ON_APPLE if device.family == "apple" else COUNTS_OF_VALUES
+    fitting = {count: THREADS * count // channels // step * step for count in counts}
     count = next((count for count, most in fitting.items() if most >= FEWEST_PIXELS), None)
     if "gradient" not in images and not _is_faster(operation, channels, values):
         return False
