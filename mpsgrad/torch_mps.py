@@ -11,6 +11,7 @@ What is kept:
   are (``fp16``, ``bf16``, ``int32``, ``int16``, ``int8``, ``uint8``), for all of them or in a dict by position.
 * ``threads`` are those of the first tensor's elements by default, one to three extents otherwise. Threadgroups have
   ``group_size``, or else as many threads in a row as the kernel can have.
+* A list of tensors arrives as their addresses: ``constant array<device float*, 3>&``.
 * ``error_buf_idx`` is the index of a buffer for ``TORCH_REPORT_ERROR``.
 
 What differs:
@@ -19,7 +20,6 @@ What differs:
 * What PyTorch lets a kernel misread is refused: an integer for a ``float``, a float for a ``half``, a list of integers
   for an ``int*`` without ``arg_casts``, tensors of another type than the kernel's.
 * ``check`` of a kernel takes the arguments of a call and says what it does wrong, as ``KernelFunction.check`` does.
-* Lists of tensors, which arrive as their addresses, are refused with ``NotImplementedError``.
 """
 
 from __future__ import annotations
@@ -229,8 +229,12 @@ def _value(where: str, argument: Argument, value: Any, cast: str | None) -> Any:
     numbers = [*value] if isinstance(value, (list, tuple)) else [value]
     if not numbers:
         raise FormatError(f"{where} is an empty {type(value).__name__}")
+    if argument.holds_pointers:
+        return [_memory(each) if is_tensor(each) else each for each in numbers]
     if any(map(is_tensor, numbers)):
-        raise NotImplementedError(f"{where} is a list of tensors; a kernel cannot be given their addresses here")
+        raise FormatError(
+            f"{where} is a list of tensors, which arrives as their addresses; the kernel reads no pointers"
+        )
     if cast is not None and cast not in _CASTS:
         raise FormatError(f"{where}: arg_casts says {cast!r}; it has to be one of {', '.join(_CASTS)}")
     made = _numbers(where, argument, numbers, cast)

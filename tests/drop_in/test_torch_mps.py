@@ -29,6 +29,10 @@ kernel void where(device float* out, constant uint2& size, uint2 i [[thread_posi
                   uint2 group [[threads_per_threadgroup]]) {
     out[i.y * size.x + i.x] = group.x + 10 * group.y;
 }
+kernel void total(device float* out, constant array<device const float*, 3>& parts,
+                  uint i [[thread_position_in_grid]]) {
+    for (uint n = 0; n < 3; n++) out[i] += parts[n][i];
+}
 kernel void twice(device float* x, uint i [[thread_position_in_grid]]) { x[i] *= 2; }
 [[max_total_threads_per_threadgroup(64)]]
 kernel void small(device uint* sizes, uint i [[thread_position_in_grid]], uint n [[threads_per_threadgroup]]) {
@@ -52,7 +56,7 @@ def library() -> Any:
 
 
 def test_kernels_are_attributes(library):
-    assert dir(library) == ["complain", "fill", "lists", "numbers", "small", "twice", "where"]
+    assert dir(library) == ["complain", "fill", "lists", "numbers", "small", "total", "twice", "where"]
     assert library.fill.max_threads_per_threadgroup == 1024
     assert library.small.max_threads_per_threadgroup == 64
     assert library.fill.thread_execution_width == 32
@@ -105,8 +109,18 @@ def test_casts_and_lists_that_there_are_not(library):
     out = np.zeros(5, np.float32)
     with pytest.raises(mg.FormatError, match="arg_casts says 'fp8'; it has to be one of fp16, bf16"):
         library.fill(out, 1.0, arg_casts="fp8")
-    with pytest.raises(NotImplementedError, match="is a list of tensors"):
+    with pytest.raises(mg.FormatError, match="is a list of tensors, which arrives as their addresses"):
         library.fill(out, [LentArray(out)])
+
+
+def test_lists_of_tensors_arrive_as_their_addresses(library):
+    out, parts = np.zeros(4, np.float32), [np.full(4, each, np.float32) for each in (1, 2, 3)]
+    library.total(LentArray(out), [*map(LentArray, parts[:2]), parts[2]])
+    assert out.tolist() == [6, 6, 6, 6]
+    with pytest.raises(mg.FormatError, match="total: argument 1 .* it has to have 3"):
+        library.total(out, parts[:2])
+    with pytest.raises(mg.FormatError, match="total: argument 1 .*float64"):
+        library.total(out, [*parts[:2], np.zeros(4)])
 
 
 def test_threadgroups_are_rows_of_what_a_kernel_can_have(library):
