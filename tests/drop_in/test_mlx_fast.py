@@ -163,7 +163,7 @@ def test_errors_name_the_line_of_the_body_or_of_the_header():
         run(metal_kernel("wrong", ["x"], ["y"], "y[0] = x;", "\nfloat f() { return missing; }"), [1.0], (1,))
 
 
-def test_check_says_what_a_kernel_does_wrong():
+def test_check_says_what_a_kernel_does_wrong(opencl_device):
     kernel = metal_kernel("shifted", ["x"], ["y"], "\n" + I + "y[i] = x[i + 1];")
     x = np.zeros(16, np.float32)
     shapes = {"output_shapes": [(17,)], "output_dtypes": ["float32"]}

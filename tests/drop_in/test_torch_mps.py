@@ -154,7 +154,7 @@ def test_errors_that_kernels_report_are_raised(library):
     assert out.tolist() == [1, 1, 0, 1]
 
 
-def test_check_says_what_a_kernel_does_wrong(library):
+def test_check_says_what_a_kernel_does_wrong(opencl_device, library):
     out = np.zeros(4, np.float32)
     findings = library.fill.check(LentArray(out), 1.0, threads=5)
     assert [each.name for each in findings] == ["out-of-bounds"]

@@ -292,6 +292,7 @@ def test_pre_commit_hook() -> None:
     assert files and re.search(files[1], "kernels/sum.metal") and not re.search(files[1], "sum.metal.j2")
 
 
+@without_note
 def test_macros_of_the_command_line_may_have_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "k.metal"
     file.write_text(LIBRARY + "kernel void f(device float* x) { x[0] = SCALED(x[1], 3) + LAST(4, 5); }\n")

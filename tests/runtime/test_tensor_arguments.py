@@ -54,7 +54,7 @@ def test_tensors_lend_their_memory(library):
     assert y.tolist() == [0, 2, 4, 6, 8]
 
 
-def test_check_leaves_tensors_as_they_are(library):
+def test_check_leaves_tensors_as_they_are(opencl_device, library):
     y = np.ones(4, np.float32)
     findings = library.function("add").check(5, LentArray(np.ones(5, np.float32)), LentArray(y), 1.0)
     assert [each.argument for each in findings] == ["y"]
