@@ -109,6 +109,14 @@ class BorrowedTensor:
         self.dtype = np.dtype(name) if name in _NAMES else None
         self.is_bfloat = (tensor.number_kind, tensor.bits, tensor.lanes) == (_BFLOAT, 16, 1)
 
+    @classmethod
+    def of(cls, array: Any, stream: Any) -> BorrowedTensor:
+        """What ``array`` lends, after what its library did before work on ``stream`` if that is not None.
+
+        Raises what the array's library raises where it lends nothing.
+        """
+        return cls(array.__dlpack__() if stream is None else array.__dlpack__(stream=int(stream)))
+
     def __del__(self) -> None:
         managed = getattr(self, "_managed", None)
         if managed is not None and managed.deleter:

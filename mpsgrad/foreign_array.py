@@ -71,10 +71,8 @@ def borrow(owner: str, array: Any, device: Device | None) -> tuple[Device, Borro
     if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
         raise FormatError(f"{owner}: {type(array).__name__} has no __dlpack__")
     chosen = _device_of_dlpack(owner, array, device)
-    stream = getattr(chosen, "stream", None)
     try:
-        capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=int(stream))
-        tensor = BorrowedTensor(capsule)
+        tensor = BorrowedTensor.of(array, getattr(chosen, "stream", None))
     except BufferError as error:
         raise FormatError(f"{owner}: {error}") from error
     if len(tensor.shape) not in (3, 4) or 0 in tensor.shape:

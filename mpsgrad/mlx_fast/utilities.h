@@ -45,27 +45,18 @@ struct Limits {
   static constexpr constant T finite_max = numeric_limits<T>::max();
   static constexpr constant T finite_min = numeric_limits<T>::lowest();
 };
-template <>
-struct Limits<float> {
-  static constexpr constant float max = numeric_limits<float>::infinity();
-  static constexpr constant float min = -numeric_limits<float>::infinity();
-  static constexpr constant float finite_max = numeric_limits<float>::max();
-  static constexpr constant float finite_min = -numeric_limits<float>::max();
-};
-template <>
-struct Limits<half> {
-  static constexpr constant half max = numeric_limits<half>::infinity();
-  static constexpr constant half min = -numeric_limits<half>::infinity();
-  static constexpr constant half finite_max = numeric_limits<half>::max();
-  static constexpr constant half finite_min = -numeric_limits<half>::max();
-};
-template <>
-struct Limits<bfloat> {
-  static constexpr constant bfloat max = numeric_limits<bfloat>::infinity();
-  static constexpr constant bfloat min = -numeric_limits<bfloat>::infinity();
-  static constexpr constant bfloat finite_max = numeric_limits<bfloat>::max();
-  static constexpr constant bfloat finite_min = -numeric_limits<bfloat>::max();
-};
+#define LIMITS_WITH_INFINITY(T) \
+  template <> \
+  struct Limits<T> { \
+    static constexpr constant T max = numeric_limits<T>::infinity(); \
+    static constexpr constant T min = -numeric_limits<T>::infinity(); \
+    static constexpr constant T finite_max = numeric_limits<T>::max(); \
+    static constexpr constant T finite_min = -numeric_limits<T>::max(); \
+  };
+LIMITS_WITH_INFINITY(float)
+LIMITS_WITH_INFINITY(half)
+LIMITS_WITH_INFINITY(bfloat)
+#undef LIMITS_WITH_INFINITY
 template <>
 struct Limits<bool> {
   static constexpr constant bool max = true;

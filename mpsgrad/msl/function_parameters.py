@@ -75,8 +75,9 @@ def _functions(tokens: Sequence[Token]) -> Iterator[_Function]:
 
 def _is_pointer(tokens: Sequence[Token], index: int) -> bool:
     """Whether ``(*name)(`` begins at ``index``."""
-    texts = [token.text for token in tokens[index : index + 5]]
-    return len(texts) == 5 and texts[:2] == ["(", "*"] and texts[3:] == [")", "("] and _is_name(tokens[index + 2])
+    if index + 4 >= len(tokens) or tokens[index + 1].text != "*" or tokens[index].text != "(":
+        return False
+    return _is_name(tokens[index + 2]) and (tokens[index + 3].text, tokens[index + 4].text) == (")", "(")
 
 
 def _is_name(token: Token) -> bool:

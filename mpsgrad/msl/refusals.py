@@ -65,7 +65,8 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
 
 
 def _is_atomic_bool(tokens: Sequence[Token], index: int) -> bool:
-    return [token.text for token in tokens[index : index + 4]] == ["atomic", "<", "bool", ">"]
+    is_atomic = tokens[index].text == "atomic"
+    return is_atomic and [token.text for token in tokens[index + 1 : index + 4]] == ["<", "bool", ">"]
 
 
 def _declares_operators(tokens: Sequence[Token]) -> bool:

@@ -49,7 +49,7 @@ def in_place(where: str, device: Device, value: Any, *, is_written: bool) -> np.
             f"{device.dlpack_device}"
         )
     try:
-        tensor = BorrowedTensor(value.__dlpack__() if stream is None else value.__dlpack__(stream=int(stream)))
+        tensor = BorrowedTensor.of(value, stream)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise FormatError(f"{where}: {type(value).__name__} does not lend its memory: {error}") from error
     dtype = np.dtype(np.uint16) if tensor.is_bfloat else tensor.dtype
