@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 POOL_LIMIT_BYTES = 4 << 30
 """As much memory that nobody has is kept."""
 _HUGE_PAGE_BYTES = 2 << 20
+_SLACK_BYTES = 1 << 16
+"""What lies behind each block, for kernels that read some rows too far: on Apple GPUs that does no harm."""
 
 
 class Memory:
-    """A page-aligned block of host memory with its OpenCL handle, recycled through ``free``, a list of such blocks."""
+    """A page-aligned block of host memory with its OpenCL handle, recycled through ``free``, a list of such blocks.
+
+    Behind it lies more that may be read and written, which takes no memory until somebody does.
+    """
 
     __slots__ = ("address", "array", "free", "handle", "size")
 
@@ -34,11 +39,13 @@ class Memory:
         self.free = free
         # Python's default is a shared mapping, which Linux does not back by huge pages.
         private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-        mapping = mmap.mmap(-1, size, **private)
-        if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        is_huge = size >= _HUGE_PAGE_BYTES
+        # Whole huge pages stay so: Linux aligns no others to them.
+        mapping = mmap.mmap(-1, size + (_HUGE_PAGE_BYTES if is_huge else _SLACK_BYTES), **private)
+        if is_huge and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):
                 mapping.madvise(mmap.MADV_HUGEPAGE)
-        self.array = np.frombuffer(mapping, np.uint8)
+        self.array = np.frombuffer(mapping, np.uint8, size)
         self.address = self.array.ctypes.data
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         self.handle = cl.Buffer(context, flags, hostbuf=self.array)
