@@ -186,6 +186,9 @@ inline constexpr half operator-(half a) { return half(-(float)a); }
 //@ unaligned_mtl
 // The program makes pointers to vectors of other pointers, which Metal lets be aligned to an element only.
 #define UNALIGNED_MTL
+//@ volatile
+// Vectors in volatile memory, of which each component is read and written for itself.
+#define VOLATILE_MTL(...) __VA_ARGS__
 //@ infinity_mtl
 #define INFINITY_MTL __builtin_bit_cast(float, 0x7f800000)
 #define NAN_MTL __builtin_bit_cast(float, 0x7fc00000)

@@ -6,6 +6,19 @@ template <typename T, int N, typename V = vec_mtl<T, N>> struct packed_vector_mt
 template <typename B> struct count_mtl_of { B value; };
 template <typename A> constexpr inline const A &unpack_mtl(const A &a) { return a; }
 
+#ifndef VOLATILE_MTL
+#define VOLATILE_MTL(...)
+#endif
+// No reference to what is not volatile takes what is, whatever it could be converted to.
+#define VOLATILE_OPERANDS_MTL(r, op) VOLATILE_MTL( \
+  friend r operator op(const volatile vec_mtl &a, const volatile vec_mtl &b) { return vec_mtl(a) op vec_mtl(b); } \
+  friend r operator op(const volatile vec_mtl &a, const vec_mtl &b) { return vec_mtl(a) op b; } \
+  friend r operator op(const vec_mtl &a, const volatile vec_mtl &b) { return a op vec_mtl(b); })
+#define VOLATILE_ASSIGNMENT_MTL(op) VOLATILE_MTL( \
+  friend volatile vec_mtl &operator op##=(volatile vec_mtl &a, const vec_mtl &b) { return a = vec_mtl(a) op b; } \
+  friend volatile vec_mtl &operator op##=(volatile vec_mtl &a, const volatile vec_mtl &b) { return a = vec_mtl(a) op vec_mtl(b); } \
+  friend vec_mtl &operator op##=(vec_mtl &a, const volatile vec_mtl &b) { return a = a op vec_mtl(b); })
+
 // v.xz and its like: a view of some components, which reads as a vector and can be assigned.
 template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   T v[N];
@@ -32,6 +45,12 @@ template <typename V, typename T, int N, int... I> struct swizzle_mtl {
   template <typename A> swizzle_mtl &operator>>=(const A &a) { return *this = operator V() >> V(a); }
   template <typename A> swizzle_mtl &operator<<=(const count_mtl_of<A> &a) { return *this <<= a.value; }
   template <typename A> swizzle_mtl &operator>>=(const count_mtl_of<A> &a) { return *this >>= a.value; }
+  VOLATILE_MTL(
+    operator V() const volatile { return V(v[I]...); }
+    V value_mtl() const volatile { return V(v[I]...); }
+    void operator=(V o) volatile { int k = 0; ((v[I] = o.v[k++]), ...); }
+    T operator[](int i) const volatile { return operator V().v[i]; }
+  )
 };
 
 // A converted to T. Of constants NVIDIA's compiler makes false of a NaN that it converts to bool.
@@ -111,16 +130,20 @@ template <typename T, typename V, typename A, int M, int... I> struct is_part_mt
 #define VECTOR_OPERATOR_MTL(op) \
   friend vec_mtl operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)(a.v[i] op b.v[i]); return r; } \
   friend vec_mtl &operator op##=(vec_mtl &a, const vec_mtl &b) { EACH_MTL a.v[i] = (T)(a.v[i] op b.v[i]); return a; } \
+  VOLATILE_OPERANDS_MTL(vec_mtl, op) VOLATILE_ASSIGNMENT_MTL(op) \
   REFUSED_OPERATOR_MTL(op)
 #define VECTOR_SHIFT_MTL(op) \
   friend vec_mtl operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)(a.v[i] op ((uint)b.v[i] & (sizeof(T) * 8 - 1))); return r; } \
   friend vec_mtl &operator op##=(vec_mtl &a, const vec_mtl &b) { return a = a op b; } \
+  VOLATILE_OPERANDS_MTL(vec_mtl, op) VOLATILE_ASSIGNMENT_MTL(op) \
   REFUSED_OPERATOR_MTL(op)
 #define VECTOR_COMPARISON_MTL(op) \
   friend vec_mtl<bool, N> operator op(const vec_mtl &a, const vec_mtl &b) { vec_mtl<bool, N> r; EACH_MTL r.v[i] = a.v[i] op b.v[i]; return r; } \
+  VOLATILE_OPERANDS_MTL(truths_mtl, op) \
   REFUSED_OPERATOR_MTL(op)
 #define VECTOR_UNARY_MTL(op) \
-  friend vec_mtl operator op(const vec_mtl &a) { vec_mtl r; EACH_MTL r.v[i] = (T)(op a.v[i]); return r; }
+  friend vec_mtl operator op(const vec_mtl &a) { vec_mtl r; EACH_MTL r.v[i] = (T)(op a.v[i]); return r; } \
+  VOLATILE_MTL(friend vec_mtl operator op(const volatile vec_mtl &a) { return op vec_mtl(a); })
 #define FUNCTION_1_MTL(f) friend vec_mtl f(const vec_mtl &a) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i]); return r; }
 #define FUNCTION_2_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i], b.v[i]); return r; }
 #define FUNCTION_3_MTL(f) friend vec_mtl f(const vec_mtl &a, const vec_mtl &b, const vec_mtl &c) { vec_mtl r; EACH_MTL r.v[i] = (T)f(a.v[i], b.v[i], c.v[i]); return r; }
@@ -162,6 +185,7 @@ NO_FLOATS_MTL(int) NO_FLOATS_MTL(uint) NO_FLOATS_MTL(long) NO_FLOATS_MTL(ulong)
 
 template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   typedef storage_mtl<T, N> base;
+  VOLATILE_MTL(typedef vec_mtl<bool, N> truths_mtl;)
   using base::v;
   vec_mtl() = default;
 #ifdef UNALIGNED_MTL
@@ -183,6 +207,15 @@ template <typename T, int N> struct vec_mtl : storage_mtl<T, N> {
   template <typename V, typename A, int M, int... I> explicit vec_mtl(const swizzle_mtl<V, A, M, I...> &a) : vec_mtl(a.operator V()) {}
   T &operator[](int i) { return v[i]; }
   constexpr const T &operator[](int i) const { return v[i]; }
+  VOLATILE_MTL(
+    template <typename V, typename require_mtl<is_same_type_mtl<V, vec_mtl>::value>::type = 0> vec_mtl(const volatile V &o) { EACH_MTL v[i] = o.v[i]; }
+    template <typename A> explicit vec_mtl(const volatile vec_mtl<A, N> &o) { EACH_MTL v[i] = element_mtl<T, A>::of((A)o.v[i]); }
+    volatile vec_mtl &operator=(const vec_mtl &o) volatile { EACH_MTL v[i] = o.v[i]; return *this; }
+    volatile vec_mtl &operator=(const volatile vec_mtl &o) volatile { EACH_MTL v[i] = o.v[i]; return *this; }
+    vec_mtl &operator=(const volatile vec_mtl &o) { EACH_MTL v[i] = o.v[i]; return *this; }
+    volatile T &operator[](int i) volatile { return v[i]; }
+    const volatile T &operator[](int i) const volatile { return v[i]; }
+  )
   VECTOR_OPERATOR_MTL(+)
   VECTOR_OPERATOR_MTL(-)
   VECTOR_OPERATOR_MTL(*)
