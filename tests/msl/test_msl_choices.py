@@ -92,3 +92,22 @@ def test_objects_of_classes_and_matrices() -> None:
 
 def test_objects_compile_for_cuda() -> None:
     compile_for_cuda(translate(OBJECTS, "cuda", filename="objects.metal", launch="box").source, "objects.metal")
+
+
+LIMITS = """
+kernel void limits(device float* x, device half4* h, uint i [[thread_position_in_grid]]) {
+  using T = float;
+  T y = x[i] > 0.0f ? x[i] : -metal::numeric_limits<T>::infinity();
+  x[i] = y < -1.0f ? numeric_limits<T>::lowest() : x[i] + 1.0f;
+  h[i] = h[i] + half(x[i] > 0.0f ? x[i] : numeric_limits<T>::digits - T(22));
+}
+"""
+
+
+def test_arms_that_name_members_of_templates() -> None:
+    source = LIBRARY + LIMITS
+    x, h = np.array([1, -1], np.float32), np.zeros((2, 4), np.float16)
+    mg.compile(source).function("limits")(2, x, h)
+    assert x.tolist() == [2, np.finfo(np.float32).min]
+    assert h.tolist() == [[2] * 4, [2] * 4]
+    compile_for_cuda(translate(source, "cuda", launch="box").source, "test.metal")

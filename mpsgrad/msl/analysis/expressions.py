@@ -158,7 +158,8 @@ class Expressions:
                 raise _NotUnderstood
             second = self._index
             no = self._ternary()
-            if self.on_choice is not None:
+            is_read = self._index == self._end or self._text() == ":"
+            if is_read and self.on_choice is not None:
                 self.on_choice(yes, (first, second - 1), no, (second, self._index))
             if yes is None or no is None:
                 return None
@@ -270,12 +271,7 @@ class Expressions:
             token = self._next()
             qualified = True
         if self._text() == "::":
-            while self._text() == "::":
-                self._next()
-                self._next()
-                self._skip_template()
-            if self._text() == "(":
-                self._arguments()
+            self._member_of_class()
             return None
         place = self._index - 1
         if token.text in ("static_cast", "as_type", "reinterpret_cast", "const_cast") and self._text() == "<":
@@ -294,6 +290,9 @@ class Expressions:
                 self._arguments()
                 return read[0].value
         self._skip_template()
+        if self._text() == "::":
+            self._member_of_class()
+            return None
         if self._text() == "(":
             kinds = self._arguments()
             if token.text.endswith(("_mtl", "_mtl>", "_mtl<>>")):
@@ -304,6 +303,15 @@ class Expressions:
         if variable is None:
             return Type("float") if re.match(r"(?:INFINITY|NAN|M_\w+_F|FLT_MAX|FLT_MIN)$", token.text) else None
         return self.variable_type(variable)
+
+    def _member_of_class(self) -> None:
+        """Reads ``::member``, ``::of::member`` or a call of it; what it is is not told."""
+        while self._text() == "::":
+            self._next()
+            self._next()
+            self._skip_template()
+        if self._text() == "(":
+            self._arguments()
 
     def _skip_template(self) -> None:
         if self._text() != "<" or self._index == 0:
