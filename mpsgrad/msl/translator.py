@@ -376,9 +376,9 @@ def _assignments_returned(tokens: Sequence[Token]) -> Iterator[tuple[Token, Toke
 def _refuse_misplaced_constants(program: Program) -> None:
     """Raises for a ``function_constant`` that is neither a variable's at program scope nor a kernel parameter's."""
     tokens = program.tokens
+    spans = [(kernel.parameters_open, kernel.parameters_close) for kernel in program.kernels]
+    spans += [(each.start, each.end) for each in program.instantiations]
     for index, token in enumerate(tokens):
         if token.text == "function_constant" and index and tokens[index - 1].text == "[":
-            if not any(start <= index < stop for start, stop in program.variables) and not any(
-                kernel.parameters_open < index < kernel.parameters_close for kernel in program.kernels
-            ):
+            if not any(start <= index < stop for start, stop in (*program.variables, *spans)):
                 raise error("a function constant has to be a constant at program scope", token)

@@ -26,6 +26,13 @@ _CAME_WITH = {
         thread_scope_threadgroup thread_scope_device coherent
     """,
 }
+_FEATURES = {
+    (2, 0): "__HAVE_SIMDGROUP_BARRIER__",
+    (2, 1): "__HAVE_SIMDGROUP_BALLOT__ __HAVE_SIMDGROUP_REDUCTION__",
+    (2, 3): "__HAVE_SIMDGROUP_MATRIX__",
+    (3, 1): "__HAVE_BFLOAT__",
+}
+"""The macros by which Apple's headers say what there is, which sources ask for in place of the version."""
 _VERSIONS = {name: version for version, names in _CAME_WITH.items() for name in names.split()}
 RECURSION = (2, 4)
 _LAMBDAS = (3, 2)
@@ -42,7 +49,10 @@ def version_of(macro: str) -> tuple[int, int]:
 
 def macros(version: str) -> dict[str, str]:
     """The macros of a version, given its ``__METAL_VERSION__``; up to 2.4 they say macOS, later only Metal."""
-    return {"__METAL_VERSION__": version, "__METAL__" if version_of(version) >= (3, 0) else "__METAL_MACOS__": "1"}
+    number = version_of(version)
+    features = [name for needed, names in _FEATURES.items() if number >= needed for name in names.split()]
+    system = "__METAL__" if number >= (3, 0) else "__METAL_MACOS__"
+    return {"__METAL_VERSION__": version, **dict.fromkeys((system, *features), "1")}
 
 
 def later_names(version: tuple[int, int]) -> frozenset[str]:

@@ -330,3 +330,24 @@ def test_literals_of_64_bits() -> None:
     assert out.tolist() == [3 + 2**40, 2**32 + 3 + 3 + 4]
     assert function.arguments[1].type == "own::metal::Value"
     compiles_for_cuda(source)
+
+
+CONDITIONAL = """
+constant bool is_scaled [[function_constant(3)]];
+template <typename T> kernel void scale(
+    device T* x [[buffer(0)]], const constant T& factor [[function_constant(is_scaled)]], uint i [[thread_position_in_grid]]) {
+  x[i] = is_scaled ? x[i] * factor : x[i] + 1;
+}
+template [[host_name("scale_float")]] [[kernel]] void scale<float>(
+    device float* x [[buffer(0)]], const constant float& factor [[function_constant(is_scaled)]], uint i [[thread_position_in_grid]]);
+"""
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_parameters_under_function_constants_in_instantiations(is_scaled: bool) -> None:
+    x = np.arange(THREADS, dtype=np.float32)
+    wanted = x * 3 if is_scaled else x + 1
+    library = compile(LIBRARY + CONDITIONAL, function_constants={"is_scaled": is_scaled})
+    library.function("scale_float")(THREADS, x, *([np.float32(3)] if is_scaled else []))
+    assert np.array_equal(x, wanted)
+    compiles_for_cuda(LIBRARY + CONDITIONAL)

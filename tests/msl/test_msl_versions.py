@@ -84,3 +84,15 @@ def test_macros_of_a_version(version: str, expected: int) -> None:
     out = np.zeros(1, np.int32)
     mg.compile(source, language_version=version).function("f")(1, out)
     assert out[0] == expected
+
+
+@pytest.mark.parametrize(("version", "expected"), [("2.3", 1), ("3.0", 1), ("3.1", 3)])
+def test_macros_of_what_a_version_has(version: str, expected: int) -> None:
+    source = LIBRARY + (
+        "#if __HAVE_SIMDGROUP_MATRIX__\nconstant int matrices = 1;\n#endif\n"
+        "#if defined(__HAVE_BFLOAT__)\nusing T = bfloat;\nconstant int more = 2;\n#else\nusing T = float;\n"
+        "constant int more = 0;\n#endif\nkernel void f(device int* out) { out[0] = int(T(matrices + more)); }"
+    )
+    out = np.zeros(1, np.int32)
+    mg.compile(source, language_version=version).function("f")(1, out)
+    assert out[0] == expected
