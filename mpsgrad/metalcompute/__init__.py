@@ -30,8 +30,6 @@ What differs:
 * Other Python threads run while a handle's release waits; metalcompute keeps the global lock.
 * Wrong types of arguments that metalcompute misreads raise ``TypeError``, as do keywords, which it ignores.
 * NaN and infinity keep their meaning under fast math; Metal does not promise that.
-* Stray threads that return before a barrier spoil what the others of their threadgroup compute on CPUs, where Apple's
-  GPUs go on without them; Metal leaves it open, and ``mpsgrad check`` warns of it.
 * An access far outside a buffer can end the process, as on any CPU.
 """
 

@@ -38,6 +38,18 @@ POSITION_ATTRIBUTES = frozenset(
         "threadgroups_per_grid",
     }
 )
+THREAD_ATTRIBUTES = frozenset(
+    {
+        "thread_position_in_grid",
+        "thread_position_in_threadgroup",
+        "thread_index_in_threadgroup",
+        "thread_index_in_simdgroup",
+        "thread_index_in_quadgroup",
+        "simdgroup_index_in_threadgroup",
+        "quadgroup_index_in_threadgroup",
+    }
+)
+"""What differs between the threads of a threadgroup."""
 SIMD_ATTRIBUTES = frozenset(name for name in INDEX_ATTRIBUTES if name != "thread_index_in_threadgroup")
 
 
@@ -78,6 +90,9 @@ class Backend(ABC):
     guards_flow: bool
     """Whether the target's compiler has to see ways past loops in choices, and back into loops, that no thread takes:
     see ``analysis.detours`` and ``analysis.exits``."""
+    follows_one_thread: bool
+    """Whether the target takes all threads of a threadgroup where one of them goes, from barrier to barrier: see
+    ``partial_barriers``."""
     class_scalars: frozenset[str]
     """The scalar types that are classes of the library."""
     most_threadgroup_bytes: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 
+ANY_THREAD, WHEN, WHERE = (f"{name}{RENAMED_SUFFIX}" for name in ("any_thread", "when", "where"))
 AT = f"at{RENAMED_SUFFIX}"
 WHOLE = f"whole{RENAMED_SUFFIX}"
 WHOLE_NUMBER = f"whole_number{RENAMED_SUFFIX}"

@@ -77,6 +77,15 @@ class Token:
         return Token(kind or self.kind, text, self.file, self.line, self.column, self.spaced, self.hidden)
 
 
+def made_at(place: Token, words: str) -> list[Token]:
+    """Tokens that spell ``words``, with spaces between all of them, where ``place`` stands."""
+    made = []
+    for word in words.split():
+        kind = NUMBER if word[0].isdigit() else IDENTIFIER if word[0].isalpha() or word[0] == "_" else PUNCTUATION
+        made.append(Token(kind, word, place.file, place.line, place.column, kind != PUNCTUATION))
+    return made
+
+
 def tokenize_lines(source: str, file: str) -> Iterator[list[Token]]:
     """The tokens of each logical line (a backslash at the end of a line joins it to the next), empty lines left out.
 

@@ -23,7 +23,7 @@ from mpsgrad.msl.expressions import VectorTypes
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.function_parameters import functions_as_types
-from mpsgrad.msl.library_marks import OF_TEMPORARIES
+from mpsgrad.msl.library_marks import ANY_THREAD, OF_TEMPORARIES
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.overloads import Overloads, Piece
 from mpsgrad.msl.packed_structs import BEFORE_STRUCT, IN_STRUCT, packed_structs
@@ -99,31 +99,24 @@ def translate(
         raise ValueError(f"translate: target is {target!r} but must be one of {[*_TARGETS]}")
     try:
         backend = _backend(target)
-        tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         version = version_of((definitions or {}).get("__METAL_VERSION__", DEFAULT))
-        tokens = without_coherence(tokens, version)
-        refuse_unsupported(tokens)
-        tokens = [token for token in tokens if token.text != "__extension__"]
-        for token in tokens:
-            if token.kind == IDENTIFIER and token.text == "restrict":
-                token.text = "__restrict"
-        tokens = functions_as_types(tokens)
+        tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
+        tokens = _accepted(tokens, version)
         strings = {} if backend.has_native_constructors else move_strings(tokens)
-        if not backend.has_case_ranges:
-            tokens = fill_ranges(expand_case_ranges(tokens))
-            refuse_array_designators(tokens)
-        tokens = one_default_constructor(tokens, backend.address_spaces)
-        if not backend.has_native_constructors:
-            tokens = specialise_for_vectors(tokens)
-        program = read_program(tokens, fast_math)
+        program = read_program(_written_out(tokens, backend), fast_math)
         needs: list[str] = []
-        if not backend.has_bit_fields and has_bit_fields(tokens):
+        if not backend.has_bit_fields and has_bit_fields(program.tokens):
             program = read_program(carry_bit_fields(program, filename))
             needs.append(BITS)
         refuse_newer(program.tokens, version)
         loops = _Loops()
         if launch != "whole":
-            loops = _loops_of_users(program, version, source, filename, backend, checked is None)
+            analysed = _analysed(program, version, source, filename)
+            if checked is None and backend.follows_one_thread and (whole := _with_whole_barriers(analysed)):
+                program, analysed = whole.program, whole
+                needs.append(ANY_THREAD)
+            if checked is None:
+                loops = _loops_of_users(analysed, backend)
         instrumentation = None
         if checked is not None:
             from mpsgrad.msl.instrument import LIBRARY_NAMES, instrument
@@ -194,23 +187,58 @@ class _Loops(NamedTuple):
             literal.text = f"(never_mtl() ? {name} : {literal.text})"
 
 
-def _loops_of_users(
-    program: Program, version: tuple[int, int], source: str, filename: str, backend: Backend, is_run: bool
-) -> _Loops:
-    """All that, of what is not only checked; raises for what Apple's compiler refuses and targets do not.
+def _accepted(tokens: list[Token], version: tuple[int, int]) -> list[Token]:
+    """A preprocessed source in words that both targets know; raises for what neither can carry."""
+    tokens = without_coherence(tokens, version)
+    refuse_unsupported(tokens)
+    tokens = [token for token in tokens if token.text != "__extension__"]
+    for token in tokens:
+        if token.kind == IDENTIFIER and token.text == "restrict":
+            token.text = "__restrict"
+    return functions_as_types(tokens)
+
+
+def _written_out(tokens: list[Token], backend: Backend) -> list[Token]:
+    """``tokens`` with other forms for those that a target has not, as far as that needs no outline of the program."""
+    if not backend.has_case_ranges:
+        tokens = fill_ranges(expand_case_ranges(tokens))
+        refuse_array_designators(tokens)
+    tokens = one_default_constructor(tokens, backend.address_spaces)
+    return tokens if backend.has_native_constructors else specialise_for_vectors(tokens)
+
+
+def _analysed(program: Program, version: tuple[int, int], source: str, filename: str) -> Source:
+    """A user's program for analysis; raises for what Apple's compiler refuses and targets do not.
 
     The package's own shaders are checked by its tests, and tuned.
     """
-    from mpsgrad.msl.analysis.detours import detours_of
-    from mpsgrad.msl.analysis.exits import exits_to_keep_inside
-    from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
     from mpsgrad.msl.analysis.source import Source
     from mpsgrad.msl.lint.accepted_by_targets import refuse_what_targets_accept
 
     analysed = Source(program.tokens, program, version, False, source, filename)
     refuse_what_targets_accept(analysed)
-    if not is_run:
-        return _Loops()
+    return analysed
+
+
+def _with_whole_barriers(analysed: Source) -> Source | None:
+    """A program in which all threads come to each barrier, where only some might; None if they do already."""
+    from mpsgrad.msl.analysis.divergence import functions_with_partial_barriers
+
+    partial = functions_with_partial_barriers(analysed)
+    if not partial:
+        return None
+    from mpsgrad.msl.partial_barriers import with_whole_barriers
+
+    program = read_program(with_whole_barriers(analysed, partial))
+    return type(analysed)(program.tokens, program, analysed.version, False, analysed.written, analysed.filename)
+
+
+def _loops_of_users(analysed: Source, backend: Backend) -> _Loops:
+    """All that, of a program that runs."""
+    from mpsgrad.msl.analysis.detours import detours_of
+    from mpsgrad.msl.analysis.exits import exits_to_keep_inside
+    from mpsgrad.msl.analysis.loops import loops_to_keep_rolled
+
     return _Loops(
         loops_to_keep_rolled(analysed) if backend.unrolls_too_much else (),
         detours_of(analysed) if backend.guards_flow else (),

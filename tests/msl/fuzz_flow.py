@@ -44,6 +44,10 @@ def _run(block: Sequence[Statement], values: Values, mask: np.ndarray) -> None:
 class FlowProgram(ExpressionMaker):
     """A kernel made from ``seed``, with its functions."""
 
+    more_parameters = more_arguments = ""
+    """What functions get beside numbers, and what the kernel has for it."""
+    chooses_calls = True
+
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self.name = f"flow_{seed}"
@@ -65,7 +69,11 @@ class FlowProgram(ExpressionMaker):
     def source(self) -> str:
         lines = [f"struct {self.name}_v {{ uint m; bool n; }};"]
         for name, body, result in self._functions:
-            lines += [f"uint {name}(uint a, uint b, device const uint* x, int turns)", "{", "    uint c = 3, d = a;"]
+            lines += [
+                f"uint {name}(uint a, uint b, device const uint* x, int turns{self.more_parameters})",
+                "{",
+                "    uint c = 3, d = a;",
+            ]
             lines += ["    bool p = a > b, q = false;", "    device const uint* w = x;"]
             lines += [*indented(body), f"    return {result.text};", "}"]
         lines += [
@@ -94,7 +102,7 @@ class FlowProgram(ExpressionMaker):
         values = {"a": a, "b": b, "c": c, "d": d, "s": a & 0xFFFF, "t": b & 0xFF, "v.m": a ^ b, "v.n": c > 7}
         values |= {"z.x": a, "z.y": b, "z.z": c, "z.w": d, "p": a & 1 != 0, "q": b.view(np.int32) > 0, "w": d}
         values |= {"broken": _none(), "continued": _none(), "returned": _none(), "x": x, "code": np.zeros_like(a)}
-        values |= {"turns": np.full(LANES, turns, np.uint32), "result": np.zeros_like(a)}
+        values |= {"shared": a, "turns": np.full(LANES, turns, np.uint32), "result": np.zeros_like(a)}
         _run(self._body, values, ~_none())
         done = values["returned"]
         planes = [np.where(done, 0, values[name].astype(np.uint32)) for name in (*NUMBERS, *TRUTHS)]
@@ -241,14 +249,16 @@ class FlowProgram(ExpressionMaker):
         name = pick.choice(NUMBERS[:4])
         first, second = pick.choice(self._functions), pick.choice(self._functions)
         a, b, condition = self._number(1), self._number(1), self._truth(1)
-        chooses = pick.random() < 0.5
+        chooses = self.chooses_calls and pick.random() < 0.5
 
         def result(function: tuple[str, list[Statement], Expression], values: Values, mask: np.ndarray) -> np.ndarray:
             x, y = a.evaluate(values), b.evaluate(values)
             inner = {"a": x, "b": y, "c": np.full(LANES, 3, np.uint32), "d": x, "p": x > y, "q": _none()}
             inner |= {"w": np.zeros(LANES, np.uint32), "x": values["x"], "turns": values["turns"]}
             inner |= {"broken": _none(), "continued": _none(), "returned": _none(), "result": np.zeros_like(x)}
+            inner["shared"] = values["shared"]
             _run(function[1], inner, mask)
+            values["shared"] = inner["shared"]
             return np.where(inner["returned"], inner["result"], function[2].evaluate(inner))
 
         def run(values: Values, mask: np.ndarray) -> None:
@@ -257,9 +267,9 @@ class FlowProgram(ExpressionMaker):
                 new = np.where(condition.evaluate(values), new, result(second, values, mask))
             _store(values, name, new, mask)
 
-        text = f"{first[0]}({a.text}, {b.text}, x, turns)"
+        text = f"{first[0]}({a.text}, {b.text}, x, turns{self.more_arguments})"
         if chooses:
-            text = f"{condition.text} ? {text} : {second[0]}({a.text}, {b.text}, x, turns)"
+            text = f"{condition.text} ? {text} : {second[0]}({a.text}, {b.text}, x, turns{self.more_arguments})"
         return Statement([f"{name} = {text};"], run)
 
     def _jump(self) -> Statement:
@@ -384,6 +394,32 @@ class FlowProgram(ExpressionMaker):
                 "}",
             ]
         return Statement([*lines, "}"], run)
+
+
+class WaitingProgram(FlowProgram):
+    """A kernel whose threads wait for each other wherever some of them come, those left out that went another way."""
+
+    more_parameters, more_arguments = ", threadgroup uint* shared, uint l", ", shared, l"
+    chooses_calls = False
+
+    def _exchange(self) -> Statement:
+        pick = self._random
+        name, other = pick.choice(NUMBERS[:4]), pick.choice(NUMBERS[:4])
+        shift = pick.randrange(1, 32)
+
+        def rotate(values: Values, mask: np.ndarray) -> None:
+            _store(values, "shared", values[other], mask)
+            _store(values, name, values["shared"][(np.arange(LANES) + shift) % LANES], mask)
+
+        barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+        lines = [barrier, f"shared[l] = {other};", barrier, f"{name} = shared[(l + {shift}) % {LANES}];"]
+        return Statement(lines, rotate)
+
+    def _statement(self, depth: int) -> Statement:
+        return self._exchange() if self._random.random() < 0.2 else super()._statement(depth)
+
+    def _switch(self, depth: int) -> Statement:
+        return self._branch(depth)
 
 
 def _turn(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from fuzz_flow import FlowProgram
+from fuzz_flow import FlowProgram, WaitingProgram
 from fuzz_loops import LoopProgram
 from fuzz_programs import LANES, Generator, Program
 
@@ -96,6 +96,19 @@ def test_random_flow(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS, NIGHTLY_PROGRAMS), ids=str)
 def test_much_random_flow(seeds: range) -> None:
     check_threads(FlowProgram, seeds)
+
+
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="Metal leaves it to the compilers of GPUs")
+@pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 2), ids=str)
+def test_random_barriers(seeds: range) -> None:
+    check_threads(WaitingProgram, seeds)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="Metal leaves it to the compilers of GPUs")
+@pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 2, NIGHTLY_PROGRAMS), ids=str)
+def test_many_random_barriers(seeds: range) -> None:
+    check_threads(WaitingProgram, seeds)
 
 
 def test_the_programs_use_every_kind_of_construct() -> None:

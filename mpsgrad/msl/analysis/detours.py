@@ -17,13 +17,14 @@ from typing import NamedTuple
 from mpsgrad.msl.analysis.loops import loops_of
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import read_type
+from mpsgrad.msl.library_marks import ANY_THREAD
 from mpsgrad.msl.tokens import Token
 
 _LOOPS = ("for", "while", "do")
 _FLOW = ("if", "switch", *_LOOPS)
 _TARGETS = {"break": (*_LOOPS, "switch"), "continue": _LOOPS}
 _CHOICES = ("?", "&&", "||")
-_BARRIERS = ("threadgroup_barrier", "simdgroup_barrier")
+_BARRIERS = ("threadgroup_barrier", "simdgroup_barrier", ANY_THREAD)
 _BEFORE_OPERANDS = frozenset("( [ { , ; = ? : + - * / % & | ^ ! ~ < > && || == != <= >= << >> return case".split())
 
 Range = tuple[int, int]

@@ -42,7 +42,7 @@ def exits_to_keep_inside(source: Source) -> Exits:
     literals: set[int] = set()
     # Inner loops before those around them: a jump belongs to the innermost one.
     for condition, body in sorted(ways.loops(), key=lambda loop: loop[1][1] - loop[1][0]):
-        for index in source.places("break", "return", start=body[0], end=body[1]):
+        for index in source.places("break", "goto", "return", start=body[0], end=body[1]):
             if index not in jumps:
                 jumps[index] = ways.are_together(ways.way(body, index))
         literals |= {index for index in ways.ends(condition, body) if ways.are_together(ways.way(body, index))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, Token
+from mpsgrad.msl.tokens import Token, made_at
 
 
 class Edits:
@@ -20,14 +20,9 @@ class Edits:
         self._replaced: dict[int, list[Token]] = {}
 
     def _made(self, index: int, words: Sequence[str | Token]) -> list[Token]:
-        place = self._tokens[index]
-        made = []
+        made: list[Token] = []
         for word in words:
-            if isinstance(word, Token):
-                made.append(word)
-                continue
-            kind = NUMBER if word[0].isdigit() else IDENTIFIER if word[0].isalpha() or word[0] == "_" else PUNCTUATION
-            made.append(Token(kind, word, place.file, place.line, place.column, kind != PUNCTUATION))
+            made += [word] if isinstance(word, Token) else made_at(self._tokens[index], word)
         return made
 
     def before(self, index: int, *words: str | Token) -> None:

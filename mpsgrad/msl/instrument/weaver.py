@@ -6,35 +6,18 @@ A statement that is not understood stays as it is and is listed.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.expressions import Context, ExpressionWeaver
 from mpsgrad.msl.instrument.scopes import Meaning, constants
 from mpsgrad.msl.instrument.sites import CONSTANT_NAMES, THREADGROUP_NAMES
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood
-from mpsgrad.msl.program import ADDRESS_SPACES
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching_angle
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token
 
-_SPECIFIERS = frozenset(
-    "const constexpr volatile static inline extern struct class union enum typename mutable restrict __restrict".split()
-)
-_ARITHMETIC = frozenset({"unsigned", "signed", "char", "short", "int", "long"})
-_DECLARATOR_WORDS = frozenset({"*", "&", "&&", "(", "const", "restrict", "__restrict", *ADDRESS_SPACES})
 _SKIPPED = frozenset("using typedef static_assert struct class union enum template friend public private".split())
 _DEEPEST = 200
 _MOST_SITES = 60000
-
-
-class _Declarator(NamedTuple):
-    """One of the variables of a declaration, whose name and extents end before ``end``."""
-
-    name: str
-    end: int
-    is_reference: bool
-    is_object: bool
-    is_array: bool
-    """Whether it has an extent, and not only the attributes of an object."""
 
 
 class Weaver(ExpressionWeaver):
@@ -46,6 +29,7 @@ class Weaver(ExpressionWeaver):
         self._function: Function | None = None
         self._depth = 0
         self._blocks = 0
+        self._declarators = DeclaratorReader(source, self._scopes.is_variable)
         self.constants, self._knows_all_constants = constants(source)
 
     def weave(self, function: Function) -> None:
@@ -302,14 +286,14 @@ class Weaver(ExpressionWeaver):
         """Notes the edits for a declaration of variables; False if it is none."""
         if self._structured_binding(start, stop):
             return True
-        index, words = self._specifiers(start, stop)
-        if index is None or not self._is_declarator(index, stop):
+        index, words = self._declarators.specifiers(start, stop)
+        if index is None or not self._declarators.begins(index, stop):
             return False
         is_threadgroup = "threadgroup" in words
         declared: list[tuple[int, int, str]] = []
         base_is_constant = not {"const", "constexpr"}.isdisjoint(words)
         while index < stop:
-            found = self._declarator(index, stop)
+            found = self._declarators.read(index, stop)
             is_memory = found.is_reference and words.isdisjoint({"thread", "constant"})
             is_memory = is_memory or (is_threadgroup and found.is_object and not found.is_array)
             has_value = found.end < stop and self._text(found.end) in ("=", "(", "{")
@@ -334,27 +318,6 @@ class Weaver(ExpressionWeaver):
             self._threadgroup_variables(start, stop, declared)
         return True
 
-    def _declarator(self, index: int, stop: int) -> _Declarator:
-        """What a declaration declares at ``index``."""
-        pointers = references = 0
-        while index < stop and self._text(index) in _DECLARATOR_WORDS:
-            pointers += self._text(index) == "*"
-            references += self._text(index) in ("&", "&&")
-            index += 1
-        name_at = index
-        if index >= stop or self._source.kind(index) != IDENTIFIER:
-            raise NotUnderstood(index)
-        index += 1
-        while self._text(index) == ")":
-            index += 1
-        is_array = False
-        while index < stop and self._text(index) == "[":
-            is_array = is_array or self._text(index + 1) != "["
-            index = self._source.close(index) + 1
-            if index <= 0:
-                raise NotUnderstood(name_at)
-        return _Declarator(self._text(name_at), index, bool(references), not pointers and not references, is_array)
-
     def _initial_values(self, index: int, stop: int) -> tuple[Sequence[Node], int]:
         """The values that what is declared begins with, behind its name, and the index behind them."""
         if self._text(index) == "(":
@@ -374,54 +337,6 @@ class Weaver(ExpressionWeaver):
         for index in range(opening + 1, close, 2):
             self._scopes.declare(self._text(index), Meaning())
         return True
-
-    def _specifiers(self, start: int, stop: int) -> tuple[int | None, set[str]]:
-        """The index behind the type that a declaration begins with, and its words; None if there is no type."""
-        tokens = self._tokens
-        words: set[str] = set()
-        has_type = False
-        index = start
-        while index < stop:
-            text = tokens[index].text
-            if text in ADDRESS_SPACES or text in _SPECIFIERS:
-                words.add(text)
-            elif text in ("alignas", "__attribute__") and self._text(index + 1) == "(":
-                words.add("alignas")
-                index = self._bracket(index + 1)
-            elif text in _ARITHMETIC and (not has_type or self._text(index - 1) in _ARITHMETIC):
-                has_type = True
-            elif tokens[index].kind == IDENTIFIER and has_type:
-                break
-            elif text == "::" or tokens[index].kind == IDENTIFIER:
-                if text != "::":
-                    if self._scopes.is_variable(text) and self._text(index + 1) != "::":
-                        return None, words
-                    has_type = self._text(index + 1) != "::"
-                    words.add(text)
-                    if self._text(index + 1) == "<":
-                        close = matching_angle(tokens, index + 1, stop)
-                        if close is None or tokens[close].text != ">":
-                            return None, words
-                        index = close
-                        has_type = self._text(index + 1) != "::"
-            else:
-                break
-            index += 1
-        return (index if has_type else None), words
-
-    def _is_declarator(self, index: int, stop: int) -> bool:
-        position = index
-        in_brackets = self._text(position) == "("
-        if in_brackets and self._text(position + 1) not in ("*", "&"):
-            return False
-        while position < stop and self._text(position) in _DECLARATOR_WORDS:
-            position += 1
-        if position >= stop or self._source.kind(position) != IDENTIFIER:
-            return False
-        following = self._text(position + 1) if position + 1 < stop else ";"
-        if in_brackets:
-            return following == ")" and self._text(position + 2) == "["
-        return following in ("=", ";", ",", "[", "(", "{")
 
     def _threadgroup_variables(self, start: int, stop: int, declared: Sequence[tuple[int, int, str]]) -> None:
         """Fences threadgroup variables off from each other, and makes them known."""

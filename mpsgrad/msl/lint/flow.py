@@ -6,16 +6,10 @@ import re
 from dataclasses import dataclass
 
 from mpsgrad.msl.analysis.source import Source
+from mpsgrad.msl.backend import THREAD_ATTRIBUTES
 from mpsgrad.msl.program import Kernel
 from mpsgrad.msl.tokens import IDENTIFIER
 
-_THREAD = frozenset(
-    {
-        "thread_position_in_grid", "thread_position_in_threadgroup", "thread_index_in_threadgroup",
-        "thread_index_in_simdgroup", "thread_index_in_quadgroup", "simdgroup_index_in_threadgroup",
-        "quadgroup_index_in_threadgroup",
-    }
-)  # fmt: skip
 _COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
 # Beside these a value that differs between threads may give one that does not.
 _UNEQUAL = frozenset({"/", ">>", "[", "?"})
@@ -34,7 +28,7 @@ class ThreadNames:
     differs: frozenset[int]
 
 
-def thread_names(source: Source, kernel: Kernel, attributes: frozenset[str] = _THREAD) -> ThreadNames:
+def thread_names(source: Source, kernel: Kernel, attributes: frozenset[str] = THREAD_ATTRIBUTES) -> ThreadNames:
     """The names in a kernel whose values follow from the thread's position, given by parameters of ``attributes``."""
     return source.keep((thread_names, kernel.start, attributes), lambda: _thread_names(source, kernel, attributes))
 

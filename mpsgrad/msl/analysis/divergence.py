@@ -1,0 +1,311 @@
+"""Which variables may differ between the threads of a threadgroup, and which barriers only some of them may reach.
+
+What may differ is found too often rather than too seldom: all that a thread's position goes into, and all that is
+assigned where such a value decides.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from mpsgrad.msl.analysis.source import Function, Source, Variable
+from mpsgrad.msl.backend import THREAD_ATTRIBUTES
+from mpsgrad.msl.tokens import IDENTIFIER
+
+BARRIER = "threadgroup_barrier"
+_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
+_STEPS = frozenset({"++", "--"})
+_LOOPS = ("for", "while", "do")
+_SHARED = frozenset({"device", "threadgroup", "constant"})
+_WRITING = ("sincos", "modf", "frexp")
+_ATOMIC_RESULTS = ("atomic_fetch_", "atomic_exchange_", "atomic_compare_", "simd_is_", "simd_shuffle", "simd_prefix")
+
+Range = tuple[int, int]
+
+
+class _Choice(NamedTuple):
+    """A statement that decides: its word, its condition, and all of it."""
+
+    word: int
+    condition: Range
+    whole: Range
+
+
+class _Assignment(NamedTuple):
+    """The place of a variable that gets a value, where that is said, and what the value is made of."""
+
+    target: int
+    place: int
+    value: Range
+
+
+def functions_with_partial_barriers(source: Source) -> list[Function]:
+    """The functions of ``source``, kernels among them, in which only some threads may reach a barrier that others of
+    their threadgroup wait at: behind a ``return``, or where a condition decides that threads may disagree about."""
+    if not source.places(BARRIER):
+        return []
+    return _Divergence(source).partial()
+
+
+def calls_between(source: Source, names: Collection[str], start: int, end: int) -> list[int]:
+    """Where functions called one of ``names`` are called, variables of such names left out."""
+    found = []
+    for index in source.places(*names, start=start, end=end):
+        if source.text(index + 1) in ("(", "<"):
+            variable = None if source.text(index - 1) in (".", "->") else source.variable(source.text(index), index)
+            # A member function is declared like a member with a value.
+            if variable is None or source.text(variable.place + 1) == "(" and not source.in_body(variable.place):
+                found.append(index)
+    return found
+
+
+class _Divergence:
+    """What may differ in one source."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._waiting = source.functions_that_reach([BARRIER]) | {BARRIER}
+        self._bodies = [
+            (each.body_open, each.body_close)
+            for each in source.functions
+            if calls_between(source, self._waiting, each.body_open, each.body_close)
+        ]
+        self._differs: set[int] = set()
+        self._disagreeing: set[int] = set()
+        self._follow()
+
+    def partial(self) -> list[Function]:
+        source = self._source
+        found = []
+        for function in source.functions:
+            barriers = calls_between(source, self._waiting, function.body_open, function.body_close)
+            if barriers and self._is_partial(function, barriers):
+                found.append(function)
+        return found
+
+    def _is_partial(self, function: Function, barriers: list[int]) -> bool:
+        if any(self._is_for_some(barrier) for barrier in barriers):
+            return True
+        for index in self._source.places("return", start=function.body_open, end=function.body_close):
+            if self._is_for_some(index):
+                loops = [choice.whole for choice in self._around(index) if self._source.text(choice.word) in _LOOPS]
+                if any(index < place or any(start < place < end for start, end in loops) for place in barriers):
+                    return True
+        return False
+
+    # What differs.
+
+    def _follow(self) -> None:
+        """Marks what differs until nothing more is found."""
+        for kernel in self._source.program.kernels:
+            for parameter in kernel.parameters:
+                if parameter.attribute(*THREAD_ATTRIBUTES):
+                    variable = self._source.variable(parameter.name, kernel.body_open)
+                    if variable is not None:
+                        self._differs.add(variable.place)
+        known = -1
+        while known != (known := len(self._differs) + len(self._disagreeing)):
+            for choice in self._choices:
+                if choice.word not in self._disagreeing and self._disagree(choice):
+                    self._disagreeing.add(choice.word)
+            for assignment in self._assignments:
+                if assignment.target not in self._differs and (
+                    self._differ(assignment.value) or self._is_for_some(assignment.place)
+                ):
+                    self._differs.add(assignment.target)
+
+    def _disagree(self, choice: _Choice) -> bool:
+        """Whether threads may go different ways at ``choice``: by its condition, or by jumps out of a loop."""
+        if self._differ(choice.condition):
+            return True
+        return any(
+            self._is_for_some(jump, inside=choice)
+            for jump in self._jumps_by_target.get(choice.word, ())
+            if self._source.text(jump) == "break" and self._source.text(choice.word) != "switch"
+        )
+
+    def _is_for_some(self, index: int, inside: _Choice | None = None) -> bool:
+        """Whether only some threads may come to ``index``, or only some of those that come to ``inside``."""
+        for choice in self._around(index):
+            if choice is inside:
+                return False
+            if choice.word in self._disagreeing:
+                return True
+            if any(
+                self._source.text(jump) == "continue" and jump < index and self._is_for_some(jump, inside=choice)
+                for jump in self._jumps_by_target.get(choice.word, ())
+            ):
+                return True
+        return False
+
+    def _differ(self, part: Range) -> bool:
+        """Whether a value that may differ stands there."""
+        places = self._places_in(part)
+        return places is None or not self._differs.isdisjoint(places)
+
+    def _places_in(self, part: Range) -> frozenset[int] | None:
+        """The places of the variables that are named there; None where a function gives each thread another value."""
+        return self._source.keep(("divergence", part), lambda: self._read_places(part))
+
+    def _read_places(self, part: Range) -> frozenset[int] | None:
+        source = self._source
+        found = set()
+        for index in range(*part):
+            if source.kind(index) != IDENTIFIER or source.text(index - 1) in (".", "->"):
+                continue
+            if source.text(index).startswith(_ATOMIC_RESULTS):
+                return None
+            variable = source.variable(source.text(index), index)
+            if variable is not None:
+                found.add(variable.place)
+        return frozenset(found)
+
+    # What decides, in functions that come to a barrier.
+
+    def _places(self, *texts: str) -> list[int]:
+        return [k for start, end in self._bodies for k in self._source.places(*texts, start=start, end=end)]
+
+    def _is_in_body(self, index: int) -> bool:
+        number = bisect_left(self._bodies, (index, index)) - 1
+        return number >= 0 and index < self._bodies[number][1]
+
+    @cached_property
+    def _choices(self) -> list[_Choice]:
+        source = self._source
+        found = []
+        limit = len(source.tokens)
+        for index in self._places("if", "for", "while", "do", "switch"):
+            end = source.statement_end(index, limit)
+            if source.text(index) == "do":
+                # The condition stands behind the body.
+                opening = source.statement_end(index + 1, limit) + 1
+            else:
+                opening = index + 1
+            if source.text(opening) == "(" and source.close(opening) > 0:
+                found.append(_Choice(index, (opening + 1, source.close(opening)), (index, end)))
+        return found
+
+    @cached_property
+    def _nesting(self) -> tuple[list[int], list[int]]:
+        """The words of the choices, and for each the number of the one that it is in, or -1."""
+        words = [choice.word for choice in self._choices]
+        outer: list[int] = []
+        for number, word in enumerate(words):
+            around = number - 1
+            while around >= 0 and self._choices[around].whole[1] <= word:
+                around = outer[around]
+            outer.append(around)
+        return words, outer
+
+    def _around(self, index: int) -> Iterator[_Choice]:
+        """What decides whether ``index`` is got to, the innermost first; a loop's condition is part of the loop."""
+        words, outer = self._nesting
+        number = bisect_left(words, index) - 1
+        while number >= 0:
+            if index < self._choices[number].whole[1]:
+                yield self._choices[number]
+            number = outer[number]
+
+    @cached_property
+    def _jumps_by_target(self) -> dict[int, list[int]]:
+        """Where ``break`` and ``continue`` stand, by the words of the loops that they belong to."""
+        found: dict[int, list[int]] = {}
+        for index in self._places("break", "continue"):
+            words = (*_LOOPS, "switch") if self._source.text(index) == "break" else _LOOPS
+            target = next((choice for choice in self._around(index) if self._source.text(choice.word) in words), None)
+            if target is not None:
+                found.setdefault(target.word, []).append(index)
+        return found
+
+    # What gets values.
+
+    @cached_property
+    def _assignments(self) -> list[_Assignment]:
+        return [*self._initialisers(), *self._expressions(), *self._arguments()]
+
+    def _initialisers(self) -> Iterator[_Assignment]:
+        source = self._source
+        for variables in source.variables.values():
+            for variable in variables:
+                if not self._is_in_body(variable.place):
+                    continue
+                index = variable.place + 1
+                while source.text(index) == "[" and source.close(index) > 0:
+                    index = source.close(index) + 1
+                if source.text(index) in ("=", ":"):
+                    yield _Assignment(variable.place, variable.place, (index + 1, source.expression_end(index + 1)))
+                elif source.text(index) in ("(", "{") and source.close(index) > 0:
+                    yield _Assignment(variable.place, variable.place, (index + 1, source.close(index)))
+
+    def _expressions(self) -> Iterator[_Assignment]:
+        source = self._source
+        for index in self._places(*_ASSIGNMENTS, *_STEPS):
+            if source.text(index) in _STEPS and source.kind(index + 1) == IDENTIFIER:
+                first, value = index + 1, (index, index)
+            else:
+                first = self._chain_start(index)
+                value = (index + 1, source.expression_end(index + 1))
+                if source.text(index) in _STEPS:
+                    value = (index, index)
+            variable = source.variable(source.text(first), first)
+            if variable is None or self._is_shared(variable) and first + 1 < index:
+                continue
+            yield _Assignment(variable.place, index, value)
+            if first + 1 < index:
+                # An element that differs is another one.
+                yield _Assignment(variable.place, index, (first + 1, index))
+
+    def _arguments(self) -> Iterator[_Assignment]:
+        """Functions' parameters, and the arguments that functions may write to."""
+        source = self._source
+        for name, functions in source.functions_by_name.items():
+            for index in self._places(name):
+                opening = index + 1
+                if source.text(opening) != "(":
+                    continue
+                whole = (opening + 1, source.close(opening))
+                for function in functions:
+                    parameters = source.arguments(function.opening)
+                    for (start, end), argument in zip(parameters, source.arguments(opening), strict=False):
+                        named = [k for k in range(start, end) if source.kind(k) == IDENTIFIER]
+                        if named:
+                            yield _Assignment(named[-1], index, argument)
+                        if source.places("&", "*", start=start, end=end) and "const" not in source.texts[start:end]:
+                            yield from self._written(index, argument, whole)
+        for index in source.calls(_WRITING):
+            if self._is_in_body(index):
+                for argument in source.arguments(index + 1):
+                    yield from self._written(index, argument, (index + 2, source.close(index + 1)))
+
+    def _written(self, index: int, argument: Range, value: Range) -> Iterator[_Assignment]:
+        """That a function called at ``index`` may write what it makes of ``value`` to the variable ``argument``."""
+        source = self._source
+        first = argument[0] + (source.text(argument[0]) == "&")
+        variable = source.variable(source.text(first), first) if argument[1] == first + 1 else None
+        if variable is not None and not self._is_shared(variable):
+            yield _Assignment(variable.place, index, value)
+
+    def _chain_start(self, end: int) -> int:
+        """Where the variable, subscript or member chain begins that ends before ``end``."""
+        source = self._source
+        position = end - 1
+        while position > 0:
+            if source.text(position) == "]" and source.close(position) > 0:
+                position = source.close(position) - 1
+            elif source.kind(position) == IDENTIFIER and source.text(position - 1) in (".", "->"):
+                position -= 2
+            else:
+                break
+        return position
+
+    def _is_shared(self, variable: Variable) -> bool:
+        """Whether the variable is, or points to, memory that threads share."""
+        index = variable.place - 1
+        while index > 0 and self._source.text(index) not in (";", "{", "}", "(", ","):
+            if self._source.text(index) in _SHARED:
+                return True
+            index -= 1
+        return False

@@ -1,0 +1,189 @@
+"""Barriers that only some threads of a threadgroup come to: those that come go on with each other's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import mpsgrad as mg
+from mpsgrad.errors import ShaderError
+from mpsgrad.msl import translate
+
+pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="only compilers for CPUs need help")
+
+LANES = 64
+HEAD = """#include <metal_stdlib>
+using namespace metal;
+"""
+PARAMETERS = """device const float* x [[buffer(0)]], device float* y [[buffer(1)]], constant uint& n [[buffer(2)]],
+    uint i [[thread_position_in_grid]], uint t [[thread_position_in_threadgroup]]"""
+WAIT = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+# The sum of all values before the first barrier: those of threads that are gone are 0.
+CLEARED = f"threadgroup float s[64]; s[t] = 0; {WAIT}"
+TREE = f"for (uint k = 32; k > 0; k /= 2) {{ if (t < k) s[t] += s[t + k]; {WAIT} }}"
+BLOCK_SUM = f"""float block_sum(float v, threadgroup float* s, uint t) {{
+  s[t] = v;
+  {WAIT}
+  {TREE}
+  float r = s[0];
+  {WAIT}
+  return r;
+}}
+"""
+Values = NDArray[np.float32]
+
+
+def run(functions: str, body: str, x: Values, n: int) -> Values:
+    y = np.zeros(LANES, np.float32)
+    source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{\n{body}\n}}\n"
+    mg.compile(source).function("f")(LANES, x, y, np.uint32(n), threadgroup=LANES)
+    return y
+
+
+def normalized(x: Values) -> Values:
+    centred = x - x.mean()
+    return centred / np.sqrt((centred * centred).mean())
+
+
+SUMS: dict[str, tuple[str, str, Callable[[Values], Values]]] = {
+    "return before a tree": (
+        "",
+        f"{CLEARED} if (i >= n) return; s[t] = x[i]; {WAIT} {TREE} y[i] = s[0];",
+        lambda x: np.full_like(x, x.sum()),
+    ),
+    "return in a block": (
+        "",
+        f"{CLEARED} if (i >= n) {{ y[i] = 0; return; }} else {{ s[t] = x[i]; }} {WAIT} {TREE} y[i] = s[0] * x[i];",
+        lambda x: x.sum() * x,
+    ),
+    "return out of loops": (
+        "",
+        f"{CLEARED} for (uint k = 0; k < 9; k++) for (uint m = 0; m < 8; m++) if (k * 8 + m == i && i >= n) return;"
+        f"s[t] = x[i]; {WAIT} {TREE} y[i] = s[0];",
+        lambda x: np.full_like(x, x.sum()),
+    ),
+    "functions": (
+        BLOCK_SUM,
+        f"{CLEARED} if (i >= n) return; const float mean = block_sum(x[i], s, t) / n; float d = x[i] - mean;"
+        "y[i] = d * rsqrt(block_sum(d * d, s, t) / n);",
+        normalized,
+    ),
+    "a function in a function": (
+        f"{BLOCK_SUM} float mean(float v, threadgroup float* s, uint t, uint n) {{ return block_sum(v, s, t) / n; }}",
+        f"{CLEARED} if (i >= n) return; y[i] = mean(x[i] - mean(x[i], s, t, n), s, t, n) + mean(x[i], s, t, n);",
+        lambda x: np.full_like(x, x.mean()),
+    ),
+    "a template that takes a reference": (
+        "template <typename T, int N> void add_up(thread T& v, threadgroup T (&s)[N], uint t) {"
+        f"s[t] = v; {WAIT} T r = 0; for (int k = 0; k < N; k++) r += s[k]; {WAIT} v = r; }}\n",
+        f"{CLEARED} if (i >= n) return; float v = x[i]; add_up(v, s, t); y[i] = v;",
+        lambda x: np.full_like(x, x.sum()),
+    ),
+    "a function that returns early": (
+        "float first(float v, threadgroup float* s, uint t, uint n) {"
+        f"if (t >= n) return -1; s[t] = v; {WAIT} {TREE} return s[0]; }}\n",
+        f"{CLEARED} float r = first(x[i], s, t, n); {WAIT} y[i] = t < n ? r : r + 1;",
+        lambda x: np.full_like(x, x.sum()),
+    ),
+    "a variable with a function's name": (
+        f"{BLOCK_SUM} void all_wait(void) {{ {WAIT} }} float twice(float block_sum) {{ return 2 * block_sum; }}\n",
+        f"{CLEARED} if (i >= n) return; float r = block_sum(x[i], s, t); all_wait(); y[i] = twice(r);",
+        lambda x: np.full_like(x, 2 * x.sum()),
+    ),
+    "a member function": (
+        "struct Adder { threadgroup float* s; uint t; float sum(float v) thread {"
+        f"s[t] = v; {WAIT} {TREE} float r = s[0]; {WAIT} return r; }} }};\n",
+        f"{CLEARED} if (i >= n) return; Adder adder = {{s, t}}; y[i] = x[i] + adder.sum(x[i]);",
+        lambda x: x + x.sum(),
+    ),
+    "declarations": (
+        "struct Pair { float a; int b; };\n",
+        f"{CLEARED} const int width = 64 / 2; float kept[width]; if (i >= n) return; int j = 0;"
+        "float4 v = float4(x[i], 1, 2, 3); float2 w(x[i], 2.0f); float a[3] = {x[i], 1, x[i] * 2};"
+        "Pair p = {x[i], 3}; Pair q{x[i]}; device const float& r = x[i]; device const float* at = x + i; auto z = *at;"
+        "threadgroup float& own = s[t]; bool4 above = v > 0.5f; own = 0;"
+        "do { own += v.x + w.y + a[2] + p.a + q.a + r + z + float(above.z);"
+        f"{WAIT} kept[j] = s[0]; j++; }} while (j < 3); y[i] = own + s[0] + kept[0];",
+        lambda x: 3 * (8 * x - x + 3) + 4 * (7 * x[0] + 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("n", [64, 63, 40, 33, 32, 5])
+def test_threads_that_returned_are_not_waited_for(name: str, n: int) -> None:
+    functions, body, expected = SUMS[name]
+    x = np.random.default_rng(n).random(LANES, np.float32) + 0.5
+    y = run(functions, body, x, n)
+    np.testing.assert_allclose(y[:n], expected(x[:n]), rtol=64 * 2.0**-22, atol=2.0**-18)
+    assert not y[n:].any()
+
+
+def test_loops_may_have_different_lengths() -> None:
+    """Each thread counts its turns in its neighbour's element; those that are still there wait for each other."""
+    body = (
+        f"threadgroup int s[64]; s[t] = 0; {WAIT} int turns = 0; while (true) {{ {WAIT} if (turns >= int(t % 4)) break;"
+        f"turns++; if (turns == 2) continue; s[(t + 1) % 64] += 1; }} {WAIT} y[i] = s[t];"
+    )
+    before = (np.arange(LANES) - 1) % 4
+    np.testing.assert_array_equal(run("", body, np.zeros(LANES, np.float32), 0), before - (before > 1))
+
+
+def test_choices_may_hold_barriers() -> None:
+    body = (
+        f"threadgroup float s[64]; s[t] = x[i]; {WAIT} float r = 0; if (t < 32) {{ r = s[t + 32]; {WAIT} s[t] = r + 1;"
+        f"{WAIT} r = s[31 - t]; }} else if (t < 48) {{ s[t] = -1; {WAIT} r = s[95 - t]; }} y[i] = r;"
+    )
+    x = np.arange(LANES, dtype=np.float32)
+    expected = np.concatenate([x[63:31:-1] + 1, np.where(x[63:47:-1] < 48, -1, x[63:47:-1]), np.zeros(16)])
+    np.testing.assert_array_equal(run("", body, x, 0), expected)
+
+
+def test_returned_threads_take_no_part_in_simdgroups() -> None:
+    body = (
+        f"{CLEARED} if (i >= n) return; float v = simd_sum(x[i]); if (t % 32 == 0) s[t / 32] = v; {WAIT}"
+        "if (t < 32) { v = simd_sum(t < 2 ? s[t] : 0.0f); if (t == 0) y[0] = v; }"
+    )
+    x = np.arange(1, LANES + 1, dtype=np.float32)
+    for n in (64, 50, 33, 20, 2):
+        assert run("", body, x, n)[0] == x[:n].sum()
+
+
+@pytest.mark.parametrize("run_length", [1, 4, 32])
+def test_simdgroups_stay_inside_loops_that_are_returned_from(run_length: int) -> None:
+    body = (
+        f"threadgroup int s[2]; if (x[i] < 0) return; {WAIT} float v = x[i];"
+        "while (true) { float w = simd_min(v); if (v == w) { y[i] = simd_sum(1); return; } }"
+        f"{WAIT} y[i] = s[0];"
+    )
+    x = (np.arange(LANES) // run_length).astype(np.float32)
+    np.testing.assert_array_equal(run("", body, x, 0), run_length)
+
+
+def test_only_what_only_some_threads_reach_changes() -> None:
+    head = f"{HEAD}kernel void f({PARAMETERS}, uint g [[threadgroup_position_in_grid]]) {{ threadgroup float s[64];"
+    for condition, changes in (("g >= n", False), ("n > 3", False), ("i >= n", True), ("x[t] > 1", True)):
+        source = f"{head} if ({condition}) return; s[t] = x[i]; {WAIT} y[i] = s[0]; }}"
+        assert ("any_thread_mtl" in translate(source, "opencl", launch="row").source) is changes
+        assert "any_thread_mtl" not in translate(source, "cuda", launch="row").source
+    source = f"{head} s[t] = x[i]; {WAIT} if (i >= n) return; y[i] = s[0]; }}"
+    assert "any_thread_mtl" not in translate(source, "opencl", launch="row").source
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"if (i >= n) return; switch (n) {{ case 1: {WAIT} break; }}",
+        "if (i >= n) return; y[i] = x[i] > 0 ? block_sum(x[i], s, t) : 0;",
+        "if (i >= n) return; while (block_sum(x[i], s, t) > 3) y[i] += 1;",
+        f"if (i >= n) return; auto wait = [&]() {{ {WAIT} }}; wait();",
+    ],
+)
+def test_what_threads_cannot_be_led_through_is_refused(body: str) -> None:
+    source = f"{HEAD}{BLOCK_SUM}kernel void f({PARAMETERS}) {{ threadgroup float s[64];\n{body} }}"
+    with pytest.raises(ShaderError, match="only some threads may come to a barrier") as caught:
+        mg.compile(source, language_version="3.2")
+    assert caught.value.line == 13
