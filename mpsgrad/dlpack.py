@@ -109,6 +109,12 @@ class BorrowedTensor:
         self.dtype = np.dtype(name) if name in _NAMES else None
         self.is_bfloat = (tensor.number_kind, tensor.bits, tensor.lanes) == (_BFLOAT, 16, 1)
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is in row-major order without gaps; where an axis has one element its stride says nothing."""
+        steps = zip(self.shape, self.strides, dense_strides(self.shape), strict=True)
+        return all(stride == dense for extent, stride, dense in steps if extent > 1)
+
     @classmethod
     def of(cls, array: Any, stream: Any) -> BorrowedTensor:
         """What ``array`` lends, after what its library did before work on ``stream`` if that is not None.

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpsgrad.data_type import require_unmasked
 from mpsgrad.devices import Device, available_devices, default_device, require_device
-from mpsgrad.dlpack import BorrowedTensor, dense_strides
+from mpsgrad.dlpack import BorrowedTensor
 from mpsgrad.errors import FormatError, GeometryError
 from mpsgrad.image_descriptor import FeatureChannelFormat, ImageDescriptor
 
@@ -80,8 +80,7 @@ def borrow(owner: str, array: Any, device: Device | None) -> tuple[Device, Borro
             f"{owner}: the array has shape {tensor.shape}; it has to be (images, height, width, channels) or "
             "(height, width, channels), without an extent of 0"
         )
-    gaps = zip(tensor.shape, tensor.strides, dense_strides(tensor.shape), strict=True)
-    if any(stride != dense for extent, stride, dense in gaps if extent > 1):
+    if not tensor.is_dense:
         raise FormatError(
             f"{owner}: the array of shape {tensor.shape} has strides {tensor.strides}; it has to be C-contiguous"
         )

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from mpsgrad.devices import Buffer, Device
-from mpsgrad.dlpack import CPU, BorrowedTensor, dense_strides
+from mpsgrad.dlpack import CPU, BorrowedTensor
 from mpsgrad.errors import FormatError
 
 
@@ -56,7 +56,7 @@ def in_place(where: str, device: Device, value: Any, *, is_written: bool) -> np.
     if dtype is None:
         raise FormatError(f"{where} is a {type(value).__name__} with numbers of a kind that NumPy lacks")
     if place[0] != CPU:
-        if tensor.shape and tensor.strides != dense_strides(tensor.shape):
+        if not tensor.is_dense:
             raise FormatError(f"{where} is a {type(value).__name__} that is not contiguous; use its contiguous()")
         nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
         return DeviceTensor(device.adopt(tensor.address, nbytes, tensor), dtype)

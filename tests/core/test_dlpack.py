@@ -217,6 +217,9 @@ def test_what_is_refused(changes: Any, error: type[Exception], words: str) -> No
 def test_strides_of_extents_of_one_do_not_matter() -> None:
     image = mg.Image.from_dlpack(Foreign(shape=(1, 2, 1, 4), strides=(77, 4, 99, 1)))
     assert image.shape == (1, 2, 1, 4)
+    column = Foreign(shape=(5, 1), strides=(1, 5))
+    assert dlpack.BorrowedTensor.of(column, None).is_dense
+    assert not dlpack.BorrowedTensor.of(Foreign(shape=(5, 2), strides=(1, 5)), None).is_dense
 
 
 def test_two_images_over_one_array_are_no_source_and_destination(library) -> None:
