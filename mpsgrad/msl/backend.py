@@ -90,9 +90,8 @@ class Backend(ABC):
     guards_flow: bool
     """Whether the target's compiler has to see ways past loops in choices, and back into loops, that no thread takes:
     see ``analysis.detours`` and ``analysis.exits``."""
-    follows_one_thread: bool
-    """Whether the target takes all threads of a threadgroup where one of them goes, from barrier to barrier: see
-    ``partial_barriers``."""
+    waits_for_returned: bool
+    """Whether threads that have returned have to come to barriers, too, and not only those that go another way."""
     class_scalars: frozenset[str]
     """The scalar types that are classes of the library."""
     most_threadgroup_bytes: int | None = None

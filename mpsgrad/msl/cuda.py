@@ -148,7 +148,7 @@ class CUDABackend(Backend):
     regroups_sums = False
     unrolls_too_much = False
     guards_flow = False
-    follows_one_thread = False
+    waits_for_returned = False
     class_scalars = frozenset({"half", "bfloat"})
     most_threadgroup_bytes = 49152
     definitions = {"__MPSGRAD_CUDA__": "1"}

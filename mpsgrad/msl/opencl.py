@@ -133,7 +133,7 @@ class OpenCLBackend(Backend):
     regroups_sums = True
     unrolls_too_much = True
     guards_flow = True
-    follows_one_thread = True
+    waits_for_returned = True
     class_scalars = frozenset({"bfloat"})
     is_compiled_in_parts = True
 

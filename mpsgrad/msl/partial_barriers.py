@@ -104,7 +104,8 @@ class _Program:
                 output += tokens[position : opening + 1]
                 word = "true" if source.in_body(position - 1) else f"bool {_ACTIVE}"
                 position = opening + 1 + (source.texts[opening + 1 : opening + 3] == ["void", ")"])
-                output += made_at(tokens[opening], word if source.text(position) == ")" else f"{word} ,")
+                separator = () if source.text(position) == ")" else (",",)
+                output += made_at(tokens[opening], *word.split(), *separator)
         return output
 
     def opening(self, name: int) -> int:
@@ -171,7 +172,7 @@ class _Body:
         return [token for token in head if token.text != "const" or "*" in words]
 
     def _made(self, index: int, words: str) -> list[Token]:
-        return made_at(self._tokens[index], words)
+        return made_at(self._tokens[index], *words.split())
 
     def _name(self, kind: str) -> str:
         self._count += 1

@@ -77,10 +77,10 @@ class Token:
         return Token(kind or self.kind, text, self.file, self.line, self.column, self.spaced, self.hidden)
 
 
-def made_at(place: Token, words: str) -> list[Token]:
-    """Tokens that spell ``words``, with spaces between all of them, where ``place`` stands."""
+def made_at(place: Token, *words: str) -> list[Token]:
+    """A token for each of ``words``, where ``place`` stands."""
     made = []
-    for word in words.split():
+    for word in words:
         kind = NUMBER if word[0].isdigit() else IDENTIFIER if word[0].isalpha() or word[0] == "_" else PUNCTUATION
         made.append(Token(kind, word, place.file, place.line, place.column, kind != PUNCTUATION))
     return made

@@ -112,7 +112,7 @@ def translate(
         loops = _Loops()
         if launch != "whole":
             analysed = _analysed(program, version, source, filename)
-            if checked is None and backend.follows_one_thread and (whole := _with_whole_barriers(analysed)):
+            if checked is None and (whole := _with_whole_barriers(analysed, backend)):
                 program, analysed = whole.program, whole
                 needs.append(ANY_THREAD)
             if checked is None:
@@ -220,11 +220,11 @@ def _analysed(program: Program, version: tuple[int, int], source: str, filename:
     return analysed
 
 
-def _with_whole_barriers(analysed: Source) -> Source | None:
+def _with_whole_barriers(analysed: Source, backend: Backend) -> Source | None:
     """A program in which all threads come to each barrier, where only some might; None if they do already."""
     from mpsgrad.msl.analysis.divergence import functions_with_partial_barriers
 
-    partial = functions_with_partial_barriers(analysed)
+    partial = functions_with_partial_barriers(analysed, waits_for_returned=backend.waits_for_returned)
     if not partial:
         return None
     from mpsgrad.msl.partial_barriers import with_whole_barriers

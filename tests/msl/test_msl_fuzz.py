@@ -98,14 +98,12 @@ def test_much_random_flow(seeds: range) -> None:
     check_threads(FlowProgram, seeds)
 
 
-@pytest.mark.skipif(mg.default_device().family != "cpu", reason="Metal leaves it to the compilers of GPUs")
 @pytest.mark.parametrize("seeds", batches(0, QUICK_PROGRAMS // 2), ids=str)
 def test_random_barriers(seeds: range) -> None:
     check_threads(WaitingProgram, seeds)
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(mg.default_device().family != "cpu", reason="Metal leaves it to the compilers of GPUs")
 @pytest.mark.parametrize("seeds", batches(QUICK_PROGRAMS // 2, NIGHTLY_PROGRAMS), ids=str)
 def test_many_random_barriers(seeds: range) -> None:
     check_threads(WaitingProgram, seeds)

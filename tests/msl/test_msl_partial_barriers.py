@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from nvrtc import compile_for_cuda
 
 import mpsgrad as mg
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl import translate
-
-pytestmark = pytest.mark.skipif(mg.default_device().family != "cpu", reason="only compilers for CPUs need help")
+from mpsgrad.msl.cuda import CUDABackend
 
 LANES = 64
 HEAD = """#include <metal_stdlib>
@@ -152,6 +152,7 @@ def test_returned_threads_take_no_part_in_simdgroups() -> None:
         assert run("", body, x, n)[0] == x[:n].sum()
 
 
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="Metal leaves it to the compilers of GPUs")
 @pytest.mark.parametrize("run_length", [1, 4, 32])
 def test_simdgroups_stay_inside_loops_that_are_returned_from(run_length: int) -> None:
     body = (
@@ -169,8 +170,21 @@ def test_only_what_only_some_threads_reach_changes() -> None:
         source = f"{head} if ({condition}) return; s[t] = x[i]; {WAIT} y[i] = s[0]; }}"
         assert ("any_thread_mtl" in translate(source, "opencl", launch="row").source) is changes
         assert "any_thread_mtl" not in translate(source, "cuda", launch="row").source
+        source = f"{head} if (!({condition})) {{ s[t] = x[i]; {WAIT} y[i] = s[0]; }} }}"
+        for target in ("opencl", "cuda"):
+            assert ("any_thread_mtl" in translate(source, target, launch="row").source) is changes  # type: ignore[arg-type]
     source = f"{head} s[t] = x[i]; {WAIT} if (i >= n) return; y[i] = s[0]; }}"
     assert "any_thread_mtl" not in translate(source, "opencl", launch="row").source
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_it_compiles_for_nvidia(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CUDABackend, "waits_for_returned", True)
+    functions, body, _ = SUMS[name]
+    source = f"{HEAD}{functions}kernel void f({PARAMETERS}) {{\n{body}\n}}\n"
+    translated = translate(source, "cuda", launch="box").source
+    assert "any_thread_mtl" in translated
+    compile_for_cuda(translated, "f.cu")
 
 
 @pytest.mark.parametrize(

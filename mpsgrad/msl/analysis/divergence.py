@@ -42,12 +42,13 @@ class _Assignment(NamedTuple):
     value: Range
 
 
-def functions_with_partial_barriers(source: Source) -> list[Function]:
+def functions_with_partial_barriers(source: Source, *, waits_for_returned: bool) -> list[Function]:
     """The functions of ``source``, kernels among them, in which only some threads may reach a barrier that others of
-    their threadgroup wait at: behind a ``return``, or where a condition decides that threads may disagree about."""
+    their threadgroup wait at: where a condition decides that threads may disagree about, and behind a ``return`` of a
+    function that others call, or of a kernel if it ``waits_for_returned`` threads."""
     if not source.places(BARRIER):
         return []
-    return _Divergence(source).partial()
+    return _Divergence(source).partial(waits_for_returned)
 
 
 def calls_between(source: Source, names: Collection[str], start: int, end: int) -> list[int]:
@@ -77,19 +78,20 @@ class _Divergence:
         self._disagreeing: set[int] = set()
         self._follow()
 
-    def partial(self) -> list[Function]:
+    def partial(self, waits_for_returned: bool) -> list[Function]:
         source = self._source
         found = []
         for function in source.functions:
             barriers = calls_between(source, self._waiting, function.body_open, function.body_close)
-            if barriers and self._is_partial(function, barriers):
+            if barriers and self._is_partial(function, barriers, waits_for_returned or function.kernel is None):
                 found.append(function)
         return found
 
-    def _is_partial(self, function: Function, barriers: list[int]) -> bool:
+    def _is_partial(self, function: Function, barriers: list[int], waits_for_returned: bool) -> bool:
         if any(self._is_for_some(barrier) for barrier in barriers):
             return True
-        for index in self._source.places("return", start=function.body_open, end=function.body_close):
+        returns = self._source.places("return", start=function.body_open, end=function.body_close)
+        for index in returns if waits_for_returned else ():
             if self._is_for_some(index):
                 loops = [choice.whole for choice in self._around(index) if self._source.text(choice.word) in _LOOPS]
                 if any(index < place or any(start < place < end for start, end in loops) for place in barriers):

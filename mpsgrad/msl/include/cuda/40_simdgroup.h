@@ -4,6 +4,9 @@ enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2,
 inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((uint)a | (uint)b); }
 //@ threadgroup_barrier : mem_flags
 inline void threadgroup_barrier(mem_flags) { __syncthreads(); }
+//@ any_thread_mtl
+// Whether the condition is true for any thread of the threadgroup; all of them have to ask.
+inline bool any_thread_mtl(bool is_true) { return __syncthreads_or(is_true); }
 //@ lanes_mtl
 // The lanes that take part. A grid of any size has simdgroups that are not full, and users' kernels call these functions
 // where only some lanes are active. Our own kernels do neither, so that the compiler sees that all lanes take part.

@@ -10,11 +10,6 @@ inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_fla
 //@ any_thread_mtl
 // Whether the condition is true for any thread of the threadgroup; all of them have to ask.
 inline bool any_thread_mtl(bool is_true) { return work_group_any(is_true); }
-// Values, and objects, of active threads; others have some value, and no object.
-struct nothing_mtl { template <typename T> operator T() const { return T(); } };
-#define when_mtl(is_active, ...) (is_active ? (__VA_ARGS__) : nothing_mtl())
-#define where_mtl(is_active, ...) (is_active ? (__VA_ARGS__) : *(decltype(&(__VA_ARGS__)))0)
-
 //@ simdgroup_barrier : mem_flags
 #define simdgroup_barrier(flags) sub_group_barrier((((uint)(flags) & 1) ? CLK_GLOBAL_MEM_FENCE : 0) | CLK_LOCAL_MEM_FENCE)
 
