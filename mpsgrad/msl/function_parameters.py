@@ -15,6 +15,7 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.tokens import IDENTIFIER, OPENING, Token, matching, matching_angle, split_commas, tokenize_lines
 
 CALL = f"call{RENAMED_SUFFIX}"
+_A = f"a{RENAMED_SUFFIX}"
 _NO_SCOPES = frozenset({"namespace", "extern"})
 
 
@@ -22,7 +23,7 @@ _NO_SCOPES = frozenset({"namespace", "extern"})
 class _Function:
     """A function that takes others. ``start`` begins its declaration, of which ``template`` is the last ``>`` of the
     template's parameters if it is one; ``pointers`` has the ranges and the names of the parameters that are functions,
-    by their positions."""
+    by their positions. The ``body`` of a prototype is empty."""
 
     name: int
     start: int
@@ -57,7 +58,7 @@ def parameters_that_are_functions(tokens: Sequence[Token]) -> frozenset[int]:
 
 
 def _functions(tokens: Sequence[Token]) -> Iterator[_Function]:
-    """The functions with a body that take a pointer to a function."""
+    """The functions that take a pointer to a function, and have a body somewhere."""
     openers: list[int] = []
     found: dict[int, _Function | None] = {}
     for index, token in enumerate(tokens):
@@ -70,14 +71,17 @@ def _functions(tokens: Sequence[Token]) -> Iterator[_Function]:
             if opening not in found:
                 found[opening] = _function(tokens, opening)
         openers.append(index)
-    yield from (each for each in found.values() if each is not None)
+    functions = [each for each in found.values() if each is not None]
+    defined = {(tokens[each.name].text, *each.pointers) for each in functions if each.body}
+    yield from (each for each in functions if (tokens[each.name].text, *each.pointers) in defined)
 
 
 def _is_pointer(tokens: Sequence[Token], index: int) -> bool:
-    """Whether ``(*name)(`` begins at ``index``."""
+    """Whether ``(*name)(`` begins at ``index``, or the same without a name, as prototypes have it."""
     if index + 4 >= len(tokens) or tokens[index + 1].text != "*" or tokens[index].text != "(":
         return False
-    return _is_name(tokens[index + 2]) and (tokens[index + 3].text, tokens[index + 4].text) == (")", "(")
+    behind = index + 2 + _is_name(tokens[index + 2])
+    return (tokens[behind].text, tokens[behind + 1].text) == (")", "(")
 
 
 def _is_name(token: Token) -> bool:
@@ -85,12 +89,12 @@ def _is_name(token: Token) -> bool:
 
 
 def _function(tokens: Sequence[Token], opening: int) -> _Function | None:
-    """The function whose parameters begin at ``opening``; None if none with a body does."""
+    """The function whose parameters begin at ``opening``, if one is defined or declared there."""
     close = matching(tokens, opening)
     body = close + 1
     while body < len(tokens) and tokens[body].text in ("const", "thread", "device", "constant", "threadgroup"):
         body += 1
-    if not _is_name(tokens[opening - 1]) or body >= len(tokens) or tokens[body].text != "{":
+    if not _is_name(tokens[opening - 1]) or body >= len(tokens) or tokens[body].text not in ("{", ";"):
         return None
     start = opening - 1
     while start and tokens[start - 1].text not in (";", "{", "}", ":"):
@@ -100,12 +104,14 @@ def _function(tokens: Sequence[Token], opening: int) -> _Function | None:
         return None
     if any(token.text == "kernel" for token in tokens[start:opening]):
         return None
-    function = _Function(opening - 1, start, template, range(body, matching(tokens, body)))
+    end = matching(tokens, body) if tokens[body].text == "{" else body
+    function = _Function(opening - 1, start, template, range(body, end))
     place = opening + 1
     for position, part in enumerate(split_commas(tokens[place:close])):
         star = next((at for at in range(place, place + len(part)) if _is_pointer(tokens, at)), None)
         if star is not None:
-            function.pointers[position] = place, place + len(part), tokens[star + 2].text
+            name = tokens[star + 2].text if _is_name(tokens[star + 2]) else f"unnamed_{position}"
+            function.pointers[position] = place, place + len(part), name
         place += len(part) + 1
     return function
 
@@ -160,8 +166,8 @@ def _passing(tokens: Sequence[Token], functions: Sequence[_Function]) -> Iterato
             key = " ".join(argument), head
             if key not in structs:
                 structs[key] = f"passed_{len(structs) + 1}{RENAMED_SUFFIX}"
-                call = f"template <typename... A> static inline auto {CALL}(A &&...a) {{ return {key[0]}(a...); }}"
-                yield scope, scope, f"{head}struct {structs[key]} {{ {call} }};"
+                call = f"static inline auto {CALL}({_A} &&...values) {{ return {key[0]}(values...); }}"
+                yield scope, scope, f"{head}struct {structs[key]} {{ template <typename... {_A}> {call} }};"
             yield start, start + len(part), structs[key] + (f"<{', '.join(used)}>" if used else "") + "{}"
 
 

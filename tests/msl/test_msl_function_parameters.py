@@ -15,7 +15,11 @@ PASSED = """
 namespace own { inline float square(float x) { return x * x; } }
 inline int square(int x) { return x * x + 1; }
 template <typename T> T plus(T a, T b) { return a + b; }
+template <typename A> A minus(A a, A b) { return a - b; }
 template <typename T> T twice(T (*f)(T), T x) { return f((*f)(x)); }
+float fold(device const float* x, uint n, float start, float (*)(float, float));
+template <typename T> T both(T (*g)(T), T x);
+template <typename A> A difference(device const float* x, A a) { return fold(x, 2, a, minus<A>); }
 float fold(device const float* x, uint n, float start, float (*op)(float, float)) {
     float s = start;
     for (uint i = 0; i < n; i++) s = op(s, x[i]);
@@ -41,14 +45,15 @@ kernel void k(device float* o, device const float* x) {
     o[5] = 5;
     o[6] = sum(o + 5, 2.0f);
     o[7] = twice<float>(sqrt, 16.0f);
+    o[8] = difference(x, 10.0f);
 }
 """
 
 
 def test_functions_take_functions() -> None:
-    o = np.zeros(8, np.float32)
+    o = np.zeros(9, np.float32)
     mg.compile(LIBRARY + PASSED).function("k")(1, o, np.array([1, 5, 2, 3], np.float32))
-    np.testing.assert_array_equal(o, [16, 101, 11, 5, 32, 7, -7, 2])
+    np.testing.assert_array_equal(o, [16, 101, 11, 5, 32, 7, -7, 2, 4])
     compile_for_cuda(translate(LIBRARY + PASSED, "cuda", launch="box").source, "passed.metal")
     assert not [each for each in lint(LIBRARY + PASSED) if each.severity == "error"]
 
