@@ -22,14 +22,6 @@ SCALAR_OR_VECTOR = re.compile(
 _QUALIFIERS = ("metal", "precise", "fast")
 _ALL = "*"
 
-# OpenCL has these for integers only.
-_FLOAT_ATOMICS = frozenset(
-    """
-    atomic_load_explicit atomic_store_explicit atomic_exchange_explicit atomic_compare_exchange_weak_explicit
-    atomic_fetch_add_explicit atomic_fetch_sub_explicit
-    """.split()
-)
-
 # Where the library's functions on vectors are found by their arguments only, a variable of the same name hides them.
 _REACHED = "reached_"
 _REACHING = (
@@ -87,8 +79,6 @@ class LibraryNames:
         spelling = self._spellings.get(name)
         if spelling is None:
             suffixed = self._is_renamed(name) or name in self._backend.reserved
-            if name in _FLOAT_ATOMICS and self._backend.target == "opencl":
-                suffixed = self._uses_float_atomics
             suffix = f"_own{RENAMED_SUFFIX}" if name in self._own_functions else RENAMED_SUFFIX if suffixed else ""
             spelling = name + suffix
             if name not in self._own_functions:
@@ -167,10 +157,6 @@ class LibraryNames:
     @cached_property
     def has_packed_vectors(self) -> bool:
         return any(token.text.startswith("packed_") for token in self._tokens)
-
-    @cached_property
-    def _uses_float_atomics(self) -> bool:
-        return any(token.text in {"atomic_float", "atomic"} - self.users for token in self._tokens)
 
     @cached_property
     def _is_open(self) -> bool:

@@ -29,7 +29,6 @@ _REASONS = {
         discard_fragment dfdx dfdy fwidth simd_is_helper_thread quad_is_helper_thread get_num_samples
         get_sample_position
     """,
-    "there are no atomics of one byte": "atomic_bool",
     "tensors are not supported": "tensor_handle tensor_inline cooperative_tensor",
 }
 _NAMES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
@@ -56,17 +55,11 @@ def refuse_unsupported(tokens: Sequence[Token]) -> None:
             raise error(f"'{token.text}' is not supported: {_BUFFERS_ONLY}", token)
         if token.text == "sampler" and index + 1 < len(tokens) and tokens[index + 1].kind == IDENTIFIER:
             raise error(f"samplers are not supported: {_BUFFERS_ONLY}", token)
-        name = "atomic_bool" if _is_atomic_bool(tokens, index) else token.text
-        reason = _NAMES.get(name)
+        reason = _NAMES.get(token.text)
         if reason is not None:
             own = _declared(tokens) if own is None else own
-            if name not in own:
-                raise error(f"'{name}' is not supported: {reason}", token)
-
-
-def _is_atomic_bool(tokens: Sequence[Token], index: int) -> bool:
-    is_atomic = tokens[index].text == "atomic"
-    return is_atomic and [token.text for token in tokens[index + 1 : index + 4]] == ["<", "bool", ">"]
+            if token.text not in own:
+                raise error(f"'{token.text}' is not supported: {reason}", token)
 
 
 def _declares_operators(tokens: Sequence[Token]) -> bool:

@@ -15,7 +15,7 @@ _SCALARS: dict[str, type] = {
     "uint32_t": np.uint32, "int64_t": np.int64, "uint64_t": np.uint64, "size_t": np.uint64,
     "signed char": np.int8, "unsigned char": np.uint8, "unsigned short": np.uint16, "unsigned int": np.uint32,
     "unsigned": np.uint32, "unsigned long": np.uint64, "atomic_int": np.int32, "atomic_uint": np.uint32,
-    "atomic_ulong": np.uint64, "atomic_bool": np.bool_, "atomic_float": np.float32,
+    "atomic_ulong": np.uint64, "atomic_bool": np.uint32, "atomic_float": np.float32,
 }  # fmt: skip
 _NAME = "|".join(sorted(_SCALARS, key=len, reverse=True))
 _SCALAR = re.compile(rf"(?:{_NAME})$")
@@ -54,6 +54,8 @@ def element_type(name: str) -> ElementType | None:
         if template is None:
             return None
         packed, scalar, count = template[1] == "packed_vec", template[2], template[3] or "1"
+        if "atomic" in template[1] and scalar == "bool":
+            scalar = "atomic_bool"
     dtype = np.dtype(_SCALARS[scalar])
     lanes = int(count)
     return ElementType(dtype, lanes, dtype.itemsize * (4 if lanes == 3 and not packed else lanes))

@@ -189,3 +189,20 @@ def test_headers_of_pytorch_are_found():
         library.pick(torch.zeros(4), error_buf_idx=1)
     with pytest.raises(mg.FormatError, match="float16"):
         library.erf(y.half(), x)
+
+
+@pytest.mark.parametrize("name", ["float", "int", "half", "short", "uchar"])
+def test_atomic_operations_of_pytorch_take_functions(name: str):
+    torch = pytest.importorskip("torch")
+    library = torch_mps.compile_shader(f"""
+        #include <c10/metal/atomic.h>
+        using namespace c10::metal;
+        template <typename T> T product(T a, T b) {{ return a * b; }}
+        kernel void scatter(device AtomicType_t<{name}>* o, constant {name}* x, uint i [[thread_position_in_grid]]) {{
+            AtomicType<{name}>::atomic_binary_op(o, i % 3, x[i], product<{name}>);
+        }}
+    """)
+    dtype = {"half": torch.float16, "short": torch.int16, "uchar": torch.uint8}.get(name) or getattr(torch, name)
+    o, x = torch.ones(4, dtype=dtype), torch.arange(1, 7).to(dtype)
+    library.scatter(o, x, threads=6)
+    assert o.tolist() == [4, 10, 18, 1]

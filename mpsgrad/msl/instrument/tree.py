@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Source
+from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, STRING, matching_angle
 
@@ -330,11 +331,12 @@ class TreeReader:
                     raise NotUnderstood(place)
                 return Node("name", start, self._index, place, token.text)
             if self._text() == "<" and not self._is_variable(token.text):
-                close = matching_angle(self._tokens, self._index, self._end)
+                known = template_brackets(self._source).get(self._index)
+                close = known or matching_angle(self._tokens, self._index, self._end)
                 after = self._text_at(close + 1) if close is not None and close + 1 < self._end else ""
                 is_template = close is not None and self._tokens[close].text == ">"
                 is_value = after in ("(", "{", "::", ")", ",", ";", ".", "]", ">", "") or self._holds_types(close)
-                if is_template and is_value:
+                if known is not None or is_template and is_value:
                     assert close is not None
                     self._index = close + 1
             if self._text() == "::":
