@@ -53,7 +53,7 @@ template <typename T> inline T simd_shuffle_rotate_up(T x, ushort delta) { retur
   template <typename T> inline T name(T x) { \
     uint lanes = lanes_mtl(); \
     if (lanes == 0xffffffffu) { \
-      for (int m = 16; m; m >>= 1) { T y = simd_shuffle_xor(x, (ushort)m); x = (T)(expression); } \
+      for (int m = 1; m < 32; m <<= 1) { T y = simd_shuffle_xor(x, (ushort)m); x = (T)(expression); } \
       return x; \
     } \
     T mine = x; \
@@ -65,7 +65,7 @@ template <typename T> inline T simd_shuffle_rotate_up(T x, ushort delta) { retur
   template <typename T> inline T name(T x) { \
     uint first = lane_index_mtl() & ~3u, lanes = lanes_mtl() >> first & 15u; \
     if (lanes == 15u) { \
-      for (int m = 2; m; m >>= 1) { T y = simd_shuffle_xor(x, (ushort)m); x = (T)(expression); } \
+      for (int m = 1; m < 4; m <<= 1) { T y = simd_shuffle_xor(x, (ushort)m); x = (T)(expression); } \
       return x; \
     } \
     T mine = x; \
