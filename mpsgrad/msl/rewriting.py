@@ -462,10 +462,13 @@ class _Pass:
                 break
             if tokens[index + 1].text == "(":
                 end = matching(tokens, index + 1)
+                if self._text(end + 1) not in (",", ";", ")"):
+                    # A function, which others may follow.
+                    break
                 values = split_commas(tokens[index + 2 : end])
                 is_of_several = len(values) > 1
                 if is_of_several or tokens[index - 1].text not in ("*", "&"):
-                    if values and are_values(values) and self._text(end + 1) in (",", ";", ")"):
+                    if values and are_values(values):
                         found.append(_Declarator(index, is_of_several))
             elif tokens[index + 1].text not in (",", "=", "[", "{"):
                 break
