@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -56,6 +56,48 @@ def _with_plain_arrays(tokens: list[Token]) -> list[Token]:
         end, declared = plain
         rest[index:end] = declared
     return rest
+
+
+def _without_names_of_arrays(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with ``T name[N]`` for each member ``A name`` behind ``typedef T A[N];``."""
+    arrays: dict[str, tuple[list[Token], list[Token]]] = {}
+    rest: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        end = index + 2
+        while end < len(tokens) and tokens[end].text == "[":
+            end = matching(tokens, end) + 1
+        is_declaration = end < len(tokens) and tokens[end].text == ";"
+        if token.text in arrays and is_declaration and tokens[index - 1].text in ("{", "}", ";"):
+            element, extents = arrays[token.text]
+            rest += [*element, *tokens[index + 1 : end], *extents]
+            index = end
+            continue
+        if token.text == "typedef":
+            name, element, extents = _array_named(tokens, index, arrays)
+            if extents:
+                arrays[name] = element, extents
+        rest.append(token)
+        index += 1
+    return rest
+
+
+def _array_named(
+    tokens: list[Token], index: int, arrays: Mapping[str, tuple[list[Token], list[Token]]]
+) -> tuple[str, list[Token], list[Token]]:
+    """The name, the elements and the extents of an array that the ``typedef`` at ``index`` names; else no extents."""
+    opening = index + 1
+    while opening < len(tokens) and (tokens[opening].kind == IDENTIFIER or tokens[opening].text == "::"):
+        opening += 1
+    end = opening
+    while end < len(tokens) and tokens[end].text == "[":
+        end = matching(tokens, end) + 1
+    element, name = tokens[index + 1 : opening - 1], tokens[opening - 1].text
+    if not element or end == len(tokens) or tokens[end].text != ";":
+        return name, element, []
+    base, inner = arrays.get(element[0].text, (element, [])) if len(element) == 1 else (element, [])
+    return name, base, [*tokens[opening:end], *inner]
 
 
 def _plain_array(tokens: list[Token], index: int) -> tuple[int, list[Token]] | None:
@@ -119,7 +161,7 @@ class StructTypes:
 
     def __init__(self, source: str, name: str, options: CompileOptions) -> None:
         tokens = Preprocessor(options.resolve, options.definitions()).run(source, name)
-        program = read_program(_with_plain_arrays(_without_identifiers(tokens)))
+        program = read_program(_without_names_of_arrays(_with_plain_arrays(_without_identifiers(tokens))))
         version = version_of(options.definitions()["__METAL_VERSION__"])
         self._source = Source(program.tokens, program, version, False, source, name)
         self._source.aliases.update(_enumerations(program.tokens))

@@ -272,3 +272,19 @@ def test_what_is_written_is_no_dict(device: mg.Device) -> None:
     made = function(device, "struct Pair { float a; };", "device Pair& p", "p.a = 1;")
     with pytest.raises(mg.FormatError, match="the kernel may write it, so it has to be an array"):
         made(1, np.zeros(1, np.float32), {"a": 1})
+
+
+def test_members_of_types_that_name_arrays(device: mg.Device) -> None:
+    source = (
+        "struct Row { float inner[3]; };\ntypedef metal::float2 Pair[2];\ntypedef Pair Pairs[3];\n"
+        "typedef Row Rows[1];\nstruct Sizes { uint n; Pairs pairs; Pair more[4]; Rows rows; };\n"
+        "kernel void total(device float* out, constant Sizes& s) {\n"
+        "    out[0] = s.pairs[2][1].y * 100 + s.more[3][0].x * 10 + s.rows[0].inner[2] + s.n; }\n"
+    )
+    total = mg.compile(source, device=device).function("total")
+    layout = total.dtype("s")
+    assert [layout[name].shape for name in layout.names or ()] == [(), (3, 2, 2), (4, 2, 2), (1,)]
+    out, pairs, more = np.zeros(1, np.float32), np.zeros((3, 2, 2)), np.zeros((4, 2, 2))
+    pairs[2, 1, 1], more[3, 0, 0] = 1, 2
+    total(1, out, {"n": 4, "pairs": pairs, "more": more, "rows": [{"inner": (0, 0, 3)}]})
+    assert out[0] == 127
