@@ -8,13 +8,17 @@ from itertools import pairwise
 
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, Token, matching, spell, split_commas
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, Token, matching, matching_angle, spell, split_commas
 
 LANE = f"simd_lane{RENAMED_SUFFIX}"
 BITS = {name: f"{name}{RENAMED_SUFFIX}" for name in ("simd_and", "simd_or", "simd_xor")}
 """What works on the bits of floats, too, which the library's functions of these names do not take."""
+MATRIX_STORAGE = f"matrix_storage{RENAMED_SUFFIX}"
+MATRIX_PRODUCT = f"multiply_accumulated{RENAMED_SUFFIX}"
 
 _PREFIX = "__metal_"
+_MATRIX_PRODUCT = f"{_PREFIX}simdgroup_matrix_8x8_multiply_accumulate"
+_MATRIX_ELEMENTS = "64"
 _INTERNALS = ("_conjunction", "_disjunction", "_negation")
 _STORES = ("frexp", "modf", "sincos")
 _NESTED = ("fast", "precise")
@@ -37,10 +41,27 @@ def name_library_functions(tokens: list[Token], fast_math: bool = True) -> list[
         if token.text in _INTERNALS and following.text == "<":
             token.text = token.text[1:]
     if any(token.text.startswith(_PREFIX) for token in tokens):
+        if any(token.text == _MATRIX_PRODUCT for token in tokens):
+            tokens = _with_matrices(tokens)
         tokens = _with_calls(tokens, 0, len(tokens))
     if any(token.text == "uniform" for token in tokens):
         tokens = _without_uniform(tokens)
     return _without_nested_namespaces(tokens, fast_math)
+
+
+def _with_matrices(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with the library's names for what the compiler keeps a matrix of a simdgroup in, ``vec<T, 64>``, and
+    for its function that multiplies two."""
+    dropped: set[int] = set()
+    for index, token in enumerate(tokens):
+        if token.text == _MATRIX_PRODUCT:
+            token.text = MATRIX_PRODUCT
+        elif token.text == "vec" and tokens[index + 1].text == "<":
+            close = matching_angle(tokens, index + 1)
+            if close is not None and [each.text for each in tokens[close - 2 : close]] == [",", _MATRIX_ELEMENTS]:
+                token.text = MATRIX_STORAGE
+                dropped |= {close - 2, close - 1}
+    return [token for index, token in enumerate(tokens) if index not in dropped]
 
 
 def _without_uniform(tokens: list[Token]) -> list[Token]:

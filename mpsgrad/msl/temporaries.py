@@ -102,6 +102,29 @@ def open_to_temporaries(program: Program) -> frozenset[int]:
     return frozenset(unnamed)
 
 
+def calls_in_constructors(program: Program) -> Iterator[tuple[int, str, bool]]:
+    """Where constructors of ``thread`` objects call member functions of such, the class, and whether ``this`` stands
+    there: constructors make objects anywhere, and these functions may be those of ``__private`` objects."""
+    tokens = program.tokens
+    for owner, _, opening, end in program.member_heads:
+        if opening not in program.constructors:
+            continue
+        body = _body(tokens, opening)
+        if any(token.text != "thread" for token in _qualifiers(tokens, matching(tokens, opening) + 1)):
+            continue
+        called = {
+            tokens[other - 1].text
+            for one, _, other, _ in program.member_heads
+            if one == owner and [each.text for each in _qualifiers(tokens, matching(tokens, other) + 1)] == ["thread"]
+        }
+        for index in range(body, end - 2):
+            if tokens[index].text == "this" and tokens[index + 1].text == "->" and tokens[index + 2].text in called:
+                yield index, tokens[opening - 1].text, True
+            elif tokens[index].text in called and tokens[index + 1].text == "(":
+                if tokens[index - 1].text not in (".", "->", "::") and tokens[index].text != tokens[opening - 1].text:
+                    yield index, tokens[opening - 1].text, False
+
+
 def closed_to_temporaries(program: Program) -> Iterator[tuple[int, str]]:
     """The names of templates that other address spaces have too and that deduce the type of a ``thread`` object, and
     where the last of that name in its namespace ends: only another template can take temporary objects for them."""

@@ -30,7 +30,7 @@ from mpsgrad.msl.library_marks import (
 )
 from mpsgrad.msl.library_names import LibraryNames
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
-from mpsgrad.msl.temporaries import behind_unqualified_members, open_to_temporaries
+from mpsgrad.msl.temporaries import behind_unqualified_members, calls_in_constructors, open_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, error, matching, split_commas
 from mpsgrad.msl.unions import class_bodies, name_place, owner_of_copies
 from mpsgrad.msl.vector_operators import VectorOperators
@@ -86,6 +86,11 @@ class VectorForms:
             self.unnamed_spaces = open_to_temporaries(program)
             for place in behind_unqualified_members(program):
                 self.put_before(program.tokens[place], f"{backend.address_spaces['thread']} ")
+            private = backend.address_spaces["thread"]
+            for place, name, is_this in calls_in_constructors(program):
+                self.put_before(program.tokens[place], f"(({private} {name}*)" + ("" if is_this else "this)->"))
+                if is_this:
+                    self.put_before(program.tokens[place + 1], ")")
             self._complete_braces()
             self._copy_arms()
             self._read_views()

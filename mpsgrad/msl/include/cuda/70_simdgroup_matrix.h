@@ -204,3 +204,19 @@ MATRIX_FUNCTION_MTL pair_mtl<bfloat> pair_of_floats_mtl(pair_mtl<float> a) { ret
 MATRIX_FUNCTION_MTL pair_mtl<bfloat> shuffle_pair_mtl(pair_mtl<bfloat> a, uint lane) { return pair_of_floats_mtl(shuffle_pair_mtl(floats_of_pair_mtl(a), lane)); }
 MATRIX_FUNCTION_MTL pair_mtl<bfloat> transpose_pair_mtl(pair_mtl<bfloat> a) { return pair_of_floats_mtl(transpose_pair_mtl(floats_of_pair_mtl(a))); }
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
+
+//@ matrix_storage_mtl : simdgroup_matrix
+// A matrix in the layout of Apple's GPUs, for who reaches its elements otherwise than by thread_elements().
+template <typename T> struct matrix_storage_mtl { vec_mtl<T, 2> elements_mtl; };
+//@ multiply_accumulated_mtl : matrix_storage_mtl simdgroup_multiply_accumulate
+template <typename T> inline simdgroup_matrix<T, 8, 8> stored_mtl(const matrix_storage_mtl<T> &a) {
+  simdgroup_matrix<T, 8, 8> m;
+  m.thread_elements() = a.elements_mtl;
+  return m;
+}
+template <typename A, typename B, typename C>
+inline matrix_storage_mtl<C> multiply_accumulated_mtl(matrix_storage_mtl<A> a, matrix_storage_mtl<B> b, matrix_storage_mtl<C> c, matrix_storage_mtl<C>) {
+  simdgroup_matrix<C, 8, 8> product;
+  simdgroup_multiply_accumulate(product, stored_mtl(a), stored_mtl(b), stored_mtl(c));
+  return {product.thread_elements()};
+}

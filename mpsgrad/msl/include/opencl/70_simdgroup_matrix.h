@@ -127,3 +127,13 @@ template <typename T> inline simdgroup_matrix<T, 8, 8> operator*(simdgroup_matri
 //@ simdgroup_bfloat8x8 : simdgroup_matrix bfloat2
 template <> struct matrix_pair_mtl<bfloat> { typedef bfloat2 type; };
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
+
+//@ matrix_storage_mtl : simdgroup_matrix
+template <typename T> using matrix_storage_mtl = simdgroup_matrix<T, 8, 8>;
+//@ multiply_accumulated_mtl : matrix_storage_mtl simdgroup_multiply_accumulate
+template <typename A, typename B, typename C>
+inline matrix_storage_mtl<C> multiply_accumulated_mtl(matrix_storage_mtl<A> a, matrix_storage_mtl<B> b, matrix_storage_mtl<C> c, matrix_storage_mtl<C>) {
+  matrix_storage_mtl<C> product;
+  simdgroup_multiply_accumulate(product, a, b, c);
+  return product;
+}
