@@ -24,6 +24,7 @@ PARAMETERS = ParameterStruct(
     "ReductionRuns",
     gradient="int",
     source="int",
+    weights="int",
     destination="int",
     channels="int",
     pixels="int",
@@ -32,7 +33,7 @@ PARAMETERS = ParameterStruct(
     scale="float",
     by_channels=DIVISOR,
 )
-"""``gradient``, ``source`` and ``destination`` are first elements."""
+"""``gradient``, ``source``, ``weights`` and ``destination`` are first elements."""
 FAMILY = ShaderFamily(
     "reduction_of_runs",
     (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
@@ -42,17 +43,22 @@ FAMILY = ShaderFamily(
     device_families=("apple", "nvidia"),
 )
 
-FEWEST_CHANNELS, MOST_CHANNELS = {"sum": 9, "argument": 16}, 128
-"""Threads that have a pixel of fewer channels each reduce as fast, and so do those that share one of more that are
-whole vectors, or to a sum or an extreme of any more, and of pairs. Measured on an H200."""
+FEWEST_FOR_ARGUMENTS, MOST_CHANNELS, SIMDGROUP = 16, 128, 32
+"""Threads that have a pixel of fewer channels each find positions as fast. Threads that share a pixel of more channels
+than a simdgroup has lanes reduce it as fast to a sum or an extreme where it has whole vectors or pairs, and any with
+still more. Measured on an H200."""
+SLOW_FLOATS = 8
+"""Pixels of so many floats lie in few of the banks of a threadgroup's memory."""
 
 
 def _is_faster(operation: str, channels: int, values: int) -> bool:
     """Whether others reduce slower to a sum or an extreme, or to the position of one."""
     is_long = channels > MOST_CHANNELS
     if operation.startswith("argument"):
-        return channels >= FEWEST_CHANNELS["argument"] and not (is_long and channels % values == 0)
-    return channels % 2 == 1 and channels >= FEWEST_CHANNELS["sum"] and not is_long
+        return channels >= FEWEST_FOR_ARGUMENTS and not (is_long and channels % values == 0)
+    if channels < SIMDGROUP:
+        return not (channels == SLOW_FLOATS and values == 4)
+    return channels % 2 == 1 and not is_long
 
 
 def add_over_runs(
@@ -62,7 +68,8 @@ def add_over_runs(
     images: Mapping[str, tuple[Buffer, Layout]],
     scale: float,
 ) -> bool:
-    """Adds the ``operation`` of ``images``: ``gradient`` if it is that of min or max, ``source`` and ``destination``.
+    """Adds the ``operation`` of ``images``: ``gradient`` if it is that of min or max, ``source``, ``weights`` if it is
+    the product with them, and ``destination``.
 
     False if the pixels of an image do not follow each other, or begin at no vector, or others are as fast.
     """
@@ -88,7 +95,7 @@ def add_over_runs(
     lanes = min(LARGEST_TEAM, channels, max(1, THREADS // pixels_at_once))
     team = 1 << (lanes.bit_length() - 1)
     parameters = PARAMETERS.pack(
-        **{"gradient": 0, **dict(zip(images, (start for start, *_ in merged), strict=True))},
+        **{"gradient": 0, "weights": 0, **dict(zip(images, (start for start, *_ in merged), strict=True))},
         channels=channels,
         pixels=pixels,
         pixels_at_once=pixels_at_once,

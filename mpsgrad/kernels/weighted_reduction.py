@@ -21,6 +21,7 @@ from mpsgrad.kernels.gradient_of_one_image import _GradientOfOneImage
 from mpsgrad.kernels.pointwise import Layout, Operand, pieces
 from mpsgrad.kernels.reduction import CHANNELS
 from mpsgrad.kernels.reduction_few_channels import add_over_few_channels
+from mpsgrad.kernels.reduction_of_runs import add_over_runs
 from mpsgrad.kernels.strided_reductions import add_reduction
 from mpsgrad.kernels.strides import (
     EXTENTS,
@@ -199,7 +200,8 @@ class ReduceBinary(BinaryKernel[ReduceBinaryGradientState]):
                 "weights": (secondary.buffer, second),
                 "destination": (destination.buffer, regions.destination),
             }
-            if add_over_few_channels(command_buffer, "product", metal_type, images, scale):
+            arguments = command_buffer, "product", metal_type, images, scale
+            if add_over_few_channels(*arguments) or add_over_runs(*arguments):
                 return
             _add_sums(command_buffer, "product", metal_type, {**operands, "destination": target}, extents, scale)
             return

@@ -429,10 +429,10 @@ class TestTheShadersOfGPUs:
 
     @pytest.mark.parametrize("name", ["Min", "Max", "Mean", "Sum", "ArgumentMin", "ArgumentMax"])
     @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
-    @pytest.mark.parametrize("channels", [9, 33, 127, 301, 601])
+    @pytest.mark.parametrize("channels", [1, 2, 3, 4, 9, 16, 30, 33, 127, 301, 601])
     def test_reductions_of_pixels_that_follow_each_other(self, name, dtype, channels, monkeypatch):
         monkeypatch.setattr(reduction_of_runs, "MOST_CHANNELS", 1024)
-        monkeypatch.setattr(reduction_of_runs, "FEWEST_CHANNELS", {"sum": 9, "argument": 9})
+        monkeypatch.setattr(reduction_of_runs, "FEWEST_FOR_ARGUMENTS", 1)
         cls = getattr(mg, f"ReduceFeatureChannels{name}")
         function = f"{cls.operation}_of_runs".replace("mean", "sum")
         for pixels in (1, 5, 129, 2051):

@@ -95,6 +95,21 @@ class TestTheShadersOfGPUs:
         w[..., ::3] = 0
         check(kind, x, w, g)
 
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    @pytest.mark.parametrize("channels", [1, 2, 3, 8, 16, 30, 33, 127])
+    def test_sums_of_pixels_that_follow_each_other(self, dtype, channels):
+        for pixels in (1, 5, 129, 2051):
+            rng = np.random.default_rng(pixels)
+            x, w = (rng.integers(-9, 10, (1, 1, pixels, channels)).astype(dtype) for _ in range(2))
+            commands = mg.CommandBuffer()
+            images = mg.Image.from_array(x), mg.Image.from_array(w)
+            y = mg.ReduceFeatureChannelsAndWeightsSum().encode(commands, *images)
+            by_runs = "product_of_runs" in commands._dispatches[0].function.name
+            assert by_runs == ((channels, dtype) != (8, np.float32))
+            commands.commit()
+            expected = reference.weighted_reduction(x, w)
+            np.testing.assert_allclose(np.asarray(y), expected, rtol=2 * np.finfo(dtype).eps)
+
 
 @each_kind
 @pytest.mark.parametrize("channels", [2, 3, 4, 5, 6, 7, 8, 19, 33, 300])
