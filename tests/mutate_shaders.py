@@ -116,6 +116,7 @@ TESTS = {
     "loss_elements": ("tests/kernels/test_loss_elements.py", "tests/kernels/test_forward_loss.py"),
     "loss_scale": ("tests/kernels/test_loss_scale.py",),
     "loss_soft_max_gradient": ("tests/kernels/test_loss.py", "tests/kernels/test_forward_loss.py"),
+    "loss_soft_max_of_teams": ("tests/kernels/test_loss.py",),
     "neuron": ("tests/kernels/test_neuron.py",),
     "optimizer": ("tests/kernels/test_optimizer.py", "tests/kernels/test_optimizer_adaptive.py"),
     "pad": ("tests/kernels/test_pad.py",),

@@ -10,6 +10,7 @@ from mpsgrad.devices import Buffer, Device
 from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT
 from mpsgrad.kernels.loss_descriptor import LossReductionType
+from mpsgrad.kernels.loss_soft_max_teams import PARAMETERS, Teams, teams_for
 from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
 from mpsgrad.kernels.pointwise import rows_per_thread
 from mpsgrad.shader import ParameterStruct, ShaderFamily
@@ -19,8 +20,6 @@ THREADS, THREADS_OF_CPU = 256, 64
 """The few rows of a batch of classes are to be work for every core of a CPU."""
 LEAST_SPREAD, SPREAD = 256, (1024, 2048, 4096)
 """From so many channels on, up to so many, a pixel is spread over the threads of a GPU's threadgroup."""
-KEPT = (32, 64, 128, 256)
-"""Pixels of fewer are kept by a simdgroup of a GPU, of up to so many channels."""
 LONG_PIXEL_THREADS = 1024
 """Those of a threadgroup for a pixel with more."""
 FEW_CHANNELS, FEW_CHANNELS_THREADS = 16, 128
@@ -32,22 +31,6 @@ IMAGES_OF_THREAD, MOST_REDUCING = 4, 64
 """Of a GPU, where one value is for the whole batch: what a thread writes of what images get, in threadgroups that each
 add up all parts, of which there are so many at most."""
 
-PARAMETERS = ParameterStruct(
-    "LossParameters",
-    source=IMAGE_LAYOUT,
-    labels=IMAGE_LAYOUT,
-    weights=IMAGE_LAYOUT,
-    elements=IMAGE_LAYOUT,
-    destination=IMAGE_LAYOUT,
-    has_weights="int",
-    writes_elements="int",
-    joins_pixels="int",
-    pixels_per_thread="int",
-    weight="float",
-    label_scale="float",
-    label_shift="float",
-    scale="float",
-)
 REDUCTION_PARAMETERS = ParameterStruct(
     "LossReductionParameters",
     partials="int",
@@ -83,7 +66,6 @@ FAMILY = ShaderFamily(
         "threads": THREADS,
         "few_channels": FEW_CHANNELS,
         "few_threads": FEW_CHANNELS_THREADS,
-        "kept": KEPT,
         "spread": (*((most, THREADS) for most in SPREAD), (0, LONG_PIXEL_THREADS)),
         "by_eights": False,
         "reducing_threads": 1024,
@@ -93,7 +75,6 @@ FAMILY = ShaderFamily(
     {
         "cpu": {
             "threads": THREADS_OF_CPU,
-            "kept": (),
             "spread": (),
             "by_eights": True,
             "reducing_threads": THREADS,
@@ -127,28 +108,28 @@ GRADIENT_FAMILY = ShaderFamily(
 )
 
 
-def _variant(device: Device, channels: int, has_gradient: bool) -> str:
-    """The end of the names of the kernels for pixels of ``channels``; empty for those of which a simdgroup owns one.
-
-    If it ``has_gradient`` the kernel computes that, too.
-    """
+def _variant(device: Device, channels: int) -> str:
+    """The end of the names of the kernels for pixels of ``channels``; empty for those of which a simdgroup owns one."""
     if channels <= FEW_CHANNELS:
         return "_of_few_channels"
-    if device.family == "cpu" or (channels < LEAST_SPREAD and not has_gradient):
+    if device.family == "cpu" or channels < LEAST_SPREAD:
         return ""
-    if channels < LEAST_SPREAD:
-        return next(f"_up_to_{most}" for most in KEPT if channels <= most)
     return next((f"_spread_up_to_{most}" for most in SPREAD if channels <= most), f"_spread_over_{LONG_PIXEL_THREADS}")
 
 
-def _joined_pixels(terms: LossTerms, has_gradient: bool) -> int:
-    """Of how many pixels a GPU adds up losses at once: those of a simdgroup's lanes, or of a threadgroup; 1 if none."""
-    device, channels = terms.source.device, terms.source.feature_channels
-    if not terms.across_batch or device.family == "cpu":
+def _other_images(terms: LossTerms, loss_image: Image | None, destination: Image | None) -> list[Image]:
+    """Those that the kernels read and write besides the source."""
+    others = [terms.labels, terms.weights, destination, loss_image if terms.unreduced else None]
+    return [image for image in others if image is not None]
+
+
+def _joined_pixels(terms: LossTerms, teams: Teams | None) -> int:
+    """Of how many pixels a GPU adds up losses at once: those of a threadgroup, or of a simdgroup's lanes; 1 if none."""
+    if not terms.across_batch or terms.source.device.family == "cpu":
         return 1
-    variant = _variant(device, channels, has_gradient)
-    of_threadgroup = tunables(device.tuning).loss_pixels_per_simdgroup * (THREADS // 32)
-    return 32 if "few" in variant else of_threadgroup if variant.startswith("_up_to") else 1
+    if teams is not None:
+        return teams.pixels_of_threadgroup
+    return 32 if terms.source.feature_channels <= FEW_CHANNELS else 1
 
 
 def _variant_of_eights(source: Image, others: Sequence[Image]) -> str | None:
@@ -239,12 +220,13 @@ def add_loss(
     """
     is_mean = terms.descriptor.reduction_type is LossReductionType.MEAN
     by_weights = terms.descriptor.reduction_type is LossReductionType.SUM_BY_NON_ZERO_WEIGHTS
-    parameters = _parameters(
-        command_buffer, terms, loss_image, destination, terms.scale if is_mean and follows_reduction else 1.0
-    )
+    scale = terms.scale if is_mean and follows_reduction else 1.0
     if destination is not None and not (by_weights and follows_reduction):
-        _add_values(command_buffer, terms, loss_image, parameters, follows_reduction, destination)
+        teams = teams_for(terms.source, _other_images(terms, loss_image, destination))
+        parameters = _parameters(command_buffer, terms, loss_image, destination, scale, teams)
+        _add_values(command_buffer, terms, loss_image, parameters, follows_reduction, destination, teams)
         return
+    parameters = _parameters(command_buffer, terms, loss_image, destination, scale)
     scales, firsts = _add_values(command_buffer, terms, loss_image, parameters, follows_reduction)
     if destination is not None:
         command_buffer.add_dispatch(
@@ -272,7 +254,12 @@ def _threadgroups(terms: LossTerms) -> int:
 
 
 def _parameters(
-    command_buffer: CommandBuffer, terms: LossTerms, loss_image: Image | None, destination: Image | None, scale: float
+    command_buffer: CommandBuffer,
+    terms: LossTerms,
+    loss_image: Image | None,
+    destination: Image | None,
+    scale: float,
+    teams: Teams | None = None,
 ) -> Buffer:
     label_scale, label_shift = terms.smoothing
     return command_buffer.device.constant_buffer(
@@ -284,8 +271,9 @@ def _parameters(
             destination=destination.layout if destination is not None else NOWHERE,
             has_weights=int(terms.weights is not None),
             writes_elements=int(terms.unreduced),
-            joins_pixels=int(_joined_pixels(terms, destination is not None) > 1),
+            joins_pixels=int(_joined_pixels(terms, teams) > 1),
             pixels_per_thread=_pixels_per_thread(terms.source),
+            team=1 if teams is None else teams.lanes,
             weight=terms.descriptor.weight,
             label_scale=label_scale,
             label_shift=label_shift,
@@ -301,8 +289,9 @@ def _add_values(
     parameters: Buffer,
     scales_gradient: bool,
     destination: Image | None = None,
+    teams: Teams | None = None,
 ) -> tuple[Buffer, tuple[Buffer, ...]]:
-    """Writes the losses, and the gradient to ``destination`` if there is one.
+    """Writes the losses, and the gradient to ``destination`` if there is one, by ``teams`` if there are any.
 
     Returns the scales of the reduction and, without ``destination``, the largest channels and the sums of powers.
     """
@@ -313,16 +302,21 @@ def _add_values(
     if destination is None:
         firsts = command_buffer.scratch(4 * pixels * images), command_buffer.scratch(4 * pixels * images)
     name = "loss_soft_max_cross_entropy" + ("_and_gradient" if destination is not None else "")
-    variant = _variant(command_buffer.device, source.feature_channels, destination is not None)
-    threadgroups = pixels * images if "spread" in variant else _threadgroups(terms)
-    if "few" in variant:
-        threadgroups = -(-pixels * images // FEW_CHANNELS_THREADS)
-    others = [terms.labels, terms.weights, destination, loss_image if terms.unreduced else None]
-    of_eights = _variant_of_eights(source, [image for image in others if image is not None])
-    if of_eights is not None:
-        variant, threadgroups = of_eights, _threads_of_eights(source)
+    device, metal_type = command_buffer.device, source.channel_format.metal_type
+    if teams is not None:
+        function = teams.function(device, metal_type)
+        threadgroups = -(-pixels * images // teams.pixels_of_threadgroup)
+    else:
+        variant = _variant(device, source.feature_channels)
+        threadgroups = pixels * images if "spread" in variant else _threadgroups(terms)
+        if "few" in variant:
+            threadgroups = -(-pixels * images // FEW_CHANNELS_THREADS)
+        of_eights = _variant_of_eights(source, _other_images(terms, loss_image, destination))
+        if of_eights is not None:
+            variant, threadgroups = of_eights, _threads_of_eights(source)
+        function = FAMILY.function(device, name + variant, metal_type)
     command_buffer.add_dispatch(
-        FAMILY.function(command_buffer.device, name + variant, source.channel_format.metal_type),
+        function,
         threadgroups,
         *_sources(terms),
         losses,
@@ -337,7 +331,7 @@ def _add_values(
         terms,
         losses,
         counts,
-        -(-parts // _joined_pixels(terms, destination is not None)),
+        -(-parts // _joined_pixels(terms, teams)),
         loss_image=None if terms.unreduced else loss_image,
         scales_gradient=scales_gradient,
     )

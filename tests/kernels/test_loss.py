@@ -465,10 +465,11 @@ class TestTheShadersOfGPUs:
         options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": 5}
         check_against_the_reference(x, one_hot(generator, shape), None, reduction, True, True, options)
 
-    @pytest.mark.parametrize("channels", [17, 33, 65, 129])
-    def test_pixels_that_threadgroups_add_up(self, channels):
+    @pytest.mark.parametrize("channels", [2, 3, 4, 9, 17, 32, 33, 65, 129, 260, 999, 1000, 1025])
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_pixels_that_threadgroups_add_up(self, channels, dtype):
         generator = np.random.default_rng(8)
         shape = (19, 1, 3, channels)
-        x = generator.standard_normal(shape).astype(np.float32)
+        x = generator.standard_normal(shape).astype(dtype)
         options = {"weight": 1.0, "label_smoothing": 0.0, "number_of_classes": channels}
         check_against_the_reference(x, one_hot(generator, shape), None, "mean", True, True, options)
