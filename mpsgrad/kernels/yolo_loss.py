@@ -21,11 +21,14 @@ from mpsgrad.kernels.loss_descriptor import LossDescriptor, LossReductionType, L
 from mpsgrad.kernels.loss_labels import LossLabels
 from mpsgrad.kernels.loss_soft_max import add_reduction
 from mpsgrad.kernels.loss_terms import NOWHERE, LossTerms
+from mpsgrad.kernels.pointwise import merge_channels
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 
 THREADS = 128
 BOX_CHANNELS = 5
 """x, y, width, height and confidence."""
+MOST_IN_TILE, FEWEST_THREADS_OF_TILE = 3072, 32
+"""Threadgroups of GPUs keep so many numbers of whole cells, where these have blocks for so many threads."""
 
 PART = ParameterStruct(
     "YoloPart", type="int", label_scale="float", label_shift="float", weight="float", epsilon="float", delta="float"
@@ -48,6 +51,7 @@ PARAMETERS = ParameterStruct(
     has_weights="int",
     has_scales="int",
     writes_elements="int",
+    cells_of_tile="int",
     scale="float",
     scale_xy="float",
     scale_wh="float",
@@ -65,7 +69,9 @@ FAMILY = ShaderFamily(
         "types": {kind.name.lower(): int(kind) for kind in LossType},
         "neuron_types": (),
         "calls_functions": False,
+        "most_in_tile": MOST_IN_TILE,
     },
+    {"cpu": {"most_in_tile": 0}},
     ahead_of_time=False,
 )
 
@@ -351,6 +357,7 @@ class YOLOLoss(LossKernel):
             smoothing = LossTerms(part, source, terms.labels, None).smoothing
             kind = int(cast(LossType, part.loss_type))
             parts[name.removesuffix("_loss_descriptor")] = (kind, *smoothing, part.weight, part.epsilon, part.delta)
+        cells = _cells_of_tile(anchors, source, terms.labels, destination)
         parameters = PARAMETERS.pack(
             source=source.layout,
             labels=terms.labels.layout,
@@ -365,6 +372,7 @@ class YOLOLoss(LossKernel):
             has_weights=int(terms.weights is not None),
             has_scales=int(scales is not None),
             writes_elements=int(terms.unreduced),
+            cells_of_tile=cells,
             scale=scale,
             scale_xy=descriptor.scale_xy,
             scale_wh=descriptor.scale_wh,
@@ -374,10 +382,10 @@ class YOLOLoss(LossKernel):
             least_of_object=descriptor.min_iou_for_object_presence,
             most_of_nothing=descriptor.max_iou_for_object_absence,
         )
-        blocks = source.width * source.height * source.number_of_images * anchors
+        pixels = source.width * source.height * source.number_of_images
         command_buffer.add_dispatch(
-            FAMILY.function(device, "yolo_loss", source.channel_format.metal_type),
-            -(-blocks // THREADS),
+            FAMILY.function(device, "yolo_loss_of_tiles" if cells else "yolo_loss", source.channel_format.metal_type),
+            -(-pixels // cells) if cells else -(-pixels * anchors // THREADS),
             source.buffer,
             terms.labels.buffer,
             (terms.weights or terms.labels).buffer,
@@ -389,6 +397,15 @@ class YOLOLoss(LossKernel):
             counts,
             device.constant_buffer(parameters),
         )
+
+
+def _cells_of_tile(anchors: int, source: Image, *others: Image) -> int:
+    """How many cells of the images a threadgroup of a GPU keeps in memory of its own; 0 if it does not pay."""
+    layouts = merge_channels([image.layout for image in (source, *others)])
+    _, _, _, _, width, height, _, images = layouts[0]
+    cells = min(MOST_IN_TILE // source.feature_channels, THREADS // anchors)
+    is_run = width == height == images == 1
+    return cells if source.device.family != "cpu" and is_run and cells * anchors >= FEWEST_THREADS_OF_TILE else 0
 
 
 def _anchors(owner: str, anchors: Any) -> tuple[tuple[float, float], ...]:
