@@ -28,14 +28,6 @@ BRIEF_TYPES = (
     LossType.KULLBACK_LEIBLER_DIVERGENCE,
 )
 """They, or their derivatives, take so little that CPUs have loops for each."""
-COMMON_TYPES = (
-    LossType.MEAN_SQUARED_ERROR,
-    LossType.MEAN_ABSOLUTE_ERROR,
-    LossType.HUBER,
-    LossType.SIGMOID_CROSS_ENTROPY,
-    LossType.CATEGORICAL_CROSS_ENTROPY,
-)
-"""GPUs have loops for these where no vectors fit, which have one for each loss."""
 _NAMES = {kind.name.lower(): int(kind) for kind in LossType if kind is not LossType.SOFTMAX_CROSS_ENTROPY}
 SIMDGROUPS_PER_UNIT = 64
 """As many as a compute unit of a large GPU runs at a time: more would leave more sums for one threadgroup to add up."""
@@ -73,7 +65,7 @@ FAMILY = ShaderFamily(
         "neuron_types": (),
         "calls_functions": False,
         "by_vectors": True,
-        "brief_types": tuple(kind.name.lower() for kind in COMMON_TYPES),
+        "brief_types": (),
     },
     {
         "cpu": {
@@ -106,8 +98,8 @@ class _Shares:
         is_cpu = device.family == "cpu"
         self._shares_of_threadgroup = (THREADS_OF_CPU if is_cpu else THREADS) // 32
         self._variant = ""
-        if not is_cpu and _are_whole_vectors(self._layouts.values(), values):
-            self._variant = "_of_vectors"
+        if not is_cpu and width == height == 1:
+            self._variant = "_of_vectors" if _are_whole_vectors(self._layouts.values(), values) else "_of_several"
             wanted = SIMDGROUPS_PER_UNIT * (device.compute_units or ASSUMED_COMPUTE_UNITS)
             self._chunk = 32 * values * -(-run * self.images // (wanted * 32 * values))
         else:
@@ -155,10 +147,9 @@ class _Shares:
 
 
 def _are_whole_vectors(layouts: Iterable[Layout], values: int) -> bool:
-    """Whether each image is one run of vectors of so many ``values``, all of them aligned."""
-    return all(
-        width == height == 1 and not any(number % values for number in (start, step, channels))
-        for start, _, _, step, width, height, channels, _ in layouts
+    """Whether each image, which is one run, is of vectors of so many ``values``, all of them aligned."""
+    return not any(
+        number % values for start, _, _, step, *_, channels, _ in layouts for number in (start, step, channels)
     )
 
 
