@@ -189,7 +189,7 @@ def test_explain_a_finding_of_a_run(name: str, capsys: pytest.CaptureFixture[str
 
 def test_explain_an_unknown_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("--explain", 99) == 2
-    assert "--explain 99: there is no such rule, only 1 to 58, and out-of-bounds, " in capsys.readouterr().err
+    assert "--explain 99: there is no such rule, only 1 to 59, and out-of-bounds, " in capsys.readouterr().err
 
 
 # What the compiler finds

@@ -312,6 +312,8 @@ WARNINGS = [
      f"{HEAD}, {LANE}, constant uint& n) {{ float v = x[l]; for (uint j = 0; j < n; j++) {{ if (v > j) {{ while (true) {{ x[l] = simd_min(v); break; }} switch (n) {{ case 3: x[l] = simd_max(v); break; }} }} }} if (v > 3) {{ x[l] = simd_sum(v); return; }} }}"),
     (58, f"{HEAD}, {LANE}, constant uint& n) {{ float v = x[l]; do {{ v *= 2; if (v > n) return void(x[l] = simd_sum(v)); }} while (v > 0); }}", "by the return in line",
      f"{HEAD}, {LANE}, constant uint& n) {{ float v = x[l]; do {{ v *= 2; if (simd_any(v > n)) return void(x[l] = simd_sum(v)); }} while (v > 0); }}"),
+    (59, f"{HEAD}) {{ float sum; for (int k = 0; k < 4; k++) sum += x[k]; x[0] = sum; }}", "variable 'sum' is uninitialized when used here",
+     f"{HEAD}) {{ float sum; for (int k = 0; k < 4; k++) sum = x[k]; x[0] = sum; }}"),
     (52, "float g(float x) { if (x > 0) return 1; }", "does not return a value in all control paths",
      "float g(float x) { if (x > 0) return 1; else { return 2; } }\nint h(int n) { for (;;) { if (n > 9) return n; n *= 2; } }\nint k(int n) { switch (n) { case 0: return 1; default: return 2; } }"),
     (52, "template <typename T> T g(T x) { while (x > 1) { return x; } }", "does not return a value",
@@ -434,7 +436,7 @@ def test_an_unknown_version_is_refused() -> None:
 
 def test_every_rule_has_a_case() -> None:
     tested = {case[0] for case in (*CASES, *WARNINGS, *VERSIONS)} | {46}
-    assert tested == set(RULES) == set(range(1, 59))
+    assert tested == set(RULES) == set(range(1, 60))
 
 
 def test_every_rule_says_why_in_one_sentence() -> None:

@@ -388,6 +388,15 @@ PAIRS = [
     (56, KERNEL + ") { x[0] = 1 }", KERNEL + ") { x[0] = 1; if (x[1] > 0) { x[1] = 2; } else {} }"),
     (56, KERNEL + ") { for (int k = 0; k < 3; k++) { x[k] = x[k + 1] } }", KERNEL + ") { for (int k = 0; k < 3; k++) { int2 v{k, k}, w[2] = {{1, 2}, {3, 4}}; x[k] = int2{v.x, w[1].y}.y; } }"),
     (56, KERNEL + ") { x[0] = 1\n x[1] = 2; }", KERNEL + ") { x[0] = 1\n + x[1]; switch (int(x[0])) { case 1: x[1] = 2; default: {} } do { x[2] = 1; } while (x[2] < 1 and x[0] < 1); }"),
+    (59, KERNEL + ") { float sum; for (int k = 0; k < 4; k++) sum += x[k]; x[0] = sum; }", KERNEL + ") { float sum; sum = 0; for (int k = 0; k < 4; k++) sum += x[k]; x[0] = sum; }"),
+    (59, "float g(float v) { float r; if (v > 0) { v = 1; } return r; }", "float g(float v) { float r; if (v > 0) r = 1; return r; }\nint h(thread int& n) { int k; switch (n) { case 1: k = 2; break; default: n = 3; } return k; }"),
+    (59, "float g(float v) { float s[4]; for (int k = 0; k < 4; k++) s[k] += v; return s[0]; }", "float g(float v) { float s[4]; int n = 0; for (int k = 0; k < 4; k++) { for (int j = 0; j < n; j++) v += s[j]; s[n++] = v; } return s[0]; }"),
+    (59, "float g(float4 v) { float4 w; return dot(v, w); }", "float g(float4 v) { float4 w; w.xy = v.zw; w[2] = w[3] = 1; return dot(v, w); }"),
+    (59, "uint g(uint n) { uint k; while (k < n) k++; return k; }", "uint g(uint n) { uint last; for (uint k = 0; k < n; k++) { if (k > 0) n += last; last = k; } return n; }"),
+    (59, "float g(float v) { float a; float b = a * v, c; return (c = b) + c; }", "float g(float v) { float a; float b = (a = v) * a, c, d; c = sincos(b, d); return c + d; }"),
+    (59, KERNEL + ") { float v; thread float* p; x[0] = v > 0 ? *p : 1; }", KERNEL + ") { float v; thread float* p = &v; *p = x[1]; thread float& r = v; r += 1; x[0] = v; }"),
+    (59, "float h(float v) { return v; }\nfloat g() { float v; return h(v); }", "void h(thread float& v) { v = 1; }\nvoid k(thread float* v) { v[0] = 1; }\nfloat g() { float v, w[2]; h(v); k(w); return v + w[1] + *(w + 1); }"),
+    (59, "int g(int n) { int k; do { n += k; k = 1; } while (n < 9); return n; }", "int g(int n) { int k; do { if (n > 3) continue; k = n; n = 4; } while (n < 9); while (true) { if (n > 20) break; k = n++; } return k; }"),
 ]  # fmt: skip
 
 

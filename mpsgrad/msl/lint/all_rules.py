@@ -25,6 +25,7 @@ from mpsgrad.msl.lint import (
     operands,
     redeclarations,
     returns,
+    uninitialised,
     values,
 )
 from mpsgrad.msl.lint.rule import CATALOGUE, Finding, Rule
@@ -35,7 +36,7 @@ from mpsgrad.msl.versions import LANGUAGE_VERSIONS, without_coherence
 # Importing a module enters its rules into the table.
 _SUBJECTS = (
     address_spaces, atomics_and_simd, attributes, behaviour, jumps, kernels, language, library, loop_exits,
-    member_functions, metalcompute, names, narrowing, operands, redeclarations, returns, values,
+    member_functions, metalcompute, names, narrowing, operands, redeclarations, returns, uninitialised, values,
 )  # fmt: skip
 
 RULES: dict[int, Rule] = dict(sorted(CATALOGUE.items()))

@@ -1,0 +1,347 @@
+"""Rule 59: variables of threads that are read before they have a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+
+from mpsgrad.msl.analysis.source import Function, Source, Variable
+from mpsgrad.msl.analysis.types import SIZES, built_in
+from mpsgrad.msl.instrument.declarators import DeclaratorReader
+from mpsgrad.msl.instrument.tree import Node, NotUnderstood, TreeReader
+from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
+from mpsgrad.msl.lint.rule import Found, rule
+
+_DEEPEST = 60
+_JUMPS = frozenset({"break", "continue", "return"})
+_SKIPPED = frozenset("using typedef static_assert struct class union enum template".split())
+_WRITING = frozenset({"sincos", "modf", "frexp"})
+_NO_OBJECTS = frozenset({"threadgroup", "extern", "static", "constant"})
+
+
+@rule(
+    59,
+    "uninitialised",
+    words="variable '...' is uninitialized when used here",
+    severity="warning",
+    why="A thread's variables begin with any value, on CPUs often with 0 and on GPUs with what a register held before.",
+)
+def variables_have_values(source: Source) -> Iterator[Found]:
+    """Sees variables and arrays of built-in types that no way to the place gives a value; what a function may have
+    given one counts as such a way."""
+    for function in source.functions:
+        if source.text(function.body_open) == "{":
+            reader = _Reader(source, function)
+            reader.block(function.body_open + 1, function.body_close, {})
+            for place, name in reader.found.items():
+                yield source.tokens[place], f"variable '{name}' is uninitialized when used here"
+
+
+class _Value(Enum):
+    """What a variable has when a place is come to: certainly nothing, or perhaps a value."""
+
+    NONE = 0
+    SOME = 1
+
+
+# The variables, by their places; None where no thread comes to.
+_State = dict[int, _Value] | None
+
+
+def _joined(first: _State, second: _State) -> _State:
+    """What variables have where two ways meet."""
+    if first is None or second is None:
+        return second if first is None else first
+    return {place: _Value(max(value.value, second.get(place, value).value)) for place, value in first.items()}
+
+
+class _Reader:
+    """One way through the body of a function."""
+
+    def __init__(self, source: Source, function: Function) -> None:
+        self.found: dict[int, str] = {}
+        self._source = source
+        self._text = source.text
+        self._function = function
+        self._place = function.body_open
+        self._declarators = DeclaratorReader(source, self._is_variable)
+        self._trees = TreeReader(source, self._is_variable)
+        # What variables have where ``break`` and ``continue`` stand, for each of the loops and ``switch`` around.
+        self._left: list[_State] = []
+        self._turned: list[_State] = []
+        self._depth = 0
+        self._is_first_turn = False
+        self._choices = self._loops = 0
+
+    def _is_variable(self, name: str) -> bool:
+        return self._source.variable(name, self._place) is not None
+
+    # Statements.
+
+    def block(self, index: int, end: int, state: _State) -> _State:
+        """What variables have behind the statements from ``index`` to ``end``."""
+        while index < end:
+            behind = max(self._source.statement_end(index, end), index + 1)
+            state = self._statement(index, behind, state)
+            index = behind
+        return state
+
+    def _statement(self, index: int, end: int, state: _State) -> _State:
+        source = self._source
+        while index < end and source.kind(index) == "pragma":
+            index += 1
+        self._place = index
+        text = self._text(index)
+        self._depth += 1
+        try:
+            if state is None or index >= end or text == ";" or text in _SKIPPED or self._depth > _DEEPEST:
+                return state
+            if text == "{":
+                return self.block(index + 1, end - 1, state)
+            if text in ("if", "for", "while", "do", "switch"):
+                return self._flow(index, end, state)
+            if text in _JUMPS:
+                if text == "return" and end > index + 2:
+                    self._read(self._trees.initialiser(index + 1, end - 1), state)
+                ways = {"break": self._left, "continue": self._turned}.get(text)
+                if ways:
+                    ways[-1] = _joined(ways[-1], state)
+                return None
+            if text in ("case", "default"):
+                return state
+            return self._simple(index, end - 1, dict(state))
+        except NotUnderstood:
+            return self._given_up(index, end, state)
+        finally:
+            self._depth -= 1
+
+    def _given_up(self, start: int, end: int, state: _State) -> _State:
+        """Behind what is not understood any variable that it names may have a value."""
+        named = {variable.place for index in range(start, end) if (variable := self._variable(index)) is not None}
+        return {place: _Value.SOME if place in named else value for place, value in (state or {}).items()}
+
+    def _variable(self, index: int) -> Variable | None:
+        return self._source.variable(self._text(index), index) if self._text(index - 1) not in (".", "->") else None
+
+    def _flow(self, index: int, end: int, state: dict[int, _Value]) -> _State:
+        source = self._source
+        word = self._text(index)
+        if word == "do":
+            body = (index + 1, source.statement_end(index + 1, end))
+            opening = body[1] + 1
+        else:
+            opening = index + 1 + (self._text(index + 1) == "constexpr")
+            body = (source.close(opening) + 1, end)
+        close = source.close(opening)
+        if self._text(opening) != "(" or close < 0:
+            raise NotUnderstood(index)
+        if word == "if":
+            return self._choice(opening, close, end, state)
+        if word == "switch":
+            return self._sections(opening, close, body, state)
+        parts = self._parts(opening, close) if word == "for" else [(0, 0), (opening + 1, close), (0, 0)]
+        before, *turn = parts
+        begun = self._simple(*before, dict(state)) if before[1] > before[0] else dict(state)
+        return self._loop(body, turn, begun, asks_first=word != "do")
+
+    def _loop(
+        self, body: tuple[int, int], turn: Sequence[tuple[int, int]], state: dict[int, _Value], *, asks_first: bool
+    ) -> _State:
+        """What variables have behind a loop. What one turn leaves behind may be what the next begins with; in the first
+        only what no choice decides about is certain to be read."""
+        kept = self._is_first_turn, self._choices, self._loops
+        if not self._is_first_turn:
+            self._is_first_turn, self._choices, self._loops = True, 0, 0
+        else:
+            self._loops += asks_first
+        turned, _ = self._turn(body, turn, state, asks_first=asks_first)
+        self._is_first_turn, self._choices, self._loops = kept
+        behind, left = self._turn(body, turn, _joined(state, turned), asks_first=asks_first)
+        return _joined(_joined(behind, state if asks_first else None), left)
+
+    def _turn(
+        self, body: tuple[int, int], turn: Sequence[tuple[int, int]], state: _State, *, asks_first: bool
+    ) -> tuple[_State, _State]:
+        """What variables have behind one turn, and where it is left."""
+        condition, step = turn
+        self._left.append(None)
+        self._turned.append(None)
+        if asks_first:
+            state = self._condition(*condition, state)
+        state = _joined(self._statement(*body, state), self._turned.pop())
+        if not asks_first:
+            state = self._condition(*condition, state)
+        if state is not None and step[1] > step[0]:
+            state = dict(state)
+            self._read(self._trees.expression(*step), state)
+        return state, self._left.pop()
+
+    def _choice(self, opening: int, close: int, end: int, state: dict[int, _Value]) -> _State:
+        asked = self._condition(opening + 1, close, dict(state))
+        then_end = self._source.statement_end(close + 1, end)
+        self._choices += 1
+        chosen = self._statement(close + 1, then_end, asked)
+        otherwise = asked
+        if self._text(then_end) == "else" and then_end < end:
+            otherwise = self._statement(then_end + 1, end, asked)
+        self._choices -= 1
+        return _joined(chosen, otherwise)
+
+    def _sections(self, opening: int, close: int, body: tuple[int, int], state: dict[int, _Value]) -> _State:
+        """A ``switch``, each of whose labels may be jumped to."""
+        source = self._source
+        asked = self._condition(opening + 1, close, dict(state))
+        if self._text(body[0]) != "{":
+            raise NotUnderstood(body[0])
+        self._left.append(asked)
+        self._choices += 1
+        reached: _State = None
+        index, end = body[0] + 1, body[1] - 1
+        while index < end:
+            if self._text(index) in ("case", "default"):
+                while index < end and self._text(index) != ":":
+                    index += 1
+                index += 1
+                reached = _joined(reached, asked)
+                continue
+            behind = max(source.statement_end(index, end), index + 1)
+            reached = self._statement(index, behind, reached)
+            index = behind
+        self._choices -= 1
+        return _joined(reached, self._left.pop())
+
+    def _parts(self, opening: int, close: int) -> list[tuple[int, int]]:
+        """What stands between the brackets of a ``for``; for one over a range the variable is in none of them."""
+        places = [opening]
+        index = opening + 1
+        while index < close:
+            if self._text(index) == ";":
+                places.append(index)
+            index = max(self._source.close(index), index) + 1
+        places.append(close)
+        if len(places) != 4:
+            raise NotUnderstood(opening)
+        return [(first + 1, last) for first, last in zip(places, places[1:], strict=False)]
+
+    def _condition(self, start: int, end: int, state: _State) -> _State:
+        if state is None or start >= end:
+            return state
+        return self._simple(start, end, dict(state))
+
+    # Declarations and expressions.
+
+    def _simple(self, start: int, end: int, state: dict[int, _Value]) -> dict[int, _Value]:
+        """A declaration or an expression; changes ``state``."""
+        index, words = self._declarators.specifiers(start, end)
+        if index is None or not self._declarators.begins(index, end):
+            self._read(self._trees.expression(start, end), state)
+            return state
+        while index < end:
+            found = self._declarators.read(index, end)
+            place = next(k for k in range(index, found.end) if self._text(k) == found.name)
+            index = found.end
+            if self._text(index) == "=":
+                value = self._trees.initialiser(index + 1, end)
+                self._read(value, state, is_bound=found.is_reference)
+                index = value.end
+            elif self._text(index) in ("(", "{"):
+                for argument in self._trees.arguments(index, self._source.close(index)):
+                    self._read(argument, state)
+                index = self._source.close(index) + 1
+            elif not words & _NO_OBJECTS and self._is_built_in(place):
+                state[place] = _Value.NONE
+            if index < end and self._text(index) != ",":
+                raise NotUnderstood(index)
+            index += 1
+        return state
+
+    def _is_built_in(self, place: int) -> bool:
+        """Whether the variable that is declared at ``place`` begins with any value."""
+        variable = self._source.variable(self._text(place), place + 1)
+        if variable is None or variable.place != place or variable.type is None or variable.is_reference:
+            return False
+        kind = variable.type
+        return kind.known and kind.base in SIZES and not kind.columns
+
+    def _read(self, node: Node, state: dict[int, _Value], *, is_bound: bool = False) -> None:
+        """Reads what ``node`` names; of what is only bound to a reference the value is given elsewhere."""
+        if node.kind == "name":
+            # An array by its name is a pointer, through which it may get values.
+            variable = self._variable(node.place)
+            self._name(node, state, is_written=is_bound or variable is not None and bool(variable.extents))
+        elif node.kind == "subscript":
+            base = node.parts[0].inner
+            self._read(node.parts[1], state)
+            if base.kind == "name":
+                self._name(base, state, is_written=is_bound)
+            else:
+                self._read(base, state, is_bound=is_bound)
+        elif node.kind == "assign":
+            target, value = node.parts
+            self._read(value, state)
+            if node.text == "=":
+                self._write(target, state)
+            else:
+                self._read(target, state)
+        elif node.kind == "call":
+            self._call(node, state)
+        elif node.kind == "unary" and node.text == "&":
+            self._write(node.parts[0], state)
+        elif node.kind == "ternary" or node.kind == "binary" and node.text in ("&&", "||"):
+            self._read(node.parts[0], state)
+            self._choices += 1
+            ways = [dict(state) for _ in node.parts[1:]]
+            for part, way in zip(node.parts[1:], ways, strict=True):
+                self._read(part, way, is_bound=is_bound)
+                for place, has in way.items():
+                    state[place] = _Value(max(has.value, state.get(place, has).value))
+            self._choices -= 1
+        elif node.kind in ("opaque", "unevaluated"):
+            state.update(self._given_up(node.start, node.end, state) or {})
+        else:
+            for part in node.parts:
+                self._read(part, state, is_bound=is_bound)
+
+    def _call(self, node: Node, state: dict[int, _Value]) -> None:
+        """A function may give a value to what it gets by name, unless it is one that only computes."""
+        called = node.parts[0]
+        is_library = called.kind == "name" and not self._may_write(called.text)
+        if called.kind != "name":
+            self._read(called, state, is_bound=True)
+        for argument in node.parts[1:]:
+            inner = argument.inner
+            if inner.kind in ("name", "member", "subscript") and not is_library:
+                self._write(inner, state)
+            else:
+                self._read(argument, state)
+
+    def _may_write(self, name: str) -> bool:
+        source = self._source
+        if name not in source.functions_by_name:
+            return name in _WRITING or name not in LIBRARY_FUNCTIONS and built_in(name) is None
+        return any(
+            source.places("&", "*", "&&", "[", start=function.opening, end=function.closing)
+            for function in source.functions_by_name[name]
+        )
+
+    def _write(self, node: Node, state: dict[int, _Value]) -> None:
+        """Gives a value to the variable that ``node`` names, or is a part of."""
+        target = node.inner
+        while target.kind in ("member", "subscript"):
+            for index in target.parts[1:]:
+                self._read(index, state)
+            target = target.parts[0].inner
+        if target.kind == "name":
+            self._name(target, state, is_written=True)
+        else:
+            self._read(target, state)
+
+    def _name(self, node: Node, state: dict[int, _Value], *, is_written: bool) -> None:
+        variable = self._variable(node.place) if node.end == node.start + 1 else None
+        if variable is None or variable.place not in state:
+            return
+        # Inner loops may not turn at first: where elements are looked for, before there are any.
+        is_certain = not self._is_first_turn or not (self._choices or variable.extents and self._loops)
+        if not is_written and state[variable.place] is _Value.NONE and is_certain:
+            self.found.setdefault(node.place, variable.name)
+        state[variable.place] = _Value.SOME
