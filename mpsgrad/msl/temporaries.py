@@ -20,86 +20,124 @@ from mpsgrad.msl.prototypes import bodies_of_classes, class_of, prototypes_of
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, Token, matching, split_commas
 
 _SPACES = frozenset(ADDRESS_SPACES)
+_Head = tuple[int | None, int, int, int]
 
 
 def open_to_temporaries(program: Program) -> frozenset[int]:
     """Takes the ``&`` from references that become values; the identities of the ``thread`` that are to be dropped."""
-    tokens = program.tokens
-    unnamed = set(_spaces_of_auto(tokens)) | set(_spaces_of_defaulted(tokens))
-    heads = [(None, *head) for head in program.function_heads] + list(program.member_heads)
-    overloaded = _overloaded(tokens, (opening for _, _, opening, _ in heads))
-    # Among conversions the one that is not opened would be the better match for any type.
-    closed = {
-        owner
-        for owner, _, opening, end in program.member_heads
-        if _is_conversion(tokens, opening) and not _only_computes(program, _body(tokens, opening), end)
-    }
-    brackets = _brackets_of_thread_objects(program)
-    prototypes = prototypes_of(program)
-    bodies = list(bodies_of_classes(tokens))
-    function_objects = _function_objects(tokens, bodies)
-    closed_members = _closed_members(program)
-    computing = {
-        opening
-        for _, start, opening, end in heads
-        if len({token.text for token in tokens[start:opening]} & {"thread", "const"}) < 2
-        and _only_computes(program, _body(tokens, opening), end)
-        and not (brackets and _applies_brackets(tokens, opening, end, brackets))
-    }
-    opened = {
-        opening
-        for _, _, opening, end in heads
-        if opening in computing or _is_of_function_object(program, function_objects, bodies, opening, end)
-    }
-    # Nor could a call choose between one that is opened and one that is not.
-    beside_closed = {
-        (owner, *_member(tokens, opening))
-        for owner, _, opening, _ in program.member_heads
-        if opening not in opened
-        and {token.text for token in _qualifiers(tokens, matching(tokens, opening) + 1)} == {"thread", "const"}
-    }
-    elsewhere = set(_places_elsewhere(tokens, [opening for _, _, opening, _ in heads]))
-    for owner, start, opening, end in heads:
-        declared = (opening, *prototypes.get(opening, ()))
-        closing = matching(tokens, opening)
-        qualifiers = _qualifiers(tokens, closing + 1)
-        is_const = any(token.text == "const" for token in qualifiers)
-        given = {token.text for token in tokens[start:opening]} & {"thread", "const"}
-        only_computes = opening in computing
-        may_open = opening in opened and _member(tokens, opening) not in closed_members
-        may_open = may_open and not given and not (owner in closed and _is_conversion(tokens, opening))
-        may_open = may_open and (owner, *_member(tokens, opening)) not in beside_closed
-        if opening in program.constructors or may_open:
-            behind = [token for at in declared for token in _qualifiers(tokens, matching(tokens, at) + 1)]
-            unnamed |= {id(token) for token in behind if token.text == "thread"}
-        parameters = split_commas(tokens[opening + 1 : closing])
-        references = [parameter for parameter in parameters if _is_constant_reference(parameter)]
-        is_kept = False
-        if not only_computes:
-            is_copy = {tokens[opening - 1].text} & {token.text for each in references for token in each}
-            is_member = owner is not None and not {token.text for token in tokens[start:opening]} & {"friend", "static"}
-            # An object in another address space is none of the arguments.
-            is_elsewhere = any(token.text in _SPACES - {"thread"} for token in qualifiers)
-            is_writer = is_member and not is_const and not is_elsewhere and opening not in program.constructors
-            is_alone = tokens[opening - 1].text not in overloaded
-            is_kept = bool(is_copy) or is_writer or not is_alone or not all(map(_is_read_only, parameters))
-        parameters_declared = [split_commas(tokens[at + 1 : matching(tokens, at)]) for at in declared]
-        for position, reference in enumerate(parameters):
+    return _Opener(program).unnamed()
+
+
+class _Opener:
+    """Which functions of a program are opened: heads are a class or None, and where return type, brackets and body are.
+
+    ``_computing`` are those, by their brackets, that only compute, ``_opened`` those that objects in any address space
+    may be given to. ``_closed`` are classes one of whose conversions does not only compute.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._tokens = tokens = program.tokens
+        self._heads: list[_Head] = [(None, *head) for head in program.function_heads] + list(program.member_heads)
+        self._overloaded = _overloaded(tokens, (opening for _, _, opening, _ in self._heads))
+        self._prototypes = prototypes_of(program)
+        self._closed_members = _closed_members(program)
+        # Among conversions the one that is not opened would be the better match for any type.
+        self._closed = {
+            owner
+            for owner, _, opening, end in program.member_heads
+            if _is_conversion(tokens, opening) and not _only_computes(program, _body(tokens, opening), end)
+        }
+        brackets = _brackets_of_thread_objects(program)
+        self._computing = {
+            opening
+            for _, start, opening, end in self._heads
+            if len(self._given(start, opening)) < 2
+            and _only_computes(program, _body(tokens, opening), end)
+            and not (brackets and _applies_brackets(tokens, opening, end, brackets))
+        }
+        bodies = list(bodies_of_classes(tokens))
+        function_objects = _function_objects(tokens, bodies)
+        self._opened = {
+            opening
+            for _, _, opening, end in self._heads
+            if opening in self._computing or _is_of_function_object(program, function_objects, bodies, opening, end)
+        }
+        # Nor could a call choose between one that is opened and one that is not.
+        self._beside_closed = {
+            (owner, *_member(tokens, opening))
+            for owner, _, opening, _ in program.member_heads
+            if opening not in self._opened
+            and {token.text for token in _qualifiers(tokens, matching(tokens, opening) + 1)} == {"thread", "const"}
+        }
+        self._elsewhere = set(_places_elsewhere(tokens, [opening for _, _, opening, _ in self._heads]))
+
+    def unnamed(self) -> frozenset[int]:
+        found = set(_spaces_of_auto(self._tokens)) | set(_spaces_of_defaulted(self._tokens))
+        for head in self._heads:
+            found.update(self._of_object(head))
+            found.update(self._of_arguments(head))
+        return frozenset(found)
+
+    def _given(self, start: int, opening: int) -> set[str]:
+        """What the result of a function is said to be."""
+        return {token.text for token in self._tokens[start:opening]} & {"thread", "const"}
+
+    def _declared(self, opening: int) -> tuple[int, ...]:
+        return (opening, *self._prototypes.get(opening, ()))
+
+    def _of_object(self, head: _Head) -> Iterator[int]:
+        """The ``thread`` behind the parameters of a member of objects in any address space."""
+        tokens = self._tokens
+        owner, start, opening, _ = head
+        may_open = opening in self._opened and _member(tokens, opening) not in self._closed_members
+        may_open = may_open and not self._given(start, opening)
+        may_open = may_open and not (owner in self._closed and _is_conversion(tokens, opening))
+        may_open = may_open and (owner, *_member(tokens, opening)) not in self._beside_closed
+        if opening in self._program.constructors or may_open:
+            for at in self._declared(opening):
+                behind = _qualifiers(tokens, matching(tokens, at) + 1)
+                yield from (id(token) for token in behind if token.text == "thread")
+
+    def _of_arguments(self, head: _Head) -> Iterator[int]:
+        """The ``thread`` of constant references to temporary objects; those that become values lose the ``&``."""
+        tokens = self._tokens
+        _, start, opening, end = head
+        name = tokens[opening - 1].text
+        only_computes = opening in self._computing
+        is_kept = not only_computes and self._keeps_references(head)
+        declared = [split_commas(tokens[at + 1 : matching(tokens, at)]) for at in self._declared(opening)]
+        for position, reference in enumerate(declared[0]):
             if not _is_constant_reference(reference):
                 continue
-            if is_kept and not _is_read_as_number(tokens, reference, _body(tokens, opening), end):
-                continue
-            if is_kept and (tokens[opening - 1].text, position) in elsewhere:
+            is_number = _is_read_as_number(tokens, reference, _body(tokens, opening), end) if is_kept else False
+            if is_kept and (not is_number or (name, position) in self._elsewhere):
                 continue
             # From a reference without an address space the compiler would deduce a type with one.
             is_deduced = _names_parameter(tokens[start:opening], reference)
-            if is_deduced and tokens[opening - 1].text in overloaded:
+            if is_deduced and name in self._overloaded:
                 continue
-            for each in (parameters[position] for parameters in parameters_declared):
-                unnamed |= {id(token) for token in each if token.text == "thread"}
+            for each in (parameters[position] for parameters in declared):
+                yield from (id(token) for token in each if token.text == "thread")
                 if not (only_computes or is_kept) or is_deduced:
                     next(token for token in each if token.text == "&").text = ""
-    return frozenset(unnamed)
+
+    def _keeps_references(self, head: _Head) -> bool:
+        """Whether a function that does not only compute may have to know what its references refer to."""
+        tokens = self._tokens
+        owner, start, opening, _ = head
+        closing = matching(tokens, opening)
+        qualifiers = _qualifiers(tokens, closing + 1)
+        parameters = split_commas(tokens[opening + 1 : closing])
+        references = [parameter for parameter in parameters if _is_constant_reference(parameter)]
+        is_copy = any(token.text == tokens[opening - 1].text for each in references for token in each)
+        is_member = owner is not None and not {token.text for token in tokens[start:opening]} & {"friend", "static"}
+        # An object in another address space is none of the arguments.
+        is_elsewhere = any(token.text in _SPACES - {"thread"} for token in qualifiers)
+        is_const = any(token.text == "const" for token in qualifiers)
+        is_writer = is_member and not is_const and not is_elsewhere and opening not in self._program.constructors
+        is_alone = tokens[opening - 1].text not in self._overloaded
+        return is_copy or is_writer or not is_alone or not all(map(_is_read_only, parameters))
 
 
 def calls_in_constructors(program: Program) -> Iterator[tuple[int, str, bool]]:
