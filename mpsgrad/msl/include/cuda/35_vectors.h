@@ -286,7 +286,7 @@ template <typename V, typename T, int N, int... I> inline V whole_mtl(swizzle_mt
 //@ as_type
 template <typename T, typename U> inline T as_type(const U &x) {
   T r;
-  memcpy(&r, &x, sizeof(T) < sizeof(U) ? sizeof(T) : sizeof(U));
+  memcpy(&r, (const void *)&x, sizeof(T) < sizeof(U) ? sizeof(T) : sizeof(U));
   return r;
 }
 
