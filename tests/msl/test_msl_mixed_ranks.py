@@ -12,6 +12,7 @@ from nvrtc import compile_for_cuda
 from mpsgrad.errors import ShaderError
 from mpsgrad.msl import translate
 from mpsgrad.msl.diagnostics import parse_compiler_log
+from mpsgrad.runtime import compile
 
 HALF = float(np.float16(1.5) * np.float16(1.1))
 
@@ -118,3 +119,16 @@ def test_vectors_in_device_memory() -> None:
     got_h, got_u, _ = run(source, "f", h, u, np.float32(1.5), threads=4)
     np.testing.assert_array_equal(got_h, h * np.float16(1.5) + np.float16([0.5, 0.5, 0, 0]) - np.float16(3))
     np.testing.assert_array_equal(got_u, u + np.uint8(250) - np.uint8([0, 1]))
+
+
+def test_addresses_of_vectors_as_pointers_to_bfloats() -> None:
+    source = LIBRARY + (
+        "kernel void f(device float* x, uint i [[thread_position_in_grid]]) {\n"
+        "  bfloat4 v = bfloat4(1), w = bfloat4(x[i]);\n"
+        "  ((thread bfloat*)&v)[1] = bfloat(2); ((thread ushort*)&w)[2] = 0;\n"
+        "  *(thread bfloat*)&v = (bfloat)-2.0f; v = v * 0.5f; x[i] = v.x + 10 * v.y + float(w.z) + float(w.w); }\n"
+    )
+    x = np.array([3, 4], np.float32)
+    compile(source, language_version="3.1").function("f")(2, x)
+    assert x.tolist() == [12, 13]
+    compile_for_cuda(translate(source, "cuda", definitions={"__METAL_VERSION__": "310"}).source, "test.metal")

@@ -27,8 +27,8 @@ from mpsgrad.msl.tokens import (
 )
 
 BUILT_IN_TYPE = re.compile(
-    r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|float|size_t|ptrdiff_t|unsigned|signed|u?int(?:8|16|32|64)_t"
-    r"|atomic_u?int|float\dx\d|half\dx\d)[234]?$"
+    r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float|size_t|ptrdiff_t|unsigned|signed"
+    r"|u?int(?:8|16|32|64)_t|atomic_u?int|float\dx\d|half\dx\d|bfloat\dx\d)[234]?$"
 )
 _STATEMENT_WORDS = frozenset(
     "return else do case goto new delete throw using typedef template typename break continue if for while switch"
