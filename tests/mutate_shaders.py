@@ -121,6 +121,7 @@ TESTS = {
     "optimizer": ("tests/kernels/test_optimizer.py", "tests/kernels/test_optimizer_adaptive.py"),
     "pad": ("tests/kernels/test_pad.py",),
     "pooling_average": ("tests/kernels/test_pooling.py",),
+    "pooling_columns": ("tests/kernels/test_pooling.py",),
     "pooling_l2_norm": ("tests/kernels/test_pooling.py",),
     "pooling_max": ("tests/kernels/test_pooling.py",),
     "pooling_max_at_once": ("tests/kernels/test_pooling.py",),

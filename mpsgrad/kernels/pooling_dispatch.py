@@ -9,6 +9,7 @@ from typing import Any
 from mpsgrad.command import CommandBuffer
 from mpsgrad.devices import Buffer, Device, Function
 from mpsgrad.errors import GeometryError
+from mpsgrad.geometry import ceiling_divide
 from mpsgrad.kernel import IMAGE_LAYOUT, WINDOW
 from mpsgrad.kernels.divisor import DIVISOR
 from mpsgrad.kernels.walk import (
@@ -255,6 +256,33 @@ DISJOINT_FAMILY = ShaderFamily(
     ahead_of_time=False,
     device_families=("cpu",),
 )
+COLUMN_WINDOWS, FEWEST_THREADS_OF_COLUMNS = 4, 1 << 15
+"""A thread of a GPU owns so many windows below each other at stride 1, where that leaves so many threads."""
+SIZES_OF_COLUMNS = {"max": (2, 3, 4, 5, 7), "average": (3, 4, 5, 7), "l2_norm": (3, 4, 5, 7)}
+_KERNELS_OF_COLUMNS = {
+    "max": ("pooling_max", "pooling_max_recorded", "pooling_max_search"),
+    "average": ("pooling_average",),
+    "l2_norm": ("pooling_l2_norm", "pooling_l2_norm_ratio"),
+}
+COLUMN_FAMILIES = {
+    (operation, size): ShaderFamily(
+        f"pooling_{operation}_of_columns_{size}x{size}",
+        _STRUCTS,
+        {
+            **_CONSTANTS,
+            "operation": operation,
+            "size": size,
+            "rows": COLUMN_WINDOWS,
+            "kernels": _KERNELS_OF_COLUMNS[operation],
+        },
+        template="pooling_columns",
+        ahead_of_time=False,
+        device_families=("gpu",),
+    )
+    for operation, sizes in SIZES_OF_COLUMNS.items()
+    for size in sizes
+}
+"""By the operation and the size of windows."""
 _LAYOUTS = ("source", "gradient", "destination", "windows")
 
 
@@ -286,12 +314,38 @@ def add_dispatch(
     )
     if walk == "row" and _is_faster_by_eights(device, name, metal_type, parameters):
         walk = "eights"
-    function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
+    of_columns = _family_of_columns(name, walk, parameters)
+    if of_columns is not None:
+        *_, width, height, _, _ = parameters["destination"]
+        size = width, ceiling_divide(height, COLUMN_WINDOWS)
+        parameters["blocks_y"] = size[1]
+        function = of_columns.function(device, f"{name}_of_columns_{taps_x}x{taps_y}_by_{walk}", metal_type)
+    else:
+        function = family_of(FAMILIES, name).function(device, f"{name}_by_{walk}", metal_type)
     threads = threads_of(walk, parameters["destination"], *size)
     packed = struct.pack(**parameters, **divisors_of(walk, parameters["destination"], *size))
     command_buffer.add_dispatch(
         function, -(-threads // function.threadgroup_size), *buffers, device.constant_buffer(packed)
     )
+
+
+def _family_of_columns(name: str, walk: str, parameters: dict[str, Any]) -> ShaderFamily | None:
+    """That of the kernel ``name`` whose threads own a column of windows; None if there is none or it does not suit."""
+    taps_x, taps_y, *steps, _, _ = parameters["window"]
+    operation = next((each for each, names in _KERNELS_OF_COLUMNS.items() if name in names), "")
+    family = COLUMN_FAMILIES.get((operation, taps_x))
+    if family is None or walk not in ("element4", "elements") or taps_x != taps_y or steps != [1, 1, 1, 1]:
+        return None
+    *_, width, height, _, _ = parameters["destination"]
+    threads = threads_of(walk, parameters["destination"], width, ceiling_divide(height, COLUMN_WINDOWS))
+    return family if threads >= FEWEST_THREADS_OF_COLUMNS and _are_all_inside(parameters) else None
+
+
+def _are_all_inside(parameters: dict[str, Any]) -> bool:
+    """Whether at least one tap of each window at stride 1 lies inside the source."""
+    *taps, _, _, _, _, origin_x, origin_y = parameters["window"]
+    axes = zip(taps, (origin_x, origin_y), parameters["source"][4:6], parameters["destination"][4:6], strict=True)
+    return all(origin + size > 0 and origin + count - 1 < extent for size, origin, extent, count in axes)
 
 
 def _is_faster_by_eights(device: Device, name: str, metal_type: str, parameters: dict[str, Any]) -> bool:

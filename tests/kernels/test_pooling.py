@@ -889,6 +889,39 @@ class TestOneThreadForSeveralChannels:
         check_gradient_of(MAX, WindowGeometry(20, 18, 17, 16, 5, 5, 1, 1, 8, 8, 4, 3), 7, edge, dtype)
 
 
+@pytest.fixture(scope="class")
+def columns_of_few_threads():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooling_dispatch, "FEWEST_THREADS_OF_COLUMNS", 1)
+        yield
+
+
+@pytest.mark.usefixtures("shaders_of_gpus", "few_elements_by_turns", "columns_of_few_threads")
+class TestOneThreadForSeveralWindows:
+    """On GPUs with windows of common sizes at stride 1."""
+
+    @each_kind
+    @given(data=st.data(), size=st.sampled_from(pooling_dispatch.SIZES_OF_COLUMNS["max"]))
+    def test_any_geometry(self, kind, data, size):
+        drawn = data.draw(window_geometries(dilation=False))
+        geometry = replace(drawn, kernel_width=size, kernel_height=size, stride_x=1, stride_y=1)
+        check_against_the_reference(kind, geometry, data.draw(st.sampled_from([3, 4, 5, 8, 13])), data)
+
+    @each_kind
+    @pytest.mark.parametrize(("size", "origin"), [(2, 0), (2, 1), (3, 1), (4, 0), (5, 0), (5, 2), (7, 3)])
+    @pytest.mark.parametrize("channels", [5, 8])
+    @pytest.mark.parametrize("edge", EDGES)
+    @pytest.mark.parametrize("dtype", gpu_forms.DTYPES)
+    def test_windows_at_the_edges(self, kind, size, origin, channels, edge, dtype):
+        geometry = WindowGeometry(9, 11, size, size, 1, 1, 1, 1, origin, origin, 9, 11)
+        check_gradient_of(kind, geometry, channels, edge, dtype)
+        x = np.random.default_rng(20).standard_normal((2, 11, 9, channels)).astype(dtype)
+        keywords = kind.keywords(geometry, edge)
+        _, y, _ = encode(kind.kernel(geometry, edge), x, (geometry.result_height, geometry.result_width))
+        expected = kind.reference(x, **keywords)
+        assert_within(y, expected, error_bound(dtype, size**2, kind.reference(np.abs(x), **keywords), expected))
+
+
 def check_gradient_of(
     kind: Kind, geometry: WindowGeometry, channels: int, edge: str, dtype: Any, images: int = 2
 ) -> None:
