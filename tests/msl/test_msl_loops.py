@@ -44,6 +44,7 @@ def rolled(source: str) -> list[bool]:
         f"for (int k = 0; k < 8; k++) {{ device const Block& b = blocks[k]; s += b.values[k].x; {WORK} }}",
         f"for (int k = 8; k > 0; k >>= 1) {{ a[3] += v[1]; {WORK} }}",
         f"const int last = 4; for (ushort k = 1; k <= last * 2; k += 2) {{ {WORK} }}",
+        f"for (int k = 0; k < 8; k++) {{ const int j = 7 - k; s += simd_sum(j) + simd_shuffle_up(j, 1); {WORK} }}",
     ],
 )
 def test_long_loops_over_no_registers_are_not_unrolled(body: str) -> None:
@@ -60,6 +61,7 @@ def test_long_loops_over_no_registers_are_not_unrolled(body: str) -> None:
         f"for (int k = 0; k < 8; k++) {{ const int j = 7 - k; s += a[j]; {WORK} }}",
         f"for (int k = 0; k < 8; k++) {{ s += nth(a, k); {WORK} }}",
         f"for (ushort d = 16; d > 0; d /= 2) {{ s += simd_shuffle_xor(s, d); {WORK} }}",
+        f"for (ushort d = 16; d > 0; d /= 2) {{ const ushort e = d; s += simd_broadcast(s, e); {WORK} }}",
         f"thread float* p = a; for (int k = 0; k < 8; k++) {{ s += *p++; {WORK} }}",
         f"\n#pragma unroll\nfor (int k = 0; k < 8; k++) {{ {WORK} }}",
         f"\n#pragma clang loop unroll_count(2)\nfor (int k = 0; k < 8; k++) {{ {WORK} }}",
@@ -130,6 +132,23 @@ def test_a_register_beside_a_long_inner_loop_may_be_memory() -> None:
     assert rolled(kernel(body)) == [True, True]
     hot = "for (int q = 0; q < n; q++) for (int j = 0; j < 8; j++) a[j] += o[q];"
     assert rolled(kernel(f"{body} {hot}"))[:2] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("declared", "is_rolled"),
+    [
+        ("device const char* p = blocks[k].bytes + lane;", True),
+        ("device const half* p = (device const half*)o + k;", True),
+        ("device const packed_char4* p = blocks[k].values;", False),
+        ("device const float* p = o + k;", False),
+        ("thread const char* p = (thread const char*)a;", False),
+    ],
+)
+def test_a_register_beside_many_short_elements_may_be_memory(declared: str, is_rolled: bool) -> None:
+    element = "p[j].x" if "packed" in declared else "p[j]"
+    inner = f"for (int j = 0; j < 8; j++) x += {element} * v[j & 3];"
+    body = f"for (int k = 0; k < 4; k++) {{ {declared} float x = 0; {inner} a[k] += x; }}"
+    assert rolled(kernel(body).replace("half scale;", "half scale; char bytes[8];")) == [is_rolled, False]
 
 
 def test_shaders_of_the_package_are_left_as_they_are() -> None:

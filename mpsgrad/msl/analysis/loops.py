@@ -13,7 +13,7 @@ from functools import cached_property
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable
-from mpsgrad.msl.analysis.types import INTEGERS
+from mpsgrad.msl.analysis.types import INTEGERS, SIZES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
 
 _MEMORY = frozenset({"device", "constant", "threadgroup"})
@@ -23,7 +23,7 @@ _CONDITIONS = frozenset({"for", "if", "while", "switch"})
 _FULLY = re.compile(r'(?:#pragma|")(?:clangloop)?unroll(?:\((?:full|enable)\))?"?')
 _MARKS = ("_Pragma", "__attribute__")
 _LOOPS_AND_JUMPS = ("for", "while", "do", "break", "return")
-_OF_LANES = re.compile(r"(?:simd|quad)_\w+")
+_OF_LANES = re.compile(r"(?:simd|quad)_(?:shuffle\w*|broadcast)")
 
 LARGE = 160
 """Tokens that a loop comes to, with those of the functions that it calls, each turn counted, from which on it is long
@@ -35,6 +35,9 @@ GUARDED = 60
 abreast has a branch of its own."""
 LARGE_TURN = 40
 """The same for a loop that turns as often as data say."""
+NARROW = 8
+"""Elements of less than four bytes in memory that a turn of a loop comes to, from which on a register beside them may
+as well be memory: each of the threads that run abreast reads its own."""
 _UNKNOWN_TURNS = 8
 """What a loop is taken to have that counts to a template's parameter."""
 _MOST_TURNS = 1024
@@ -224,7 +227,10 @@ class Loops:
             close, name = source.close(opening), source.text(opening - 1)
             if close < 0 or source.kind(opening - 1) != IDENTIFIER or name in _CONDITIONS:
                 continue
-            if self._names(opening + 1, close, False) & moving and self._chooses(name, opening - 1):
+            first = opening + 1
+            if _OF_LANES.fullmatch(name) and len(arguments := source.arguments(opening)) > 1:
+                first = arguments[1][0]
+            if self._names(first, close, False) & moving and self._chooses(name, opening - 1):
                 return True
         return any(self._walks_registers(name, start, end) for name in moving)
 
@@ -236,11 +242,32 @@ class Loops:
             return False
         inner = source.places("for", start=start + 1, end=end)
         if not any(map(self.is_rolled, inner)) and not any(map(self._has_loop, self._called(start, end))):
-            return False
+            if self._narrow(*self._body(start)) < NARROW:
+                return False
         first = self._operand(place)
         return source.kind(first) == IDENTIFIER and all(
             self._depth(other) <= self._depth(place) for other in source.places(source.text(first))
         )
+
+    def _narrow(self, start: int, end: int) -> int:
+        """How many elements of less than four bytes are read or written in memory there, each turn of loops counted."""
+        source = self._source
+        count = sum(map(self._is_narrow, source.places("[", start=start, end=end)))
+        place = start
+        for loop in source.places("for", start=start, end=end) if count else ():
+            if loop >= place and source.close(loop + 1) > 0:
+                first, place = self._body(loop)
+                turns = 1 if self.is_rolled(loop) else self._turns(loop) or 1
+                count += (turns - 1) * self._narrow(first, place)
+        return count
+
+    def _is_narrow(self, opening: int) -> bool:
+        """Whether the bracket at ``opening`` is behind a pointer into memory whose elements are so short."""
+        first = self._operand(opening)
+        kind = self._expressions.type_of(first, opening) if first >= 0 else None
+        if kind is None or kind.space not in _MEMORY or kind.pointers != 1 or kind.columns:
+            return False
+        return SIZES.get(kind.base, 4) * kind.width < 4
 
     def _depth(self, index: int) -> int:
         """In how many loops ``index`` stands."""
