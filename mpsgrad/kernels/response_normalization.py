@@ -13,6 +13,7 @@ from mpsgrad.image import Image
 from mpsgrad.kernel import IMAGE_LAYOUT, BaseKernel, GradientKernel, Kernel, Regions
 from mpsgrad.kernel_property import RealProperty
 from mpsgrad.kernels.divisor import DIVISOR
+from mpsgrad.kernels.format_conversion import add_conversion
 from mpsgrad.kernels.pointwise import Layout, dense_layout
 from mpsgrad.kernels.walk import (
     CONSTANTS,
@@ -25,6 +26,7 @@ from mpsgrad.kernels.walk import (
 )
 from mpsgrad.shader import ParameterStruct, ShaderFamily
 from mpsgrad.state import ForwardSnapshot, GradientState
+from mpsgrad.tunables import tunables
 
 PARAMETERS = ParameterStruct(
     "ResponseNormalizationParameters",
@@ -55,6 +57,9 @@ constant of the gradient's factors. ``alpha`` is over N. The destination has ``b
 are of the threads of a pixel, of pixels along x and of blocks along y."""
 MOST_CHANNELS_BY_LINES = 15
 """On CPUs: more fill half of the lanes of a pixel of their own, which then need not test each column of a window."""
+FEWEST_TAPS_AS_FLOATS = 1 << 16
+"""CPUs with few registers load halves one by one where a pixel does not fill a simdgroup. From so many taps of windows
+on halves are converted before and after, which takes less than that does."""
 ROWS_OF_COLUMNS = 4
 """Of windows around pixels a thread of a GPU has so many below each other, which share most of what it loads."""
 CHANNELS_AT_ONCE = 5
@@ -127,6 +132,17 @@ class _Response:
             "slope": 2.0 * self.alpha * self.beta * share,
         }
 
+    def _takes_floats(self, device: Device, metal_type: str, source: Layout, destination: Layout) -> bool:
+        """Whether windows over ``source`` around the pixels of ``destination`` are sooner gone through in float32."""
+        (columns, rows), (*_, width, height, channels, images) = self._size, destination
+        return (
+            metal_type == "half"
+            and rows > 1
+            and walk_of(device, [source, destination]) == "short_pixels"
+            and not tunables(device.tuning).has_many_registers
+            and columns * rows * width * height * channels * images >= FEWEST_TAPS_AS_FLOATS
+        )
+
     def _add(
         self,
         command_buffer: CommandBuffer,
@@ -168,6 +184,19 @@ class _Response:
         )
 
 
+def _floats(command_buffer: CommandBuffer, layout: Layout) -> tuple[Buffer, Layout]:
+    """Scratch memory for an image of the extents of ``layout``."""
+    dense = dense_layout(*layout[4:])
+    return command_buffer.scratch(4 * dense[3] * dense[7]), dense
+
+
+def _as_floats(command_buffer: CommandBuffer, halves: tuple[Buffer, Layout]) -> tuple[Buffer, Layout]:
+    """A copy of an image of ``halves``."""
+    floats = _floats(command_buffer, halves[1])
+    add_conversion(command_buffer, "half", halves, floats)
+    return floats
+
+
 class _ResponseNormalization(_Response, Kernel[ResponseNormalizationGradientState]):
     """A forward kernel."""
 
@@ -189,14 +218,21 @@ class _ResponseNormalization(_Response, Kernel[ResponseNormalizationGradientStat
     def _dispatch(
         self, command_buffer: CommandBuffer, source: Image, destination: Image, regions: Regions, state: Any
     ) -> None:
+        metal_type = source.channel_format.metal_type
+        read, made = (source.buffer, regions.sources[0]), (destination.buffer, regions.destination)
+        takes_floats = self._takes_floats(command_buffer.device, metal_type, read[1], made[1])
+        if takes_floats:
+            read, made = _as_floats(command_buffer, read), _floats(command_buffer, made[1])
         self._add(
             command_buffer,
             "",
-            source.channel_format.metal_type,
-            (source.buffer, destination.buffer),
-            {"source": regions.sources[0], "destination": regions.destination},
+            "float" if takes_floats else metal_type,
+            (read[0], made[0]),
+            {"source": read[1], "destination": made[1]},
             (self.offset.x, self.offset.y),
         )
+        if takes_floats:
+            add_conversion(command_buffer, "float", made, (destination.buffer, regions.destination))
 
 
 class _ResponseNormalizationGradient(_Response, GradientKernel):
@@ -252,12 +288,16 @@ class _ResponseNormalizationGradient(_Response, GradientKernel):
         count = 3 if "p0" in self._parameter_names else 2
         scratch = tuple(command_buffer.scratch(4 * width * height * channels * images) for _ in range(count))
         offset = state.snapshot.offset
+        incoming, read = (source_gradient.buffer, gradient), (source_image.buffer, source)
+        takes_floats = self._takes_floats(command_buffer.device, metal_type, source, dense)
+        if takes_floats:
+            incoming, read = _as_floats(command_buffer, incoming), _as_floats(command_buffer, read)
         self._add(
             command_buffer,
             "_factors",
-            metal_type,
-            (source_gradient.buffer, source_image.buffer, *scratch),
-            {"gradient": gradient, "source": source, "destination": dense},
+            "float" if takes_floats else metal_type,
+            (incoming[0], read[0], *scratch),
+            {"gradient": incoming[1], "source": read[1], "destination": dense},
             (offset.x, offset.y),
         )
         self._add(

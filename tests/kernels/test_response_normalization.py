@@ -178,6 +178,37 @@ def test_offset_clip_rectangle_and_channel_ranges(name, data):
     check_offset_clip_rectangle_and_channel_ranges(name, data)
 
 
+def encoded_around_and_within(case: Case, x: np.ndarray, g: np.ndarray) -> list[np.ndarray]:
+    """Bits of what encodes of whole images make, and of some channels of some pixels of images that have more."""
+    y, dx, _ = run(case, x, g)
+    kernel, channels = case.kernel(), x.shape[3]
+    kernel.offset, kernel.clip_rect = mg.Offset(-1, 1), mg.Region(mg.Origin(1, 2, 0), mg.Size(9, 8))
+    kernel.source_feature_channel_offset, kernel.source_feature_channel_max_count = 4, channels
+    kernel.destination_feature_channel_offset = 8
+    wide, incoming = (np.pad(each, [(0, 0)] * 3 + [(8, 3)]) for each in (np.roll(x, 1, 3), g))
+    source, result = mg.Image.from_array(wide), mg.Image.from_array(np.zeros_like(wide))
+    state = kernel.result_state(source, destination_image=result)
+    with mg.CommandBuffer() as commands:
+        kernel.encode(commands, source, destination_image=result, destination_state=state)
+        made = case.kernel(gradient=True).encode(commands, mg.Image.from_array(incoming), source, state)
+    return [each.view(np.uint16) for each in (y, dx, np.array(result), np.array(made))]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("cross")])
+@pytest.mark.parametrize("channels", [1, 5, 18, 31])
+def test_halves_of_short_pixels_may_be_gone_through_as_floats(name, channels, monkeypatch):
+    random = np.random.default_rng(channels)
+    x, g = (random.standard_normal((2, 10, 12, channels)).astype(np.float16) for _ in range(2))
+    case = Case(name, 5, {"alpha": 1.0, "beta": 0.75, "delta": 0.5})
+    made = []
+    for fewest in (1, 1 << 40):
+        monkeypatch.setattr(response_normalization, "FEWEST_TAPS_AS_FLOATS", fewest)
+        check(case, x, g)
+        made.append(encoded_around_and_within(case, x, g))
+    for as_floats, as_halves in zip(*made, strict=True):
+        np.testing.assert_array_equal(as_floats, as_halves)
+
+
 # laws
 
 
