@@ -85,7 +85,7 @@ def _is_object(kind: Type) -> bool:
 
 
 def _choices(source: Source) -> Iterator[tuple[Range, tuple[Range, Range]]]:
-    """The ranges of each ``c ? a : b`` that is no statement, and of its arms."""
+    """The ranges of each ``c ? a : b`` that is no statement and has a value, and of its arms."""
     brackets = template_brackets(source)
     for index in source.places("?"):
         start = _start(source, brackets, index)
@@ -94,6 +94,8 @@ def _choices(source: Source) -> Iterator[tuple[Range, tuple[Range, Range]]]:
             continue
         end = _end(source, brackets, colon + 1)
         if source.text(start - 1) in (";", "{", "}") and source.text(end) == ";":
+            continue
+        if source.texts[index + 1 : index + 4] == ["(", "void", ")"]:
             continue
         yield (start, end), ((index + 1, colon), (colon + 1, end))
 

@@ -201,3 +201,15 @@ def test_what_threads_cannot_be_led_through_is_refused(body: str) -> None:
     with pytest.raises(ShaderError, match="only some threads may come to a barrier") as caught:
         mg.compile(source, language_version="3.2")
     assert caught.value.line == 13
+
+
+def test_steps_of_loops_beside_bfloats() -> None:
+    source = HEAD + (
+        f"kernel void k({PARAMETERS}, device bfloat* z [[buffer(3)]]) {{\n"
+        f"  {CLEARED}\n  if (i >= n) return;\n"
+        f"  for (uint k = 0; k < 3; k++) {{ s[t] += x[i]; {WAIT} z[i] = bfloat(s[t]); {WAIT} }}\n"
+        "  y[i] = z[i]; }\n"
+    )
+    x, y, z = np.full(LANES, 2, np.float32), np.zeros(LANES, np.float32), np.zeros(LANES, np.uint16)
+    mg.compile(source, language_version="3.1").function("k")(LANES, x, y, np.uint32(40), z, threadgroup=LANES)
+    assert y.tolist() == [6] * 40 + [0] * (LANES - 40)
