@@ -62,7 +62,10 @@ class LibraryNames:
 
     def closure(self) -> set[str]:
         """The names in ``used`` and those that their headers need in turn."""
-        return self._library.closure(self.used)
+        found = self._library.closure(self.used)
+        if "simdgroup_matrix" in found and self.mentions_bfloat:
+            found |= self._library.closure(("simdgroup_bfloat8x8",))
+        return found
 
     def reaching(self) -> str:
         """The functions by which the program reaches those of the library that its own names hide."""

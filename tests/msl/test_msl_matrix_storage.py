@@ -64,3 +64,32 @@ def test_products() -> None:
 
 def test_products_for_nvidia() -> None:
     compile_for_cuda(translate(LIBRARY + SOURCE, "cuda", launch="box").source, "test.metal")
+
+
+BFLOATS = """
+template <typename T> void squared(device float* x) {
+  simdgroup_matrix<T, 8, 8> a = make_filled_simdgroup_matrix<T, 8>(T(2));
+  simdgroup_matrix<float, 8, 8> c = make_filled_simdgroup_matrix<float, 8>(1.0f);
+  simdgroup_multiply_accumulate(c, a, a, c);
+  simdgroup_store(c, x, 8);
+}
+kernel void square(device float* x) { squared<bfloat>(x); }
+"""
+
+
+def test_matrices_of_bfloats_by_their_template_only() -> None:
+    x = np.zeros((8, 8), np.float32)
+    compile(LIBRARY + BFLOATS, language_version="3.1").function("square")(32, x, threadgroup=32)
+    assert (x == 33).all()
+    definitions = {"__METAL_VERSION__": "310"}
+    compile_for_cuda(translate(LIBRARY + BFLOATS, "cuda", definitions=definitions, launch="box").source, "test.metal")
+
+
+def test_products_of_bfloats() -> None:
+    source = LIBRARY + SOURCE.replace("half", "bfloat")
+    rng = np.random.default_rng(0)
+    a = (rng.standard_normal((8, 16)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    b = rng.standard_normal((16, 8)).astype(np.float32)
+    c = np.zeros((16, 8), np.float32)
+    compile(source, language_version="3.1").function("product")(32, a, b, c, threadgroup=32)
+    assert np.allclose(c[:8], (a.astype(np.uint32) << 16).view(np.float32).astype(float) @ b, atol=1e-5)
