@@ -15,7 +15,7 @@ from mpsgrad.msl.analysis.source import Source, element_of
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, read_type
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import Program
-from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, split_commas
+from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, split_commas, tokenize_lines
 from mpsgrad.msl.unions import class_bodies, name_place
 
 BITS = f"bits{RENAMED_SUFFIX}"
@@ -58,14 +58,17 @@ def carry_bit_fields(program: Program, filename: str) -> list[Token]:
             pieces[first] = (end, [t for part in parts for t in _declaration(tokens[first], part, is_union)])
             fields |= {field.name.text for part in parts for field in part if field.name is not None}
         if fields:
-            owners.setdefault(source.text(name_place(source, start)), set()).update(fields)
+            owners.setdefault(_name(source, start, close), set()).update(fields)
     if not owners:
         return tokens
-    _refuse_braces(source, owners)
+    constructors = dict(_constructors(source, owners))
     behind = dict(_reads(source, owners))
     output: list[Token] = []
     index = 0
     while index < len(tokens):
+        if index in constructors:
+            made = [each.at(tokens[index]) for line in tokenize_lines(constructors[index], "") for each in line]
+            output += made
         if index in pieces:
             index, made = pieces[index]
             output += made
@@ -235,11 +238,36 @@ def _declaration(place: Token, run: Sequence[_Field], is_union: bool) -> list[To
     return made
 
 
-def _refuse_braces(source: Source, owners: dict[str, set[str]]) -> None:
-    """Raises for values in braces of a class with bit-fields, which the union would take in another order."""
+def _constructors(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, str]]:
+    """Where classes with bit-fields begin that get values in braces, which their unions would take in another order,
+    and constructors that take them; raises for classes that can have none."""
+    for name, place in _braces(source, owners).items():
+        start, close = next(each for each in class_bodies(source) if _name(source, *each) == name)
+        opening = name_place(source, start) + 1
+        members = source.members.get(name, {})
+        is_plain = [source.text(start), source.text(opening), source.text(start - 1) == ">"] == ["struct", "{", False]
+        has_arrays = any(extents or kind is None or kind.pointers or kind.columns for kind, extents in members.values())
+        if not is_plain or has_arrays or source.places(name, start=opening, end=close):
+            message = f"values in braces for '{name}', which has bit-fields, are not supported on CPUs; assign them"
+            raise error(message, source.tokens[place])
+        listed = [f"{kind} {member}_value" for member, (kind, _) in members.items() if kind is not None]
+        values = ", ".join(f"{each} = {{}}" if position else each for position, each in enumerate(listed))
+        text = " ".join(f"this->{member} = {member}_value;" for member in members)
+        yield opening + 1, f"{name}() = default; {name}({values}) {{ {text} }}"
+
+
+def _braces(source: Source, owners: dict[str, set[str]]) -> dict[str, int]:
+    """The classes with bit-fields of which an object may get values in braces, and where."""
     defined = {name_place(source, start) for start, _ in class_bodies(source)}
-    for name in owners:
-        for index in source.places(name):
+    defined |= {close + 1 for start, close in class_bodies(source) if source.text(start - 1) == "typedef"}
+    holders = {name: {name} for name in owners}
+    for holder, members in source.members.items():
+        for name in owners:
+            if any(kind is not None and kind.base == name for kind, _ in members.values()):
+                holders[name].add(holder)
+    found: dict[str, int] = {}
+    for name, names in holders.items():
+        for index in source.places(*names):
             if index in defined:
                 continue
             opening = index + 1
@@ -251,8 +279,18 @@ def _refuse_braces(source: Source, owners: dict[str, set[str]]) -> None:
             elif source.text(index - 1) in ("struct", "class", "union"):
                 continue
             if source.text(opening) == "{" and source.text(opening + 1) != "}":
-                message = f"values in braces for '{name}', which has bit-fields, are not supported on CPUs; assign them"
-                raise error(message, source.tokens[opening])
+                if source.text(index - 1) == "constant" or source.text(index - 2) == "constant":
+                    message = f"constants of '{name}', which has bit-fields, are not supported on CPUs"
+                    raise error(message, source.tokens[opening])
+                found.setdefault(name, opening)
+        for function in source.functions:
+            result = source.return_type(function)
+            returned = source.places("return", start=function.body_open, end=function.body_close)
+            if result is not None and result.base in names and not result.pointers:
+                place = next((at for at in returned if source.text(at + 1) == "{" and source.text(at + 2) != "}"), None)
+                if place is not None:
+                    found.setdefault(name, place + 1)
+    return found
 
 
 def _reads(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, str]]:

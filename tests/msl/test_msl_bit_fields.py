@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 from metal_runner import LIBRARY
+from nvrtc import compile_for_cuda
 
 import mpsgrad as mg
 from mpsgrad.errors import ShaderError
@@ -113,7 +114,9 @@ def test_members_of_other_classes_may_have_the_name_of_a_bit_field() -> None:
 REFUSED = [
     ("struct S { uint a : 3; uchar b; };", "shares its type's bytes"),
     ("struct S { uchar b; uint a : 3; };", "shares its type's bytes"),
-    ("struct S { uint a : 3; uint b : 4; };\nvoid g() { S s = {1, 2}; }", "values in braces for 'S'"),
+    ("struct S { uint a : 3; float v[2]; };\nvoid g() { S s = {1, {2, 3}}; }", "values in braces for 'S'"),
+    ("typedef struct { uint a : 3; uint b : 4; } S;\nvoid g() { S s = {1, 2}; }", "values in braces for 'S'"),
+    ("struct S { uint a : 3; uint b : 4; };\nconstant S s = {1, 2};", "constants of 'S'"),
     ("template <typename T> struct S { T v; uint a : 3; };", "behind members of unknown size"),
     ("enum E : uint { p, q };\nstruct S { E a : 3; };", "other types than integers"),
     ("struct S { float a : 3; };", "non-integral type 'float'"),
@@ -125,3 +128,31 @@ REFUSED = [
 def test_other_forms_are_refused_by_name(source: str, words: str) -> None:
     with pytest.raises(ShaderError, match=words):
         translate(LIBRARY + source, "opencl")
+
+
+def test_values_in_braces() -> None:
+    source = """
+    struct S { uint low : 4; int deep : 12; float3 v; uchar flags : 3; };
+    struct T { S s; float f; };
+    S made(int b) { return {15, b}; }
+    T both(int b) { T t{{2, b, float3(1), 3}, 0.5f}; return t; }
+    kernel void k(device float* o, device S* kept) {
+        S s = {3, -100, float3(1, 2, 3), 9}, u{};
+        S each[2] = {{1, 2}, {3, 4}};
+        T t = {{1, 2}, 3.0f};
+        s.low += 14;
+        o[0] = s.low; o[1] = s.deep; o[2] = s.v.z; o[3] = s.flags;
+        o[4] = u.low + u.deep + u.v.x + u.flags;
+        o[5] = each[1].low * 10 + each[1].deep + each[1].v.y;
+        o[6] = t.s.deep + t.f;
+        o[7] = made(-7).deep + S{5, 6}.low;
+        o[8] = both(9).s.deep + both(9).f + both(9).s.flags;
+        kept[0] = {7, -1, float3(4), 1};
+        kept[1] = s;
+    }"""
+    o = np.zeros(9, np.float32)
+    kept = np.zeros(2, np.dtype([("word", "u4"), ("gap", "u4", 3), ("v", "f4", 4), ("c", "u4", 4)]))
+    mg.compile(LIBRARY + source).function("k")(1, o, kept)
+    assert o.tolist() == [1, -100, 3, 1, 0, 34, 5, -2, 12.5]
+    assert (kept["word"] & 0xFFFF).tolist() == [7 | 0xFFF << 4, 1 | (-100 & 0xFFF) << 4]
+    compile_for_cuda(translate(LIBRARY + source, "cuda", launch="box").source, "braces.metal")
