@@ -85,12 +85,12 @@ def _is_object(kind: Type) -> bool:
 
 
 def _choices(source: Source) -> Iterator[tuple[Range, tuple[Range, Range]]]:
-    """The ranges of each ``c ? a : b`` that is no statement and has a value, and of its arms."""
+    """The ranges of each ``c ? a : b`` that is no statement and has a value, and of its arms; ``a ?: b`` has none."""
     brackets = template_brackets(source)
     for index in source.places("?"):
         start = _start(source, brackets, index)
         colon = _end(source, brackets, index + 1)
-        if source.text(colon) != ":":
+        if source.text(colon) != ":" or colon == index + 1:
             continue
         end = _end(source, brackets, colon + 1)
         if source.text(start - 1) in (";", "{", "}") and source.text(end) == ";":
@@ -98,6 +98,14 @@ def _choices(source: Source) -> Iterator[tuple[Range, tuple[Range, Range]]]:
         if source.texts[index + 1 : index + 4] == ["(", "void", ")"]:
             continue
         yield (start, end), ((index + 1, colon), (colon + 1, end))
+
+
+def alternatives(source: Source) -> Iterator[tuple[int, int, int, int]]:
+    """Where each ``a ?: b`` begins, its operators, and where it ends."""
+    brackets = template_brackets(source)
+    for index in source.places("?"):
+        if source.text(index + 1) == ":":
+            yield _start(source, brackets, index), index, index + 1, _end(source, brackets, index + 2)
 
 
 def _is_literal(source: Source, start: int, end: int) -> bool:

@@ -15,6 +15,7 @@ CAST = f"cast{RENAMED_SUFFIX}"
 CONSTRUCT = f"construct{RENAMED_SUFFIX}"
 CONSTRUCT_ONE = f"construct_one{RENAMED_SUFFIX}"
 CHOOSE, ARM, ARM_OF_BFLOAT = (f"{name}{RENAMED_SUFFIX}" for name in ("choose", "arm", "arm_of_bfloat"))
+OTHERWISE = f"otherwise{RENAMED_SUFFIX}"
 COPY = f"copy{RENAMED_SUFFIX}"
 WRAP, COUNT = f"wrap{RENAMED_SUFFIX}", f"count{RENAMED_SUFFIX}"
 INCREMENT = f"increment{RENAMED_SUFFIX}"

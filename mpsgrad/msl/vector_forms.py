@@ -13,7 +13,7 @@ from mpsgrad.msl.analysis.expressions import Expressions, expressions_of
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import built_in
 from mpsgrad.msl.backend import VECTOR_TYPE, Backend
-from mpsgrad.msl.choices import Choice, arms_of_objects, choices
+from mpsgrad.msl.choices import Choice, alternatives, arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import VectorTypes, is_operand
 from mpsgrad.msl.float_conversions import conversions
@@ -23,6 +23,7 @@ from mpsgrad.msl.library_marks import (
     CHOOSE,
     COPY,
     LIFT,
+    OTHERWISE,
     UNALIGNED,
     UNALIGNED_READ,
     WHOLE,
@@ -80,6 +81,8 @@ class VectorForms:
             self._read_anywhere()
         self._mark_choices()
         self._read_single_values()
+        if backend.has_native_constructors or names.mentions_bfloat:
+            self._write_alternatives()
         if backend.has_native_constructors:
             self._make_unions_assignable()
         else:
@@ -235,6 +238,14 @@ class VectorForms:
                 view = WHOLE if before.endswith(WHOLE) else ""
                 self.before[id(tokens[start])] = f"{before.removesuffix(WHOLE)}{function}({view}"
                 self.put_before(tokens[end], ")" * (1 + function.count("(")))
+
+    def _write_alternatives(self) -> None:
+        """Writes ``a ?: b`` for a compiler that does not have it, or not for objects of classes."""
+        for start, question, colon, end in list(alternatives(self._source())):
+            self._names.used.add(OTHERWISE)
+            self.put_before(self._tokens[start], f"{OTHERWISE}(")
+            self._tokens[question].text, self._tokens[colon].text = ",", "[&] { return"
+            self.put_before(self._tokens[end], "; })")
 
     def _reads_elements(self, choice: Choice) -> bool:
         """Whether a variable gets the value of a choice between what may be elements of vectors, which no reference

@@ -111,3 +111,31 @@ def test_arms_that_name_members_of_templates() -> None:
     assert x.tolist() == [2, np.finfo(np.float32).min]
     assert h.tolist() == [[2] * 4, [2] * 4]
     compile_for_cuda(translate(source, "cuda", launch="box").source, "test.metal")
+
+
+ALTERNATIVES = """
+int count(thread int& n) { return n++; }
+kernel void k(device float* o, device const float* x, device const bfloat* h) {
+  bfloat b = h[0];
+  int n = 0;
+  o[0] = x[0] ?: 7.0f;
+  o[1] = int(x[1]) ?: x[0] ?: 5;
+  o[2] = 10 * (x[2] ?: x[1] > 0 ? 2.0f : 3.0f);
+  bfloat c = b ?: bfloat(9);
+  o[3] = c;
+  o[4] = x[0] ? b : bfloat(2);
+  o[5] = half(x[0]) ?: 2.5h;
+  o[6] = count(n) ?: count(n) ?: count(n);
+  o[7] = n;
+}
+"""
+
+
+def test_alternatives_beside_bfloat() -> None:
+    source = LIBRARY + ALTERNATIVES
+    o = np.zeros(8, np.float32)
+    x, h = np.array([0, 0.5, 0], np.float32), np.zeros(1, np.uint16)
+    mg.compile(source, language_version="3.1").function("k")(1, o, x, h)
+    assert o.tolist() == [7, 5, 20, 9, 2, 2.5, 1, 2]
+    definitions = {"__METAL_VERSION__": "310"}
+    compile_for_cuda(translate(source, "cuda", definitions=definitions, launch="box").source, "alternatives.metal")

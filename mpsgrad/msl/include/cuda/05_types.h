@@ -200,3 +200,7 @@ template <typename T> inline constexpr decltype(auto) operator->*(T &x, incremen
 template <typename T> inline constexpr decltype(auto) operator->*(increment_mtl, T &x) { return ++x; }
 inline constexpr bool operator->*(bool &x, increment_mtl) { bool before = x; x = true; return before; }
 inline constexpr bool &operator->*(increment_mtl, bool &x) { return x = true; }
+
+//@ otherwise_mtl
+// a ?: b
+template <typename A, typename F> inline auto otherwise_mtl(A a, F f) { return a ? a : f(); }

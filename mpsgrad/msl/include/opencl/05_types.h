@@ -290,3 +290,7 @@ template <typename T> struct cast_mtl { template <typename A> T operator->*(A a)
 //@ infinity_mtl
 #define INFINITY_MTL __builtin_inff()
 #define NAN_MTL __builtin_nanf("")
+
+//@ otherwise_mtl : copy_mtl
+// a ?: b
+template <typename A, typename F> inline auto otherwise_mtl(A a, F f) { return a ? copy_mtl(a) : copy_mtl(f()); }
