@@ -8,8 +8,13 @@ from typing import NamedTuple
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, Type, built_in, read_type
+from mpsgrad.msl.backend import floating_literal
 from mpsgrad.msl.expressions import VectorTypes, begins_operand
-from mpsgrad.msl.tokens import NUMBER
+from mpsgrad.msl.library_marks import WHOLE_NUMBER
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, tokenize_lines
+
+_COMPOUND = ("+=", "-=", "*=", "/=")
+_IN_PLACES = frozenset({".", "->", "[", "]", "+", "-", "*", "&", "%"})
 
 
 class Conversion(NamedTuple):
@@ -21,11 +26,13 @@ class Conversion(NamedTuple):
 
 
 def conversions(source: Source, types: VectorTypes) -> Iterator[Conversion]:
-    """The conversions of what has, or in a template may have, a fraction: casts, initialisers and assignments."""
+    """The conversions of what has, or in a template may have, a fraction: casts, initialisers, assignments, arguments
+    and values that are returned."""
     templates = [(one.body_open, one.body_close) for one in source.functions if one.is_template]
     templates += [(start, close) for bodies in source.struct_bodies.values() for start, close, _ in bodies]
-    for found in (*_casts(source, types), *_initialised(source), *_assigned(source)):
-        if found.end - found.start == 1 and source.kind(found.start) == NUMBER:
+    plain = (*_initialised(source), *_assigned(source), *_returned(source), *_passed(source), *_components(source))
+    for found in (*_casts(source, types), *plain):
+        if found.end - found.start == 1 and _is_small(source.tokens[found.start]):
             continue
         kind = expressions_of(source).type_of(found.start, found.end)
         if kind is None:
@@ -33,6 +40,58 @@ def conversions(source: Source, types: VectorTypes) -> Iterator[Conversion]:
                 yield Conversion(found.start, found.end, found.type)
         elif kind.is_scalar and kind.base in FLOATS:
             yield Conversion(found.start, found.end, found.type)
+
+
+def _is_small(token: Token) -> bool:
+    """Whether a literal is less than any integer type's end."""
+    parts = floating_literal(token.text) if token.kind == NUMBER else None
+    if parts is None or "x" in token.text.lower():
+        return token.kind == NUMBER
+    return float(parts[0]) < 128
+
+
+class Change(NamedTuple):
+    """The compound assignment at ``operator`` of what has a fraction to an integer of ``type``, from ``start`` to
+    ``end``; what stands on its left may be read twice."""
+
+    start: int
+    operator: int
+    end: int
+    type: str
+
+
+def changes(source: Source) -> Iterator[Change]:
+    """The statements ``x += value;`` whose value has a fraction."""
+    for index in source.places(*_COMPOUND):
+        start = _assigned_place(source, index)
+        name = None if start is None else _integer(expressions_of(source).type_of(start, index))
+        if start is None or name is None or not _may_be_repeated(source, start, index):
+            continue
+        end = source.expression_end(index + 1)
+        kind = expressions_of(source).type_of(index + 1, end)
+        if kind is not None and kind.is_scalar and kind.base in FLOATS:
+            yield Change(start, index, end, name)
+
+
+def _may_be_repeated(source: Source, start: int, end: int) -> bool:
+    return all(
+        source.text(place) in _IN_PLACES or source.kind(place) in (IDENTIFIER, NUMBER) for place in range(start, end)
+    )
+
+
+def converting(source: Source, types: VectorTypes) -> list[Token]:
+    """The tokens of ``source`` with its conversions as calls."""
+    opening: dict[int, str] = {}
+    closing: dict[int, str] = {}
+    for start, end, name in conversions(source, types):
+        opening[start] = f"{WHOLE_NUMBER}<{name}>(0, " + opening.get(start, "")
+        closing[end] = closing.get(end, "") + ")"
+    made = []
+    for index, token in enumerate(source.tokens):
+        text = closing.get(index, "") + " " + opening.get(index, "")
+        made += [each.at(token) for line in tokenize_lines(text, "") for each in line]
+        made.append(token)
+    return made
 
 
 class _Candidate(NamedTuple):
@@ -88,19 +147,77 @@ def _initialised(source: Source) -> Iterator[_Candidate]:
 def _assigned(source: Source) -> Iterator[_Candidate]:
     """``x = value;``, ``x[i] = value;`` and ``x.y = value;`` that are statements."""
     for index in source.places("="):
-        start = index - 1
-        while True:
-            if source.text(start) == "]" and source.close(start) >= 0:
-                start = source.close(start) - 1
-            elif source.text(start - 1) in (".", "->"):
-                start -= 2
-            else:
-                break
-        if source.text(start - 1) not in (";", "{", "}", ")"):
-            continue
-        name = _integer(expressions_of(source).type_of(start, index))
+        start = _assigned_place(source, index)
+        name = None if start is None else _integer(expressions_of(source).type_of(start, index))
         if name is not None:
             yield _Candidate(index + 1, source.expression_end(index + 1), name, False)
+
+
+def _assigned_place(source: Source, index: int) -> int | None:
+    """Where what the operator at ``index`` assigns to begins, if that begins a statement."""
+    start = index - 1
+    while True:
+        if source.text(start) in ("]", ")") and source.close(start) >= 0:
+            start = source.close(start)
+            if source.text(start) == "[":
+                start -= 1
+                continue
+        if source.text(start - 1) not in (".", "->"):
+            break
+        start -= 2
+    while source.text(start - 1) == "*":
+        start -= 1
+    return start if source.text(start - 1) in (";", "{", "}", ")", "else") else None
+
+
+def _returned(source: Source) -> Iterator[_Candidate]:
+    for function in source.functions:
+        name = _integer(source.return_type(function))
+        if name is None:
+            continue
+        bodies_inside = _lambdas(source, function.body_open, function.body_close)
+        for index in source.places("return", start=function.body_open, end=function.body_close):
+            if not any(index in body for body in bodies_inside):
+                yield _Candidate(index + 1, source.expression_end(index + 1), name, False)
+
+
+def _lambdas(source: Source, start: int, end: int) -> list[range]:
+    """The ranges from the brackets that begin lambda expressions to the end of their bodies."""
+    found = []
+    for index in source.places("[", start=start, end=end):
+        behind = source.close(index) + 1
+        if source.text(index - 1) in ("=", "(", ",", "return") and source.text(behind) in ("(", "{"):
+            while source.text(behind) not in ("{", ""):
+                behind = max(source.close(behind), behind) + 1
+            found.append(range(index, source.close(behind)))
+    return found
+
+
+def _passed(source: Source) -> Iterator[_Candidate]:
+    """The arguments of functions of which there is one by the name."""
+    for index in source.calls(source.functions_by_name):
+        functions = source.functions_by_name[source.text(index)]
+        if len(functions) != 1 or functions[0].owner is not None or not source.in_body(index):
+            continue
+        if source.text(index - 1) == "::" or len(source.program.functions.get(source.text(index), ())) > 1:
+            continue
+        parameters, given = source.arguments(functions[0].opening), source.arguments(index + 1)
+        for (first, last), (start, end) in zip(parameters, given, strict=False):
+            read = read_type(source.tokens, first, last, source.aliases, source.members)
+            name = _integer(read[0]) if read is not None and source.kind(read[1]) == IDENTIFIER else None
+            if name is not None and read is not None and source.text(read[1] + 1) in (",", ")", "="):
+                yield _Candidate(start, end, name, False)
+
+
+def _components(source: Source) -> Iterator[_Candidate]:
+    """The values that make a vector of integers."""
+    for index in source.places("("):
+        kind = built_in(source.text(index - 1))
+        if kind is None or not kind.is_vector or _integer(Type(kind.base)) is None:
+            continue
+        given = source.arguments(index)
+        if len(given) > 1:
+            yield from (_Candidate(start, end, kind.base, False) for start, end in given)
 
 
 def _integer(kind: Type | None) -> str | None:

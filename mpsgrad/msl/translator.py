@@ -20,6 +20,7 @@ from mpsgrad.msl.diagnostics import shader_error
 from mpsgrad.msl.emission import emit
 from mpsgrad.msl.entry_points import EntryPoints
 from mpsgrad.msl.expressions import VectorTypes
+from mpsgrad.msl.float_conversions import converting
 from mpsgrad.msl.function_arguments import replace_functions_as_template_arguments
 from mpsgrad.msl.function_constants import FunctionConstants
 from mpsgrad.msl.function_parameters import functions_as_types
@@ -45,7 +46,7 @@ from mpsgrad.msl.temporaries import closed_to_temporaries
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, OPENING, STRING, Token, error, matching
 from mpsgrad.msl.vector_forms import VectorForms
 from mpsgrad.msl.vector_specialisations import specialise_for_vectors
-from mpsgrad.msl.versions import DEFAULT, RECURSION, refuse_newer, version_of, without_coherence
+from mpsgrad.msl.versions import DEFAULT, RECURSION, later_names, refuse_newer, version_of, without_coherence
 
 if TYPE_CHECKING:
     from mpsgrad.msl.analysis.detours import Detour
@@ -122,6 +123,7 @@ def translate(
             from mpsgrad.msl.instrument import LIBRARY_NAMES, instrument
 
             needs += LIBRARY_NAMES
+            program = read_program(_converting(program, version, source, filename), fast_math)
             instrumentation = instrument(program, checked, source, filename, strings)
             program = read_program(instrumentation.tokens)
         constants = FunctionConstants(program, function_constants or {})
@@ -245,6 +247,14 @@ def _loops_of_users(analysed: Source, backend: Backend) -> _Loops:
         exits_to_keep_inside(analysed) if backend.guards_flow else None,
         analysed,
     )
+
+
+def _converting(program: Program, version: tuple[int, int], source: str, filename: str) -> list[Token]:
+    """The tokens of ``program`` with what makes integers as Metal does."""
+    from mpsgrad.msl.analysis.source import Source
+
+    analysed = Source(program.tokens, program, version, False, source, filename)
+    return converting(analysed, VectorTypes(program.tokens, later_names(version)))
 
 
 class _Translator:

@@ -16,7 +16,7 @@ from mpsgrad.msl.backend import VECTOR_TYPE, Backend
 from mpsgrad.msl.choices import Choice, alternatives, arms_of_objects, choices
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.expressions import VectorTypes, is_operand
-from mpsgrad.msl.float_conversions import conversions
+from mpsgrad.msl.float_conversions import changes, conversions
 from mpsgrad.msl.library_marks import (
     ARM,
     ARM_OF_BFLOAT,
@@ -98,11 +98,24 @@ class VectorForms:
             self._copy_arms()
             self._read_views()
         found = [] if types is None else list(conversions(self._source(), types))
+        changed = [] if types is None else list(changes(self._source()))
         if not backend.has_native_constructors:
             self._lift_operators()
         for start, end, name in found:
             self.put_before(self._tokens[start], f"{WHOLE_NUMBER}<{name}>(0, ")
             self.put_before(self._tokens[end], ")")
+        for start, operator, end, name in changed:
+            self._convert_change(start, operator, end, name)
+
+    def _convert_change(self, start: int, operator: int, end: int, name: str) -> None:
+        """Writes ``x += value`` as ``x = x + value`` with an integer made of the sum."""
+        tokens = self._tokens
+        left = " ".join(
+            self._names.spelling(each.text) if each.kind == IDENTIFIER else each.text for each in tokens[start:operator]
+        )
+        sign, tokens[operator].text = tokens[operator].text[0], "="
+        self.put_before(tokens[operator + 1], f"{WHOLE_NUMBER}<{name}>(0, {left} {sign} (")
+        self.put_before(tokens[end], "))")
 
     def put_before(self, token: Token, text: str) -> None:
         """Has ``text`` stand in front of ``token`` and of what is noted there already."""

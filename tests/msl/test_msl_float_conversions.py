@@ -36,10 +36,22 @@ FORMS = {
     "vector": "y[i] = {t}4(float4(x[i])).z;",
     "swizzle": "y[i] = {t}2(float4(x[i]).wx).y;",
     "spread": "y[i] = {t}3(x[i]).z;",
+    "components": "y[i] = {t}3({t}(1), x[i], x[i] * 1.0f).z;",
+    "added": "{t} v = 0; v += x[i]; y[i] = v;",
+    "subtracted": "Pair p[2]; p[i & 1].whole = 0; p[i & 1].whole -= -x[i]; y[i] = p[i & 1].whole;",
+    "multiplied": "y[i] = 1; y[i] *= x[i] * 1.0f;",
+    "pointed at": "thread {t} v[2]; thread {t}* p = v; *p = x[i]; y[i] = *p;",
+    "moved to": "thread {t} v[2]; thread {t}* p = v; (*(p + 1)) = x[i]; p[1] = *(p + 1); y[i] = v[1];",
+    "returned": "y[i] = returned(x[i]);",
+    "passed": "y[i] = passed(1, x[i]);",
+    "passed to a template": "y[i] = last(x, x[i]);",
 }
 HEAD = """
 struct Pair {{ {t} whole; float part; }};
 template <typename T, typename S> T as(S x) {{ return static_cast<T>(x); }}
+{t} returned(float x) {{ if (x > 1e30f) return x; return x * 1.0f; }}
+{t} passed(int, const {t} x) {{ return x; }}
+template <typename P> {t} last(device P*, {t} x) {{ return x; }}
 template <typename T, typename S> T of(T old, S x) {{ return {t}(x) + T(0) * old; }}
 """
 
@@ -108,14 +120,15 @@ kernel void constants(device int* y, device const Meters* lengths) {
     y[1] = whole(Kind::two) + whole(true) + whole('a') + whole(uint2(3, 4).y) + whole(2.5h);
     Meters length = lengths[0];
     y[2] = int(length) + (int)length.value;
+    y[3] = uchar(300.0f) + short(7e4h) + (uchar)1e10f;
 }
 """
 
 
 def test_constants_classes_and_enumerations_become_integers() -> None:
-    y, lengths = np.zeros(3, np.int32), np.array([2.5], np.float32)
+    y, lengths = np.zeros(4, np.int32), np.array([2.5], np.float32)
     compile(LIBRARY + CONSTANTS).function("constants")(1, y, lengths)
-    assert y.tolist() == [2 + 127 + 3 + 7 + 24 + 8, 2 + 1 + 97 + 4 + 2, 4]
+    assert y.tolist() == [2 + 127 + 3 + 7 + 24 + 8, 2 + 1 + 97 + 4 + 2, 4, 255 + 32767 + 255]
 
 
 @pytest.mark.parametrize("name", ["char", "ulong"])
@@ -123,3 +136,41 @@ def test_conversions_compile_for_cuda(name: str) -> None:
     for text in (CONSTANTS, source(name), source(name, "bfloat")):
         translation = translate(LIBRARY + text, "cuda", definitions={"__METAL_VERSION__": "310"}, launch="box")
         compile_for_cuda(translation.source, "test.metal")
+
+
+def test_checked_runs_convert_as_others() -> None:
+    text = """
+    int place(float x) { return x; }
+    kernel void k(device float* y, device const float* x) {
+        int first = x[0];
+        y[first] = 1;
+        y[max(place(x[1]), 0)] = 2;
+        y[max(int(x[1]), 0) + (uint)x[2]] = uint2(x[2], x[1]).x;
+    }"""
+    x, y = np.array([np.nan, -np.inf, -1.5], np.float32), np.zeros(1, np.float32)
+    assert not compile(LIBRARY + text).function("k").check(1, y, x)
+
+
+def test_values_that_are_no_conversions_stay() -> None:
+    text = """
+    struct Counter { int n; float total; };
+    int next(thread Counter& c) { c.n += 1; c.total += 0.5f; return c.n; }
+    int chosen(float x) { auto f = [](float v) { return v * 0.5f; }; return f(x) > 1 ? 1 : 0; }
+    void store(device float* y, float v) { *y = v; }
+    int next_index(int a) { return a - 4; }
+    int added(int a, float b) { int r[2] = {a, 3}; r[next_index(a)] += b; return r[0]; }
+    kernel void k(device float* y, device const float* x) {
+        Counter c = {0, 0};
+        int4 v = int4(next(c), next(c), x[0], 9);
+        v.x += x[0];
+        v.yz += int2(3);
+        y[0] = v.x; y[1] = v.y; y[2] = v.z; y[3] = c.total;
+        store(y + 4, x[0]);
+        y[5] = chosen(x[0]);
+        y[6] = added(4, x[0]);
+    }"""
+    y = np.zeros(7, np.float32)
+    compile(LIBRARY + text, language_version="3.2").function("k")(1, y, np.array([2.75], np.float32))
+    assert y.tolist() == [3, 5, 5, 1, 2.75, 1, 6]
+    definitions = {"__METAL_VERSION__": "320"}
+    compile_for_cuda(translate(LIBRARY + text, "cuda", definitions=definitions, launch="box").source, "stay.metal")

@@ -18,7 +18,7 @@ _TEMPLATES = frozenset(
     is_convertible_v is_enum is_enum_v is_class is_class_v is_trivially_copyable is_trivially_copyable_v is_scalar
     is_scalar_v vec_elements is_vector is_vector_v underlying_type underlying_type_t conjunction conjunction_v
     disjunction disjunction_v negation negation_v void_t declval remove_addrspace remove_addrspace_t vec_mtl
-    class_vector_mtl matrix_storage_mtl _numeric_limits_impl __is_valid_simdgroup_type
+    class_vector_mtl matrix_storage_mtl whole_number_mtl _numeric_limits_impl __is_valid_simdgroup_type
     """.split()
 )
 

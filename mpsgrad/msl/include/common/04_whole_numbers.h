@@ -21,12 +21,13 @@ template <typename T> constexpr inline T whole_number_of_mtl(float x) {
     if (is_signed) x = x < -end ? -end : x;
     else x = x > 0.0f ? x : 0.0f;
     x = x > end - 1.0f ? end - 1.0f : x;
-    return x == x ? (T)(int)x : (T)0;
+    // Of unsigned types NaN is 0 already.
+    return !is_signed || x == x ? (T)(int)x : (T)0;
 #ifdef __OPENCL_VERSION__
   } else if constexpr (is_signed) {
     constexpr T most = (T)(~0ul >> (65 - bits));
+    x = x < -end ? -end : x;
     T r = x >= end ? most : (T)x;
-    r = x < -end ? (T)(-most - 1) : r;
     return x == x ? r : (T)0;
   } else {
     x = x > 0.0f ? x : 0.0f;
