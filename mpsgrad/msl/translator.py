@@ -32,6 +32,7 @@ from mpsgrad.msl.parts import parts_of
 from mpsgrad.msl.preprocessor import Preprocessor
 from mpsgrad.msl.program import Program
 from mpsgrad.msl.reach import Reach
+from mpsgrad.msl.reflections import reflect_once
 from mpsgrad.msl.refusals import (
     refuse_array_designators,
     refuse_function_pointers,
@@ -104,7 +105,7 @@ def translate(
         tokens = Preprocessor(resolve, {**backend.definitions, **(definitions or {})}).run(source, filename)
         tokens = _accepted(tokens, version)
         strings = {} if backend.has_native_constructors else move_strings(tokens)
-        program = read_program(_written_out(tokens, backend), fast_math)
+        program = read_program(_written_out(tokens, backend, version), fast_math)
         needs: list[str] = []
         if not backend.has_bit_fields and has_bit_fields(program.tokens):
             program = read_program(carry_bit_fields(program, filename))
@@ -200,13 +201,16 @@ def _accepted(tokens: list[Token], version: tuple[int, int]) -> list[Token]:
     return functions_as_types(tokens)
 
 
-def _written_out(tokens: list[Token], backend: Backend) -> list[Token]:
+def _written_out(tokens: list[Token], backend: Backend, version: tuple[int, int]) -> list[Token]:
     """``tokens`` with other forms for those that a target has not, as far as that needs no outline of the program."""
     if not backend.has_case_ranges:
         tokens = fill_ranges(expand_case_ranges(tokens))
         refuse_array_designators(tokens)
     tokens = one_default_constructor(tokens, backend.address_spaces)
-    return tokens if backend.has_native_constructors else specialise_for_vectors(tokens)
+    if backend.has_native_constructors:
+        return tokens
+    tokens = specialise_for_vectors(tokens)
+    return tokens if version < RECURSION else reflect_once(tokens)
 
 
 def _analysed(program: Program, version: tuple[int, int], source: str, filename: str) -> Source:

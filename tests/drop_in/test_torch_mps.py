@@ -206,3 +206,16 @@ def test_atomic_operations_of_pytorch_take_functions(name: str):
     o, x = torch.ones(4, dtype=dtype), torch.arange(1, 7).to(dtype)
     library.scatter(o, x, threads=6)
     assert o.tolist() == [4, 10, 18, 1]
+
+
+def test_functions_of_pytorch_that_call_themselves_once():
+    torch = pytest.importorskip("torch")
+    library = torch_mps.compile_shader("""
+        #include <c10/metal/special_math.h>
+        kernel void bessel(device float* y, device const float* x, uint i [[thread_position_in_grid]]) {
+            y[i] = c10::metal::bessel_j1_forward(x[i]);
+        }
+    """)
+    x, y = torch.linspace(-9, 9, 50), torch.zeros(50)
+    library.bessel(y, x)
+    assert (y - torch.special.bessel_j1(x)).abs().max() < 1e-6
