@@ -178,6 +178,15 @@ def test_offset_clip_rectangle_and_channel_ranges(name, data):
     check_offset_clip_rectangle_and_channel_ranges(name, data)
 
 
+@each_dtype
+@pytest.mark.parametrize("size", [4, 5, 75])
+@pytest.mark.parametrize("channels", [40, 70, 200])
+def test_windows_across_channels_within_and_at_the_ends_of_many(channels, size, dtype):
+    random = np.random.default_rng(channels + size)
+    x, g = (random.standard_normal((2, 3, 4, channels)).astype(dtype) for _ in range(2))
+    check(Case("cross_channel_normalization", size, {"alpha": 1.0, "beta": 0.75, "delta": 0.5}), x, g)
+
+
 def encoded_around_and_within(case: Case, x: np.ndarray, g: np.ndarray) -> list[np.ndarray]:
     """Bits of what encodes of whole images make, and of some channels of some pixels of images that have more."""
     y, dx, _ = run(case, x, g)
