@@ -135,20 +135,24 @@ def test_a_register_beside_a_long_inner_loop_may_be_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "is_rolled"),
+    ("declared", "element", "is_rolled"),
     [
-        ("device const char* p = blocks[k].bytes + lane;", True),
-        ("device const half* p = (device const half*)o + k;", True),
-        ("device const packed_char4* p = blocks[k].values;", False),
-        ("device const float* p = o + k;", False),
-        ("thread const char* p = (thread const char*)a;", False),
+        ("device const char* p = blocks[k].bytes + lane;", "p[j]", True),
+        ("const uint q = i * 8; device const half* p = (device const half*)o + k + q;", "p[2 * j + 1]", True),
+        ("device const half* p = (device const half*)o + k;", "p[j]", False),
+        ("device const half* p = (device const half*)o + k + i;", "p[32 * j]", False),
+        ("device const half* p = (device const half*)o + k;", "p[j * n + i]", False),
+        ("device const packed_char4* p = blocks[k + i].values;", "p[j].x", False),
+        ("device const float* p = o + k + i;", "p[j]", False),
+        ("thread const char* p = (thread const char*)a;", "p[j]", False),
     ],
 )
-def test_a_register_beside_many_short_elements_may_be_memory(declared: str, is_rolled: bool) -> None:
-    element = "p[j].x" if "packed" in declared else "p[j]"
+def test_a_register_beside_runs_of_short_elements_may_be_memory(declared: str, element: str, is_rolled: bool) -> None:
     inner = f"for (int j = 0; j < 8; j++) x += {element} * v[j & 3];"
-    body = f"for (int k = 0; k < 4; k++) {{ {declared} float x = 0; {inner} a[k] += x; }}"
-    assert rolled(kernel(body).replace("half scale;", "half scale; char bytes[8];")) == [is_rolled, False]
+    body = f"for (int k = 0; k < 2; k++) {{ {declared} float x = 0; {inner} a[k] += x; }}"
+    for mark in ("", "\n#pragma unroll\n"):
+        text = kernel(mark + body).replace("half scale;", "half scale; char bytes[8];")
+        assert ("unroll(disable)" in translate(text, "opencl", launch="row").source) == is_rolled
 
 
 def test_shaders_of_the_package_are_left_as_they_are() -> None:

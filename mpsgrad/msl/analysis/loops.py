@@ -23,6 +23,12 @@ _CONDITIONS = frozenset({"for", "if", "while", "switch"})
 _FULLY = re.compile(r'(?:#pragma|")(?:clangloop)?unroll(?:\((?:full|enable)\))?"?')
 _MARKS = ("_Pragma", "__attribute__")
 _LOOPS_AND_JUMPS = ("for", "while", "do", "break", "return")
+_POSITIONS = frozenset(
+    {
+        "thread_position_in_grid", "thread_position_in_threadgroup", "thread_index_in_threadgroup",
+        "thread_index_in_simdgroup", "thread_index_in_quadgroup",
+    }
+)  # fmt: skip
 _OF_LANES = re.compile(r"(?:simd|quad)_(?:shuffle\w*|broadcast)")
 
 LARGE = 160
@@ -36,8 +42,10 @@ abreast has a branch of its own."""
 LARGE_TURN = 40
 """The same for a loop that turns as often as data say."""
 NARROW = 8
-"""Elements of less than four bytes in memory that a turn of a loop comes to, from which on a register beside them may
-as well be memory: each of the threads that run abreast reads its own."""
+"""Elements of less than four bytes that each thread reads one after the other in a turn of a loop, from which on they
+are much work: threads that run abreast read each by itself. A register beside them may as well be memory."""
+SHORT = 30
+"""What each of so many adds to a loop that is marked to be unrolled."""
 _UNKNOWN_TURNS = 8
 """What a loop is taken to have that counts to a template's parameter."""
 _MOST_TURNS = 1024
@@ -121,7 +129,8 @@ class Loops:
             return size >= LARGE_TURN
         if mark is None:
             return turns * size >= LARGE and not self._needs_numbers(index, end)
-        size += GUARDED * self._guarded(start, end)
+        narrow = self._narrow(start, end)
+        size += GUARDED * self._guarded(start, end) + (SHORT * narrow if narrow >= NARROW else 0)
         return turns * size >= HUGE and not self._needs_numbers(index, end)
 
     def _body(self, index: int) -> tuple[int, int]:
@@ -250,24 +259,60 @@ class Loops:
         )
 
     def _narrow(self, start: int, end: int) -> int:
-        """How many elements of less than four bytes are read or written in memory there, each turn of loops counted."""
+        """How many such elements are read or written there, each turn of loops counted."""
         source = self._source
-        count = sum(map(self._is_narrow, source.places("[", start=start, end=end)))
-        place = start
-        for loop in source.places("for", start=start, end=end) if count else ():
-            if loop >= place and source.close(loop + 1) > 0:
-                first, place = self._body(loop)
-                turns = 1 if self.is_rolled(loop) else self._turns(loop) or 1
-                count += (turns - 1) * self._narrow(first, place)
+        count = 0
+        for loop in source.places("for", start=start, end=end):
+            close = source.close(loop + 1)
+            first, stop = self._body(loop) if close > 0 else (0, 0)
+            if close < 0 or source.places("for", start=first, end=stop):
+                continue
+            counters = {variable.name for variable in source.declarations_between(loop + 1, close)}
+            found = [place for place in source.places("[", start=first, end=stop) if self._is_narrow(place, counters)]
+            count += len(found) * (1 if self.is_rolled(loop) else self._turns(loop) or 1)
         return count
 
-    def _is_narrow(self, opening: int) -> bool:
-        """Whether the bracket at ``opening`` is behind a pointer into memory whose elements are so short."""
-        first = self._operand(opening)
-        kind = self._expressions.type_of(first, opening) if first >= 0 else None
-        if kind is None or kind.space not in _MEMORY or kind.pointers != 1 or kind.columns:
+    def _is_narrow(self, opening: int, counters: set[str]) -> bool:
+        """Whether the bracket at ``opening`` is behind a pointer to elements of less than four bytes that threads have
+        each its own of, and only ``counters`` choose one, by small steps: threads read no elements side by side."""
+        source = self._source
+        close, first = source.close(opening), self._operand(opening)
+        names = self._names(opening + 1, close)
+        if close < 0 or first < 0 or not names or not names <= counters:
             return False
-        return SIZES.get(kind.base, 4) * kind.width < 4
+        steps = [source.integer([token]) for token in source.tokens[opening + 1 : close] if token.kind == NUMBER]
+        if any(step is None or step > NARROW for step in steps):
+            return False
+        kind = self._expressions.type_of(first, opening)
+        if kind is None or kind.space != "device" or kind.pointers != 1 or kind.columns:
+            return False
+        return SIZES.get(kind.base, 4) * kind.width < 4 and self._variable(source.text(first), first) in self._own
+
+    @cached_property
+    def _own(self) -> set[int]:
+        """The places of variables that depend on a thread's position."""
+        source = self._source
+        own = {
+            self._variable(parameter.name, kernel.body_close - 1)
+            for kernel in source.program.kernels
+            for parameter in kernel.parameters
+            if any(map(parameter.attribute, _POSITIONS))
+        } - {-1}
+        values = []
+        for index in source.places(*_ASSIGNMENTS):
+            if source.kind(index - 1) == IDENTIFIER:
+                end = source.expression_end(index + 1)
+                names = [place for place in range(index + 1, end) if source.kind(place) == IDENTIFIER]
+                of_names = {self._variable(source.text(place), place) for place in names}
+                values.append((self._variable(source.text(index - 1), end), of_names - {-1}))
+        while more := {place for place, of_names in values if place not in own and of_names & own}:
+            own |= more
+        return own
+
+    def _variable(self, name: str, index: int) -> int:
+        """Where the variable is declared that ``name`` means at ``index``, or -1."""
+        variable = self._source.variable(name, index)
+        return variable.place if variable is not None else -1
 
     def _depth(self, index: int) -> int:
         """In how many loops ``index`` stands."""
