@@ -155,6 +155,24 @@ def test_a_register_beside_runs_of_short_elements_may_be_memory(declared: str, e
         assert ("unroll(disable)" in translate(text, "opencl", launch="row").source) == is_rolled
 
 
+def test_what_functions_are_passed_may_be_a_threads_own() -> None:
+    helper = """template <int N> float g(device const char* bytes, float4 v, int il) {
+    float a[8];
+    for (int k = 0; k < 2; k++) {
+        device const char* p = bytes + k * 64 + il;
+        float x = 0;
+        for (int j = 0; j < 8; j++) x += p[j] * v[j & 3];
+        a[k] += x;
+    }
+    return a[0];
+}
+"""
+    for argument, is_rolled in (("int(lane) / 4", True), ("n", False)):
+        source = kernel(f"s += g<3>((device const char*)blocks, v, {argument});")
+        text = translate(source.replace("kernel void", f"{helper}kernel void"), "opencl", launch="row").source
+        assert ("unroll(disable)" in text) == is_rolled
+
+
 def test_shaders_of_the_package_are_left_as_they_are() -> None:
     assert "unroll" not in translate(kernel(f"for (int k = 0; k < 8; k++) {{ {WORK} }}"), "opencl").source
     assert "unroll" not in translate(kernel(f"for (int k = 0; k < 8; k++) {{ {WORK} }}"), "cuda", launch="box").source

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.types import INTEGERS, SIZES
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching_angle
 
 _MEMORY = frozenset({"device", "constant", "threadgroup"})
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^="})
@@ -305,9 +305,26 @@ class Loops:
                 names = [place for place in range(index + 1, end) if source.kind(place) == IDENTIFIER]
                 of_names = {self._variable(source.text(place), place) for place in names}
                 values.append((self._variable(source.text(index - 1), end), of_names - {-1}))
+        values += self._passed()
         while more := {place for place, of_names in values if place not in own and of_names & own}:
             own |= more
         return own
+
+    def _passed(self) -> Iterator[tuple[int, set[int]]]:
+        """The places of functions' parameters, each with those of variables that some call passes there."""
+        source = self._source
+        for function in source.functions:
+            parameters = source.arguments(function.opening) if function.kernel is None else []
+            for index in source.places(function.name) if parameters else ():
+                opening = index + 1
+                if source.text(opening) == "<":
+                    opening = (matching_angle(source.tokens, opening, certain=True) or index) + 1
+                if source.text(opening) != "(" or not source.in_body(index):
+                    continue
+                for (_, end), (first, last) in zip(parameters, source.arguments(opening), strict=False):
+                    names = [place for place in range(first, last) if source.kind(place) == IDENTIFIER]
+                    passed = {self._variable(source.text(place), place) for place in names}
+                    yield self._variable(source.text(end - 1), function.body_open + 1), passed - {-1}
 
     def _variable(self, name: str, index: int) -> int:
         """Where the variable is declared that ``name`` means at ``index``, or -1."""
