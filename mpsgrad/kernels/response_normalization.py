@@ -60,6 +60,8 @@ MOST_CHANNELS_BY_LINES = 15
 FEWEST_TAPS_AS_FLOATS = 1 << 16
 """CPUs with few registers load halves one by one where a pixel does not fill a simdgroup. From so many taps of windows
 on halves are converted before and after, which takes less than that does."""
+THREADS_OF_ROW = 32
+"""Of a CPU: one row for each threadgroup, since rows take long, and images have few of them."""
 ROWS_OF_COLUMNS = 4
 """Of windows around pixels a thread of a GPU has so many below each other, which share most of what it loads."""
 CHANNELS_AT_ONCE = 5
@@ -70,7 +72,7 @@ FAMILY = ShaderFamily(
     "response_normalization",
     (IMAGE_LAYOUT, DIVISOR, PARAMETERS),
     {**CONSTANTS, "rows_of_columns": (1, ROWS_OF_COLUMNS)},
-    {"cpu": CPU_CONSTANTS_WITH_LINES},
+    {"cpu": {**CPU_CONSTANTS_WITH_LINES, "threads_of_row": THREADS_OF_ROW}},
     ahead_of_time=False,
 )
 
