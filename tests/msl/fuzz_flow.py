@@ -1,8 +1,8 @@
 """Random programs of every kind of control flow, thread by thread, and what they compute.
 
 Loops, conditions and ``switch``, ``break``, ``continue`` and ``return``, functions that return early, narrow integers,
-members of structs, components of vectors, pointers that walk; threadgroup memory, simdgroups and barriers where all
-threads come.
+members of structs, components of vectors, elements of arrays, pointers that walk; threadgroup memory, simdgroups and
+barriers where all threads come.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from fuzz_parts import LANES, ROLLED, Expression, ExpressionMaker, Statement, Values, indented
 
 _WIDTHS = {"s": 16, "t": 8}
-NUMBERS = ("a", "b", "c", "d", "s", "t", "v.m", "z.x", "z.y", "z.w")
+NUMBERS = ("a", "b", "c", "d", "s", "t", "v.m", "z.x", "z.y", "z.w", "r[0]", "r[1]", "r[2]")
 TRUTHS = ("p", "q", "v.n")
 _TURNS = ("2", "3", "4", "7", "30", "turns", "int(a & 3)")
 
@@ -86,6 +86,7 @@ class FlowProgram(ExpressionMaker):
             "    uchar t = uchar(b);",
             f"    {self.name}_v v = {{ a ^ b, c > 7 }};",
             "    uint4 z = uint4(a, b, c, d);",
+            "    uint r[3] = {b, c, d};",
             "    bool p = (a & 1) != 0, q = int(b) > 0;",
             "    device const uint* w = x + i;",
             "    shared[l] = a;",
@@ -100,7 +101,18 @@ class FlowProgram(ExpressionMaker):
         a, b, c = x.reshape(3, LANES)
         d = np.arange(LANES, dtype=np.uint32)
         values = {"a": a, "b": b, "c": c, "d": d, "s": a & 0xFFFF, "t": b & 0xFF, "v.m": a ^ b, "v.n": c > 7}
-        values |= {"z.x": a, "z.y": b, "z.z": c, "z.w": d, "p": a & 1 != 0, "q": b.view(np.int32) > 0, "w": d}
+        values |= {
+            "r[0]": b,
+            "r[1]": c,
+            "r[2]": d,
+            "z.x": a,
+            "z.y": b,
+            "z.z": c,
+            "z.w": d,
+            "p": a & 1 != 0,
+            "q": b.view(np.int32) > 0,
+            "w": d,
+        }
         values |= {"broken": _none(), "continued": _none(), "returned": _none(), "x": x, "code": np.zeros_like(a)}
         values |= {"shared": a, "turns": np.full(LANES, turns, np.uint32), "result": np.zeros_like(a)}
         _run(self._body, values, ~_none())
@@ -197,6 +209,8 @@ class FlowProgram(ExpressionMaker):
             return self._set(pick.choice(self._numbers), self._number(2))
         if kind < 0.75:
             return self._set(pick.choice(self._truths), self._truth(2))
+        if kind < 0.79:
+            return self._walk() if self._in_function else self._element()
         if kind < 0.83:
             return self._walk()
         if kind < 0.9:
@@ -227,6 +241,25 @@ class FlowProgram(ExpressionMaker):
             _store(values, "w", values["w"] + 1, mask & (values["w"] < 150))
 
         return Statement(["if (w < x + 150) {", "    w++;", "}"], step)
+
+    def _element(self) -> Statement:
+        """An element of a thread's array is added to: one of two, or any."""
+        pick = self._random
+        condition, value = self._truth(1), self._number(1)
+        first, second = pick.sample(range(3), 2)
+        index = Expression(
+            f"{condition.text} ? {first} : {second}", lambda v: np.where(condition.evaluate(v), first, second)
+        )
+        if pick.random() < 0.4:
+            number = self._number(1)
+            index = Expression(f"({number.text}) % 3", lambda v: number.evaluate(v) % 3)
+
+        def run(values: Values, mask: np.ndarray) -> None:
+            chosen, new = index.evaluate(values), value.evaluate(values)
+            for place in range(3):
+                _store(values, f"r[{place}]", values[f"r[{place}]"] + new, mask & (chosen == place))
+
+        return Statement([f"r[{index.text}] += {value.text};"], run)
 
     def _count(self) -> Statement:
         """A condition counts, and the second half of it only where the first holds."""
