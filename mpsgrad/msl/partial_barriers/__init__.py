@@ -1,0 +1,90 @@
+"""Takes all threads of a threadgroup along to barriers that only some of them would reach.
+
+Metal leaves open what happens then. Its GPUs go on with the threads that come: those behind ``if (i >= n) return;`` add
+up without the others. A compiler that runs the threads of a threadgroup by turns, from barrier to barrier, follows one
+of them, and forgets the results of all that went another way.
+
+Here each thread keeps a mark, ``active_mtl``, that a ``return`` takes away, and is led through the statements that hold
+barriers with all others: a loop goes on for as long as any thread would. What stands between is done by the marked ones
+only. Functions with barriers get the mark of their caller as their first argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mpsgrad.msl.analysis.divergence import BARRIER, calls_between
+from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.instrument.tree import NotUnderstood
+from mpsgrad.msl.partial_barriers.statements import ACTIVE, BodyWriter
+from mpsgrad.msl.tokens import Token, error, made_at, matching_angle
+
+__all__ = ["with_whole_barriers"]
+
+
+def with_whole_barriers(source: Source, partial: Sequence[Function]) -> list[Token]:
+    """The tokens of ``source`` in which all threads come to the barriers in the functions ``partial``, too; raises
+    ``ShaderError`` where what stands around one is not understood."""
+    try:
+        return _Program(source, partial).tokens()
+    except NotUnderstood as found:
+        message = "only some threads may come to a barrier, and this has a form in which the others cannot be led to it"
+        raise error(message, source.tokens[min(found.place, len(source.tokens) - 1)]) from None
+
+
+class _Program:
+    """One source, and the functions in it that change."""
+
+    def __init__(self, source: Source, partial: Sequence[Function]) -> None:
+        self.source = source
+        self.waiting = source.functions_that_reach([BARRIER])
+        changed = {function.start: function for function in partial}
+        todo = list(partial)
+        while todo:
+            function = todo.pop()
+            for name in self._called(function):
+                for other in source.functions_by_name[name]:
+                    if other.start not in changed:
+                        changed[other.start] = other
+                        todo.append(other)
+        self.changed = changed
+        self.marked = frozenset(each.name for each in changed.values() if each.kernel is None)
+
+    def _called(self, function: Function) -> Iterator[str]:
+        for index in calls_between(self.source, self.waiting, function.body_open, function.body_close):
+            yield self.source.text(index)
+
+    def tokens(self) -> list[Token]:
+        source = self.source
+        tokens = source.tokens
+        output: list[Token] = []
+        position = 0
+        bodies = {each.body_open: each for each in self.changed.values()}
+        calls = set(calls_between(source, self.marked, 0, len(tokens))) if self.marked else set()
+        while position < len(tokens):
+            function = bodies.get(position)
+            if function is not None:
+                output += BodyWriter(source, function, self.waiting).tokens()
+                position = function.body_close + 1
+                continue
+            output.append(tokens[position])
+            position += 1
+            if position - 1 in calls:
+                # Everywhere else all threads are active.
+                opening = self.opening(position - 1)
+                output += tokens[position : opening + 1]
+                word = "true" if source.in_body(position - 1) else f"bool {ACTIVE}"
+                position = opening + 1 + (source.texts[opening + 1 : opening + 3] == ["void", ")"])
+                separator = () if source.text(position) == ")" else (",",)
+                output += made_at(tokens[opening], *word.split(), *separator)
+        return output
+
+    def opening(self, name: int) -> int:
+        """The bracket behind the name of a function with its template arguments."""
+        opening = name + 1
+        if self.source.text(opening) == "<":
+            close = matching_angle(self.source.tokens, opening, certain=True)
+            opening = len(self.source.tokens) if close is None else close + 1
+        if self.source.text(opening) != "(":
+            raise NotUnderstood(name)
+        return opening

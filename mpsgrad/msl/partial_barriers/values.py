@@ -1,0 +1,265 @@
+"""Values that only active threads look up, and calls of functions with barriers, which all threads have to make."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from mpsgrad.msl.analysis.divergence import BARRIER, calls_between
+from mpsgrad.msl.analysis.source import Function, Source
+from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
+from mpsgrad.msl.instrument.declarators import DeclaratorReader
+from mpsgrad.msl.instrument.tree import Node, NotUnderstood, TreeReader
+from mpsgrad.msl.library_marks import WHEN, WHERE
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, made_at
+
+LOOPS = ("for", "while", "do")
+_STATEMENT_WORDS = frozenset({"return", "break", "continue", "if", "switch", *LOOPS})
+# What computes a value of variables' without looking anything up, and can be done by threads that have none.
+_HARMLESS = frozenset("+ - * & | ^ ~ ! < > <= >= == != && || << >> . :: ,".split())
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The marks around a statement, the outermost first; which of them ``break`` and ``continue`` take away, from the
+    first on, None outside of loops."""
+
+    marks: tuple[str, ...]
+    leaves_loop: int | None = None
+    leaves_turn: int | None = None
+
+    @property
+    def mark(self) -> str:
+        return self.marks[-1]
+
+    def inside(self, *marks: str) -> Flow:
+        return replace(self, marks=(*self.marks, *marks))
+
+
+class ValueWriter:
+    """Writes the values in the body of one function; ``waiting`` are the names of functions with barriers."""
+
+    def __init__(self, source: Source, function: Function, waiting: Collection[str]) -> None:
+        self._source = source
+        self._tokens = source.tokens
+        self._text = source.text
+        self._function = function
+        self._place = function.body_open
+        self._declarators = DeclaratorReader(self._source, self._is_variable)
+        self._trees = TreeReader(self._source, self._is_variable)
+        self._calling = waiting
+        self._waiting = {*waiting, BARRIER}
+        self._count = 0
+
+    def _is_variable(self, name: str) -> bool:
+        return self._source.variable(name, self._place) is not None
+
+    def _made(self, index: int, words: str) -> list[Token]:
+        return made_at(self._tokens[index], *words.split())
+
+    def _name(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}_{self._count}{RENAMED_SUFFIX}"
+
+    def _waits(self, start: int, end: int) -> bool:
+        return bool(calls_between(self._source, self._waiting, start, end))
+
+    def _value(self, start: int, end: int, flow: Flow) -> tuple[list[Token], list[Token]]:
+        """What is to be done by all threads before an expression, and the expression without it: nothing is left of a
+        call of a function without a result."""
+        if not self._waits(start, end):
+            return [], self._tokens[start:end]
+        before: list[Token] = []
+        replaced: list[tuple[Range, list[Token]]] = []
+        self._take_calls(self._trees.expression(start, end), flow, before, replaced, is_whole=True)
+        return before, self._spliced(start, end, replaced)
+
+    def _spliced(self, start: int, end: int, replaced: Sequence[tuple[Range, list[Token]]]) -> list[Token]:
+        output: list[Token] = []
+        for (first, last), tokens in sorted(replaced, key=lambda each: each[0]):
+            if first >= start and last <= end:
+                output += [*self._tokens[start:first], *tokens]
+                start = last
+        return output + self._tokens[start:end]
+
+    def _take_calls(
+        self,
+        node: Node,
+        flow: Flow,
+        before: list[Token],
+        replaced: list[tuple[Range, list[Token]]],
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """Moves the calls in ``node`` of functions that wait to ``before``."""
+        if not self._waits(node.start, node.end):
+            return
+        chooses = node.kind == "ternary" or node.kind == "binary" and node.text in ("&&", "||")
+        if node.kind in ("opaque", "unevaluated") or chooses and self._waits(node.parts[0].end, node.end):
+            raise NotUnderstood(node.start)
+        is_call = node.kind == "call" and node.parts[0].text in self._calling
+        for part in node.parts[1:] if is_call else node.parts:
+            self._take_calls(part, flow, before, replaced)
+        if not is_call:
+            if node.kind in ("name", "member", "arrow") and not node.parts:
+                raise NotUnderstood(node.start)
+            return
+        opening = node.place
+        call = self._tokens[node.start : opening + 1] + self._made(opening, flow.mark)
+        functions = self._source.functions_by_name[node.parts[0].text]
+        for position, argument in enumerate(node.parts[1:]):
+            start, end = argument.start, argument.end
+            inner = self._spliced(start, end, replaced)
+            is_reference = any(self._takes_reference(function, position) for function in functions)
+            call += [*self._made(opening, ","), *self._if_active(start, end, inner, flow, is_reference=is_reference)]
+        call.append(self._tokens[node.end - 1])
+        replaced[:] = [each for each in replaced if not node.start <= each[0][0] < node.end]
+        if all(self._text(function.opening - 2) == "void" for function in functions):
+            if not is_whole:
+                raise NotUnderstood(node.start)
+            before += [*call, *self._made(opening, ";")]
+            replaced.append(((node.start, node.end), []))
+        else:
+            name = self._name("called")
+            before += [*self._made(opening, f"auto {name} ="), *call, *self._made(opening, ";")]
+            replaced.append(((node.start, node.end), self._made(opening, name)))
+
+    def _takes_reference(self, function: Function, position: int) -> bool:
+        parameters = self._source.arguments(function.opening)
+        return position < len(parameters) and bool(
+            self._source.places("&", start=parameters[position][0], end=parameters[position][1])
+        )
+
+    # Values that threads may not have.
+
+    def _declaration(self, first: int, end: int, flow: Flow) -> list[Token] | None:
+        """A declaration of variables with values that only active threads look up; None where there is none."""
+        stop = end - 1
+        if self._text(first) in _STATEMENT_WORDS:
+            return None
+        index, words = self._declarators.specifiers(first, stop)
+        if index is None:
+            if self._text(first) == "auto" and self._text(first + 1) == "[":
+                raise NotUnderstood(first)
+            return None
+        if not self._declarators.begins(index, stop):
+            return None
+        if "constexpr" in words:
+            return self._tokens[first:end]
+        before: list[Token] = []
+        output = self._tokens[first:index]
+        while index < stop:
+            found = self._declarators.read(index, stop)
+            output += self._tokens[index : found.end]
+            index = found.end
+            text = self._text(index)
+            if text == "=":
+                last = self._comma_or(index, stop)
+                output.append(self._tokens[index])
+                output += self._initial(index + 1, last, flow, before, is_reference=found.is_reference)
+                index = last
+            elif text in ("(", "{"):
+                last = self._source.close(index) + 1
+                output += self._list(index, flow, before)
+                index = last
+            if index < stop:
+                if self._text(index) != ",":
+                    raise NotUnderstood(index)
+                output.append(self._tokens[index])
+                index += 1
+        return [*before, *output, self._tokens[stop]]
+
+    def _comma_or(self, index: int, stop: int) -> int:
+        """Where the value that begins behind ``index`` ends: the tree of an expression knows its commas."""
+        return self._trees.initialiser(index + 1, stop).end
+
+    def _list(self, opening: int, flow: Flow, before: list[Token]) -> list[Token]:
+        output = [self._tokens[opening]]
+        close = self._source.close(opening)
+        index = opening + 1
+        while index < close:
+            if self._text(index) == "." and self._text(index + 2) == "=":
+                output += self._tokens[index : index + 3]
+                index += 3
+            last = self._trees.initialiser(index, close).end
+            output += self._initial(index, last, flow, before)
+            index = last
+            if index < close:
+                output.append(self._tokens[index])
+                index += 1
+        return [*output, self._tokens[close]]
+
+    def _initial(
+        self, start: int, end: int, flow: Flow, before: list[Token], *, is_reference: bool = False
+    ) -> list[Token]:
+        if self._text(start) == "{" and self._source.close(start) == end - 1:
+            return self._list(start, flow, before)
+        first, value = self._value(start, end, flow)
+        before += first
+        return self._if_active(start, end, value, flow, is_reference=is_reference)
+
+    def _if_active(
+        self, start: int, end: int, value: Sequence[Token], flow: Flow, *, is_reference: bool = False
+    ) -> list[Token]:
+        """``value``, which was written at ``start`` to ``end``, as active threads have it, and others anything."""
+        if self._is_constant(start, end) or self._is_harmless(start, end, may_name_elements=is_reference):
+            return [*value]
+        maker = WHERE if is_reference else WHEN
+        return [*self._made(start, f"{maker} ( {flow.mark} ,"), *value, *self._made(start, ")")]
+
+    def _is_constant(self, start: int, end: int) -> bool:
+        """Whether a value is made of nothing that the function declares."""
+        source = self._source
+        if source.places("[", "->", start=start, end=end):
+            return False
+        for index in range(start, end):
+            if source.kind(index) == IDENTIFIER and source.text(index - 1) not in (".", "->"):
+                variable = source.variable(source.text(index), index)
+                if variable is not None and variable.place > self._function.opening:
+                    initialiser = variable.initialiser
+                    if initialiser is None or variable.place >= start or not self._is_fixed(variable.place):
+                        return False
+                    if not self._is_constant(*initialiser):
+                        return False
+                elif source.text(index) in source.functions_by_name:
+                    return False
+        return True
+
+    def _is_fixed(self, place: int) -> bool:
+        """Whether the variable that is declared at ``place`` is ``const`` and no pointer."""
+        index = place - 1
+        words = set()
+        while self._text(index) not in (";", "{", "}", "(", ","):
+            words.add(self._text(index))
+            index -= 1
+        return bool({"const", "constexpr"} & words) and not {"*", "&"} & words
+
+    def _is_harmless(self, start: int, end: int, *, may_name_elements: bool) -> bool:
+        """Whether threads without values may compute it all the same: it reads no memory, and divides nothing."""
+        texts, kind = self._source.texts, self._source.kind
+        index = start
+        while index < end:
+            text = texts[index]
+            names_address = text == "&" and index == start or may_name_elements and index == start
+            if names_address and kind(index + (text == "&")) == IDENTIFIER:
+                index += text == "&"
+                while texts[index + 1] == "[" and index + 1 < end:
+                    close = self._source.close(index + 1)
+                    if not self._is_harmless(index + 2, close, may_name_elements=False):
+                        return False
+                    index = close
+            elif text == "*" and (index == start or texts[index - 1] in _HARMLESS):
+                return False
+            elif kind(index) == IDENTIFIER:
+                variable = self._source.variable(text, index)
+                is_local = variable is not None and (
+                    self._function.kernel is None or variable.place > self._function.body_open
+                )
+                if variable is not None and variable.is_reference and is_local and not may_name_elements:
+                    return False
+            elif text not in _HARMLESS and kind(index) != NUMBER:
+                return False
+            index += 1
+        return True
