@@ -193,7 +193,7 @@ def test_headers_of_pytorch_are_found():
 
 @pytest.mark.parametrize("name", ["float", "int", "half", "short", "uchar"])
 def test_atomic_operations_of_pytorch_take_functions(name: str):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2.13")
     library = torch_mps.compile_shader(f"""
         #include <c10/metal/atomic.h>
         using namespace c10::metal;

@@ -41,8 +41,10 @@ def run(source: str, *arrays: np.ndarray, threads: int = 64, version: str = "3.0
     definitions = {"__METAL_VERSION__": version.replace(".", "") + "0"}
     compile_for_cuda(translate(source, "cuda", definitions=definitions, launch="box").source, "atomics.metal")
     given = tuple(each.copy() for each in arrays)
-    mg.compile(source, language_version=version).function("k")(threads, *given)
-    assert not mg.compile(source, language_version=version).function("k").check(threads, *arrays)
+    function = mg.compile(source, language_version=version).function("k")
+    function(threads, *given)
+    if mg.default_device().family == "cpu":
+        assert not function.check(threads, *arrays)
     return given
 
 
@@ -125,6 +127,7 @@ def test_flags_take_four_bytes() -> None:
     assert o.tolist() == [0, 1, 1]
 
 
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="NVIDIA's compiler takes some of them")
 @pytest.mark.parametrize(
     "text",
     [

@@ -7,6 +7,7 @@ import pytest
 from metal_runner import LIBRARY
 from nvrtc import compile_for_cuda
 
+from mpsgrad.devices import Device
 from mpsgrad.msl import translate
 from mpsgrad.runtime import compile
 
@@ -138,7 +139,7 @@ def test_conversions_compile_for_cuda(name: str) -> None:
         compile_for_cuda(translation.source, "test.metal")
 
 
-def test_checked_runs_convert_as_others() -> None:
+def test_checked_runs_convert_as_others(opencl_device: Device) -> None:
     text = """
     int place(float x) { return x; }
     kernel void k(device float* y, device const float* x) {

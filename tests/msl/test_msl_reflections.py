@@ -31,9 +31,11 @@ def test_odd_and_even_functions() -> None:
     function(5, y, x)
     odd = np.where(x < 0, -1, 1) * (x * x / 2 + 1)
     np.testing.assert_array_equal(y, 2 * odd + 100 * (abs(x) + 1) + np.sign(x) * np.sqrt(abs(x)))
-    assert not function.check(5, y, x)
+    if mg.default_device().family == "cpu":
+        assert not function.check(5, y, x)
 
 
+@pytest.mark.skipif(mg.default_device().family != "cpu", reason="GPUs have recursion")
 @pytest.mark.parametrize(
     "text",
     [
