@@ -18,6 +18,8 @@ OWN |= {f"threadgroup_{name}" for name in ("arrive_in_cluster", "wait_for_cluste
 OWN.update(("simdgroup_scale_columns", "simdgroup_store_halves"))
 # The compiler's, of which test_msl_extensions.py has tests.
 OWN |= {f"__builtin_{name}" for name in ("clz", "ctz", "popcount")}
+# A word of the language, of which test_msl_volatile_vectors.py has tests.
+OWN.add("volatile")
 
 
 @pytest.mark.parametrize("section", SPECIFICATION)

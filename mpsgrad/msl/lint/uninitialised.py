@@ -149,15 +149,19 @@ class _Reader:
     ) -> _State:
         """What variables have behind a loop. What one turn leaves behind may be what the next begins with; in the first
         only what no choice decides about is certain to be read."""
-        kept = self._is_first_turn, self._choices, self._loops
-        if not self._is_first_turn:
-            self._is_first_turn, self._choices, self._loops = True, 0, 0
-        else:
+        unless_asked = state if asks_first else None
+        if self._is_first_turn:
+            # What a later turn reads is found in the second way through the outermost loop.
             self._loops += asks_first
+            turned, left = self._turn(body, turn, state, asks_first=asks_first)
+            self._loops -= asks_first
+            return _joined(_joined(turned, unless_asked), left)
+        around = self._choices, self._loops
+        self._is_first_turn, self._choices, self._loops = True, 0, 0
         turned, _ = self._turn(body, turn, state, asks_first=asks_first)
-        self._is_first_turn, self._choices, self._loops = kept
+        self._is_first_turn, (self._choices, self._loops) = False, around
         behind, left = self._turn(body, turn, _joined(state, turned), asks_first=asks_first)
-        return _joined(_joined(behind, state if asks_first else None), left)
+        return _joined(_joined(behind, unless_asked), left)
 
     def _turn(
         self, body: tuple[int, int], turn: Sequence[tuple[int, int]], state: _State, *, asks_first: bool
