@@ -11,10 +11,10 @@ from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, Type, built_in, read_ty
 from mpsgrad.msl.backend import floating_literal
 from mpsgrad.msl.expressions import VectorTypes, begins_operand
 from mpsgrad.msl.library_marks import WHOLE_NUMBER
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, tokenize_lines
+from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, PUNCTUATION, Token, tokenize_lines
 
 _COMPOUND = ("+=", "-=", "*=", "/=")
-_IN_PLACES = frozenset({".", "->", "[", "]", "+", "-", "*", "&", "%"})
+_IN_PLACES = frozenset({".", "->", "[", "]", "(", ")", "+", "-", "*", "&", "%"})
 
 
 class Conversion(NamedTuple):
@@ -74,7 +74,9 @@ def changes(source: Source) -> Iterator[Change]:
 
 
 def _may_be_repeated(source: Source, start: int, end: int) -> bool:
-    return all(
+    """Whether what stands there calls nothing and changes nothing."""
+    calls = [place for place in source.places("(", start=start + 1, end=end) if source.kind(place - 1) != PUNCTUATION]
+    return not calls and all(
         source.text(place) in _IN_PLACES or source.kind(place) in (IDENTIFIER, NUMBER) for place in range(start, end)
     )
 

@@ -41,6 +41,7 @@ FORMS = {
     "added": "{t} v = 0; v += x[i]; y[i] = v;",
     "subtracted": "Pair p[2]; p[i & 1].whole = 0; p[i & 1].whole -= -x[i]; y[i] = p[i & 1].whole;",
     "multiplied": "y[i] = 1; y[i] *= x[i] * 1.0f;",
+    "added where it points": "thread {t} v[2]; thread {t}* p = v; p[1] = 0; (*(p + 1)) += x[i]; y[i] = v[1];",
     "pointed at": "thread {t} v[2]; thread {t}* p = v; *p = x[i]; y[i] = *p;",
     "moved to": "thread {t} v[2]; thread {t}* p = v; (*(p + 1)) = x[i]; p[1] = *(p + 1); y[i] = v[1];",
     "returned": "y[i] = returned(x[i]);",
