@@ -197,18 +197,10 @@ def _lambdas(source: Source, start: int, end: int) -> list[range]:
 
 def _passed(source: Source) -> Iterator[_Candidate]:
     """The arguments of functions of which there is one by the name."""
-    for index in source.calls(source.functions_by_name):
-        functions = source.functions_by_name[source.text(index)]
-        if len(functions) != 1 or functions[0].owner is not None or not source.in_body(index):
-            continue
-        if source.text(index - 1) == "::" or len(source.program.functions.get(source.text(index), ())) > 1:
-            continue
-        parameters, given = source.arguments(functions[0].opening), source.arguments(index + 1)
-        for (first, last), (start, end) in zip(parameters, given, strict=False):
-            read = read_type(source.tokens, first, last, source.aliases, source.members)
-            name = _integer(read[0]) if read is not None and source.kind(read[1]) == IDENTIFIER else None
-            if name is not None and read is not None and source.text(read[1] + 1) in (",", ")", "="):
-                yield _Candidate(start, end, name, False)
+    for _, kind, place, start, end in source.passed():
+        name = _integer(kind) if source.kind(place) == IDENTIFIER else None
+        if name is not None and source.text(place + 1) in (",", ")", "="):
+            yield _Candidate(start, end, name, False)
 
 
 def _components(source: Source) -> Iterator[_Candidate]:

@@ -248,7 +248,7 @@ class _Divergence:
             if source.text(index) in _STEPS and source.kind(index + 1) == IDENTIFIER:
                 first, value = index + 1, (index, index)
             else:
-                first = self._chain_start(index)
+                first = source.chain_start(index)
                 value = (index + 1, source.expression_end(index + 1))
                 if source.text(index) in _STEPS:
                     value = (index, index)
@@ -289,19 +289,6 @@ class _Divergence:
         variable = source.variable(source.text(first), first) if argument[1] == first + 1 else None
         if variable is not None and not self._is_shared(variable):
             yield _Assignment(variable.place, index, value)
-
-    def _chain_start(self, end: int) -> int:
-        """Where the variable, subscript or member chain begins that ends before ``end``."""
-        source = self._source
-        position = end - 1
-        while position > 0:
-            if source.text(position) == "]" and source.close(position) > 0:
-                position = source.close(position) - 1
-            elif source.kind(position) == IDENTIFIER and source.text(position - 1) in (".", "->"):
-                position -= 2
-            else:
-                break
-        return position
 
     def _is_shared(self, variable: Variable) -> bool:
         """Whether the variable is, or points to, memory that threads share."""

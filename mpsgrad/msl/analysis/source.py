@@ -487,6 +487,21 @@ class Source:
                     names.add(self.text(opening - 1))
         return frozenset(names)
 
+    def passed(self) -> Iterator[tuple[int, Type, int, int, int]]:
+        """What calls pass to functions of which there is one by the name: where that stands, the parameter's type,
+        where the parameter's name is to stand, and where the argument begins and ends."""
+        for index in self.calls(self.functions_by_name):
+            functions = self.functions_by_name[self.text(index)]
+            if len(functions) != 1 or functions[0].owner is not None or not self.in_body(index):
+                continue
+            if self.text(index - 1) == "::" or len(self.program.functions.get(self.text(index), ())) > 1:
+                continue
+            given = self.arguments(index + 1)
+            for (first, last), (start, end) in zip(self.arguments(functions[0].opening), given, strict=False):
+                read = read_type(self.tokens, first, last, self.aliases, self.members)
+                if read is not None:
+                    yield index, *read, start, end
+
     def return_type(self, function: Function) -> Type | None:
         if function.is_template or function.owner is not None:
             return None
@@ -637,6 +652,19 @@ class Source:
         while index < limit and self.text(index) not in _EXPRESSION_ENDS:
             index = max(self.close(index), index) + 1
         return index
+
+    def chain_start(self, end: int) -> int:
+        """Where the variable, subscript or member chain begins that ends before ``end``."""
+        position = end - 1
+        while position > 0:
+            text = self.text(position)
+            if text == "]" and self.close(position) > 0:
+                position = self.close(position) - 1
+            elif self.kind(position) == IDENTIFIER and self.text(position - 1) in (".", "->"):
+                position -= 2
+            else:
+                break
+        return position
 
     def statement_end(self, index: int, limit: int) -> int:
         """The index behind the statement at ``index``, with its ``else``."""

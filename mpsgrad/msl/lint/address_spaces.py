@@ -223,23 +223,16 @@ def _returned_pointers(source: Source) -> Iterator[Found]:
 
 def _passed_pointers(source: Source) -> Iterator[Found]:
     expressions = expressions_of(source)
-    for index in source.calls(source.functions_by_name):
-        functions = source.functions_by_name[source.text(index)]
-        if len(functions) != 1 or functions[0].owner is not None or not source.in_body(index):
+    found = -1
+    for index, kind, place, start, end in source.passed():
+        if index == found or kind.pointers != 1 or kind.space is None or source.text(place) == "[":
             continue
-        if source.text(index - 1) == "::" or len(source.program.functions.get(source.text(index), ())) > 1:
-            continue
-        parameters, given = source.arguments(functions[0].opening), source.arguments(index + 1)
-        for (first, last), (start, end) in zip(parameters, given, strict=False):
-            read = read_type(source.tokens, first, last, source.aliases, source.members)
-            if read is None or read[0].pointers != 1 or read[0].space is None or source.text(read[1]) == "[":
-                continue
-            operand = _pointer_type(source, expressions, start, end)
-            if operand is not None and operand.pointers == 1 and operand.space not in (None, read[0].space):
-                name = source.text(index)
-                words = f"no matching function for call to '{name}': '{operand}' is no '{read[0].space}' pointer"
-                yield source.tokens[index], words
-                break
+        operand = _pointer_type(source, expressions, start, end)
+        if operand is not None and operand.pointers == 1 and operand.space not in (None, kind.space):
+            found = index
+            name = source.text(index)
+            words = f"no matching function for call to '{name}': '{operand}' is no '{kind.space}' pointer"
+            yield source.tokens[index], words
 
 
 def _pointer_type(source: Source, expressions: Expressions, start: int, end: int) -> Type | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.lint.statements import chain_start, object_before
+from mpsgrad.msl.lint.statements import object_before
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION
 
 
@@ -59,7 +59,7 @@ def _operators_match_their_object(source: Source) -> Iterator[Found]:
         for index in source.places(operator[0] if operator in ("()", "[]") else operator, start=1):
             if operator in free or operator == "=" or not source.in_body(index):
                 continue
-            if source.text(chain_start(source, index) - 1) not in _BEFORE_OPERANDS:
+            if source.text(source.chain_start(index) - 1) not in _BEFORE_OPERANDS:
                 continue
             kind = object_before(source, expressions, index)
             if kind is None or kind.pointers or kind.space is None or len(by_struct.get(kind.base, ())) != 1:

@@ -9,7 +9,7 @@ from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.analysis.types import FLOATS, SIZES, Type
 from mpsgrad.msl.lint.library import LIBRARY_FUNCTIONS
 from mpsgrad.msl.lint.rule import Found, rule
-from mpsgrad.msl.lint.statements import chain_start, object_before
+from mpsgrad.msl.lint.statements import object_before
 from mpsgrad.msl.tokens import IDENTIFIER
 
 _BYTES = frozenset({"char", "uchar"})
@@ -87,7 +87,7 @@ def _subscripts(source: Source, expressions: Expressions) -> Iterator[Found]:
         close = source.close(index)
         if close < 0 or not source.in_body(index) or source.text(index + 1) == "[" or source.kind(index - 1) == "":
             continue
-        start = chain_start(source, index)
+        start = source.chain_start(index)
         if source.kind(start) != IDENTIFIER or source.text(start - 1) == "::":
             continue
         subscripted = expressions.type_of(start, index)

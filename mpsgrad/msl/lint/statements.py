@@ -33,21 +33,7 @@ def operand_start(source: Source, index: int) -> int | None:
 
 def object_before(source: Source, expressions: Expressions, dot: int) -> Type | None:
     """The type of the variable, subscript or member chain that ends before the ``.`` at ``dot``."""
-    position = chain_start(source, dot)
+    position = source.chain_start(dot)
     if source.kind(position) != IDENTIFIER or source.text(position - 1) == "::":
         return None
     return expressions.type_of(position, dot)
-
-
-def chain_start(source: Source, end: int) -> int:
-    """Where the variable, subscript or member chain begins that ends before ``end``."""
-    position = end - 1
-    while position > 0:
-        text = source.text(position)
-        if text == "]" and source.close(position) > 0:
-            position = source.close(position) - 1
-        elif source.kind(position) == IDENTIFIER and source.text(position - 1) in (".", "->"):
-            position -= 2
-        else:
-            break
-    return position
