@@ -15,13 +15,13 @@ from mpsgrad.msl.analysis.source import Source, element_of
 from mpsgrad.msl.analysis.types import FLOATS, INTEGERS, SIZES, Type, read_type
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import Program
-from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, split_commas, tokenize_lines
+from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, PUNCTUATION, Token, error, split_commas, tokenize_lines
 from mpsgrad.msl.unions import class_bodies, name_place
 
 BITS = f"bits{RENAMED_SUFFIX}"
 _VALUE, _PROMOTED = "value_of_bits", "promoted_bits"
 _WORDS = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}
-_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--"})
+_CHANGES = ASSIGNMENTS | {"++", "--"}
 _LETTERS = ("xyzw", "rgba")
 
 
@@ -318,7 +318,7 @@ def _reads(source: Source, owners: dict[str, set[str]]) -> Iterator[tuple[int, s
             if source.text(index) not in owners.get(kind.base, ()):
                 continue
         before, after = source.text(start - 1), source.text(index + 1)
-        if after in _ASSIGNMENTS or before in ("++", "--"):
+        if after in _CHANGES or before in ("++", "--"):
             continue
         is_whole = after in (",", ")", ";", "}") and before in ("(", ",", "=", "return", "{")
         yield index, _VALUE if is_whole else _PROMOTED

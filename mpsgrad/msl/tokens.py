@@ -13,6 +13,7 @@ STRING = "string"
 PUNCTUATION = "punctuation"
 SITE = "site"
 """What numbers the places that checks at run time report: sources that differ in nothing else are the same."""
+ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
 UNKNOWN = "unknown"
 """What begins no token. It is text in an ``#error`` and in branches that are left out, and refused anywhere else."""
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from mpsgrad.msl.analysis.loops import loops_of
+from mpsgrad.msl.analysis.nesting import Nesting
 from mpsgrad.msl.analysis.source import Function, Source
 from mpsgrad.msl.analysis.types import read_type
 from mpsgrad.msl.library_marks import ANY_THREAD
@@ -209,24 +210,14 @@ class _Finder:
 
     def _around(self, index: int) -> Iterator[int]:
         """Where the loops and ``switch`` begin that ``index`` is in, the innermost first."""
-        places, outer = self._nesting
-        number = bisect_left(places, index) - 1
-        while number >= 0:
-            if self._end(places[number]) > index:
-                yield places[number]
-            number = outer[number]
+        places, nesting = self._nesting
+        return (places[number] for number in nesting.around(index))
 
     @cached_property
-    def _nesting(self) -> tuple[list[int], list[int]]:
-        """Where loops and ``switch`` begin, and the number of the one that each of them is in, or -1."""
+    def _nesting(self) -> tuple[list[int], Nesting]:
+        """Where loops and ``switch`` begin, and how they lie in each other."""
         places = self._source.places(*_TARGETS["break"])
-        outer: list[int] = []
-        for number, place in enumerate(places):
-            around = number - 1
-            while around >= 0 and self._end(places[around]) <= place:
-                around = outer[around]
-            outer.append(around)
-        return places, outer
+        return places, Nesting([(place, self._end(place)) for place in places])
 
     def _end(self, index: int) -> int:
         return self._source.statement_end(index, len(self._source.tokens))

@@ -11,16 +11,15 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from mpsgrad.msl.analysis.source import Function, Source, Variable
+from mpsgrad.msl.analysis.nesting import Nesting
+from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.backend import THREAD_ATTRIBUTES
-from mpsgrad.msl.tokens import IDENTIFIER
+from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER
 
 BARRIER = "threadgroup_barrier"
-_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
 _STEPS = frozenset({"++", "--"})
 _LOOPS = ("for", "while", "do")
 _SHARED = frozenset({"device", "threadgroup", "constant"})
-_WRITING = ("sincos", "modf", "frexp")
 _ATOMIC_RESULTS = ("atomic_fetch_", "atomic_exchange_", "atomic_compare_", "simd_is_", "simd_shuffle", "simd_prefix")
 
 Range = tuple[int, int]
@@ -191,25 +190,12 @@ class _Divergence:
         return found
 
     @cached_property
-    def _nesting(self) -> tuple[list[int], list[int]]:
-        """The words of the choices, and for each the number of the one that it is in, or -1."""
-        words = [choice.word for choice in self._choices]
-        outer: list[int] = []
-        for number, word in enumerate(words):
-            around = number - 1
-            while around >= 0 and self._choices[around].whole[1] <= word:
-                around = outer[around]
-            outer.append(around)
-        return words, outer
+    def _nesting(self) -> Nesting:
+        return Nesting([choice.whole for choice in self._choices])
 
     def _around(self, index: int) -> Iterator[_Choice]:
         """What decides whether ``index`` is got to, the innermost first; a loop's condition is part of the loop."""
-        words, outer = self._nesting
-        number = bisect_left(words, index) - 1
-        while number >= 0:
-            if index < self._choices[number].whole[1]:
-                yield self._choices[number]
-            number = outer[number]
+        return (self._choices[number] for number in self._nesting.around(index))
 
     @cached_property
     def _jumps_by_target(self) -> dict[int, list[int]]:
@@ -244,14 +230,10 @@ class _Divergence:
 
     def _expressions(self) -> Iterator[_Assignment]:
         source = self._source
-        for index in self._places(*_ASSIGNMENTS, *_STEPS):
-            if source.text(index) in _STEPS and source.kind(index + 1) == IDENTIFIER:
-                first, value = index + 1, (index, index)
-            else:
-                first = source.chain_start(index)
-                value = (index + 1, source.expression_end(index + 1))
-                if source.text(index) in _STEPS:
-                    value = (index, index)
+        for index in self._places(*ASSIGNMENTS, *_STEPS):
+            is_step = source.text(index) in _STEPS
+            first = index + 1 if is_step and source.kind(index + 1) == IDENTIFIER else source.chain_start(index)
+            value = (index, index) if is_step else (index + 1, source.expression_end(index + 1))
             variable = source.variable(source.text(first), first)
             if variable is None or self._is_shared(variable) and first + 1 < index:
                 continue
@@ -277,7 +259,7 @@ class _Divergence:
                             yield _Assignment(named[-1], index, argument)
                         if source.places("&", "*", start=start, end=end) and "const" not in source.texts[start:end]:
                             yield from self._written(index, argument, whole)
-        for index in source.calls(_WRITING):
+        for index in source.calls(WRITING_FUNCTIONS):
             if self._is_in_body(index):
                 for argument in source.arguments(index + 1):
                     yield from self._written(index, argument, (index + 2, source.close(index + 1)))

@@ -14,10 +14,9 @@ from functools import cached_property
 from mpsgrad.msl.analysis.expressions import expressions_of
 from mpsgrad.msl.analysis.source import Function, Source, Variable
 from mpsgrad.msl.analysis.types import INTEGERS, SIZES
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching_angle
+from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, Token, matching_angle
 
 _MEMORY = frozenset({"device", "constant", "threadgroup"})
-_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^="})
 _CONSTANT = frozenset({"const", "constexpr", "constant"})
 _CONDITIONS = frozenset({"for", "if", "while", "switch"})
 _FULLY = re.compile(r'(?:#pragma|")(?:clangloop)?unroll(?:\((?:full|enable)\))?"?')
@@ -299,7 +298,7 @@ class Loops:
             if any(map(parameter.attribute, _POSITIONS))
         } - {-1}
         values = []
-        for index in source.places(*_ASSIGNMENTS):
+        for index in source.places(*ASSIGNMENTS):
             if source.kind(index - 1) == IDENTIFIER:
                 end = source.expression_end(index + 1)
                 names = [place for place in range(index + 1, end) if source.kind(place) == IDENTIFIER]
@@ -401,7 +400,7 @@ class Loops:
                 named = index - 1 if source.kind(index - 1) == IDENTIFIER else index + 1
                 if self._is_from_before(named, close):
                     moving.add(source.text(named))
-            elif text in _ASSIGNMENTS and source.kind(index - 1) == IDENTIFIER and self._counts(index - 1):
+            elif text in ASSIGNMENTS and source.kind(index - 1) == IDENTIFIER and self._counts(index - 1):
                 stop = source.expression_end(index + 1, end)
                 is_step = index < close or all(source.kind(place) == NUMBER for place in range(index + 1, stop))
                 if text != "=" and is_step and self._is_from_before(index - 1, close):

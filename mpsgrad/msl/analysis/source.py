@@ -30,6 +30,8 @@ BUILT_IN_TYPE = re.compile(
     r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float|size_t|ptrdiff_t|unsigned|signed"
     r"|u?int(?:8|16|32|64)_t|atomic_u?int|float\dx\d|half\dx\d|bfloat\dx\d)[234]?$"
 )
+WRITING_FUNCTIONS = frozenset({"sincos", "modf", "frexp"})
+"""Those of the library that give a value to an argument that is named."""
 _STATEMENT_WORDS = frozenset(
     "return else do case goto new delete throw using typedef template typename break continue if for while switch"
     " struct class union enum operator sizeof public private protected namespace default static_assert".split()

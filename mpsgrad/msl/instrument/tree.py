@@ -9,7 +9,7 @@ from typing import Literal
 from mpsgrad.msl.analysis.source import BUILT_IN_TYPE, Source
 from mpsgrad.msl.analysis.template_brackets import template_brackets
 from mpsgrad.msl.program import ADDRESS_SPACES
-from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, STRING, matching_angle
+from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER, NUMBER, STRING, matching_angle
 
 Kind = Literal[
     "name", "literal", "this", "group", "unary", "postfix", "binary", "assign", "ternary", "call", "subscript",
@@ -20,7 +20,6 @@ _PRECEDENCE = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7,
     "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
-ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
 _NAMED_CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"})
 _UNEVALUATED = frozenset({"sizeof", "alignof", "decltype", "alignas", "typeid", "noexcept"})
 _TYPE_WORDS = frozenset({"const", "volatile", "constexpr", "unsigned", "signed", "struct", "typename", "auto", "void"})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mpsgrad.msl.analysis.source import Source
 from mpsgrad.msl.backend import THREAD_ATTRIBUTES
 from mpsgrad.msl.program import Kernel
-from mpsgrad.msl.tokens import IDENTIFIER
+from mpsgrad.msl.tokens import ASSIGNMENTS, IDENTIFIER
 
 _COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
 # Beside these a value that differs between threads may give one that does not.
@@ -16,7 +16,6 @@ _UNEQUAL = frozenset({"/", ">>", "[", "?"})
 # Beside these only where the other operand is no constant that keeps the values apart.
 _UNEQUAL_BUT_FOR_CONSTANTS = frozenset({"-", "*", "&", "("})
 _BOUNDS = ("min", "clamp", "max", "select")
-ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "<<=", ">>="})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from mpsgrad.msl.analysis.source import Source
-from mpsgrad.msl.lint.flow import ASSIGNMENTS, positions_in_threadgroup, splits_simdgroup
+from mpsgrad.msl.lint.flow import positions_in_threadgroup, splits_simdgroup
 from mpsgrad.msl.lint.lanes import lanes_of
 from mpsgrad.msl.lint.rule import Found, rule
 from mpsgrad.msl.program import Kernel
+from mpsgrad.msl.tokens import ASSIGNMENTS
 
 _TOGETHER = re.compile(r"(?:simd|quad)_\w+")
 

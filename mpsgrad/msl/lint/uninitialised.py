@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import Enum
 
-from mpsgrad.msl.analysis.source import Function, Source, Variable
+from mpsgrad.msl.analysis.source import WRITING_FUNCTIONS, Function, Source, Variable
 from mpsgrad.msl.analysis.types import SIZES, built_in
 from mpsgrad.msl.instrument.declarators import DeclaratorReader
 from mpsgrad.msl.instrument.tree import Node, NotUnderstood, TreeReader
@@ -15,7 +15,6 @@ from mpsgrad.msl.lint.rule import Found, rule
 _DEEPEST = 60
 _JUMPS = frozenset({"break", "continue", "return"})
 _SKIPPED = frozenset("using typedef static_assert struct class union enum template".split())
-_WRITING = frozenset({"sincos", "modf", "frexp"})
 _NO_OBJECTS = frozenset({"threadgroup", "extern", "static", "constant"})
 
 
@@ -322,7 +321,7 @@ class _Reader:
     def _may_write(self, name: str) -> bool:
         source = self._source
         if name not in source.functions_by_name:
-            return name in _WRITING or name not in LIBRARY_FUNCTIONS and built_in(name) is None
+            return name in WRITING_FUNCTIONS or name not in LIBRARY_FUNCTIONS and built_in(name) is None
         return any(
             source.places("&", "*", "&&", "[", start=function.opening, end=function.closing)
             for function in source.functions_by_name[name]
