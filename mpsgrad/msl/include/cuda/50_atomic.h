@@ -2,7 +2,6 @@
 //@ memory_order_relaxed memory_order_seq_cst memory_order
 enum memory_order { memory_order_relaxed, memory_order_seq_cst };
 //@ atomic atomic_int atomic_uint atomic_bool atomic_float atomic_ulong : memory_order
-template <typename T> struct atomic_of_mtl;
 #define ATOMIC_OF_MTL(T, B, to, from) \
   template <> struct atomic_of_mtl<T> { \
     typedef B type; \
@@ -15,21 +14,12 @@ ATOMIC_OF_MTL(ulong, unsigned long long, ulong, ulong)
 ATOMIC_OF_MTL(float, uint, __float_as_uint, __uint_as_float)
 ATOMIC_OF_MTL(bool, uint, uint, bool)
 #undef ATOMIC_OF_MTL
-template <typename T> struct atomic_mtl {
-  typename atomic_of_mtl<T>::type bits;
-  typedef T type;
-};
 typedef atomic_mtl<int> atomic_int;
 typedef atomic_mtl<uint> atomic_uint;
 typedef atomic_mtl<bool> atomic_bool;
 typedef atomic_mtl<float> atomic_float;
 typedef atomic_mtl<ulong> atomic_ulong;
 #define ATOMIC_BITS_MTL(T, p) ((typename atomic_of_mtl<T>::type *)&(p)->bits)
-#define ATOMIC_VALUE_MTL(T) typename atomic_mtl<T>::type
-// Only integers are changed at once; other types have no value here.
-template <typename T> struct atomic_integer_mtl;
-template <> struct atomic_integer_mtl<int> { typedef int type; };
-template <> struct atomic_integer_mtl<uint> { typedef uint type; };
 #define ATOMIC_FETCH_MTL(name, function) \
   template <typename T> inline T name(volatile atomic_mtl<T> *p, typename atomic_integer_mtl<T>::type v, memory_order) { return function(ATOMIC_BITS_MTL(T, p), v); }
 //@ atomic_load_explicit : atomic
@@ -63,7 +53,5 @@ template <typename T> inline bool atomic_compare_exchange_weak_explicit(volatile
 //@ atomic_max_explicit atomic_min_explicit : atomic
 inline void atomic_max_explicit(volatile atomic_ulong *p, ulong v, memory_order) { atomicMax(ATOMIC_BITS_MTL(ulong, p), v); }
 inline void atomic_min_explicit(volatile atomic_ulong *p, ulong v, memory_order) { atomicMin(ATOMIC_BITS_MTL(ulong, p), v); }
-//@ thread_scope thread_scope_thread thread_scope_simdgroup thread_scope_threadgroup thread_scope_device
-enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
 //@ atomic_thread_fence : mem_flags thread_scope memory_order
 inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = thread_scope_device) { if (order != memory_order_relaxed) __threadfence(); }

@@ -4,7 +4,6 @@
 //@ memory_order_seq_cst
 #define memory_order_seq_cst_mtl ((memory_order)5)
 //@ atomic atomic_int atomic_uint atomic_bool atomic_float atomic_ulong : memory_order_relaxed
-template <typename T> struct atomic_of_mtl;
 #define ATOMIC_OF_MTL(T, A, to, from) \
   template <> struct atomic_of_mtl<T> { \
     typedef A type; \
@@ -17,17 +16,12 @@ ATOMIC_OF_MTL(ulong, atomic_ulong, ulong, ulong)
 ATOMIC_OF_MTL(float, atomic_uint, as_uint, as_float)
 ATOMIC_OF_MTL(bool, atomic_uint, uint, bool)
 #undef ATOMIC_OF_MTL
-template <typename T> struct atomic_mtl {
-  typename atomic_of_mtl<T>::type bits;
-  typedef T type;
-};
 typedef atomic_mtl<int> atomic_int_mtl;
 typedef atomic_mtl<uint> atomic_uint_mtl;
 typedef atomic_mtl<bool> atomic_bool_mtl;
 typedef atomic_mtl<float> atomic_float_mtl;
 typedef atomic_mtl<ulong> atomic_ulong_mtl;
 #define ATOMIC_BITS_MTL(space, T, p) ((volatile space typename atomic_of_mtl<T>::type *)&(p)->bits)
-#define ATOMIC_VALUE_MTL(T) typename atomic_mtl<T>::type
 //@ atomic_load_explicit : atomic
 #define ATOMIC_LOAD_MTL(space) \
   template <typename T> inline T atomic_load_explicit_mtl(const volatile space atomic_mtl<T> *p, memory_order o) { \
@@ -60,10 +54,6 @@ ATOMIC_EXCHANGE_MTL(__local)
 ATOMIC_COMPARE_EXCHANGE_MTL(__global)
 ATOMIC_COMPARE_EXCHANGE_MTL(__local)
 //@ atomic_fetch_add_explicit atomic_fetch_sub_explicit atomic_fetch_min_explicit atomic_fetch_max_explicit atomic_fetch_and_explicit atomic_fetch_or_explicit atomic_fetch_xor_explicit : atomic
-// Only integers are changed at once; other types have no value here.
-template <typename T> struct atomic_integer_mtl;
-template <> struct atomic_integer_mtl<int> { typedef int type; };
-template <> struct atomic_integer_mtl<uint> { typedef uint type; };
 #define ATOMIC_FETCH_IN_MTL(space, function, name) \
   template <typename T> inline T name(volatile space atomic_mtl<T> *p, typename atomic_integer_mtl<T>::type v, memory_order o) { \
     return function(ATOMIC_BITS_MTL(space, T, p), v, o); \
@@ -93,8 +83,6 @@ inline float atomic_fetch_sub_explicit_mtl(volatile __global atomic_float_mtl *p
 //@ atomic_max_explicit atomic_min_explicit : atomic
 inline void atomic_max_explicit_mtl(volatile __global atomic_ulong_mtl *p, ulong v, memory_order o) { atomic_fetch_max_explicit(&p->bits, v, o); }
 inline void atomic_min_explicit_mtl(volatile __global atomic_ulong_mtl *p, ulong v, memory_order o) { atomic_fetch_min_explicit(&p->bits, v, o); }
-//@ thread_scope thread_scope_thread thread_scope_simdgroup thread_scope_threadgroup thread_scope_device
-enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
 //@ atomic_thread_fence : mem_flags thread_scope
 inline void atomic_thread_fence_mtl(mem_flags, memory_order order, thread_scope = thread_scope_device) {
   if (order != (memory_order)0) atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE, (memory_order)5, (memory_scope)2);
