@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.tokens import IDENTIFIER, Token, error, matching, skip_attributes
+from mpsgrad.msl.type_names import type_names
 
 _IN_BUFFERS = frozenset({"device", "constant"})
 _NO_DATA = frozenset({"using", "typedef", "static", "template", "friend"})
 _CLASSES = ("struct", "class", "union")
+_BEFORE_BODIES = frozenset({")", "const", "noexcept", *ADDRESS_SPACES})
 
 
 class PointerMembers:
@@ -17,8 +19,9 @@ class PointerMembers:
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._declared = _classes(tokens)
-        for name, words in _aliases(tokens).items():
-            self._declared.setdefault(name, []).append(words)
+        for each in type_names(_outside_functions(tokens)):
+            if not each.defines_class:
+                self._declared.setdefault(each.name.text, []).append(each.meaning)
 
     def are_in(self, kind: Sequence[Token]) -> bool:
         """Whether an object whose type is written with the tokens ``kind`` holds pointers."""
@@ -116,31 +119,13 @@ def _without_attributes(member: Sequence[Token]) -> list[Token]:
     return rest
 
 
-def _opens_namespace(tokens: Sequence[Token], brace: int) -> bool:
-    start = brace
-    while start and (tokens[start - 1].kind == IDENTIFIER or tokens[start - 1].text == "::"):
-        start -= 1
-    return any(token.text in ("namespace", "extern") for token in tokens[start:brace])
-
-
-def _aliases(tokens: Sequence[Token]) -> dict[str, list[Token]]:
-    """What ``using name = type;`` and ``typedef type name;`` say outside of functions and classes, by the name."""
-    found: dict[str, list[Token]] = {}
-    behind = 0
-    for index, token in enumerate(tokens):
-        if index < behind:
-            continue
-        if token.text == "{" and not _opens_namespace(tokens, index):
-            behind = matching(tokens, index)
-        if token.text not in ("using", "typedef"):
-            continue
-        end = index + 1
-        while end < len(tokens) and tokens[end].text not in (";", "{", "}"):
-            end += 1
-        said = list(tokens[index + 1 : end])
-        if token.text == "using" and len(said) > 2 and said[1].text == "=":
-            found[said[0].text] = said[2:]
-        elif token.text == "typedef" and len(said) > 1 and tokens[end].text == ";":
-            names = [each for each in said if each.kind == IDENTIFIER]
-            found[names[-1].text] = [each for each in said if each is not names[-1]]
+def _outside_functions(tokens: Sequence[Token]) -> list[Token]:
+    """``tokens`` without the bodies of functions, whose names for types no member of a class knows."""
+    found: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        if tokens[index].text == "{" and index and tokens[index - 1].text in _BEFORE_BODIES:
+            index = matching(tokens, index)
+        found.append(tokens[index])
+        index += 1
     return found

@@ -6,7 +6,7 @@ Only the outline of a declaration is parsed. Function bodies stay tokens: a real
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -35,6 +35,7 @@ from mpsgrad.msl.tokens import (
     skip_attributes,
     split_commas,
 )
+from mpsgrad.msl.type_names import one_name_each, type_names
 
 _IN_TYPES = frozenset("< > , * & ::".split())
 _STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "visible", "stitchable"})
@@ -43,7 +44,7 @@ _STAGES = frozenset({"vertex", "fragment", "object", "mesh", "intersection", "vi
 def read_program(tokens: list[Token], fast_math: bool = True) -> Program:
     """The outline of ``tokens``. Raises ``ShaderError`` at what cannot be a Metal program."""
     tokens = _declare_enumerations(_put_attributes_first(name_library_functions(tokens, fast_math)))
-    program = Program(_split_shifts(_tell_namespaces_apart(tokens)))
+    program = Program(one_name_each(_split_shifts(_tell_namespaces_apart(tokens))))
     program.aliases = _aliases(program.tokens)
     _read_scope(program, 0, len(program.tokens), (), 0)
     return program
@@ -505,13 +506,8 @@ def _take_attributes(tokens: Sequence[Token]) -> tuple[list[Token], list[Attribu
 
 def _is_void(tokens: Sequence[Token], name: str) -> bool:
     """Whether ``name`` is declared to be another one of ``void``."""
-    declarations = (["typedef", "void", name, ";"], ["using", name, "=", "void", ";"])
-    return any(
-        [token.text for token in tokens[index : index + len(each)]] == each
-        for each in declarations
-        for index, token in enumerate(tokens)
-        if token.text == each[0]
-    )
+    meanings = (each.meaning for each in type_names(tokens) if each.name.text == name)
+    return any([token.text for token in meaning] == ["void"] for meaning in meanings)
 
 
 def _read_kernel(
@@ -573,25 +569,12 @@ def _aliases(tokens: Sequence[Token]) -> dict[str, list[Token]]:
     """The names that ``typedef`` and ``using`` give to pointers to an address space and to the types of positions, and
     what they stand for."""
     found: dict[str, list[Token]] = {}
-    for name, meaning in type_aliases(tokens):
-        is_pointer = meaning[-1].text == "*" and any(each.text in ADDRESS_SPACES for each in meaning)
+    for each in type_names(tokens):
+        meaning = each.meaning
+        is_pointer = meaning[-1].text == "*" and any(token.text in ADDRESS_SPACES for token in meaning)
         if is_pointer or len(meaning) == 1 and _POSITION.match(meaning[0].text):
-            found[name] = meaning
+            found[each.name.text] = meaning
     return found
-
-
-def type_aliases(tokens: Sequence[Token]) -> Iterator[tuple[str, list[Token]]]:
-    """Each name that a ``typedef`` or ``using`` gives to a type, wherever it is declared, and what it stands for."""
-    for index, token in enumerate(tokens):
-        if token.kind != IDENTIFIER or token.text not in ("typedef", "using"):
-            continue
-        end = index
-        while end < len(tokens) and tokens[end].text not in (";", "{"):
-            end += 1
-        is_alias = token.text == "using" and index + 2 < end and tokens[index + 2].text == "="
-        name, meaning = (index + 1, tokens[index + 3 : end]) if is_alias else (end - 1, tokens[index + 1 : end - 1])
-        if meaning:
-            yield tokens[name].text, list(meaning)
 
 
 def _read_parameter(tokens: list[Token], place: Token, aliases: Mapping[str, list[Token]]) -> Parameter:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 from mpsgrad.msl.backend import VECTOR_TYPE
 from mpsgrad.msl.library_names import SCALAR_OR_VECTOR
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, NUMBER, Token, matching, matching_angle
+from mpsgrad.msl.type_names import type_names
 
 
 def is_operand(token: Token) -> bool:
@@ -61,7 +62,7 @@ class VectorTypes:
 
     def __init__(self, tokens: Sequence[Token], users: frozenset[str]) -> None:
         self._users = users
-        self._meanings = list(_meanings(tokens))
+        self._meanings = [(each.name.text, each.meaning) for each in type_names(tokens) if not each.defines_class]
         self.aliases = _type_parameters(tokens) | {name for name, _ in self._meanings} - self._class_aliases(tokens)
 
     def _class_aliases(self, tokens: Sequence[Token]) -> set[str]:
@@ -199,18 +200,3 @@ def _last_name(meaning: Sequence[Token]) -> str | None:
             return None
         index = end + 2
     return None
-
-
-def _meanings(tokens: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
-    """The names that ``using`` and ``typedef`` give to types, and those."""
-    for index, token in enumerate(tokens):
-        if token.text not in ("using", "typedef"):
-            continue
-        end = index
-        while end < len(tokens) and tokens[end].text not in (";", "{", "("):
-            end += 1
-        if token.text == "using" and index + 3 < len(tokens) and tokens[index + 2].text == "=":
-            yield tokens[index + 1].text, tokens[index + 3 : max(end, index + 4)]
-        elif token.text == "typedef" and end < len(tokens) and tokens[end].text == ";" and end > index + 2:
-            if tokens[end - 1].kind == IDENTIFIER:
-                yield tokens[end - 1].text, tokens[index + 1 : end - 1]

@@ -20,7 +20,9 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import ADDRESS_SPACES, Program
 from mpsgrad.msl.prototypes import prototypes_of
 from mpsgrad.msl.tokens import IDENTIFIER, PUNCTUATION, Token, error, matching, matching_angle, split_commas
+from mpsgrad.msl.type_names import type_names
 
+_IN_TYPES = frozenset({"decltype", "sizeof", "alignas", "__attribute__"})
 _QUALIFIERS = frozenset({"const", "volatile", "struct", *ADDRESS_SPACES})
 
 
@@ -187,53 +189,32 @@ def _declared(tokens: Sequence[Token], close: int) -> tuple[list[str], int]:
 def _types_of_functions(program: Program) -> set[str]:
     """The names of types of functions: ``typedef int f(int)``, ``typedef int (f)(int)``, ``typedef decltype(g<1>) f``
     and what ``using f = `` says of them."""
-    tokens = program.tokens
     found: set[str] = set()
-    for index, token in enumerate(tokens[:-4]):
-        if token.text not in ("typedef", "using"):
-            continue
-        end = index + 1
-        while end < len(tokens) and tokens[end].text not in (";", "{"):
-            end = matching(tokens, end) + 1 if tokens[end].text == "(" else end + 1
-        first = index + 3 if token.text == "using" else index + 1
-        name = tokens[index + 1 if token.text == "using" else end - 1]
-        if tokens[first].text == "decltype" and tokens[first + 1].text == "(":
-            if tokens[first + 2].text in program.functions:
-                found.add(name.text)
-        elif tokens[end - 1].text == ")":
-            opening = next((at for at in range(first, end) if tokens[at].text == "("), end)
-            if token.text == "using":
-                if matching(tokens, opening) == end - 1 and tokens[opening - 1].text not in ("decltype", "sizeof"):
-                    found.add(name.text)
-            elif [each.text for each in tokens[opening + 2 : opening + 4]] == [")", "("]:
-                found.add(tokens[opening + 1].text)
-            elif matching(tokens, opening) == end - 1 and tokens[opening - 1].kind == IDENTIFIER:
-                found.add(tokens[opening - 1].text)
+    for each in type_names(program.tokens):
+        texts = [token.text for token in each.meaning]
+        is_of_name = texts[:2] == ["decltype", "("] and texts[2] in program.functions
+        if is_of_name or _is_of_function(each.meaning):
+            found.add(each.name.text)
     return found
+
+
+def _is_of_function(meaning: Sequence[Token]) -> bool:
+    """Whether ``int(int)`` stands here, or what ``typedef int (f)(int)`` leaves of it: ``int()(int)``."""
+    opening = next((at for at, token in enumerate(meaning) if token.text == "("), 0)
+    if not opening or meaning[-1].text != ")" or meaning[opening - 1].text in _IN_TYPES:
+        return False
+    close = matching(meaning, opening)
+    return close == len(meaning) - 1 or close == opening + 1 and meaning[close + 1].text == "("
 
 
 def _types_of_pointers(tokens: Sequence[Token]) -> dict[str, range]:
     """The names of types of pointers to functions, and where they are declared: ``using f = void (*)(int)``, also
     templates of them, and ``typedef void (*f)(int)``."""
     found: dict[str, range] = {}
-    for index, token in enumerate(tokens[:-5]):
-        if token.text not in ("typedef", "using"):
-            continue
-        end = index + 1
-        while end < len(tokens) and tokens[end].text not in (";", "{"):
-            end += 1
-        texts = [each.text for each in tokens[index:end]]
-        stars = [at for at in range(2, len(texts) - 3) if texts[at : at + 2] == ["(", "*"]]
-        if not stars:
-            continue
-        is_named = texts[stars[0] + 3 : stars[0] + 5] == [")", "("]
-        start = index
-        if tokens[index - 1].text == ">":
-            start = next(at for at in range(index, -1, -1) if tokens[at].text == "template")
-        if token.text == "using" and texts[2] == "=" and texts[stars[0] + 2 : stars[0] + 4] == [")", "("]:
-            found[texts[1]] = range(start, end)
-        elif token.text == "typedef" and is_named:
-            found[texts[stars[0] + 2]] = range(start, end)
+    for each in type_names(tokens):
+        texts = [token.text for token in each.meaning]
+        if any(texts[at : at + 4] == ["(", "*", ")", "("] for at in range(1, len(texts))):
+            found[each.name.text] = each.place
     return found
 
 

@@ -8,11 +8,12 @@ from functools import cached_property
 from mpsgrad.msl.argument_buffers import PointerMembers
 from mpsgrad.msl.backend import INDEX_ATTRIBUTES, POSITION_ATTRIBUTES
 from mpsgrad.msl.constant_expressions import constants_of, integer_value
-from mpsgrad.msl.declarations import ARRAY_TYPE, type_aliases
+from mpsgrad.msl.declarations import ARRAY_TYPE
 from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.program import ADDRESS_SPACES, Attribute, Kernel, Parameter, Program, outside_angles
 from mpsgrad.msl.signature import AddressSpace, Argument
 from mpsgrad.msl.tokens import Token, error, spell
+from mpsgrad.msl.type_names import type_names
 
 LAST_BUFFER_INDEX = 30
 
@@ -151,8 +152,9 @@ class KernelParameters:
         Left out are those that it gives to two types, and those of pointers.
         """
         meanings: dict[str, set[str]] = {}
-        for name, meaning in type_aliases(self._tokens):
-            meanings.setdefault(name, set()).add(spell(meaning).replace("metal::", ""))
+        for each in type_names(self._tokens):
+            if not each.defines_class:
+                meanings.setdefault(each.name.text, set()).add(spell(each.meaning).replace("metal::", ""))
         found = {}
         for name in meanings:
             last = name

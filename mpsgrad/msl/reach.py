@@ -10,6 +10,7 @@ from itertools import pairwise
 from mpsgrad.msl.backend import SIMD_ATTRIBUTES
 from mpsgrad.msl.program import Kernel, Program
 from mpsgrad.msl.tokens import IDENTIFIER
+from mpsgrad.msl.type_names import type_names
 
 _LONG = ("8", "16")
 _SIMD_NAME = re.compile(r"(?:simd_|quad_|simdgroup_)\w+$")
@@ -43,12 +44,12 @@ class Reach:
     @cached_property
     def _long_vectors(self) -> set[str]:
         """The names of such types, as in ``typedef float Eight __attribute__((ext_vector_type(8)))``."""
-        names = set()
-        for index in range(6, len(self._tokens) - 2):
-            if self._tokens[index].text == "ext_vector_type" and self._tokens[index + 2].text in _LONG:
-                alias, equals, name = (each.text for each in self._tokens[index - 6 : index - 3])
-                names.add(alias if equals == "=" else name)
-        return names
+        return {
+            each.name.text
+            for each in type_names(self._tokens)
+            for word, _, elements in zip(each.meaning, each.meaning[1:], each.meaning[2:], strict=False)
+            if word.text == "ext_vector_type" and elements.text in _LONG
+        }
 
     def tokens(self, kernel: Kernel) -> int:
         """The tokens of the bodies of ``kernel`` and of what it calls, each counted once."""

@@ -15,6 +15,7 @@ from mpsgrad.msl.diagnostics import RENAMED_SUFFIX
 from mpsgrad.msl.library_marks import CLASS_VECTOR, NATIVE_VECTOR
 from mpsgrad.msl.program import ADDRESS_SPACES
 from mpsgrad.msl.tokens import IDENTIFIER, Token, matching, matching_angle, skip_attributes, split_commas
+from mpsgrad.msl.type_names import type_names
 
 _CLASSES = ("struct", "class", "union")
 _BEHIND_PARAMETERS = frozenset({*ADDRESS_SPACES, "const", "noexcept"})
@@ -163,20 +164,13 @@ def _of_owner(tokens: Sequence[Token], start: int, opening: int) -> set[str]:
 def _aliases(tokens: Sequence[Token]) -> dict[str, int]:
     """The templates ``template <typename T> using name = vec<T, n>;`` and the place of ``T`` among their parameters."""
     found = {}
-    for index, token in enumerate(tokens[:-6]):
-        if token.text != "template" or tokens[index + 1].text != "<":
-            continue
-        close = matching_angle(tokens, index + 1, certain=True)
-        if close is None or tokens[close + 1].text != "using" or tokens[close + 3].text != "=":
-            continue
-        start = close + 4
-        while tokens[start].text in ("typename", "metal", "::"):
-            start += 1
-        parameters = [part[-1].text for part in split_commas(tokens[index + 2 : close]) if part]
-        if tokens[start].text == "vec" and tokens[start + 1].text == "<" and tokens[start + 2].text in parameters:
-            end = matching_angle(tokens, start + 1)
-            if tokens[start + 3].text == "," and end is not None and tokens[end + 1].text == ";":
-                found[tokens[close + 2].text] = parameters.index(tokens[start + 2].text)
+    for each in type_names(tokens):
+        parameters = [part[-1].text for part in each.parameters if part]
+        meaning = [token for token in each.meaning if token.text not in ("typename", "metal", "::")]
+        if [token.text for token in meaning[:2]] == ["vec", "<"] and matching_angle(meaning, 1) == len(meaning) - 1:
+            element = split_commas(meaning[2:-1])[0]
+            if len(element) == 1 and element[0].text in parameters:
+                found[each.name.text] = parameters.index(element[0].text)
     return found
 
 

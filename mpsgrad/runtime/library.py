@@ -98,7 +98,7 @@ class KernelFunction(DeviceBound):
     def _dtype(self, position: int) -> np.dtype | None:
         sizes = self._function.pointee_sizes
         size = sizes[position] if sizes is not None else None
-        return self._origin.struct_types.dtype(self.arguments[position].type, size)
+        return self._origin.struct_types.dtype(self.arguments[position].built_in_type, size)
 
     def __call__(
         self,

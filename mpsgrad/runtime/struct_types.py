@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +21,7 @@ from mpsgrad.msl.tokens import (
     split_commas,
     tokenize_lines,
 )
+from mpsgrad.msl.type_names import type_names
 from mpsgrad.msl.versions import version_of
 from mpsgrad.runtime.element_types import POINTEE, element_type
 
@@ -59,8 +60,16 @@ def _with_plain_arrays(tokens: list[Token]) -> list[Token]:
 
 
 def _without_names_of_arrays(tokens: list[Token]) -> list[Token]:
-    """``tokens`` with ``T name[N]`` for each member ``A name`` behind ``typedef T A[N];``."""
+    """``tokens`` with ``T name[N]`` for each member ``A name`` behind ``typedef T A[N];`` or ``using A = T[N];``."""
     arrays: dict[str, tuple[list[Token], list[Token]]] = {}
+    for each in type_names(tokens):
+        if each.defines_class:
+            continue
+        extents = next((at for at, token in enumerate(each.meaning) if token.text == "["), len(each.meaning))
+        element, behind = each.meaning[:extents], each.meaning[extents:]
+        base, inner = arrays.get(element[0].text, (element, [])) if len(element) == 1 else (element, [])
+        if behind or inner:
+            arrays[each.name.text] = base, [*behind, *inner]
     rest: list[Token] = []
     index = 0
     while index < len(tokens):
@@ -70,34 +79,13 @@ def _without_names_of_arrays(tokens: list[Token]) -> list[Token]:
             end = matching(tokens, end) + 1
         is_declaration = end < len(tokens) and tokens[end].text == ";"
         if token.text in arrays and is_declaration and tokens[index - 1].text in ("{", "}", ";"):
-            element, extents = arrays[token.text]
-            rest += [*element, *tokens[index + 1 : end], *extents]
+            element, behind = arrays[token.text]
+            rest += [*element, *tokens[index + 1 : end], *behind]
             index = end
             continue
-        if token.text == "typedef":
-            name, element, extents = _array_named(tokens, index, arrays)
-            if extents:
-                arrays[name] = element, extents
         rest.append(token)
         index += 1
     return rest
-
-
-def _array_named(
-    tokens: list[Token], index: int, arrays: Mapping[str, tuple[list[Token], list[Token]]]
-) -> tuple[str, list[Token], list[Token]]:
-    """The name, the elements and the extents of an array that the ``typedef`` at ``index`` names; else no extents."""
-    opening = index + 1
-    while opening < len(tokens) and (tokens[opening].kind == IDENTIFIER or tokens[opening].text == "::"):
-        opening += 1
-    end = opening
-    while end < len(tokens) and tokens[end].text == "[":
-        end = matching(tokens, end) + 1
-    element, name = tokens[index + 1 : opening - 1], tokens[opening - 1].text
-    if not element or end == len(tokens) or tokens[end].text != ";":
-        return name, element, []
-    base, inner = arrays.get(element[0].text, (element, [])) if len(element) == 1 else (element, [])
-    return name, base, [*tokens[opening:end], *inner]
 
 
 def _plain_array(tokens: list[Token], index: int) -> tuple[int, list[Token]] | None:
@@ -142,17 +130,10 @@ def _enumerations(tokens: list[Token]) -> dict[str, Type]:
 def _names_of_structs(tokens: list[Token], structs: Container[str]) -> dict[str, Type]:
     """The other names that ``using name = struct;`` and ``typedef struct name;`` give ``structs``."""
     found: dict[str, Type] = {}
-    for index, token in enumerate(tokens[:-3]):
-        if token.text == "using" and tokens[index + 2].text == "=":
-            start, name = index + 3, tokens[index + 1].text
-        elif token.text == "typedef":
-            start, name = index + 1, ""
-        else:
-            continue
-        start += tokens[start].text == "struct"
-        behind = start + 1 + (not name)
-        if tokens[start].text in structs and behind < len(tokens) and tokens[behind].text == ";":
-            found[name or tokens[start + 1].text] = Type(tokens[start].text)
+    for each in type_names(tokens):
+        words = [token.text for token in each.meaning if token.text != "struct"]
+        if len(words) == 1 and words[0] in structs:
+            found[each.name.text] = Type(words[0])
     return found
 
 
@@ -180,21 +161,27 @@ class StructTypes:
         if element is not None:
             lanes = element.size // element.dtype.itemsize
             return element.dtype if lanes == 1 else np.dtype((element.dtype, lanes))
-        tokens = [token for line in tokenize_lines(name, "") for token in line]
-        if tokens[0].text == "array":
-            return self._of_array(name)
-        read = read_type(tokens, 0, len(tokens), self._source.aliases, self._source.struct_bodies)
-        return self._of_type(read[0], (), 0) if read is not None and read[1] == len(tokens) else None
-
-    def _of_array(self, name: str) -> np.dtype | None:
-        """That of ``array<T, N>`` with an ``N`` in digits."""
         tokens = [token for line in tokenize_lines(f"{name} elements;", "") for token in line]
-        tokens = _with_plain_arrays(tokens)
+        if tokens[0].text == "array":
+            # Becomes ``T elements[N];``.
+            tokens = _with_plain_arrays(tokens)
+        tokens = [token for token in tokens[:-1] if token.text != "elements"]
         read = read_type(tokens, 0, len(tokens), self._source.aliases, self._source.struct_bodies)
-        extent = [token.text for token in tokens[read[1] :]] if read is not None else []
-        if read is None or extent[:2] != ["elements", "["] or extent[3:] != ["]", ";"] or not extent[2].isdecimal():
-            return None
-        return self._of_type(read[0], (int(extent[2]),), 0)
+        extents = self._extents(tokens[read[1] :]) if read is not None else None
+        return self._of_type(read[0], extents, 0) if read is not None and extents is not None else None
+
+    def _extents(self, tokens: list[Token]) -> tuple[int, ...] | None:
+        """The numbers in ``[2][N]``, or None if anything else stands there."""
+        extents: list[int] = []
+        index = 0
+        while index < len(tokens):
+            close = matching(tokens, index) if tokens[index].text == "[" else index
+            extent = self._source.integer(tokens[index + 1 : close])
+            if extent is None:
+                return None
+            extents.append(extent)
+            index = close + 1
+        return tuple(extents)
 
     def _of_type(self, kind: Type, extents: tuple[int, ...], depth: int) -> np.dtype | None:
         """That of an array of ``extents``, or of one object; a member that is one vector of three has no gap."""

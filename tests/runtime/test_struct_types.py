@@ -288,3 +288,19 @@ def test_members_of_types_that_name_arrays(device: mg.Device) -> None:
     pairs[2, 1, 1], more[3, 0, 0] = 1, 2
     total(1, out, {"n": 4, "pairs": pairs, "more": more, "rows": [{"inner": (0, 0, 3)}]})
     assert out[0] == 127
+
+
+def test_arguments_of_types_that_name_arrays(device: mg.Device) -> None:
+    source = (
+        f"{HEAD}constant constexpr int n = 4;\ntypedef float Row[n]; using Corners = float3[2];\n"
+        "struct Both { Row row; Corners corners; };\n"
+        "kernel void f(device Row* x, device Corners& y, constant Both& both, device Row& z,\n"
+        "              uint i [[thread_position_in_grid]]) {\n"
+        "    x[i][1] = y[1].x + both.row[2]; z[3] = both.corners[1].y; }"
+    )
+    made = mg.compile(source, device=device).function("f")
+    assert [made.dtype(name).shape for name in "xyz"] == [(4,), (2, 4), (4,)]
+    x, y, z = np.zeros(2, made.dtype("x")), np.ones((2, 4), np.float32), np.zeros(4, np.float32)
+    made(2, x, y, {"row": (1, 2, 3, 4), "corners": ((1, 2, 3, 0), (4, 5, 6, 0))}, z)
+    np.testing.assert_array_equal(x, [[0, 4, 0, 0]] * 2)
+    np.testing.assert_array_equal(z, [0, 0, 0, 5])

@@ -25,6 +25,7 @@ from mpsgrad.msl.tokens import (
     skip_attributes,
     split_commas,
 )
+from mpsgrad.msl.type_names import type_names
 
 BUILT_IN_TYPE = re.compile(
     r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float|size_t|ptrdiff_t|unsigned|signed"
@@ -276,31 +277,14 @@ class Source:
     def aliases(self) -> dict[str, Type | None]:
         """Names from ``using`` and ``typedef``; None where that cannot be told what they stand for."""
         found: dict[str, Type | None] = {}
-        tokens = self.tokens
-        for index in self.places("using", "typedef"):
-            token = tokens[index]
-            name, read = "", None
-            if token.text == "using" and self.text(index + 2) == "=" and self.kind(index + 1) == IDENTIFIER:
-                name = self.text(index + 1)
-                read = read_type(tokens, index + 3, min(len(tokens), index + 60), found, {})
-                if read is not None and self.text(read[1]) != ";":
-                    read = None
-            elif token.text == "typedef":
-                end = index
-                while end < len(tokens) and tokens[end].text not in (";", "(", "{"):
-                    end += 1
-                if self.text(end) == "{" and self.close(end) > 0:
-                    name = self.text(self.close(end) + 1)
-                    if name in self.struct_bodies:
-                        continue
-                elif self.text(end) == ";" and tokens[end - 1].kind == IDENTIFIER:
-                    name = self.text(end - 1)
-                    read = read_type(tokens, index + 1, end - 1, found, {})
-                    if read is not None and read[1] != end - 1:
-                        read = None
-            if name:
-                kind = read[0] if read is not None and (read[0].known or read[0].pointers) else None
-                found[name] = kind if found.get(name, kind) == kind else None
+        for each in type_names(self.tokens):
+            name, end = each.name.text, len(each.meaning)
+            if each.defines_class and name in self.struct_bodies:
+                continue
+            read = read_type(each.meaning, 0, end, found, {})
+            is_known = read is not None and read[1] == end and (read[0].known or read[0].pointers)
+            kind = read[0] if read is not None and is_known else None
+            found[name] = kind if found.get(name, kind) == kind else None
         return found
 
     @cached_property
